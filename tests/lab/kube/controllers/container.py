@@ -33,7 +33,6 @@ class ProcessContainer:
         self.process.stdin.close()
         self.reader = threading.Thread(target=self._read, daemon=True)
         self.reader.start()
-        self.killed = ""
 
     def _read(self) -> None:
         assert self.process.stdout
@@ -47,6 +46,12 @@ class ProcessContainer:
             return None
         self.log.close()
         return code if code >= 0 else 128 - code
+
+    def wait(self) -> None:
+        """Of what was killed: until nothing of it is left."""
+        self.process.wait()
+        self.reader.join()
+        self.log.close()
 
     def terminate(self) -> None:
         """SIGTERM to its first process, which ignores it where it does not handle it."""

@@ -120,11 +120,7 @@ class JobController:
         if now < self.again.get(uid, 0.0):
             return
         waits = bool(job["spec"].get("podFailurePolicy"))  # it replaces a pod only when that has ended
-        busy = {
-            index_of(pod)
-            for pod in pods
-            if not objects.finished(pod) and (waits or not objects.deleting(pod))
-        }
+        busy = {index_of(pod) for pod in pods if not objects.finished(pod) and (waits or not objects.deleting(pod))}
         done = indexes(objects.status(job).get("completedIndexes", ""))
         missing = [each for each in range(completions(job)) if each not in done and each not in busy]
         for index in missing[: max(0, job["spec"].get("parallelism", 1) - len(busy))]:
@@ -133,7 +129,9 @@ class JobController:
                 pod = store.create("pods", body)
             except ApiError as error:
                 self.again[uid] = now + knobs.of(store)["backoff_s"]
-                store.record_event("jobs", job, "Warning", "FailedCreate", f"Error creating: {error.message}", COMPONENT)
+                store.record_event(
+                    "jobs", job, "Warning", "FailedCreate", f"Error creating: {error.message}", COMPONENT
+                )
                 continue
             text = f"Created pod: {objects.name(pod)}"
             store.record_event("jobs", job, "Normal", "SuccessfulCreate", text, COMPONENT)
@@ -200,7 +198,9 @@ def policy(job: Json, pod: Json) -> tuple[str, str]:
                 ended = each["state"].get("terminated")
                 named = codes.get("containerName") in (None, each["name"])
                 if ended and named and ended["exitCode"] and is_among(codes, ended["exitCode"]):
-                    what = f"Container {each['name']} for pod {objects.key(pod)} failed with exit code {ended['exitCode']}"
+                    what = (
+                        f"Container {each['name']} for pod {objects.key(pod)} failed with exit code {ended['exitCode']}"
+                    )
                     return rule["action"], f"{what} matching {rule['action']} rule at index {number}"
         for wanted in rule.get("onPodConditions") or []:
             there = objects.condition(pod, wanted["type"])

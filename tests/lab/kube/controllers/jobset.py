@@ -75,9 +75,10 @@ class JobSetController:
 
             objects.change(store, "jobs", job, function)
         reason, message = SUSPENDED if wanted else RESUMED
-        if wanted or objects.is_true(jobset, "Suspended"):
-            if objects.add_condition(store, "jobsets", jobset, now, "Suspended", wanted, reason, message):
-                store.record_event("jobsets", jobset, "Normal", "Suspended", message, COMPONENT)
+        if not wanted and not objects.is_true(jobset, "Suspended"):
+            return
+        if objects.add_condition(store, "jobsets", jobset, now, "Suspended", wanted, reason, message):
+            store.record_event("jobsets", jobset, "Normal", "Suspended", message, COMPONENT)
 
     def fail(self, store: Store, jobset: Json, failed: list[Json], now: float) -> None:
         first = min(failed, key=lambda job: (objects.condition(job, "Failed") or {})["lastTransitionTime"])
@@ -92,9 +93,7 @@ class JobSetController:
             elif objects.status(jobset).get("restarts", 0) < policy.get("maxRestarts", 0):
                 restart(store, jobset, now)
                 return
-        self.finish(
-            store, jobset, "Failed", reason, f"{message} (first failed job: {objects.name(first)})", now
-        )
+        self.finish(store, jobset, "Failed", reason, f"{message} (first failed job: {objects.name(first)})", now)
 
     def finish(self, store: Store, jobset: Json, kind: str, reason: str, message: str, now: float) -> None:
         def function(copy: Json) -> None:
@@ -226,7 +225,7 @@ def write_status(store: Store, jobset: Json, jobs: list[Json]) -> None:
             row["failed"] += objects.is_true(job, "Failed")
             row["suspended"] += bool(job["spec"].get("suspend"))
             row["active"] += state.get("active", 0) > 0
-            row["ready"] += need > 0 and state.get("ready", 0) + state.get("succeeded", 0) >= need
+            row["ready"] += not is_ended(job) and need > 0 and state.get("ready", 0) + state.get("succeeded", 0) >= need
         rows.append(row)
 
     def function(copy: Json) -> None:

@@ -9,6 +9,9 @@ from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.controllers.pod_run import PodRun
 from tests.lab.kube.store import Store
 
+OFF = "lab/off"  # annotation of a node that does not run any more, though its object is still there
+SHUTDOWN = "lab/shutdown"  # annotation of a node that is about to be taken away, with the seconds that pods get
+
 
 class Kubelet:
     def __init__(self, root: Path) -> None:
@@ -44,7 +47,7 @@ class Kubelet:
             run.shut_down(now, min(float(notice), grace(pod, settings)))
         run.advance(store, pod, node, settings, now)
         text = json.dumps(run.status(pod))
-        if self.written.get(uid) != text:
+        if self.written.get(uid) != text or run.events:
             self.written[uid] = text
             pod = run.write(store, pod, now) or pod
         if run.ended:
@@ -60,9 +63,18 @@ class Kubelet:
         self.written.pop(uid, None)
         run.kill()
         run.wait()
-        shutil.rmtree(run.folder, ignore_errors=True)
+        for folder in (run.folder, run.log_folder):
+            shutil.rmtree(folder, ignore_errors=True)
 
-    def end(self) -> None:
+    def exec_argv(self, pod: Json, container: str, command: list[str]) -> tuple[list[str], dict[str, str]]:
+        """A command in the namespaces of a running container, with its variables."""
+        run = self.runs[objects.uid(pod)]
+        pid = (run.folder / f"{container}.pid").read_text()
+        there = next(each for each in run.containers if each.name == container)
+        inside = ["nsenter", f"--target={pid}", "--mount", "--uts", "--ipc", "--pid", "--root", "--wd=/", "--"]
+        return [*inside, *command], there.environment
+
+    def close(self) -> None:
         """Kill all pods."""
         for run in self.runs.values():
             run.kill()
@@ -70,14 +82,8 @@ class Kubelet:
             self.forget(uid)
 
 
-OFF = "lab/off"  # annotation of a node that does not run any more, though its object is still there
-SHUTDOWN = "lab/shutdown"  # annotation of a node that is about to be taken away, with the seconds that pods get
-
-
 def grace(pod: Json, settings: Json) -> float:
     seconds = float(
         pod["metadata"].get("deletionGracePeriodSeconds", pod["spec"].get("terminationGracePeriodSeconds", 30))
     )
     return seconds if settings["grace_s"] is None else min(seconds, settings["grace_s"])
-
-

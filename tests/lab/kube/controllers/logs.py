@@ -1,20 +1,10 @@
-"""Logs of containers as a node keeps them: `TIME stdout F TEXT` a line in 0.log, which is set aside when it has grown too large."""
+"""The log of a container as a node keeps it: a line is `TIME stdout F TEXT`; a file that has grown too large is set aside."""
 
 import time
 from datetime import UTC, datetime
 from pathlib import Path
 
 LONGEST = 16384  # characters of a line that the runtime writes in one piece
-
-
-def folder(root: Path, namespace: str, name: str, uid: str) -> Path:
-    """Of the logs of one pod, below the lab's root."""
-    return root / "kube" / "pods" / f"{namespace}_{name}_{uid}"
-
-
-def path(root: Path, namespace: str, name: str, uid: str, container: str, restart: int = 0) -> Path:
-    """The current log of a container, counted by its restarts; it is not there before the container has started."""
-    return folder(root, namespace, name, uid) / container / f"{restart}.log"
 
 
 class Log:

@@ -24,7 +24,11 @@ def missing_volume(store: Store, pod: Json) -> str:
     for volume in pod["spec"].get("volumes") or []:
         for kind, resource, field in (("configMap", "configmaps", "name"), ("secret", "secrets", "secretName")):
             source = volume.get(kind)
-            if source and not source.get("optional") and not store.find(resource, source[field], objects.namespace(pod)):
+            if (
+                source
+                and not source.get("optional")
+                and not store.find(resource, source[field], objects.namespace(pod))
+            ):
                 text = f'{kind.lower()} "{source[field]}" not found'
                 return f'MountVolume.SetUp failed for volume "{volume["name"]}" : {text}'
     return ""

@@ -5,10 +5,12 @@ import shutil
 from pathlib import Path
 from typing import Any
 
-from tests.lab.kube.controllers import knobs, logs, objects, pod_contents
+from tests.lab.kube.controllers import knobs, objects, pod_contents
 from tests.lab.kube.controllers.container import ProcessContainer, ReplayedContainer
+from tests.lab.kube.controllers.logs import Log
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.store import Store
+from tests.lab.kube.streams import log_file
 
 SHUTDOWN_TEXT = "Pod was terminated in response to imminent node shutdown."
 BACK_OFF_S = 10
@@ -25,6 +27,7 @@ class ContainerRun:
         self.last: Json = {}
         self.restarts, self.started, self.again, self.oom = 0, 0.0, 0.0, False
         self.code_wanted: int | None = None
+        self.environment: dict[str, str] = {}
 
     @property
     def terminated(self) -> Json | None:
@@ -46,7 +49,7 @@ class ContainerRun:
 class PodRun:
     def __init__(self, root: Path, pod: Json) -> None:
         self.root, self.uid = root, objects.uid(pod)
-        self.folder = logs.folder(root, objects.namespace(pod), objects.name(pod), self.uid)
+        self.folder, self.log_folder = root / "pods" / self.uid, log_file(root, pod, "x").parents[1]
         self.containers = [ContainerRun(body) for body in pod["spec"]["containers"]]
         self.since: float | None = None
         self.volumes: dict[str, Path] | None = None
@@ -56,6 +59,7 @@ class PodRun:
         self.shutdown = False
         self.ended = False
         self.events: list[tuple[str, str, str]] = []
+        self.said: set[tuple[str, str, str]] = set()
 
     # ending
 
@@ -80,7 +84,7 @@ class PodRun:
     def wait(self) -> None:
         for container in self.containers:
             if isinstance(container.process, ProcessContainer):
-                container.process.process.wait()
+                container.process.wait()
 
     # progress
 
@@ -130,7 +134,9 @@ class PodRun:
             if row is None:
                 continue
             reason, message = row.get("reason", "ErrImagePull"), row["message"]
-            waits = "BackOff" not in container.state.get("waiting", {}).get("reason", "") and "message" in container.state.get("waiting", {})
+            waits = "BackOff" not in container.state.get("waiting", {}).get(
+                "reason", ""
+            ) and "message" in container.state.get("waiting", {})
             if waits:
                 reason, message = "ImagePullBackOff", f'Back-off pulling image "{image}": {reason}: {message}'
             else:
@@ -141,7 +147,6 @@ class PodRun:
         return True
 
     def start(self, store: Store, container: ContainerRun, pod: Json, settings: Json, now: float) -> None:
-        place = logs.path(self.root, objects.namespace(pod), objects.name(pod), self.uid, container.name, container.restarts)
         try:
             values = pod_contents.environment(store, pod, container.body, self.folder, settings)
         except pod_contents.NotThere as error:
@@ -149,12 +154,15 @@ class PodRun:
             self.say("Warning", "Failed", f"Error: {error}")
             container.again = now + settings["backoff_s"]
             return
-        row, words = knobs.matching(settings["replay"], pod, container.name), pod_contents.command(container.body, values)
+        row, words = (
+            knobs.matching(settings["replay"], pod, container.name),
+            pod_contents.command(container.body, values),
+        )
         if not row and not words:
             text = "lab: an image has no entry point here: give the container a command"
             container.state = {"waiting": {"reason": "RunContainerError", "message": text}}
             return
-        log = logs.Log(place, settings["log_bytes"])
+        log = Log(log_file(self.root, pod, container.name, container.restarts), settings["log_bytes"])
         if row:
             lines = Path(row["file"]).read_bytes().splitlines(keepends=True)
             container.process = ReplayedContainer(
@@ -162,6 +170,7 @@ class PodRun:
             )
         else:
             container.process = ProcessContainer(self.order(store, container, pod, settings, words, values), log)
+            container.environment = values
         container.started, container.oom, container.code_wanted = now, False, None
         container.state = {"running": {"startedAt": objects.timestamp(now)}}
         self.say("Normal", "Started", f"Started container {container.name}")
@@ -225,7 +234,9 @@ class PodRun:
             container.process.kill()
 
     def say(self, kind: str, reason: str, message: str) -> None:
-        if (kind, reason, message) not in self.events:
+        """An event, once."""
+        if (kind, reason, message) not in self.said:
+            self.said.add((kind, reason, message))
             self.events.append((kind, reason, message))
 
     # status

@@ -45,11 +45,11 @@ class Scheduler:
         text = "no nodes available to schedule pods"
         if total:
             reasons = sorted(f"{number} {reason}" for reason, number in refusals.items())
-            helpless = sum(n for reason, n in refusals.items() if not reason.startswith("Insufficient") and reason != ANTI_AFFINITY)
+            helpless = sum(
+                n for reason, n in refusals.items() if not reason.startswith("Insufficient") and reason != ANTI_AFFINITY
+            )
             hints = sorted(
-                f"{number} {hint}"
-                for hint, number in ((HELPLESS, helpless), (NO_VICTIMS, total - helpless))
-                if number
+                f"{number} {hint}" for hint, number in ((HELPLESS, helpless), (NO_VICTIMS, total - helpless)) if number
             )
             text = f"0/{total} nodes are available: {', '.join(reasons)}. "
             text += f"preemption: 0/{total} nodes are available: {', '.join(hints)}."
@@ -78,7 +78,9 @@ def usage(placed: list[Json]) -> dict[tuple[str, str], int]:
     return used
 
 
-def refusal(pod: Json, node: Json, placed: list[Json], nodes: Mapping[str, Json], used: Mapping[tuple[str, str], int]) -> str:
+def refusal(
+    pod: Json, node: Json, placed: list[Json], nodes: Mapping[str, Json], used: Mapping[tuple[str, str], int]
+) -> str:
     """Why a node does not take a pod; "" where it does."""
     own, name = pod["spec"], objects.name(node)
     if objects.spec(node).get("unschedulable"):
