@@ -124,20 +124,6 @@ def entries(row: Resource) -> Iterator[Json]:
         yield base | {"name": f"{row.plural}/{name}", "singularName": "", "verbs": below[name]}
 
 
-def definition(row: Resource) -> Json:
-    """The CustomResourceDefinition of a resource, as far as clients look at it."""
-    names = {"plural": row.plural, "singular": row.kind.lower(), "kind": row.kind, "listKind": f"{row.kind}List"}
-    served = [{"name": row.version, "served": True, "storage": True}]
-    spec = {
-        "group": row.group,
-        "names": names,
-        "scope": "Namespaced" if row.namespaced else "Cluster",
-        "versions": served,
-    }
-    established = {"type": "Established", "status": "True", "reason": "InitialNamesAccepted"}
-    return {"metadata": {"name": row.qualified}, "spec": spec, "status": {"conditions": [established]}}
-
-
 def version() -> Json:
     return {
         "major": "1",

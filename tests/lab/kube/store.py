@@ -213,8 +213,6 @@ class Store:
             self.version += 1
             self.oldest = self.version
             self.changes.clear()
-            for listener in self.listeners:
-                listener()
 
     def record_event(
         self, resource: str, about: Object, type: str, reason: str, message: str, component: str
@@ -229,7 +227,8 @@ class Store:
         with self.lock:
             for event in self.list("events", namespace, fields=f"involvedObject.uid={metadata['uid']},reason={reason}"):
                 if event["message"] == message:
-                    return self.change("events", event["metadata"]["name"], namespace, count_up)
+                    seen = {"count": event["count"] + 1, "lastTimestamp": self.now()}
+                    return self.change("events", event["metadata"]["name"], namespace, lambda copy: copy.update(seen))
             name = f"{metadata['name']}.{uuid.uuid4().hex[:16]}"
             event = {"metadata": {"name": name, "namespace": namespace}, "involvedObject": involved, "type": type}
             event |= {"reason": reason, "message": message, "source": {"component": component}, "count": 1}
@@ -345,10 +344,6 @@ def timestamp(seconds: float) -> str:
 def micro(seconds: float) -> str:
     """metav1.MicroTime: UTC with six digits."""
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(seconds)) + f".{int(seconds % 1 * 1e6):06d}Z"
-
-
-def count_up(event: Object) -> None:
-    event |= {"count": event["count"] + 1, "lastTimestamp": Store.now()}
 
 
 def owners(body: Object | None) -> list[str]:
