@@ -132,8 +132,8 @@ class GkeSettings(BaseModel):
             devices = slices.parse(value)
         except UserError as e:
             raise ValueError(f"{e.what.removeprefix('--on ')}; write it like tpu7x-4x4x8") from None
-        if devices.accelerator.pod is None or devices.num_slices > 1:
-            raise ValueError("is not one slice of TPUs; write it like tpu7x-4x4x8")
+        if devices.accelerator.pod is None:
+            raise ValueError("is no slice of TPUs; write it like tpu7x-4x4x8")
         return value
 
     @model_validator(mode="after")
