@@ -40,9 +40,6 @@ class AttemptObjects:
     """of this environment, those that are set go to the pods as a Secret with the name of the JobSet: `trainer.secret`"""
 
 
-Attempt = AttemptObjects
-
-
 def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> PreparedRecipe:
     """A MaxText recipe for a run on `target`, with a short trace where it asks for none. UserError, in one line, for whatever an attempt
     of it would lack: before anything is created."""

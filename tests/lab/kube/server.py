@@ -192,7 +192,9 @@ class Server:
 
     async def act(self, request: web.Request, call: Call, rules: list[Rule]) -> web.StreamResponse:
         absent = self.store.knobs.get("absent_groups", ())
-        if call.row.group in absent or call.verb not in (*call.row.verbs, "deletecollection") and not call.subresource:
+        if call.row.group in absent or (
+            call.verb not in (*call.row.verbs, "deletecollection") and not call.subresource
+        ):
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         if call.verb == "watch":
             return await streams.watch(request, call, self.store, self.wakeup, rules)

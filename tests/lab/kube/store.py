@@ -228,7 +228,8 @@ class Store:
             for event in self.list("events", namespace, fields=f"involvedObject.uid={metadata['uid']},reason={reason}"):
                 if event["message"] == message:
                     seen = {"count": event["count"] + 1, "lastTimestamp": self.now()}
-                    return self.change("events", event["metadata"]["name"], namespace, lambda copy: copy.update(seen))
+                    name = event["metadata"]["name"]
+                    return self.change("events", name, namespace, lambda copy, seen=seen: copy.update(seen))
             name = f"{metadata['name']}.{uuid.uuid4().hex[:16]}"
             event = {"metadata": {"name": name, "namespace": namespace}, "involvedObject": involved, "type": type}
             event |= {"reason": reason, "message": message, "source": {"component": component}, "count": 1}

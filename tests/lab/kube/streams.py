@@ -127,7 +127,7 @@ async def watch(
             await response.write(limit.take(text))
         else:
             await wakeup.wait(
-                condition, min(BOOKMARK_S, limit.rule and POLL_S or BOOKMARK_S, max(0, end - time.monotonic()))
+                condition, min(BOOKMARK_S, (limit.rule and POLL_S) or BOOKMARK_S, max(0, end - time.monotonic()))
             )
     limit.close(request)
     return response

@@ -80,7 +80,9 @@ V6E: dict[str, Any] = {"topology": "v6e-16", "machine_type": "ct6e-standard-4t"}
 URL = "gs://my-bucket/runs/r-1"
 
 
-def own(path: Path, storage: str = URL, recipe: str = "qwen3-tiny-arithmetic-grpo", **settings: Any) -> attempt.Attempt:
+def own(
+    path: Path, storage: str = URL, recipe: str = "qwen3-tiny-arithmetic-grpo", **settings: Any
+) -> attempt.AttemptObjects:
     """Of a recipe that podwright trains, in the directory `path` of its run."""
     raw = load.load(recipe, []).model_dump(mode="json")
     job = job_of(kinds.find("grpo"), raw, path, 2, path, 0.0, storage=storage, allocation="pools", takeover=True)
