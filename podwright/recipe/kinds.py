@@ -63,7 +63,10 @@ class RecipeKind:
     """a function of recipe, settings of the target, its name, and typed values of variables that gives a PreparedRecipe; "" where a recipe
     has no variables"""
     follow: str = ""
-    """a function of RunDir and attempt that brings new steps from its log to metrics.jsonl; "" where the trainer writes them"""
+    """a function of RunDir that brings new steps from the logs to metrics.jsonl; "" where the trainer writes them"""
+    outcome: str = ""
+    """a function of RunDir, attempt, Polled and whether a stop was wanted that says how an attempt ended by its log, or None; "" where the
+    trainer writes that"""
     first_step: int = 1
     """the number of the first step in metrics.jsonl"""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -125,6 +128,7 @@ KINDS: dict[str, RecipeKind] = {
             starts_on=("pods",),
             prepare="podwright.targets.gke.attempt:prepared",
             follow="podwright.watch.maxtext_metrics:follow",
+            outcome="podwright.watch.maxtext_ending:outcome",
             first_step=0,
         ),
     )

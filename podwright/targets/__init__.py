@@ -68,7 +68,7 @@ class ResolvedTarget:
             return []
         from podwright.targets import kinds
 
-        settings, unused = self.settings, _storage_unused(str(getattr(self.settings, "storage", "")), kind)
+        settings, unused = self.settings, _storage_unused(getattr(self.settings, "storage", ""), kind)
         if unused:  # then it is no matter whether the hosts share it
             values = settings.model_dump(mode="json") | {"storage": ""}
             settings = cast("Settings", kinds.settings_class(settings.kind).model_validate(values))

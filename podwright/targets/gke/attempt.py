@@ -87,9 +87,11 @@ def _port(name: str) -> int:
 def maxtext_attempt(
     recipe: MaxTextRecipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
 ) -> AttemptObjects:
-    """Of a MaxText recipe; `WORKLOAD_NAME` in it is `name`. Arguments as `attempt_of`."""
+    """Of a MaxText recipe; arguments as `attempt_of`. `WORKLOAD_NAME` in it is the same for all attempts, so that each finds the checkpoints
+    of those before."""
     of_target = workload.values(recipe, own, "of the run", {})
-    ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: name})
+    run_name = name.removesuffix(f"-a{job.attempt}")
+    ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: run_name})
     require_submittable(ready, own)
     manifest = jobset.maxtext(ready, own, name, command(ready))
     spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]

@@ -64,7 +64,7 @@ def logs_of(pods: Iterable[Record], number_of: Callable[[Record], int]) -> tuple
 def _has_begun(pod: Record) -> bool:
     """Whether a container of it runs or has run."""
     states = [status.get("state") or {} for status in pod.get("status", {}).get("containerStatuses") or []]
-    return any(state.get("running") or state.get("terminated") for state in states)
+    return any({"running", "terminated"} & state.keys() for state in states)
 
 
 class LogFollower:

@@ -26,11 +26,13 @@ from podwright.targets.base import (
     Stopped,
     identity,
 )
-from podwright.targets.gke import attempt, cluster_check, pod_failures, submit, waiting
-from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true
+from podwright.targets.gke import attempt, cluster_check, pod_failures, pod_logs, submit, waiting
+from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, process_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.pod_failures import PodFailure
+from podwright.targets.gke.pod_logs import LogFollower
+from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
@@ -38,21 +40,24 @@ from podwright.targets.hosts import status
 from podwright.targets.machines import Hosts, Provisioner
 from podwright.targets.settings.gke import GkeSettings
 
+GATHER_LIMIT_S = 120.0
+"""for which the logs of an attempt that has ended are requested"""
 _FAILURES = "failures.json"
 _ENDED = "ended.json"
 _LIVE = ("Pending", "Running", "Unknown", "")
 
 
 class Gke:
-    provisioner: Provisioner | None = None
-
     def __init__(self, shell: Shell, name: str, settings: GkeSettings):
         self._shell = shell
         self._settings = settings
         self._kubectl = Kubectl(shell, settings)
         self.identity = identity(name, settings)
         self.traits = settings.traits()
+        self.provisioner: Provisioner | None = NodePoolProvisioner(shell, settings) if settings.places else None
         self._said: dict[str, tuple[str, float]] = {}
+        self._gathering: dict[str, float] = {}
+        self._followers: dict[str, LogFollower] = {}
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         own, run = self._settings, RunDir(job.run_dir)
@@ -63,6 +68,8 @@ class Gke:
         manifests = [*objects.before, objects.jobset, *objects.after]
         jobs = objects.jobset["spec"]["replicatedJobs"]
         pods_per_job = int(jobs[0]["template"]["spec"]["parallelism"])
+        num_pods = sum(int(each.get("replicas", 1)) for each in jobs) * pods_per_job
+        containers = jobs[0]["template"]["spec"]["template"]["spec"]["containers"]
         others = [f"{manifest['kind'].lower()}s" for manifest in (*objects.before, *objects.after)]
         others += ["secrets"] if objects.variables else []
         dependents = [f"{m['kind'].lower()}/{m['metadata']['name']}" for m in (*objects.before, *objects.after)]
@@ -71,9 +78,9 @@ class Gke:
             "attempt": job.attempt,
             "jobset": name,
             "tag": job.run_tag,
-            "container": objects.container,
             "queue": queue,
-            "processes": sum(int(each.get("replicas", 1)) for each in jobs) * pods_per_job,
+            "pods": num_pods,
+            "processes": num_pods * len(containers),
             "pods_per_job": pods_per_job,
             "kinds": sorted({"jobsets", *others}),
             **self.identity,
@@ -116,12 +123,17 @@ class Gke:
             ending, bootstrap = Ending(refused["ending"]), refused["bootstrap"]
             detail, fix = refused["detail"], refused["fix"]
             return Polled(Process.ENDED, ending=ending, detail=detail, fix=fix, bootstrap=bootstrap)
-        view, failure = self._view(handle)
+        view, unanswered = self._view(handle)
         if view is None:
-            assert failure
-            return Polled(Process.RUNNING, waiting=_with_fix(failure), silent=True)
+            return Polled(Process.RUNNING, waiting=_with_fix(unanswered), silent=True)
         polled = self._judged(handle, view)
-        if polled.process is Process.ENDED:
+        ended = polled.process is Process.ENDED
+        if polled.process is Process.ABSENT:
+            return polled
+        failure = self._bring_logs(handle, view, ended)
+        if ended and failure and self._may_wait(handle):
+            return Polled(Process.RUNNING, waiting=f"Gathering: {failure}")
+        if ended:
             write_json(folder / _ENDED, status.to_record(polled))
         return polled
 
@@ -206,6 +218,22 @@ class Gke:
         rows, _ = self._kubectl.json(("get", "events", f"--field-selector=involvedObject.name={asked.name}"))
         return replace(view, events=tuple((rows or {}).get("items", [])))
 
+    def _bring_logs(self, handle: Handle, view: ClusterView, ended: bool) -> str:
+        """Into the directory of the run; why not all of them, or ""."""
+        run, number = attempt_of(handle)
+        logs = pod_logs.logs_of(view.pods, lambda pod: process_of(pod, handle["pods_per_job"]))
+        if not logs:
+            return ""
+        name = handle["jobset"]
+        if name not in self._followers:
+            self._followers[name] = LogFollower(self._shell, self._kubectl.argv, _labels(handle), run, number)
+        return self._followers[name].bring(logs, ended)
+
+    def _may_wait(self, handle: Handle) -> bool:
+        """Whether the logs of an attempt that has ended are still requested: a cluster keeps them for an hour."""
+        first = self._gathering.setdefault(handle["jobset"], time.monotonic())
+        return time.monotonic() - first < GATHER_LIMIT_S
+
     def _judged(self, handle: Handle, view: ClusterView) -> Polled:
         run, number = attempt_of(handle)
         folder = run.attempt(number)
@@ -221,7 +249,7 @@ class Gke:
             return pod_failures.ended(view.jobs, known.values())
         names = {"namespace": self._settings.namespace, "queue": handle["queue"], "context": context_of(self._settings)}
         started = run.log(number).exists()
-        explanation = waiting.explain(view, handle["processes"], started, names)
+        explanation = waiting.explain(view, handle["pods"], started, names)
         return self._lasting(handle["jobset"], explanation)
 
     def _lasting(self, name: str, explanation: waiting.Explanation) -> Polled:
@@ -239,8 +267,12 @@ class Gke:
         return Polled(Process.RUNNING, waiting=polled.waiting)
 
 
+def _labels(handle: Handle) -> str:
+    return f"{RUN_LABEL}={handle['tag']},{attempt.ATTEMPT_LABEL}={handle['attempt']}"
+
+
 def _selector(handle: Handle) -> str:
-    return f"--selector={RUN_LABEL}={handle['tag']},{attempt.ATTEMPT_LABEL}={handle['attempt']}"
+    return f"--selector={_labels(handle)}"
 
 
 def _gone(folder: Path, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:

@@ -24,9 +24,9 @@ from podwright.targets.gke.cluster_view import (
 )
 from podwright.targets.gke.jobset import QUEUE_LABEL
 
-_QUEUE_S = 15.0
+QUEUE_S = 15.0
 """for which a queue must say that it never admits an attempt: its objects may just have been created"""
-_PULL_S = 120.0
+PULL_S = 120.0
 """the same of an image that cannot be pulled"""
 
 
@@ -53,7 +53,8 @@ class WaitingRule:
     fix: str = ""
     ending: Ending | None = None
     """of what never passes by itself"""
-    after_s: float = _QUEUE_S
+    pulls: bool = False
+    """whether it is about an image"""
 
 
 _CLUSTER_QUEUE = "type kubectl get clusterqueues --context={context} -o yaml"
@@ -244,21 +245,21 @@ _CONTAINERS = (
         "BadImage: {image} is not for the processors of the nodes",
         "build the image for linux/amd64",
         Ending.BAD_INPUT,
-        _PULL_S,
+        True,
     ),
     WaitingRule(
         r"(?:ErrImagePull|ImagePullBackOff)[^\n]*(?:40[13]|[Uu]nauthorized|[Ff]orbidden|denied|insufficient_scope|no basic auth)",
         "NoPermission: the nodes may not pull {image}",
         "give the service account of the nodes the role roles/artifactregistry.reader on it, then resume the run",
         Ending.BAD_INPUT,
-        _PULL_S,
+        True,
     ),
     WaitingRule(
         r"(?:ErrImagePull|ImagePullBackOff)[^\n]*(?:not found|manifest unknown|does not exist|NotFound)",
         "NoImage: there is no image {image}",
         "build it (podwright render writes the script), or correct image of the target, then resume the run",
         Ending.BAD_INPUT,
-        _PULL_S,
+        True,
     ),
     WaitingRule(
         r"ErrImagePull|ImagePullBackOff|RegistryUnavailable|ErrImageNeverPull",
@@ -269,7 +270,7 @@ _CONTAINERS = (
         "NoObject: the pods need {kind} {what}, which namespace {namespace} does not have",
         "resume the run: it is created again",
         Ending.CRASHED,
-        _PULL_S,
+        True,
     ),
     WaitingRule(
         r"(?:CreateContainerConfigError|CreateContainerError|RunContainerError|StartError)[^\n]*",
@@ -424,7 +425,7 @@ def _by_rules(rules: Sequence[WaitingRule], text: str, names: dict[str, str]) ->
             polled = Polled(
                 Process.ENDED, waiting=reason, ending=rule.ending, detail=detail, fix=rule.fix.format(**said)
             )
-            return Explanation(polled, rule.after_s)
+            return Explanation(polled, PULL_S if rule.pulls else QUEUE_S)
     return None
 
 

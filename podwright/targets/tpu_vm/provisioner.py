@@ -22,6 +22,7 @@ from podwright.targets.machines import (
     AllocationState,
     Owned,
     Request,
+    first_place,
     lost,
     refused,
     repairing,
@@ -46,11 +47,10 @@ class SliceProvisioner:
 
     def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
         own, chips = self._settings, self._settings.devices()
-        zones = [zone for zone in own.zones if not any(zone.startswith(scope) for scope in avoid)]
         tag = run_tag(run_dir, created)
         request = Request(
             name=own.node or request_name(run_dir.name, tag, number),
-            zone=(zones or own.zones)[0],
+            zone=first_place(own.zones, avoid),
             labels={RUN_LABEL: tag, BY_LABEL: creator(), EXPIRES_LABEL: f"{created + own.life_s:.0f}"},
             chip=chips.accelerator.name,
             num_chips=chips.num_chips,

@@ -146,6 +146,7 @@ class Kube:
         self._lab("unreachable", {"seconds": seconds})
 
     def clear_faults(self) -> None:
+        """No rule holds any more, and the API is reachable."""
         self._lab("clear")
 
     def expire_history(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.lab.kube.errors import ApiError
 
-KINDS = ("http", "forbidden", "slow", "reset", "hang", "gone", "cut", "repeat")
+KINDS = ("http", "forbidden", "slow", "reset", "lost", "hang", "gone", "cut", "repeat")
 
 
 @dataclass
@@ -88,17 +88,20 @@ def http_error(rule: Rule) -> ApiError:
     return ApiError(rule.status, rule.reason or reason, rule.text or text, **details)
 
 
-def forbidden(user: str, verb: str, resource: str, group: str, namespace: str) -> ApiError:
+def missing_permission(verb: str, resource: str, group: str) -> str:
+    """Of GKE's authorizer [?]: which permission of IAM would do."""
+    noun = resource.split("/")[0] if group in ("", "batch", "apps") else "thirdPartyObjects"
+    subresource = resource.partition("/")[2]
+    action = {"log": "getLogs", "exec": "exec", "status": f"{verb}Status"}.get(subresource, verb)
+    return f'requires one of ["container.{noun}.{action}"] permission(s).'
+
+
+def forbidden(user: str, verb: str, resource: str, group: str, namespace: str, name: str) -> ApiError:
     """403 as GKE writes it."""
     plural = resource.split("/")[0]
-    qualified = f"{plural}.{group}" if group else plural
+    qualified = (f"{plural}.{group}" if group else plural) + (f' "{name}"' if name else "")
     where = f'in the namespace "{namespace}"' if namespace else "at the cluster scope"
-    permission = (
-        f"container.{plural}.{verb}" if group in ("", "batch", "apps") else f"container.thirdPartyObjects.{verb}"
-    )
     text = (
         f'{qualified} is forbidden: User "{user}" cannot {verb} resource "{resource}" in API group "{group}" {where}: '
     )
-    return ApiError(
-        403, "Forbidden", f'{text}requires one of ["{permission}"] permission(s).', group=group, kind=plural
-    )
+    return ApiError(403, "Forbidden", text + missing_permission(verb, resource, group), group=group, kind=plural)

@@ -90,7 +90,13 @@ class Server:
                 connection.transport.abort()
         if self.back:
             self.back.cancel()
-        self.back = self.loop.call_later(seconds, lambda: self.loop.create_task(self.listen()))
+        self.back = self.loop.call_later(seconds, lambda: self.loop.create_task(self.reachable()))
+
+    async def reachable(self) -> None:
+        if self.back:
+            self.back.cancel()
+            self.back = None
+            await self.listen()
 
     # controllers
 
@@ -127,6 +133,8 @@ class Server:
         try:
             response = await self.answer(request, row, self.faults)
             row["status"] = response.status
+            if row.pop("lost", False) and request.transport:
+                request.transport.abort()
             return response
         finally:
             row["seconds"] = time.monotonic() - started
@@ -137,7 +145,7 @@ class Server:
             verb, resource, name = (call.verb, call.full_resource, call.name) if call else ("get", "", "")
             row |= {"verb": verb, "resource": resource, "name": name, "namespace": call.namespace if call else ""}
             rules = faults.of(verb, resource, name)
-            await self.suffer(rules, request, call)
+            await self.suffer(rules, request, call, row)
             if call is None:
                 return self.discover(request.path)
             row["status"] = 200  # of a stream, until it ends
@@ -151,7 +159,7 @@ class Server:
             text = f"Request entity too large: limit is {MOST_BYTES}"
             return web.json_response(ApiError(413, "RequestEntityTooLarge", text).status(), status=413)
 
-    async def suffer(self, rules: list[Rule], request: web.Request, call: Call | None) -> None:
+    async def suffer(self, rules: list[Rule], request: web.Request, call: Call | None, row: Object) -> None:
         for rule in rules:
             if rule.kind == "slow":
                 await asyncio.sleep(rule.delay_s)
@@ -161,10 +169,12 @@ class Server:
                 assert request.transport
                 request.transport.abort()
                 raise ConnectionResetError
+            elif rule.kind == "lost":
+                row["lost"] = True
             elif rule.kind == "http":
                 raise http_error(rule)
             elif rule.kind == "forbidden" and call:
-                raise forbidden(USER, call.verb, call.full_resource, call.row.group, call.namespace)
+                raise forbidden(USER, call.verb, call.full_resource, call.row.group, call.namespace, call.name)
 
     def discover(self, path: str) -> web.Response:
         rows = discovery.installed(frozenset(self.store.knobs.get("absent_groups", ())))
@@ -333,6 +343,7 @@ class Server:
             await self.unreachable(body["seconds"])
         elif verb == "clear":
             self.faults.rules.clear()
+            await self.reachable()
         elif verb == "knobs":
             self.store.knobs.update(body)
         elif verb == "expire":

@@ -200,7 +200,7 @@ def test_can_i_answers_by_the_faults(kube: Kube) -> None:
     assert kube.call("auth", "can-i", "get", "pods", "--subresource=log").stdout == "yes\n"
     refused = kube.call("exec", "p", "--", "true") if kube.create(pod("p")) else None
     text = 'cannot create resource "pods/exec" in API group "" in the namespace "default"'
-    assert refused and "pods is forbidden" in refused.stderr and text in refused.stderr
+    assert refused and 'pods "p" is forbidden' in refused.stderr and text in refused.stderr
 
 
 def test_versions_and_resources_are_discovered(kube: Kube) -> None:

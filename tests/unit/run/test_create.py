@@ -52,6 +52,11 @@ def test_the_steps_to_trace_travel_with_the_run(tmp_path: Path) -> None:
     assert not create.create(tmp_path / "s", RECIPE, "local", {}).profiled.exists()
 
 
+def test_the_slice_of_a_run_is_fixed_when_it_is_created(tmp_path: Path) -> None:
+    assert journal.read(create.create(tmp_path / "r", RECIPE, "local", {}, slice_="2x v6e-16")).slice == "2x v6e-16"
+    assert journal.read(create.create(tmp_path / "s", RECIPE, "local", {})).slice == ""
+
+
 def test_a_name_taken_meanwhile_is_left_alone(tmp_path: Path) -> None:
     run = create.create(tmp_path / "r", RECIPE, "local", {})
     before = run.journal.read_text()

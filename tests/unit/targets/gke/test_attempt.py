@@ -46,7 +46,8 @@ def test_a_maxtext_attempt_is_the_rendered_jobset_with_the_limits_and_labels_of_
     pod = pod_of(manifest)["spec"]
     assert result.container == pod["containers"][0]["name"]
     assert "${" not in pod["containers"][0]["command"][2].replace("${TPU_WORKER_ID}", "")
-    assert NAME in pod["containers"][0]["command"][2] and "gs://my-bucket/runs" in pod["containers"][0]["command"][2]
+    assert "run_name=pw-r-12345678 " in pod["containers"][0]["command"][2]
+    assert "gs://my-bucket/runs" in pod["containers"][0]["command"][2]
 
 
 def test_pods_go_to_the_pools_of_the_run_where_it_has_some_and_wait_in_its_queue(tmp_path: Path) -> None:

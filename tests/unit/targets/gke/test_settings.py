@@ -59,8 +59,15 @@ def add(**changes: str) -> Any:
         ({"namespace": "-n"}, "is no such name"),
         ({"priority": "very high"}, "is no such name"),
         ({"topology": "tpu7x-4x4x7"}, "no tpu7x slice is sold with topology 4x4x7"),
-        ({"topology": "8xH100-80GB"}, "is not one slice of TPUs"),
-        ({"topology": "2x v6e-16"}, "is not one slice of TPUs"),
+        ({"topology": "8xH100-80GB"}, "is no slice of TPUs"),
+        ({"topology": "0x v6e-16"}, "'0x v6e-16' is none at all"),
+        ({"provisioning": "reserved"}, "provisioning=reserved: reservations are missing; write reservations=[NAME]"),
+        ({"provisioning": "spot", "reservations": "[r]"}, "provisioning=spot uses no reservations; leave one of the two out"),
+        ({"provisioning": "rented"}, "provisioning=rented"),
+        ({"provisioning": "flex-start", "max_life": "8d"}, "max_life=8d: flex-start allows 7 days"),
+        ({"patience": "5m"}, "patience=5m is shorter than a node pool takes to start"),
+        ({"max_life": "long"}, "max_life=long is no duration; write it like 6h"),
+        ({"price": "-1"}, "price=-1"),
         ({"jax": "0.9.2 --index"}, "is no version; write it without blanks and quotes"),
         ({"libtpu": "-x"}, "is no version"),
         ({"maxtext": "`id`"}, "is no version"),
@@ -111,10 +118,48 @@ def test_a_check_says_what_was_not_looked_at(capsys: pytest.CaptureFixture[str])
     assert main(["target", "check", "pod", "--json"]) == ExitCode.INCONCLUSIVE
     document = json.loads(capsys.readouterr().out)
     assert document["verdict"] == "inconclusive" and not document["ok"]
-    finding = next(each for each in document["findings"] if each["check"] == "target")
+    finding, *storage = document["findings"]
+    assert {each["check"] for each in storage} == {"storage"}, "the bucket keeps the runs"
     for part in ("cluster c", "queue multislice-queue", "node pools", "bucket gs://bucket/runs"):
         assert part in finding["message"]
     assert "image" not in finding["message"] and "podwright render RECIPE --on pod" in finding["fix"]
+
+
+@pytest.mark.parametrize(
+    ("given", "places"),
+    [
+        ({}, ()),
+        ({"provisioning": "existing", "reservations": ["r"]}, ()),
+        ({"reservations": ["r", "s"]}, ("us-central1-a/r", "us-central1-b/r", "us-central1-a/s", "us-central1-b/s")),
+        ({"provisioning": "spot"}, ("us-central1-a", "us-central1-b")),
+    ],
+)
+def test_node_pools_are_requested_in_zones_of_each_reservation(given: dict[str, Any], places: tuple[str, ...]) -> None:
+    own = gke(zones=["us-central1-a", "us-central1-b"], topology="v6e-16", **given)
+    assert own.places == own.traits().zones == places
+    assert bool(own.traits().provisioning) == bool(places)
+
+
+def test_an_attempt_lives_for_days_and_one_of_flex_start_for_one() -> None:
+    assert gke().life_s == 7 * 86400 and gke(provisioning="flex-start").life_s == 86400
+    assert gke(max_life="2h").life_s == 7200
+
+
+def test_the_slice_of_a_recipe_takes_the_place_of_the_topology_with_its_machines() -> None:
+    own = gke(topology="v6e-16").for_slice("2x tpu7x-4x4x8")
+    assert (own.topology, own.machine_type) == ("2x tpu7x-4x4x8", "tpu7x-standard-4t")
+    assert gke().for_slice("v6e-16").machine_type == "ct6e-standard-4t"
+    written = gke(machine_type="tpu7x-ultranet-4t").for_slice("tpu7x-4x4x8")
+    assert written.machine_type == "tpu7x-ultranet-4t"
+    with pytest.raises(UserError, match="machine_type=tpu7x-ultranet-4t is not for topology=v6e-16"):
+        gke(machine_type="tpu7x-ultranet-4t").for_slice("v6e-16")
+
+
+def test_a_target_is_opened_again_with_the_slice_of_a_run() -> None:
+    add(topology="v6e-16")
+    assert targets.current("pod", None)["settings"]["topology"] == "v6e-16"
+    assert targets.current("pod", None, "2x tpu7x-4x4x8")["settings"]["topology"] == "2x tpu7x-4x4x8"
+    assert targets.current("local", None, "2x tpu7x-4x4x8")["kind"] == "local", "whose runs take what there is"
 
 
 def test_the_target_is_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
