@@ -10,6 +10,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from tests.lab.kube import discovery
 from tests.lab.kube.discovery import RESOURCES
@@ -75,7 +76,7 @@ class Kube:
     @property
     def environment(self) -> dict[str, str]:
         """Variables with which `kubectl` is this cluster's."""
-        return {"KUBECONFIG": str(self.folder / "config")}
+        return {"KUBECONFIG": str(self.folder / "config"), "KUBECACHEDIR": str(self.folder / "cache")}
 
     def call(self, *argv: str, text: str | None = None, timeout: float = 60) -> subprocess.CompletedProcess[str]:
         """Run the real `kubectl` with these arguments."""
@@ -98,7 +99,7 @@ class Kube:
     def objects(self, resource: str, namespace: str = "", labels: str = "") -> list[Object]:
         """What exists, of all namespaces for ""."""
         row = RESOURCES[resource]
-        items: list[Object] = self.api("GET", f"{place(resource, namespace)}?labelSelector={labels}")["items"]
+        items: list[Object] = self.api("GET", f"{place(resource, namespace)}?labelSelector={quote(labels)}")["items"]
         return [{"apiVersion": row.api_version, "kind": row.kind} | body for body in items]
 
     def get(self, resource: str, name: str, namespace: str = "default") -> Object:
@@ -109,11 +110,11 @@ class Kube:
     def create(self, body: Object, namespace: str = "default") -> Object:
         """Create an object by its `kind`; what it has of a status is kept."""
         resource = next(row.plural for row in discovery.ROWS if row.kind == body["kind"])
-        made = self.api("POST", place(resource, body.get("metadata", {}).get("namespace", namespace)), body)
+        created = self.api("POST", place(resource, body.get("metadata", {}).get("namespace", namespace)), body)
         if "status" in body and RESOURCES[resource].status:
-            metadata = made["metadata"]
+            metadata = created["metadata"]
             return self.patch_status(resource, metadata["name"], body["status"], metadata.get("namespace", ""))
-        return made
+        return created
 
     def patch(self, resource: str, name: str, patch: Object, namespace: str = "default") -> Object:
         """A JSON merge patch."""
@@ -177,7 +178,7 @@ def call_api(folder: Path, method: str, path: str, body: Object | None = None) -
     kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
     try:
         text = json.dumps(body) if body is not None else None
-        connection.request(method, path.replace(" ", "%20"), text, {"Content-Type": kind})
+        connection.request(method, path, text, {"Content-Type": kind})
         response = connection.getresponse()
         answer = json.loads(response.read() or b"{}")
     finally:
