@@ -132,11 +132,13 @@ def run(
     folders = [runs, *([shared] if shared else [])]
     base = create.choose_name(folders if seeds is None else [], resolved.name, name)
     each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
-    if dry_run:
+    shown = []
+    if dry_run or traits.pods:  # what pods cannot run is refused before machines are requested for it
         from podwright.run.drive import preview
 
         paths = [(shared or runs) / run_name for run_name in each]
         shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, each[path.name])} for path in paths]
+    if dry_run:
         for row in shown if not as_json else ():
             show.preview(planned, row)
         if as_json:
