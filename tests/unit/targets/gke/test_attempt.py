@@ -86,7 +86,9 @@ def own(
 ) -> attempt.AttemptObjects:
     """Of a recipe that podwright trains, in the directory `path` of its run."""
     record = load.load(recipe, []).model_dump(mode="json")
-    job = job_of(kinds.find(record["kind"]), record, path, 2, path, 0.0, storage=storage, allocation="pools", takeover=True)
+    job = job_of(
+        kinds.find(record["kind"]), record, path, 2, path, 0.0, storage=storage, allocation="pools", takeover=True
+    )
     return attempt.attempt_of(job, gke(**{**V6E, **settings}), NAME, "12345678", "q", True)
 
 
