@@ -24,11 +24,15 @@ Faults (`Kube.fault(kind, verb=, resource=, name=, skip=, calls=, seconds=, ...)
   unreachable(seconds)   connections are refused, and those that are there break
   expire_history()   running watches get 410, and so do pages of older lists
 
+With `controllers=True` a JobSet becomes Jobs and pods, Kueue admits it, the scheduler places its pods on nodes (`samples.pool`, or those that the
+simulated gcloud creates), and each container is a process of this machine: as root, with a file system of its own for its volumes, in a network of
+the cluster's pods alone, with what GKE's webhook sets. What they do wrong is a knob too: `controllers/knobs.py` names all.
+
 Knobs (`Kube.set(name=value)`), beside those of the controllers:
   absent_groups=["kueue.x-k8s.io"]   a cluster without Kueue or JobSet
   watch_s=1.5   the server closes watches after this time (half an hour to an hour by itself)
 
 Files: store (objects), discovery (which resources there are), call (a URL), server (HTTP), streams (watch, logs, exec), patches, selectors,
-validation, protobuf (what kubectl sends so), errors (texts), faults; control (for tests). Containers' logs: `streams.log_file`.
+validation, protobuf (what kubectl sends so), errors (texts), faults; control and samples (for tests). Containers' logs: `streams.log_file`.
 Written from the public documents of the Kubernetes API; tests/unit/lab holds it against kubectl. Texts that nobody has shown are marked [?].
 """
