@@ -26,10 +26,12 @@ from podwright.cli.options import (
     Profile,
     RecipeName,
     Retries,
+    RunOverrides,
     Runs,
     Seeds,
     Smoke,
     Svg,
+    variables,
 )
 from podwright.cli.progress import CompileProgress
 from podwright.errors import UserError, expanded
@@ -79,7 +81,7 @@ def plan(
 
 def run(
     recipe: RecipeName,
-    overrides: Overrides = None,
+    overrides: RunOverrides = None,
     on: On = "local",
     name: Annotated[str | None, typer.Option("--name", help="default: the recipe's name and the time")] = None,
     smoke: Smoke = 0,
@@ -109,14 +111,19 @@ def run(
     ):
         raise UserError(f"{seed_overrides[0]} and --seeds {seeds} both set the seed", "leave one of them out")
     target = targets.resolve(on)
-    traits = target.traits
     shared = target.runs if runs == RUNS else None
-    resolved = _recipe(recipe, overrides, smoke)
-    create.require_started_here(resolved)
+    typed, changes = variables(overrides)
+    resolved = _recipe(recipe, changes, smoke)
+    create.require_startable(resolved, target)
+    ready = create.prepared(resolved, target, typed)
+    resolved = ready.kept
+    slice_ = destination.slice_of(target, resolved)
+    target = target.for_slice(slice_)
+    traits = target.traits
     profiled = create.steps(profile, resolved) if profile else []
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
-    planned = make(resolved, destination.of(target, resolved), options)
+    planned = make(ready.planned, destination.of(target, ready.planned), options)
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]
@@ -126,7 +133,7 @@ def run(
         from podwright.run.drive import preview
 
         paths = [(shared or runs) / run_name for run_name in each]
-        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, resolved.kind)} for path in paths]
+        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, each[path.name])} for path in paths]
         for row in shown if not as_json else ():
             show.preview(planned, row)
         if as_json:
@@ -141,9 +148,11 @@ def run(
     if planned.errors and not force:
         _refused(planned, as_json)
     show.problems(planned)
+    show.added(ready.added)
 
     def begin(run_name: str) -> RunDir:
-        begun = create.create((shared or runs) / run_name, each[run_name], on, planned.document(), profiled, retries)
+        path = (shared or runs) / run_name
+        begun = create.create(path, each[run_name], on, planned.document(), profiled, retries, slice_)
         return create.linked(begun, runs) if shared else begun
 
     if seeds:

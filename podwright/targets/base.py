@@ -29,6 +29,11 @@ RUN_LABEL = "podwright-run"
 _PLACEHOLDER = re.compile(r"\{(python|run_dir|attempt|storage)\}")
 
 
+def run_tag(run_dir: Path, created: float) -> str:
+    """Of a run in `run_dir` that was created at Unix time `created`."""
+    return f"{zlib.crc32(f'{run_dir} {created}'.encode()):08x}"
+
+
 @dataclass(frozen=True)
 class Traits:
     """What a target is, as data to decide by."""
@@ -39,6 +44,8 @@ class Traits:
     """whether it keeps runs out of each other's way"""
     ships_files: bool = False
     """whether it copies to its hosts the files that a recipe names"""
+    pods: bool = False
+    """whether runs on it are pods of a cluster"""
     slice_of_recipe: bool = False
     """whether a recipe that names a slice gets that one, and not the target's"""
     storage: str = ""
@@ -89,11 +96,15 @@ class Job:
     """where checkpoints and records live: "" for the run directory, a shared folder, or a bucket URL"""
     exclude: tuple[str, ...] = ()
     """hosts to leave out, where the target can"""
+    allocation: str = ""
+    """name of the machines that were requested for it; "" where they need no request"""
+    recipe: Record = field(default_factory=dict)
+    """what recipe.json holds"""
 
     @property
     def run_tag(self) -> str:
         """Tells the run from others of its name, and from an earlier one in its directory."""
-        return f"{zlib.crc32(f'{self.run_dir} {self.created}'.encode()):08x}"
+        return run_tag(self.run_dir, self.created)
 
     def argv(self, python: str, run_dir: str) -> tuple[str, ...]:
         """The command with its placeholders filled; `run_dir` is the directory of the run as the host sees it."""
@@ -194,6 +205,14 @@ class Settings(Protocol):
     def traits(self) -> Traits: ...
 
     def model_dump(self, *, mode: str, exclude_defaults: bool = ..., exclude_unset: bool = ...) -> Record: ...
+
+
+class SlicedSettings(Settings, Protocol):
+    """Of a target on which a recipe that names a slice gets that one (`Traits.slice_of_recipe`)."""
+
+    def for_slice(self, name: str) -> SlicedSettings:
+        """With the slice of a run in place of its own; UserError where the machines are not for it."""
+        ...
 
 
 def identity(name: str, settings: Settings) -> Record:

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 
 from podwright.rundir import Record
 from podwright.targets.base import Remark
+from podwright.targets.google.gcloud import Gcloud
+from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import Allocation, AllocationState
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls
-from podwright.targets.tpu_vm.gcloud import Gcloud
-from podwright.targets.tpu_vm.replies import Consequence, Reply
 
 _CERTAIN = (Consequence.FINAL, Consequence.ABSENT)
 

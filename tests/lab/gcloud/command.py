@@ -9,16 +9,14 @@ import sys
 import time
 from pathlib import Path
 
-from tests.lab.gcloud import store
+from tests.lab.gcloud import store, surface_gke
 from tests.lab.gcloud.api import ApiError, Json
 from tests.lab.gcloud.session import Session, waited
 from tests.lab.gcloud.surface import Call, Refusal, parse
 from tests.lab.gcloud.verbs import RUN
 
+GENERAL = {"limit", "sort-by", "page-size"}
 UNSIMULATED = {
-    "limit",
-    "sort-by",
-    "page-size",
     "type",
     "topology",
     "data-disk",
@@ -106,7 +104,8 @@ def refusal(fault: Json) -> ApiError:
 
 def unsimulated(call: Call) -> None:
     """Flags that gcloud has and that would do nothing here end the call instead."""
-    if names := sorted(UNSIMULATED & set(call.flags)):
+    elsewhere = set(call.spec.unsimulated) if call.command in surface_gke.COMMANDS else UNSIMULATED
+    if names := sorted((elsewhere | GENERAL) & set(call.flags)):
         raise Refusal(f"lab: --{names[0]} is not simulated\n", 70)
 
 

@@ -109,6 +109,22 @@ def test_a_tree_becomes_a_table_and_with_out_files(tree: Path, capsys: pytest.Ca
     assert list(rows["unread"]) == ["training/old.sh"]
 
 
+def test_a_tree_of_which_nothing_is_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+        (tmp_path / "tree" / name / "run.sh").write_text(SUBMIT.replace("=tpu7x-64", "=$(python slice.py)"))
+    out = tmp_path / "recipes"
+    code, text, error = call(capsys, str(tmp_path / "tree"), "--out", str(out))
+    assert code == 2 and not out.exists() and "0 recipes" not in text
+    assert "not read: b/run.sh: run.sh line" in text
+    assert error.startswith(
+        f"error: none of the 2 scripts in {tmp_path / 'tree'} can be read: run.sh line 2: what python"
+    )
+    assert f"import one of them, such as {tmp_path / 'tree/a/run.sh'}, with NAME=VALUE" in error
+    code, text, _ = call(capsys, str(tmp_path / "tree"), "--json")
+    assert code == 2 and "none of the 2 scripts" in json.loads(text)["error"]
+
+
 def test_a_script_of_a_fork_is_read_with_the_launch_script_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
