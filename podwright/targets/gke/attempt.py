@@ -21,8 +21,6 @@ from podwright.targets.settings.gke import GkeSettings
 ATTEMPT_LABEL = "podwright-attempt"
 TTL_S = 3600
 """for which the cluster keeps a JobSet that has ended, and its logs"""
-LIFE_S = 24 * 3600
-"""after which the cluster ends an attempt, where the target does not say"""
 
 
 @dataclass(frozen=True)
@@ -58,25 +56,22 @@ def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinn
     recipe = load.stored(job.recipe)
     if recipe.kind == "maxtext":
         return maxtext_attempt(load.require(recipe, MaxTextRecipe), job, own, name, tag, queue, pinned)
-    return own_attempt(job, own, name, tag, queue, pinned)
+    return own_attempt(recipe, job, own, name, tag, queue, pinned)
 
 
-def own_attempt(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> AttemptObjects:
+def own_attempt(
+    recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
+) -> AttemptObjects:
     """Of a recipe that podwright itself trains; arguments as `attempt_of`. Records and checkpoints are in the storage of the run."""
-    recipe, slice_ = job.recipe, own.devices()
-    if not trainer.trains(recipe["kind"]):
-        what = f"a recipe of kind {recipe['kind']} cannot run on GKE: it trains on GPUs or CPUs"
-        raise UserError(what, "name one of kind maxtext, grpo or pretrain")
+    slice_ = own.devices()
     if slice_ is None:
-        what = f"the target of the run has no topology, and a recipe of kind {recipe['kind']} names none"
+        what = f"the target of the run has no topology, and a recipe of kind {recipe.kind} names none"
         raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
     if not job.storage:
-        raise UserError(
-            "the target of the run has no bucket, and pods keep nothing", "set bucket=gs://BUCKET/runs in its entry"
-        )
-    jobset.require_machines(own, slice_)
+        what = "the target of the run has no bucket, and the disk of a pod ends with it"
+        raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file")
     labels, start = labels_of(job, tag), trainer.start_script(job, slice_, _port(name))
-    code = trainer.config_map(trainer.run_files(recipe, job), start, own, name)
+    code = trainer.config_map(trainer.run_files(job), start, own, name)
     code["metadata"]["labels"] |= labels
     manifest = trainer.trainer_jobset(job, own, slice_, name, code, (trainer.SECRET, name))
     return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
@@ -125,7 +120,7 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
     for replicated in spec["replicatedJobs"]:
         of_job = replicated["template"]
         of_job["metadata"] = {"labels": labels}
-        of_job["spec"]["activeDeadlineSeconds"] = LIFE_S
+        of_job["spec"]["activeDeadlineSeconds"] = int(own.life_s)
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
         if pinned:

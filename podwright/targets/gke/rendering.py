@@ -186,11 +186,11 @@ def trained_here(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[s
         if Path(value).expanduser().exists():
             what = f"{key}={value} is on this machine, and pods do not have it"
             raise UserError(what, f"copy it to a bucket, and type {key}=gs://BUCKET/..." if "[" not in key else "name a reward of podwright")  # fmt: skip
-    name = f"${{{workload.NAME}}}"
+    name, raw = f"${{{workload.NAME}}}", recipe.model_dump(mode="json")
     kind, storage = kinds.find(recipe.kind), f"{own.bucket}/{name}" if own.bucket else ""
     command = kind.command + (STORAGE_OPTION if storage else ())
-    job = Job(Path(name), 1, Path(), command=command, environment=kind.environment, storage=storage)
-    files = trainer.run_files(recipe.model_dump(mode="json"), replace(job, storage=""))  # whose name is known later
+    job = Job(Path(name), 1, Path(), command=command, environment=kind.environment, storage=storage, recipe=raw)
+    files = trainer.run_files(replace(job, storage=""))  # whose name is known later
     code = trainer.config_map(files, trainer.start_script(job, slice_, trainer.PORT), own)
     manifest = trainer.trainer_jobset(job, own, slice_, name, code)
     values = _common(recipe.name, recipe.name, own, target, slice_, manifest) | {
@@ -209,7 +209,7 @@ def render(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, st
     """What `podwright render` writes for a recipe of any kind. UserError for a kind that no pods of GKE run."""
     if recipe.kind == "maxtext":
         return maxtext(load.require(recipe, MaxTextRecipe), own, target, typed)
-    if trainer.trains(recipe.kind):
+    if "pods" in kinds.find(recipe.kind).starts_on:
         return trained_here(recipe, own, target, typed)
     what = f"a recipe of kind {recipe.kind} cannot be rendered for GKE: it trains on GPUs or CPUs"
     raise UserError(what, "name one of kind maxtext, grpo or pretrain")

@@ -12,8 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 
 from podwright.errors import UserError
-from podwright.recipe import kinds
-from podwright.rundir import Record, RunDir
+from podwright.rundir import RunDir
 from podwright.slices import Slice
 from podwright.storage import inputs
 from podwright.targets import scripts
@@ -35,11 +34,6 @@ _FOLDERS = ("storage", "recipe", "recipes", "train", "models", "kernels", "data"
 _PARTS = ("code/recipes", *(f"code/podwright/{part}" for part in (*_MODULES, *(f"{each}/" for each in _FOLDERS))))
 _MOUNT = "/podwright"
 CONTAINER = "trainer"
-
-
-def trains(kind: str) -> bool:
-    """Whether pods can train a recipe of that kind: what it keeps is in a bucket, since the disk of a pod ends with it."""
-    return kinds.find(kind).uses_storage
 
 
 def archive() -> bytes:
@@ -74,9 +68,9 @@ def start_script(job: Job, slice_: Slice, port: int) -> str:
     return scripts.filled("gke/start.sh", values, trim=True)
 
 
-def run_files(recipe: Record, job: Job) -> dict[str, str]:
+def run_files(job: Job) -> dict[str, str]:
     """What a trainer reads of the directory of the run, by name, for pods that do not have it."""
-    records = {"recipe.json": recipe} | ({"storage.json": {"url": job.storage}} if job.storage else {})
+    records = {"recipe.json": job.recipe} | ({"storage.json": {"url": job.storage}} if job.storage else {})
     texts = {name: json.dumps(record, indent=1) + "\n" for name, record in records.items()}
     run = RunDir(job.run_dir)
     given = [path for path in (run.path / inputs.LIST, run.profiled) if path.is_file()]

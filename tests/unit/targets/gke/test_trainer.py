@@ -227,7 +227,7 @@ def test_a_signal_reaches_the_process_and_its_exit_code_is_that_of_the_container
 def test_a_process_that_is_killed_is_seen_in_the_exit_code_of_the_container(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "#!/bin/bash\necho training; kill -KILL $$", topology="v6e-4")
     code, out = pod.run()
-    assert code == 137 and out.splitlines()[2] == "training" and pod.written("runs/r/attempts/1/log.txt") == out
+    assert code == 137 and "\ntraining\n" in out and pod.written("runs/r/attempts/1/log.txt") == out
 
 
 def test_the_code_is_created_once_and_goes_with_the_last_run(tmp_path: Path) -> None:
