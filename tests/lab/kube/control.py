@@ -1,0 +1,208 @@
+"""What a test holds of the simulated cluster: its kubeconfig, its objects past all faults, its knobs and its record of calls."""
+
+import http.client
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from tests.lab.kube import discovery
+from tests.lab.kube.discovery import RESOURCES
+from tests.lab.kube.errors import ApiError
+from tests.lab.machine import REPOSITORY, end_with_parent
+
+Object = dict[str, Any]
+START_S = 60.0
+END_S = 20.0
+
+
+class Kube:
+    """An API server of its own below `root`/kube, until the block ends. `controllers`: what makes pods of JobSets runs too."""
+
+    def __init__(
+        self,
+        root: Path,
+        controllers: bool = False,
+        project: str = "p",
+        location: str = "us-central1",
+        cluster: str = "c",
+    ) -> None:
+        self.folder, self.with_controllers = root / "kube", controllers
+        self.context = f"gke_{project}_{location}_{cluster}"
+        self.last_calls: list[Object] = []
+
+    def __enter__(self) -> "Kube":
+        self.folder.mkdir(parents=True)
+        with (self.folder / "server.txt").open("ab") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "tests.lab.kube.server", str(self.folder)],
+                cwd=REPOSITORY,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                preexec_fn=end_with_parent,
+            )
+        deadline = time.monotonic() + START_S
+        while not (self.folder / "url").exists():
+            assert self.process.poll() is None and time.monotonic() < deadline, self.server_text()
+            time.sleep(0.02)
+        self.url = (self.folder / "url").read_text()
+        (self.folder / "config").write_text(json.dumps(kubeconfig(self.url, self.context)))
+        if self.with_controllers:
+            self._lab("controllers")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        ended = self.process.poll() is not None
+        errors = []
+        if not ended:
+            self.last_calls, errors = self.requests(), self._lab("errors")
+            self.process.terminate()
+        try:
+            self.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()
+            errors.append(f"the server did not end within {END_S} s of SIGTERM")
+        assert not ended and not errors, self.server_text() + "\n".join(errors)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Variables with which `kubectl` is this cluster's."""
+        return {"KUBECONFIG": str(self.folder / "config"), "KUBECACHEDIR": str(self.folder / "cache")}
+
+    def call(self, *argv: str, text: str | None = None, timeout: float = 60) -> subprocess.CompletedProcess[str]:
+        """Run the real `kubectl` with these arguments."""
+        given: dict[str, Any] = {"stdin": subprocess.DEVNULL} if text is None else {"input": text}
+        command = ["kubectl", "--context", self.context, *argv]
+        environment = os.environ | self.environment
+        return subprocess.run(
+            command, capture_output=True, text=True, check=False, env=environment, timeout=timeout, **given
+        )
+
+    # records
+
+    def requests(self) -> list[Object]:
+        """Every call of clients, in order: {"time", "verb", "resource", "namespace", "name", "method", "path", "query", "agent", "status", "seconds"};
+        `status` is None for one that was never answered, `seconds` is missing while it lasts. After the block: those until its end."""
+        if self.process.poll() is None:
+            self.last_calls = self._lab("calls")
+        return self.last_calls
+
+    def objects(self, resource: str, namespace: str = "", labels: str = "") -> list[Object]:
+        """What exists, of all namespaces for ""."""
+        row = RESOURCES[resource]
+        items: list[Object] = self.api("GET", f"{place(resource, namespace)}?labelSelector={quote(labels)}")["items"]
+        return [{"apiVersion": row.api_version, "kind": row.kind} | body for body in items]
+
+    def get(self, resource: str, name: str, namespace: str = "default") -> Object:
+        return self.api("GET", f"{place(resource, namespace)}/{name}")
+
+    # acting past all faults
+
+    def create(self, body: Object, namespace: str = "default") -> Object:
+        """Create an object by its `kind`; what it has of a status is kept."""
+        resource = next(row.plural for row in discovery.ROWS if row.kind == body["kind"])
+        created = self.api("POST", place(resource, body.get("metadata", {}).get("namespace", namespace)), body)
+        if "status" in body and RESOURCES[resource].status:
+            metadata = created["metadata"]
+            return self.patch_status(resource, metadata["name"], body["status"], metadata.get("namespace", ""))
+        return created
+
+    def patch(self, resource: str, name: str, patch: Object, namespace: str = "default") -> Object:
+        """A JSON merge patch."""
+        return self.api("PATCH", f"{place(resource, namespace)}/{name}", patch)
+
+    def patch_status(self, resource: str, name: str, status: Object, namespace: str = "default") -> Object:
+        """A JSON merge patch of the status."""
+        return self.api("PATCH", f"{place(resource, namespace)}/{name}/status", {"status": status})
+
+    def delete(self, resource: str, name: str, namespace: str = "default", grace_s: int | None = None) -> Object:
+        options = {} if grace_s is None else {"gracePeriodSeconds": grace_s}
+        return self.api("DELETE", f"{place(resource, namespace)}/{name}", options)
+
+    def api(self, method: str, path: str, body: Object | None = None) -> Any:
+        """A call over the control socket, which knows no faults. Raises ApiError."""
+        return call_api(self.folder, method, path, body)
+
+    # knobs
+
+    def set(self, **knobs: Any) -> None:
+        """Knobs of the store, for the server and the controllers."""
+        self._lab("knobs", knobs)
+
+    def fault(self, kind: str, **rule: Any) -> None:
+        """A rule of `faults.Rule`, from now on."""
+        self._lab("fault", {"kind": kind, **rule})
+
+    def unreachable(self, seconds: float) -> None:
+        """Connections are refused from now on for this time, and those that are there break."""
+        self._lab("unreachable", {"seconds": seconds})
+
+    def clear_faults(self) -> None:
+        """No rule holds any more, and the API is reachable."""
+        self._lab("clear")
+
+    def expire_history(self) -> None:
+        """Running watches get 410 with their next event, and so do later ones from an older resourceVersion, and `continue` of older lists."""
+        self._lab("expire")
+
+    def _lab(self, verb: str, body: Object | None = None) -> Any:
+        return self.api("POST", f"/lab/{verb}", body or {})
+
+    def server_text(self) -> str:
+        return (self.folder / "server.txt").read_text(errors="replace")
+
+
+class UnixConnection(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=60)
+        self.socket_path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self.socket_path))
+
+
+def call_api(folder: Path, method: str, path: str, body: Object | None = None) -> Any:
+    """One call over FOLDER/control.sock. Raises ApiError."""
+    connection = UnixConnection(folder / "control.sock")
+    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+    try:
+        text = json.dumps(body) if body is not None else None
+        connection.request(method, path, text, {"Content-Type": kind})
+        response = connection.getresponse()
+        answer = json.loads(response.read() or b"{}")
+    finally:
+        connection.close()
+    if response.status >= 400:
+        raise ApiError(response.status, answer.get("reason", ""), answer.get("message", ""))
+    return answer
+
+
+def place(resource: str, namespace: str) -> str:
+    """The path of a collection; of all namespaces for ""."""
+    row = RESOURCES[resource]
+    root = f"/apis/{row.api_version}" if row.group else f"/api/{row.version}"
+    return f"{root}/namespaces/{namespace}/{resource}" if row.namespaced and namespace else f"{root}/{resource}"
+
+
+def kubeconfig(url: str, context: str) -> Mapping[str, Any]:
+    """As `gcloud container clusters get-credentials` names its entries; plain HTTP, and no user to log in."""
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": context, "cluster": {"server": url}}],
+        "users": [{"name": context, "user": {}}],
+        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
+        "current-context": context,
+        "preferences": {},
+    }
