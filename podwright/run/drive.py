@@ -22,6 +22,7 @@ import psutil
 from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds
+from podwright.recipe.kinds import Recipe
 from podwright.run import journal, mirror
 from podwright.run.act import ACTS, Carrier
 from podwright.run.attempt_job import job_of
@@ -295,17 +296,18 @@ def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     return driver.follow(interrupts)
 
 
-def preview(path: Path, resolved: ResolvedTarget, kind: str) -> dict[str, Any]:
-    """What starting the first attempt of a `kind` of recipe would request and submit, as plain JSON."""
+def preview(path: Path, resolved: ResolvedTarget, recipe: Recipe) -> dict[str, Any]:
+    """What starting the first attempt of `recipe` would request and submit, as plain JSON."""
     target = resolved.open()
     where = path.resolve()
     shown: dict[str, Any] = {}
     if target.provisioner:
         shown["request"] = asdict(target.provisioner.describe_request(where, 0.0, 1, ()))
-    row, name = kinds.find(kind), shown["request"]["name"] if target.provisioner else ""
+    row, name = kinds.find(recipe.kind), shown["request"]["name"] if target.provisioner else ""
     base = target.traits.storage if row.uses_storage else ""
     storage = url_of_run(base, path.name, 0.0) if base else ""
-    job = job_of(row, where, 1, Path.cwd(), 0.0, storage=storage, allocation=name)
+    raw = recipe.model_dump(mode="json")
+    job = job_of(row, raw, where, 1, Path.cwd(), 0.0, storage=storage, allocation=name)
     num_hosts = resolved.slice.num_hosts if resolved.slice else 1
     names = [f"HOST-{n}" for n in range(num_hosts)]  # those of the machines are known when they exist
     hosts = tuple(HostAddress(name, name) for name in names) if target.provisioner else None

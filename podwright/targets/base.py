@@ -44,6 +44,8 @@ class Traits:
     """whether it keeps runs out of each other's way"""
     ships_files: bool = False
     """whether it copies to its hosts the files that a recipe names"""
+    pods: bool = False
+    """whether runs on it are pods of a cluster"""
     slice_of_recipe: bool = False
     """whether a recipe that names a slice gets that one, and not the target's"""
     storage: str = ""
@@ -96,6 +98,8 @@ class Job:
     """hosts to leave out, where the target can"""
     allocation: str = ""
     """name of the machines that were requested for it; "" where they need no request"""
+    recipe: Record = field(default_factory=dict)
+    """what recipe.json holds"""
 
     @property
     def run_tag(self) -> str:

@@ -22,8 +22,6 @@ _HEAD = 48  # bytes at the beginning of a line in which its time stands
 _LOOKED_AT = 1000  # lines at each end of a block in which a time is looked for
 _TAIL = 8 << 20  # bytes at the end of a log in which the cause of its end is looked for
 _POD = re.compile(rb"\[(pod/[^\]\s]{1,200})\] ")
-_PREFIX = re.compile(rb"(?m)^(?:\[pod/[^\]\s]{1,200}\] )?(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}Z )?")
-"""what `kubectl logs --prefix --timestamps` writes before a line"""
 _SHOWN = 200  # characters of a line
 _LAST_LINES = 100
 _PROFILER = (b"rofiler session st", b"rofiler session tear")
@@ -92,7 +90,7 @@ class _LogReader:
         log.more = more_of_step(self._last_line)
         tail = b"".join(self._tail)
         tail = tail[max(0, self._attempt_at - (log.num_bytes - len(tail))) :]
-        log.failures = explain.stream([_PREFIX.sub(b"", tail)])
+        log.failures = explain.stream([tail])
         log.last_lines = [_shown(line) for line in tail[tail.rfind(b"step: ") :].splitlines()[1:][-_LAST_LINES:]]
         return log
 

@@ -22,8 +22,8 @@ _LONGEST_RUN = 20
 _MACHINE_ID = Path("/etc/machine-id")
 
 
-def request_name(run_name: str, tag: str, number: int) -> str:
-    """Of the machines that a run requests as its `number`-th."""
+def request_name(run_name: str, tag: str, number: int | str) -> str:
+    """Of the machines that a run requests as its `number`-th, or of its attempt `aN`."""
     letters = re.sub(r"[^a-z0-9]+", "-", run_name.lower()).strip("-")[:_LONGEST_RUN].strip("-") or "run"
     return f"pw-{letters}-{tag}-{number}"
 

@@ -16,6 +16,7 @@ from podwright.recipe.wrong_values import in_words
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.gke import machine_types, xpk_shape
+from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.google import (
     LAG_S,
     LONGEST_FLEX_S,
@@ -30,6 +31,10 @@ from podwright.targets.settings.google import (
 PoolProvisioning = Literal["", "existing", "reserved", "spot", "on-demand", "flex-start"]
 
 MACHINE_TYPE = "tpu7x-standard-4t"
+START_GRACE_S = 60.0
+"""from the decision to submit until a JobSet must exist that a launcher did not live to see created"""
+GRACE_S = 240.0
+"""from the deletion of a JobSet until its pods are ended by force: they have 180 s themselves"""
 _SHORTEST_PATIENCE_S = 600.0
 PYTHON_IMAGE = "python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea"
 """the multi-platform index that Docker Hub had under that tag in August 2026"""
@@ -50,7 +55,8 @@ class GkeSettings(BaseModel):
     zones: ZonesSetting
     region: str = Field("", description="or zone in which the cluster is; default: the region of its zones")
     bucket: str = Field(
-        "", description="with a folder if wanted, for what MaxText writes (base_output_directory): gs://BUCKET/runs"
+        "",
+        description="with a folder if wanted, for checkpoints and records, and for what MaxText writes (base_output_directory): gs://BUCKET/runs",
     )
     image: str = Field("", description="with MaxText, that pods of a MaxText recipe run; built if it is missing")
     reservations: tuple[str, ...] = Field(
@@ -84,6 +90,7 @@ class GkeSettings(BaseModel):
     )
     jax: str = Field("", description="version for that image; default: what the recipe says")
     libtpu: str = Field("", description="version for that image; default: what the recipe says")
+    env: EnvSetting = DEFAULT_ENV
 
     @model_validator(mode="before")
     @classmethod
@@ -155,11 +162,9 @@ class GkeSettings(BaseModel):
         if not value:
             return value
         try:
-            devices = slices.parse(value)
+            slices.of_tpus(value, "topology")
         except UserError as e:
-            raise ValueError(f"{e.what.removeprefix('--on ')}; write it like tpu7x-4x4x8") from None
-        if devices.accelerator.pod is None:
-            raise ValueError("is no slice of TPUs; write it like tpu7x-4x4x8")
+            raise ValueError(f"{e.what.removeprefix(f'topology={value} ')}; {e.fix}") from None
         return value
 
     @field_validator("patience", "max_life")
@@ -245,7 +250,10 @@ class GkeSettings(BaseModel):
         spot = SPOT_PREEMPTIONS_PER_DAY if self.capacity == "spot" else 0.0
         return Traits(
             ships_files=True,
+            pods=True,
             slice_of_recipe=True,
+            start_grace_s=START_GRACE_S,
+            grace_s=GRACE_S,
             storage=self.bucket,
             poll_s=POLL_S,
             zones=self.places,

@@ -1,0 +1,110 @@
+"""`python -m podwright.targets.gke.submit ATTEMPT`: create the objects of an attempt in its cluster; submit.json says how that went.
+
+A process of its own, so that a launcher that is killed meanwhile leaves no half of it behind. A call that may have been received is made
+again: the names are known before, and an object that is there is the attempt's own. Values of variables are read here and written to no file.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.rundir import Ending, Record, write_json
+from podwright.shell import Shell
+from podwright.targets.gke import trainer
+from podwright.targets.gke.kubectl import Kubectl
+from podwright.targets.google.replies import Consequence, Reply
+from podwright.targets.settings.gke import GkeSettings
+
+ORDER = "order.json"
+RESULT = "submit.json"
+OBJECTS = "objects.json"
+"""manifests of the attempt in the order in which they are created; the JobSet is the last but those that may follow"""
+PATIENCE_S = 1800.0
+"""for which a cluster that takes nothing is asked again"""
+PAUSE_S = 3.0
+_AGAIN = (Consequence.REPEAT, Consequence.UNKNOWN)
+
+
+class Submission:
+    def __init__(self, folder: Path, kubectl: Kubectl, clock_s: float):
+        self._folder = folder
+        self._kubectl = kubectl
+        self._until = clock_s + PATIENCE_S
+        self.sent = False
+        """whether the cluster may have taken anything"""
+
+    def create(self, manifest: Record) -> Reply | None:
+        """Until it exists, cannot, a stop is wanted, or patience is at its end: why it does not exist, or None."""
+        text = json.dumps(manifest)
+        while not self.stopped:
+            failure = self._kubectl.do(("create", "--filename=-"), text)
+            refused = failure is not None and failure.consequence in (Consequence.FINAL, Consequence.ABSENT)
+            self.sent = self.sent or not refused
+            if failure is None or failure.consequence is Consequence.EXISTS:
+                return None
+            print(failure.reason, flush=True)  # what the attempt waits for
+            if failure.consequence not in _AGAIN or time.monotonic() > self._until:
+                return failure
+            time.sleep(PAUSE_S)
+        return None
+
+    @property
+    def stopped(self) -> bool:
+        return (self._folder / "stop").exists()
+
+
+def main() -> int:
+    folder = Path(sys.argv[1])
+    order, shell = json.loads((folder / ORDER).read_text()), Shell()
+    own = GkeSettings.model_validate(order["settings"])
+    kubectl = Kubectl(shell, own)
+    submission = Submission(folder, kubectl, time.monotonic())
+    outcome: Record = {}
+    try:
+        values = shell.variables(order["variables"])
+        secrets = [trainer.secret(order["jobset"], own, order["labels"], values)] if values else []
+        for manifest in (*secrets, *json.loads((folder / OBJECTS).read_text())):
+            if failure := submission.create(manifest):
+                outcome = _refused(failure)
+                break
+        if not outcome:
+            adopt(
+                kubectl,
+                order["jobset"],
+                [*(f"secret/{each['metadata']['name']}" for each in secrets), *order["dependents"]],
+            )
+    except UserError as e:
+        outcome = {"ending": str(Ending.BAD_INPUT), "detail": e.what, "fix": e.fix, "bootstrap": False}
+    write_json(folder / RESULT, outcome | {"sent": submission.sent})
+    return 0
+
+
+def adopt(kubectl: Kubectl, jobset: str, dependents: list[str]) -> None:
+    """Have the cluster delete `dependents` (KIND/NAME) with the JobSet. What fails is left to `release`, which deletes them by label."""
+    if not dependents:
+        return
+    owner, _ = kubectl.json(("get", "jobset", jobset))
+    if owner is None:
+        return
+    reference = {"apiVersion": owner["apiVersion"], "kind": owner["kind"], "name": jobset}
+    reference["uid"] = owner["metadata"]["uid"]
+    patch = json.dumps({"metadata": {"ownerReferences": [reference]}})
+    for name in dependents:
+        if failure := kubectl.do(("patch", name, "--type=merge", f"--patch={patch}")):
+            print(f"{name}: {failure.reason}")
+
+
+def _refused(failure: Reply) -> Record:
+    final = failure.consequence not in _AGAIN
+    ending = Ending.BAD_INPUT if final else Ending.UNKNOWN
+    late = "" if final else f", for {PATIENCE_S / 60:g} min"
+    detail = f"the attempt could not be submitted{late}: {failure.reason}"
+    return {"ending": str(ending), "detail": detail, "fix": failure.fix, "bootstrap": not final}
+
+
+if __name__ == "__main__":
+    sys.exit(main())
