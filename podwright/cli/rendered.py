@@ -14,7 +14,8 @@ from podwright.cli.options import overrides as changes_of
 from podwright.errors import UserError, counted, expanded
 
 if TYPE_CHECKING:
-    from podwright.recipe.maxtext.schema import MaxTextRecipe
+    from podwright.recipe.kinds import Recipe
+    from podwright.targets.settings.gke import GkeSettings
 
 
 def render(
@@ -27,15 +28,14 @@ def render(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", parser=expanded, metavar="DIR", help="directory of the files")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="replace files there that were edited, and render what a plan refuses")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="render even if the plan refuses it")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files there that were edited")] = False,
     as_json: Json = False,
 ) -> None:
     """Write scripts and a manifest that run a recipe on a cluster of GKE.
 
     Nothing is asked of the cloud, and nothing is started. Rendering again changes nothing.
-    A MaxText recipe is not rendered if its static plan is refused.
+    A recipe is not rendered if its static plan is refused.
     """
     from podwright.recipe import load
     from podwright.recipe.maxtext.schema import MaxTextRecipe
@@ -56,9 +56,11 @@ def render(
     typed, changes = variables(overrides)
     changed = load.load(recipe, changes)
     rendered = rendering.render(changed, own, on, typed)
-    if changed.kind == "maxtext" and not force:
-        _require_sound(rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed))
-    states = folder.write(out, rendered.files, force)
+    if not force:
+        is_maxtext = changed.kind == "maxtext"
+        filled = rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed) if is_maxtext else changed
+        _require_sound(filled, own, on)
+    states = folder.write(out, rendered.files, overwrite)
     if as_json:
         files = [{"name": name, "path": str(out / name), "state": state} for name, state in states.items()]
         submit = ["bash", str(out / rendered.submit)]
@@ -85,12 +87,16 @@ def render(
     )
 
 
-def _require_sound(recipe: MaxTextRecipe) -> None:
-    """UserError for the errors that a plan finds in a recipe whose variables are filled in."""
-    from podwright.plan import kinds
+def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
+    """UserError for the errors that a static plan finds in a recipe whose variables are filled in. No other machine is asked."""
+    from podwright.plan import kinds, make
+    from podwright.plan.checks import patience
+    from podwright.plan.options import Destination, PlanOptions
 
-    part = kinds.of(recipe)
-    errors = [f for f in part.checks(recipe, part.written_for(recipe), Path()) if f.level == "error"]
+    where = kinds.of(recipe).written_for(recipe) or own.devices()
+    with patience.only_about(["mesh"]):
+        planned = make.static(recipe, Destination(on, where), PlanOptions())
+    errors = [finding for finding in planned.findings if finding.level == "error"]
     if errors:
         others = f", and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
         what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"

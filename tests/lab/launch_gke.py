@@ -4,7 +4,6 @@ it with SIGKILL around writing that event to the journal."""
 import os
 import signal
 import sys
-from pathlib import Path
 from typing import Any
 
 from podwright.cli.app import main

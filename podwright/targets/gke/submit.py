@@ -1,7 +1,7 @@
 """`python -m podwright.targets.gke.submit ATTEMPT`: create the objects of an attempt in its cluster; submit.json says how that went.
 
 A process of its own, so that a launcher that is killed meanwhile leaves no half of it behind. A call that may have been received is made
-again: the names are known before, and an object that is there is the attempt's own.
+again: the names are known before, and an object that is there is the attempt's own. Values of variables are read here and written to no file.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record, write_json
 from podwright.shell import Shell
+from podwright.targets.gke import trainer
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.settings.gke import GkeSettings
@@ -58,17 +59,24 @@ class Submission:
 
 def main() -> int:
     folder = Path(sys.argv[1])
-    order = json.loads((folder / ORDER).read_text())
-    kubectl = Kubectl(Shell(), GkeSettings.model_validate(order["settings"]))
+    order, shell = json.loads((folder / ORDER).read_text()), Shell()
+    own = GkeSettings.model_validate(order["settings"])
+    kubectl = Kubectl(shell, own)
     submission = Submission(folder, kubectl, time.monotonic())
     outcome: Record = {}
     try:
-        for manifest in json.loads((folder / OBJECTS).read_text()):
+        values = shell.variables(order["variables"])
+        secrets = [trainer.secret(order["jobset"], own, order["labels"], values)] if values else []
+        for manifest in (*secrets, *json.loads((folder / OBJECTS).read_text())):
             if failure := submission.create(manifest):
                 outcome = _refused(failure)
                 break
         if not outcome:
-            adopt(kubectl, order["jobset"], order["dependents"])
+            adopt(
+                kubectl,
+                order["jobset"],
+                [*(f"secret/{each['metadata']['name']}" for each in secrets), *order["dependents"]],
+            )
     except UserError as e:
         outcome = {"ending": str(Ending.BAD_INPUT), "detail": e.what, "fix": e.fix, "bootstrap": False}
     write_json(folder / RESULT, outcome | {"sent": submission.sent})

@@ -71,6 +71,7 @@ class Gke:
         num_pods = sum(int(each.get("replicas", 1)) for each in jobs) * pods_per_job
         containers = jobs[0]["template"]["spec"]["template"]["spec"]["containers"]
         others = [f"{manifest['kind'].lower()}s" for manifest in (*objects.before, *objects.after)]
+        others += ["secrets"] if objects.variables else []
         dependents = [f"{m['kind'].lower()}/{m['metadata']['name']}" for m in (*objects.before, *objects.after)]
         handle = {
             "run_dir": str(job.run_dir),
@@ -85,7 +86,13 @@ class Gke:
             **self.identity,
         }
         folder = run.attempt(job.attempt)
-        order = {"settings": self.identity["settings"], "jobset": name, "dependents": dependents}
+        order = {
+            "settings": self.identity["settings"],
+            "jobset": name,
+            "dependents": dependents,
+            "variables": list(objects.variables),
+            "labels": attempt.labels_of(job, job.run_tag),
+        }
         files = {
             folder / submit.OBJECTS: json.dumps(manifests, indent=1) + "\n",
             folder / submit.ORDER: json.dumps(order, indent=1) + "\n",

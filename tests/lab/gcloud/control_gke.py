@@ -57,7 +57,7 @@ class GkeKnobs:
         project: str = "p",
     ) -> None:
         """A pool that somebody else created, with its nodes; an ERROR pool has none. It is in no ledger."""
-        config: Row = {"machineType": machine_type, "oauthScopes": [], "spot": spot} | (
+        config: Row = {"machineType": machine_type, "spot": spot} | (
             {"resourceLabels": labels} if labels else {}
         )
         config |= {"labels": node_labels} if node_labels else {}

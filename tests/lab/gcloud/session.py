@@ -125,6 +125,8 @@ class Session:
             return self.with_account(f"ResponseError: code={error.status}, message={error.message}", error.status)
         if self.call.command[:2] in (("compute", "resource-policies"), ("compute", "machine-types")):
             return f"Could not fetch resource:\n - {error.message}\n"
+        if self.call.command[:2] == ("compute", "reservations"):
+            return self.with_account(f"HTTPError {error.status}: {error.message}", error.status)
         if error.status >= 500 or error.raw:
             return http_error(self.call, error)
         text = self.with_account(f"{error.name}: {error.message}", error.status)

@@ -26,9 +26,12 @@ Faults (`Kube.fault(kind, verb=, resource=, name=, skip=, calls=, seconds=, ...)
 
 Knobs (`Kube.set(name=value)`), beside those of the controllers:
   absent_groups=["kueue.x-k8s.io"]   a cluster without Kueue or JobSet
+  kueue_versions=["v1beta2", "v1beta1"]   what is served, the preferred one first; v1beta1 answers with a warning, which kubectl prints to stderr
   watch_s=1.5   the server closes watches after this time (half an hour to an hour by itself)
 
-Files: store (objects), discovery (which resources there are), call (a URL), server (HTTP), streams (watch, logs, exec), patches, selectors,
-validation, protobuf (what kubectl sends so), errors (texts), faults; control (for tests). Containers' logs: `streams.log_file`.
+Files: store (objects), discovery (which resources there are), call (a URL), server (HTTP), rest (verbs), streams (watch, logs), execute, patches,
+selectors, validation (names, labels, sizes), schema (fields),
+pod_validation, versions (Kueue's two), protobuf (what kubectl sends so), errors (texts), faults;
+control (for tests). Containers' logs: `streams.log_file`.
 Written from the public documents of the Kubernetes API; tests/unit/lab holds it against kubectl. Texts that nobody has shown are marked [?].
 """

@@ -1,5 +1,7 @@
 """The controllers of the simulated cluster: `start(store, folder)` gives them in the order in which the server lets each `step(store, now)`."""
 
+import os
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,14 @@ class Stoppable:
     def step(self, store: Store, now: float) -> None:
         if self.name not in knobs.of(store)["controllers_down"]:
             self.controller.step(store, now)
+
+
+def missing() -> str:
+    """Why there can be no pods here; "" where there can."""
+    if os.geteuid() != 0:
+        return "not root"
+    done = subprocess.run(["unshare", "-n", "-m", "-p", "-f", "true"], capture_output=True, check=False)
+    return f"no namespaces: {done.stderr.decode().strip()}" if done.returncode else ""
 
 
 def start(store: Store, folder: Path) -> list[Any]:

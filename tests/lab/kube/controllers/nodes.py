@@ -9,6 +9,8 @@ from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.store import Store
 
 CHIPS = "lab/chips"  # annotation: google.com/tpu that the device plugin registers
+UNREACHABLE = "node.kubernetes.io/unreachable"
+IMPENDING = "cloud.google.com/impending-node-termination"  # [?]
 COLLECTED = "PodGC: node no longer exists"
 TAINTED = "Taint manager: deleting due to NoExecute taint"
 LOST = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
@@ -51,7 +53,7 @@ class NodeController:
             if now >= since + settings["unreachable_s"]:
                 evict(store, node, now)
         elif now < since + notice:
-            annotate(store, node, SHUTDOWN, str(notice))
+            announce(store, node, notice)
         else:
             objects.delete(store, "nodes", node)
 
@@ -68,30 +70,34 @@ class NodeController:
             objects.delete(store, "pods", pod, grace_s=0)
 
 
-def annotate(store: Store, body: Json, key: str, text: str) -> None:
-    def function(copy: Json) -> None:
-        copy["metadata"]["annotations"] = objects.annotations(copy) | {key: text}
+def announce(store: Store, node: Json, notice_s: float) -> None:
+    """A node that is taken away soon: its pods are ended, and it gets no new ones."""
 
-    objects.change(store, "nodes", body, function)
+    def function(copy: Json) -> None:
+        copy["metadata"]["annotations"] = objects.annotations(copy) | {SHUTDOWN: str(notice_s)}
+        add_taint(copy, IMPENDING, "NoSchedule")
+
+    objects.change(store, "nodes", node, function)
+
+
+def add_taint(copy: Json, key: str, effect: str) -> None:
+    taints = copy.setdefault("spec", {}).setdefault("taints", [])
+    if not any(each["key"] == key and each["effect"] == effect for each in taints):
+        taints.append({"key": key, "effect": effect})
 
 
 def mark_lost(store: Store, node: Json, now: float) -> None:
     def function(copy: Json) -> None:
         copy["metadata"]["annotations"] = objects.annotations(copy) | {OFF: "true"}
         objects.set_condition(copy, now, "Ready", "Unknown", *LOST)
-        taints = [t for t in copy.setdefault("spec", {}).get("taints") or [] if t["key"] != UNREACHABLE]
         for effect in ("NoSchedule", "NoExecute"):
-            taints.append({"key": UNREACHABLE, "effect": effect})
-        copy["spec"]["taints"] = taints
+            add_taint(copy, UNREACHABLE, effect)
 
     objects.change(store, "nodes", node, function)
     for pod in store.list("pods", fields=f"spec.nodeName={objects.name(node)}"):
         if not objects.finished(pod):
             text = "Node is not ready"
             objects.add_condition(store, "pods", pod, now, "Ready", False, "NodeNotReady", text)
-
-
-UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 def evict(store: Store, node: Json, now: float) -> None:

@@ -207,14 +207,16 @@ def test_rendering_twice_changes_nothing_and_json_lists_the_files(place: Path, c
     assert before == {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in (place / "out").iterdir()}
 
 
-def test_an_edited_file_is_kept_unless_it_is_forced(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_file_is_kept_unless_it_is_to_be_overwritten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(RENDER) == ExitCode.OK
     edited = place / "out" / "node_pool.sh"
     edited.write_text(edited.read_text() + "# mine\n")
     assert main([*RENDER, "arguments.steps=50"]) == ExitCode.USAGE
     assert "node_pool.sh in out was edited, or not rendered; name another directory" in capsys.readouterr().err
     assert "steps=30" in (place / "out/jobset.yaml").read_text() and "# mine" in edited.read_text()
-    assert main([*RENDER, "arguments.steps=50", "--force"]) == ExitCode.OK
+    assert main([*RENDER, "arguments.steps=50", "--force"]) == ExitCode.USAGE
+    assert "# mine" in edited.read_text() and "add --overwrite, which replaces it" in capsys.readouterr().err
+    assert main([*RENDER, "arguments.steps=50", "--overwrite"]) == ExitCode.OK
     assert "steps=50" in (place / "out/jobset.yaml").read_text() and "# mine" not in edited.read_text()
 
 
@@ -231,7 +233,29 @@ def test_what_a_plan_refuses_is_rendered_only_by_force(
 ) -> None:
     assert main([*RENDER, override]) == ExitCode.USAGE
     assert what in capsys.readouterr().err and not (place / "out").exists()
+    assert main([*RENDER, override, "--overwrite"]) == ExitCode.USAGE and not (place / "out").exists()
     assert main([*RENDER, override, "--force"]) == ExitCode.OK and (place / "out/jobset.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("mesh.fsdp=3", "is refused: mesh.data x fsdp x tensor = 3, but there are 16 devices; type mesh.fsdp=16"),
+        ("batch_size=3", "a plan of qwen3-1.7b-gsm8k-grpo is refused: "),
+        ("rollout.total_generation_steps=400000", "a plan of qwen3-1.7b-gsm8k-grpo is refused: "),
+    ],
+)
+def test_what_a_plan_refuses_is_rendered_of_other_kinds_only_by_force(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, override: str, what: str
+) -> None:
+    monkeypatch.setattr("podwright.plan.checks.hub._look_up", lambda *_: pytest.fail("the hub was asked"))
+    (place / "targets.yaml").write_text(yaml.safe_dump({"pod": ENTRY | {"topology": "v6e-16"}}))
+    argv = ["render", "qwen3-1.7b-gsm8k-grpo", "--on", "pod", "-o", "out"]
+    assert main([*argv, override]) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert what in error and error.endswith("; --force renders it nevertheless\n") and not (place / "out").exists()
+    assert main([*argv, override, "--force"]) == ExitCode.OK
+    assert main([*argv, "--overwrite"]) == ExitCode.OK
 
 
 def test_variables_that_the_target_fills_in_are_no_error_of_a_plan(place: Path) -> None:
