@@ -21,8 +21,6 @@ from podwright.targets.settings.gke import GkeSettings
 ATTEMPT_LABEL = "podwright-attempt"
 TTL_S = 3600
 """for which the cluster keeps a JobSet that has ended, and its logs"""
-LIFE_S = 24 * 3600
-"""after which the cluster ends an attempt, where the target does not say"""
 
 
 @dataclass(frozen=True)
@@ -122,7 +120,7 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
     for replicated in spec["replicatedJobs"]:
         of_job = replicated["template"]
         of_job["metadata"] = {"labels": labels}
-        of_job["spec"]["activeDeadlineSeconds"] = LIFE_S
+        of_job["spec"]["activeDeadlineSeconds"] = round(own.life_s)
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
         if pinned:
