@@ -148,7 +148,8 @@ def require_machines(own: GkeSettings, slice_: Slice) -> None:
     if not machine_types.is_for(own.machine_type, slice_):
         hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(slice_), 'chip')}"
         what = f"machine_type={own.machine_type} of the target is not for {slice_.name}, {hosts}"
-        raise UserError(what, f"set machine_type to {machine_types.of_slice(slice_)} in the target's file")
+        right = f"set machine_type to {machine_types.of_slice(slice_)}"
+        raise UserError(what, f"in the target's file leave topology out, and {right}" if own.topology else f"{right} in the target's file")  # fmt: skip
 
 
 def xpk_options(recipe: MaxTextRecipe, own: GkeSettings) -> list[str]:
@@ -187,7 +188,6 @@ def trained_here(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[s
     if slice_ is None:
         what = f"target {target} has no topology, and a recipe of kind {recipe.kind} names none"
         raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
-    require_machines(own, slice_)
     for key, value in inputs.named(recipe.model_dump(mode="json")).items():
         if Path(value).expanduser().exists():
             what = f"{key}={value} is on this machine, and pods do not have it"
