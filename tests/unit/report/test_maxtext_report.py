@@ -663,11 +663,15 @@ def test_a_fast_step_is_left_out_by_its_time_or_its_neighbours(seconds: tuple[fl
 def test_a_fast_warm_up_is_paid_by_the_step_after_it_alone() -> None:
     assert evidence(report(log(60.0, 0.05, 9.0, *[4.0] * 8))) == {2: ("pays_back", "evidence")}
     assert evidence(report(log(60.0, 0.05, 4.0, 9.0, *[4.0] * 8))) == {}
+    again = log(60.0, 0.05, 9.0, *[4.0] * 8, first=11, header="XPK Start: now")
+    both = evidence(report(log(60.0, 0.05, 9.0, *[4.0] * 8) + again))
+    assert [n for n, (reason, _) in both.items() if reason == "pays_back"] == [2, 13]
 
 
 def test_slow_steps_are_those_over_twice_the_median() -> None:
     assert steps_of(8.0)["slow_steps"] == []
     assert steps_of(8.0, 8.1)["slow_steps"] == [{"step": 11, "seconds": 8.1}]
+    assert report(log(60.0, *[0.5] * 9, 1.5))["slow_steps"] == [{"step": 10, "seconds": 1.5}]
 
 
 def test_a_step_below_the_peak_counts_and_one_above_it_does_not() -> None:
