@@ -191,7 +191,7 @@ def test_a_lost_node_is_a_preemption_and_the_run_starts_again(cluster: Cluster) 
     wait_for(lambda: bool(cluster.events("retrying")), 60)
     cluster.kube.set(nodes=[])
     cluster.nodes()
-    out = cluster.ends(started)
+    cluster.ends(started)
     endings = [record["ending"] for record in cluster.events("ended")]
     assert endings == ["PREEMPTED", "FINISHED"], cluster.events("ended")
     assert "gke-np-1" in cluster.events("ended")[0]["detail"] and cluster.left() == []
