@@ -48,6 +48,8 @@ DEVICE_COLUMNS = (
 """of devices-K.csv"""
 TRAIN_COMMAND = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
 """starts our trainer on an attempt; whoever starts it fills the words in"""
+STORAGE_OPTION = ("--storage", "{storage}")
+"""of our trainer, for a run that is not kept in its directory"""
 LEAST_FREE_BYTES = 1 << 20
 """on a disk with less the records of a run cannot be relied on to be written"""
 RUNS = Path("runs")
@@ -225,7 +227,8 @@ def recipe_of(run: RunDir) -> Record:
     """recipe.json, the parts that every verb reads among it; UserError where it is damaged."""
     try:
         recipe = json.loads(run.recipe.read_text())
-        if not isinstance(recipe["training"]["max_steps"], int) or not isinstance(recipe["kind"], str):
+        planned_steps(recipe)
+        if not isinstance(recipe["kind"], str):
             raise TypeError
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as e:
         if isinstance(e, OSError):
@@ -235,6 +238,17 @@ def recipe_of(run: RunDir) -> Record:
         what = f"{run.recipe} cannot be read ({reason})"
         raise UserError(what, "bring it back from a copy, or start the run again under another name") from e
     return dict(recipe)
+
+
+def planned_steps(recipe: Record) -> int:
+    """The steps that a recipe names; 0 where it counts in epochs, or leaves them to MaxText. LookupError, TypeError or ValueError where it is
+    damaged."""
+    if "arguments" in recipe:  # of MaxText, as text
+        return int(dict(recipe["arguments"]).get("steps") or 0)
+    steps = recipe["training"]["max_steps"]
+    if not isinstance(steps, int):
+        raise TypeError
+    return steps
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -130,13 +130,21 @@ class Shell:
         return done.returncode, done.stdout
 
     def ask(
-        self, argv: Sequence[str], seconds: float = 60.0, cwd: Path | None = None, keep_open: Sequence[int] = ()
+        self,
+        argv: Sequence[str],
+        seconds: float = 60.0,
+        cwd: Path | None = None,
+        keep_open: Sequence[int] = (),
+        given: str = "",
     ) -> tuple[int, str, str]:
-        """Run `argv` to its end, at most so long, here or in `cwd`: exit code, stdout, stderr. FileNotFoundError: there is no such command here."""
+        """Run `argv` to its end, at most so long, here or in `cwd`, with `given` on its stdin: exit code, stdout, stderr.
+
+        FileNotFoundError: there is no such command here.
+        """
         try:
             done = subprocess.run(
                 argv,
-                stdin=subprocess.DEVNULL,
+                input=given,
                 capture_output=True,
                 text=True,
                 check=False,

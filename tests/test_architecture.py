@@ -65,7 +65,7 @@ TARGET_SHARED = {
     "kinds",
     "entries",
 }
-TARGET_SHARED |= {"hosts"}
+TARGET_SHARED |= {"hosts", "google"}
 BANNED_WORDS = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 # what happened to a value instead of what it is
 BANNED_NAMES = {"found", "told", "said", "made", "asked", "one", "whole", "beside", "again", "inside"}

@@ -32,6 +32,7 @@ def find(on: str, recipe: Recipe, *, generation: bool = False, only: Sequence[st
 
 
 def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Destination:
+    target = target.for_slice(slice_of(target, recipe))
     questions = {
         "target": lambda: remarks(target, recipe.kind),
         "storage": lambda: [Finding("storage", r.level, r.what, r.fix) for r in target.look_at_storage(recipe.kind)],
@@ -44,10 +45,7 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Dest
             what = f"the {check} of {target.name} was not looked at: {LEFT_OUT}"
             findings.append(Finding(check, "inconclusive", what, f"leave --only out, or add {check} to it"))
     findings += _trackers(recipe)
-    where = target.slice
-    if target.settings is not None and target.traits.slice_of_recipe:
-        where = kinds.of(recipe).written_for(recipe) or where
-    destination = Destination(target.name, where, tuple(findings), target.is_local, target.gpus_per_node)
+    destination = Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)
     if target.settings is None:
         return destination
     traits = target.traits
@@ -58,6 +56,14 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Dest
         preemptions_per_day=traits.preemptions_per_day,
         shared_storage=bool(traits.storage),
     )
+
+
+def slice_of(target: ResolvedTarget, recipe: Recipe) -> str:
+    """The name of the slice that a run of `recipe` on `target` gets by its recipe; "" where it gets that of the target."""
+    if target.settings is None or not target.traits.slice_of_recipe:
+        return ""
+    named = kinds.of(recipe).written_for(recipe)
+    return named.name if named else ""
 
 
 def remarks(target: ResolvedTarget, kind: str = "") -> list[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +12,7 @@ import typer
 
 from podwright.errors import UserError, expanded
 
+_VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
 RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
 
 
@@ -33,7 +35,17 @@ def overrides(help: str) -> typer.models.ArgumentInfo:
     return argument
 
 
+def variables(given: list[str] | None) -> tuple[dict[str, str], list[str]]:
+    """Values of variables of a recipe by name, and the other words of `given`, which change keys."""
+    values = {match[1]: match[2] for word in given or [] if (match := _VARIABLE.fullmatch(word))}
+    return values, [word for word in given or [] if not _VARIABLE.fullmatch(word)]
+
+
 Overrides = Annotated[list[str] | None, overrides("such as training.max_steps=10")]
+RunOverrides = Annotated[
+    list[str] | None,
+    overrides("such as training.max_steps=10; NAME=VALUE for a variable ${NAME} of a MaxText recipe"),
+]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, or its directory")]
 Runs = Annotated[
     Path, typer.Option("--runs", parser=expanded, metavar="DIR", envvar="PODWRIGHT_RUNS", help="directory of the runs")
@@ -76,7 +88,7 @@ Jax = Annotated[
 ]
 Price = Annotated[
     float | None,
-    typer.Option("--price", metavar="X", help="price per chip-hour, to print the cost of the run (with --compile)"),
+    typer.Option("--price", metavar="X", help="price per chip-hour, to print the cost of the run"),
 ]
 Svg = Annotated[
     Path | None, typer.Option("--svg", parser=expanded, metavar="FILE", help="draw the memory of each program as SVG")

@@ -26,10 +26,12 @@ from podwright.cli.options import (
     Profile,
     RecipeName,
     Retries,
+    RunOverrides,
     Runs,
     Seeds,
     Smoke,
     Svg,
+    variables,
 )
 from podwright.cli.progress import CompileProgress
 from podwright.errors import UserError, expanded
@@ -60,6 +62,7 @@ def plan(
     Exit code 3: refused; 4: inconclusive, something could not be checked.
     """
     from podwright.cli import destination
+    from podwright.plan.findings import Verdict
     from podwright.plan.make import checks_named, make
     from podwright.plan.options import PlanOptions
 
@@ -69,6 +72,8 @@ def plan(
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
     place = destination.find(on, resolved, generation=fit, only=checks_named(only))
     planned = make(resolved, place, options)
+    if price is not None and not context and planned.step is None and planned.verdict is not Verdict.REFUSED:
+        raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile")
     if svg:
         from podwright.report.figures import memory_chart
 
@@ -79,7 +84,7 @@ def plan(
 
 def run(
     recipe: RecipeName,
-    overrides: Overrides = None,
+    overrides: RunOverrides = None,
     on: On = "local",
     name: Annotated[str | None, typer.Option("--name", help="default: the recipe's name and the time")] = None,
     smoke: Smoke = 0,
@@ -109,24 +114,31 @@ def run(
     ):
         raise UserError(f"{seed_overrides[0]} and --seeds {seeds} both set the seed", "leave one of them out")
     target = targets.resolve(on)
-    traits = target.traits
     shared = target.runs if runs == RUNS else None
-    resolved = _recipe(recipe, overrides, smoke)
-    create.require_started_here(resolved)
+    typed, changes = variables(overrides)
+    resolved = _recipe(recipe, changes, smoke)
+    create.require_startable(resolved, target)
+    ready = create.prepared(resolved, target, typed)
+    resolved = ready.kept
+    slice_ = destination.slice_of(target, resolved)
+    target = target.for_slice(slice_)
+    traits = target.traits
     profiled = create.steps(profile, resolved) if profile else []
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
-    planned = make(resolved, destination.of(target, resolved), options)
+    planned = make(ready.planned, destination.of(target, ready.planned), options)
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]
     base = create.choose_name(folders if seeds is None else [], resolved.name, name)
     each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
-    if dry_run:
+    shown = []
+    if dry_run or traits.pods:  # what pods cannot run is refused before machines are requested for it
         from podwright.run.drive import preview
 
         paths = [(shared or runs) / run_name for run_name in each]
-        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, resolved.kind)} for path in paths]
+        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, each[path.name])} for path in paths]
+    if dry_run:
         for row in shown if not as_json else ():
             show.preview(planned, row)
         if as_json:
@@ -141,9 +153,11 @@ def run(
     if planned.errors and not force:
         _refused(planned, as_json)
     show.problems(planned)
+    show.added(ready.added)
 
     def begin(run_name: str) -> RunDir:
-        begun = create.create((shared or runs) / run_name, each[run_name], on, planned.document(), profiled, retries)
+        path = (shared or runs) / run_name
+        begun = create.create(path, each[run_name], on, planned.document(), profiled, retries, slice_)
         return create.linked(begun, runs) if shared else begun
 
     if seeds:
@@ -193,8 +207,6 @@ def _context(cache: Path, jax: str) -> CompileContext:
 
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:
-    if price is not None and not whether:
-        raise UserError(f"--price {price:g} needs --compile", "add --compile")
     if price is not None and not 0 < price < float("inf"):
         raise UserError(f"--price {price:g} is not a valid price per chip-hour", "type a price such as --price 2.70")
     if jax and not whether:

@@ -23,6 +23,8 @@ class RecipeAdvice:
     """when the memory of the machine is full"""
     not_finite: str = "a smaller optimizer.learning_rate"
     fewer_steps: str = "a smaller training.max_steps"
+    resumes: str = "resumes from the last checkpoint"
+    """what `podwright resume` does"""
     compiler: str = "install g++ there"
     """when torch.compile finds no compiler"""
 
@@ -55,6 +57,7 @@ ADVICE = {
         "take machines with more memory, or a slice with more hosts",
         "a smaller arguments.learning_rate",
         "a smaller arguments.steps",
+        "starts it again: from its last checkpoint, or from step 0 with arguments.enable_checkpointing=false",
     ),
 }
 """by kind of recipe"""

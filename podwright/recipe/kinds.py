@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from podwright.errors import UserError, nearest
 from podwright.recipe import smoke
@@ -28,6 +28,18 @@ Recipe = JaxRecipe | TorchRecipe | MaxTextRecipe
 
 
 @dataclass(frozen=True)
+class PreparedRecipe:
+    """A recipe whose variables have the values that were typed."""
+
+    kept: Recipe
+    """as the run keeps it: what the target gives is still to be filled in"""
+    planned: Recipe
+    """with what the target gives now, for a plan"""
+    added: Mapping[str, str] = field(default_factory=dict)
+    """arguments that the recipe does not have"""
+
+
+@dataclass(frozen=True)
 class RecipeKind:
     """One kind of recipe."""
 
@@ -43,7 +55,23 @@ class RecipeKind:
     trainer: str = ""
     """a podwright.train.entry.TrainerEntry; "" where the trainer is not ours"""
     command: tuple[str, ...] = TRAIN_COMMAND
-    """starts an attempt: the words of an argv, in which the target fills {python}, {run_dir}, {attempt} and {storage}; () where no target starts one yet"""
+    """starts an attempt: the words of an argv, in which the target fills {python}, {run_dir}, {attempt} and {storage}; () where the image of
+    the recipe brings its program"""
+    starts_on: tuple[Literal["hosts", "pods"], ...] = ("hosts",)
+    """on which sort of machines a target can start it: hosts that run our trainer, or pods of a cluster"""
+    prepare: str = ""
+    """a function of recipe, settings of the target, its name, and typed values of variables that gives a PreparedRecipe; "" where a recipe
+    has no variables"""
+    follow: str = ""
+    """a function of RunDir that brings new steps from the logs to metrics.jsonl; "" where the trainer writes them"""
+    outcome: str = ""
+    """a function of RunDir, attempt, Polled and whether a stop was wanted that says how an attempt ended by its log, or None; "" where the
+    trainer writes that"""
+    write_up: str = ""
+    """a function of RunDir, its Records and a README that writes the report by the logs, and gives result.json, or None where no step was logged; "" where
+    the trainer's records tell"""
+    first_step: int = 1
+    """the number of the first step in metrics.jsonl"""
     environment: Mapping[str, str] = field(default_factory=dict)
     """variables of every process of an attempt"""
     traced: bool = False
@@ -62,6 +90,7 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.plan.kinds.grpo:PLAN",
             "podwright.report.kinds.grpo",
             "podwright.train.grpo.entry:ENTRY",
+            starts_on=("hosts", "pods"),
             traced=True,
             uses_storage=True,
         ),
@@ -72,6 +101,7 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.plan.kinds.pretrain:PLAN",
             "podwright.report.kinds.pretrain",
             "podwright.train.pretrain.entry:ENTRY",
+            starts_on=("hosts", "pods"),
             traced=True,
             uses_storage=True,
         ),
@@ -98,6 +128,12 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.plan.kinds.maxtext:PLAN",
             "podwright.report.kinds.maxtext",
             command=(),
+            starts_on=("pods",),
+            prepare="podwright.targets.gke.attempt:prepared",
+            follow="podwright.watch.maxtext_metrics:follow",
+            outcome="podwright.watch.maxtext_ending:outcome",
+            write_up="podwright.report.maxtext.of_run:write",
+            first_step=0,
         ),
     )
 }

@@ -166,9 +166,11 @@ class Carrier:
         cwd = self._folder_to_start_in(state)
         failing = sorted(host for host, count in state.host_failures.items() if count >= journal.FAILURES_OF_HOST)
         exclude = tuple(failing) if target.traits.excludes_hosts else ()
-        kind = kinds.find(recipe_of(self._run)["kind"])
+        recipe = recipe_of(self._run)
+        kind = kinds.find(recipe["kind"])
         return job_of(
             kind,
+            recipe,
             self._run.path.resolve(),
             state.attempt + 1,
             cwd,

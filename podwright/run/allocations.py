@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from podwright.run.states import ALLOCATION_TRANSITIONS, AllocationPhase
 from podwright.rundir import Ending, Record
-from podwright.targets.machines import HostAddress, Hosts, Request
+from podwright.targets.machines import HostAddress, Hosts, Request, covers
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def avoided(capacity: Capacity, now: float) -> list[str]:
 
 
 def eligible(zones: Sequence[str], avoid: Sequence[str]) -> list[str]:
-    return [zone for zone in zones if not any(zone.startswith(scope) for scope in avoid)]
+    return [zone for zone in zones if not any(covers(scope, zone) for scope in avoid)]
 
 
 def back_off(count: int, first_s: float = 2.0, most_s: float = 300.0) -> float:

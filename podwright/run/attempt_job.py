@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 from podwright.recipe.kinds import RecipeKind
+from podwright.rundir import STORAGE_OPTION, Record
 from podwright.targets.base import Job
 
 
 def job_of(
     kind: RecipeKind,
+    recipe: Record,
     run_dir: Path,
     number: int,
     cwd: Path,
@@ -22,11 +24,11 @@ def job_of(
 ) -> Job:
     """Attempt `number` of a run that was created at Unix time `created` and is kept at the URL `storage`: "" for its directory.
 
-    `allocation`: the name of its machines, "" where they need no request. `takeover`: nothing of an earlier attempt is left that could
-    still write to the storage.
+    `recipe`: what recipe.json holds. `allocation`: the name of its machines, "" where they need no request.
+    `takeover`: nothing of an earlier attempt is left that could still write to the storage.
     """
     command = (*kind.command, *_storage_options(storage, allocation, takeover))
-    return Job(run_dir, number, cwd, created, command, kind.environment, storage, exclude)
+    return Job(run_dir, number, cwd, created, command, kind.environment, storage, exclude, allocation, recipe)
 
 
 def _storage_options(storage: str, allocation: str, takeover: bool) -> tuple[str, ...]:
@@ -34,4 +36,4 @@ def _storage_options(storage: str, allocation: str, takeover: bool) -> tuple[str
     if not storage:
         return ()
     named = ("--allocation", allocation) if allocation else ()
-    return "--storage", "{storage}", *named, *(("--takeover",) if takeover else ())
+    return *STORAGE_OPTION, *named, *(("--takeover",) if takeover else ())

@@ -7,17 +7,18 @@ import os
 import re
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
 from podwright.errors import UserError, counted
 from podwright.recipe import kinds
-from podwright.recipe.kinds import JaxRecipe, Recipe
+from podwright.recipe.kinds import JaxRecipe, PreparedRecipe, Recipe
 from podwright.recipe.load import fingerprint
 from podwright.run import journal
 from podwright.run.states import BUDGETS, Budget
 from podwright.rundir import Record, RunDir, write_json
+from podwright.targets import ResolvedTarget
 
 _MOST_SEEDS = 64
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -54,11 +55,26 @@ def _require_writable(folder: Path) -> None:
         )
 
 
-def require_started_here(recipe: Recipe) -> None:
-    """UserError for a recipe whose kind no target starts."""
-    if not kinds.find(recipe.kind).command:
-        what = f"{recipe.name} is of kind {recipe.kind}, which no target can start yet"
-        raise UserError(what, "type podwright render with it, and submit what that writes by hand")
+def require_startable(recipe: Recipe, target: ResolvedTarget) -> None:
+    """UserError for a recipe of a kind that the target cannot start."""
+    starts_on, pods = kinds.find(recipe.kind).starts_on, target.traits.pods
+    if ("pods" if pods else "hosts") in starts_on:
+        return
+    what = f"{recipe.name} is of kind {recipe.kind}, which target {target.name} cannot start"
+    others = "of GKE" if "pods" in starts_on else "that is not of kind=gke"
+    raise UserError(what, f"type --on with a target {others}; `podwright target list` shows yours")
+
+
+def prepared(recipe: Recipe, target: ResolvedTarget, typed: Mapping[str, str]) -> PreparedRecipe:
+    """The recipe with the values that were `typed` for its variables. UserError for a variable that it does not have, and for one of which
+    neither the command line nor the target has a value."""
+    prepare = kinds.find(recipe.kind).prepare
+    if prepare:
+        ready: PreparedRecipe = kinds.resolve(prepare)(recipe, target.require_settings(), target.name, typed)
+        return ready
+    if typed:
+        raise UserError(f"{recipe.name} has no variable {next(iter(typed))}", "leave it out")
+    return PreparedRecipe(recipe, recipe)
 
 
 def steps(text: str, recipe: Recipe) -> list[int]:
@@ -114,10 +130,11 @@ def create(
     plan: Record,
     profiled: Sequence[int] = (),
     retries: int = BUDGETS[Budget.FAILURE],
+    slice_: str = "",
 ) -> RunDir:
     """Written beside `path` and renamed to it, so that a run directory is never half made.
 
-    `plan`: the document of one; `retries`: of failures.
+    `plan`: the document of one; `retries`: of failures; `slice_`: the name of the devices that it runs on, "" for those of the target.
     """
     part = RunDir(path.with_name(f".{path.name}.{os.getpid()}.part"))
     try:
@@ -126,7 +143,7 @@ def create(
         if profiled:
             write_json(part.profiled, profiled)
         identity = {"recipe": recipe.name, "fingerprint": fingerprint(recipe)}
-        journal.append(part, "created", **identity, target=target, cwd=str(Path.cwd()), retries=retries)
+        journal.append(part, "created", **identity, target=target, cwd=str(Path.cwd()), retries=retries, slice=slice_)
         part.path.rename(path)
     except OSError:
         shutil.rmtree(part.path, ignore_errors=True)

@@ -143,8 +143,8 @@ def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
     if record.phase is AllocationPhase.REQUESTED:
         if _out_of_patience(state, traits, now):
             return Act.END
-        nothing = seen.allocation.state is AllocationState.GONE
-        return Act.CREATE if nothing and due(record.calls, record.called, now, first_s=traits.lag_s) else Act.WAIT
+        missing = seen.allocation.state in (AllocationState.GONE, AllocationState.PARTIAL)
+        return Act.CREATE if missing and due(record.calls, record.called, now, first_s=traits.lag_s) else Act.WAIT
     return _delete(state, seen, now)
 
 

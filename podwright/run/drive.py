@@ -22,6 +22,7 @@ import psutil
 from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds
+from podwright.recipe.kinds import Recipe
 from podwright.run import journal, mirror
 from podwright.run.act import ACTS, Carrier
 from podwright.run.attempt_job import job_of
@@ -34,7 +35,7 @@ from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget
-from podwright.targets.base import Polled, Process, Remark, Target
+from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target
 from podwright.targets.machines import GONE, AllocationState, HostAddress
 from podwright.targets.polling import Poller
 from podwright.watch import damage
@@ -160,7 +161,7 @@ class Driver:
             return self._poller(record.target).target
         if state.handle and state.phase is not Phase.READY:
             return self._poller(state.handle).target
-        return self._poller(targets.current(state.target, state.handle)).target
+        return self._poller(targets.current(state.target, state.handle, state.slice)).target
 
     def _poller(self, identity: dict[str, Any]) -> Poller:
         key = f"{identity.get('target')} {identity.get('kind')} {identity.get('settings')}"
@@ -270,11 +271,11 @@ def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
 def _require_target(state: RunState, kind: str) -> None:
     """UserError where the entry of the target cannot be read, or would not take a next attempt: it is checked where it has changed
     since the last one, or where that one was submitted more than CHECK_AGAIN_S ago."""
-    last, now = state.handle, targets.current(state.target, state.handle)
+    last, now = state.handle, targets.current(state.target, state.handle, state.slice)
     if last is None:
         return
     if any(now[key] != last.get(key) for key in ("kind", "settings")):
-        remarks = targets.resolve(state.target).check(kind)
+        remarks = targets.resolve(state.target).for_slice(state.slice).check(kind)
         _refuse(remarks, ("error", "inconclusive"), f"target {state.target} was changed since attempt {state.attempt}")
     elif (days := (journal.now() - state.submitted) / CHECK_AGAIN_S) > 1:
         remarks = targets.of_handle(last).check()
@@ -295,20 +296,24 @@ def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     return driver.follow(interrupts)
 
 
-def preview(path: Path, resolved: ResolvedTarget, kind: str) -> dict[str, Any]:
-    """What starting the first attempt of a `kind` of recipe would request and submit, as plain JSON."""
+def preview(path: Path, resolved: ResolvedTarget, recipe: Recipe) -> dict[str, Any]:
+    """What starting the first attempt of `recipe` would request and submit, as plain JSON."""
     target = resolved.open()
     where = path.resolve()
     shown: dict[str, Any] = {}
-    if target.provisioner:
-        shown["request"] = asdict(target.provisioner.describe_request(where, 0.0, 1, ()))
-    row, name = kinds.find(kind), shown["request"]["name"] if target.provisioner else ""
+    request = target.provisioner.describe_request(where, 0.0, 1, ()) if target.provisioner else None
+    if request:
+        shown["request"] = asdict(request)
+    row, name = kinds.find(recipe.kind), request.name if request else ""
     base = target.traits.storage if row.uses_storage else ""
     storage = url_of_run(base, path.name, 0.0) if base else ""
-    job = job_of(row, where, 1, Path.cwd(), 0.0, storage=storage, allocation=name)
+    raw = recipe.model_dump(mode="json")
+    job = job_of(row, raw, where, 1, Path.cwd(), 0.0, storage=storage, allocation=name)
     num_hosts = resolved.slice.num_hosts if resolved.slice else 1
     names = [f"HOST-{n}" for n in range(num_hosts)]  # those of the machines are known when they exist
     hosts = tuple(HostAddress(name, name) for name in names) if target.provisioner else None
     rendered = target.render(job, hosts)
     files = {str(path): text for path, text in rendered.files.items()}
+    if isinstance(target, ListsCalls):  # the objects of its files are in them
+        files, shown["calls"] = {}, [asdict(call) for call in target.calls(rendered, request)]
     return shown | {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
+from podwright.recipe import kinds
 from podwright.run.mirror import DrivenElsewhere, KeptRun, observes
 from podwright.rundir import RunDir, recipe_of
 
@@ -20,7 +21,9 @@ class Mirror:
         self._run = run
         self._warn = warn
         self._kept = KeptRun(run)
-        self._trackers = recipe_of(run).get("trackers", [])
+        recipe = recipe_of(run)
+        self._trackers = recipe.get("trackers", [])
+        self._kind = str(recipe["kind"])
         self._next = 0.0
         self._warned: set[str] = set()
 
@@ -30,6 +33,7 @@ class Mirror:
             return
         failure = self._kept.bring()
         self.warn_once(failure)
+        self.warn_once(bring_steps(self._run, self._kind))
         if self._trackers and not observes(self._run):  # a tracker gets a run from the machine that drives it
             for warning in _mirror(self._run, self._trackers):
                 self.warn_once(warning)
@@ -41,6 +45,7 @@ class Mirror:
             self.warn_once(self._kept.bring(attempt))
         except DrivenElsewhere as e:  # the ending is written down all the same; the next act on machines is refused
             self.warn_once(f"{e.what}; {e.fix}")
+        self.warn_once(bring_steps(self._run, self._kind))
 
     def publish(self) -> None:
         """Put the journal into the storage before anything is done about machines or attempts because of it. DrivenElsewhere when
@@ -52,6 +57,17 @@ class Mirror:
         if warning and warning not in self._warned:
             self._warned.add(warning)
             self._warn(warning)
+
+
+def bring_steps(run: RunDir, kind: str) -> str:
+    """Bring new steps of a trainer that is not ours from its logs to metrics.jsonl; what went wrong, or ""."""
+    row = kinds.KINDS.get(kind)
+    if row and row.follow:
+        try:
+            kinds.resolve(row.follow)(run)
+        except OSError as e:
+            return f"steps of {run.name} cannot be brought to {run.metrics}: {e.strerror}"
+    return ""
 
 
 def _mirror(run: RunDir, trackers: list[str]) -> list[str]:

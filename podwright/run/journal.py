@@ -27,6 +27,8 @@ class RunState:
 
     recipe: str = ""
     target: str = ""
+    slice: str = ""
+    """the name of the devices that it runs on; "" for those of the target"""
     cwd: str = ""
     created: float = 0.0
     phase: Phase = Phase.READY
@@ -150,6 +152,7 @@ def fold_into(state: RunState, event: Record) -> RunState:
             state,
             recipe=event["recipe"],
             target=event["target"],
+            slice=event.get("slice", ""),
             cwd=event["cwd"],
             created=event["time"],
             since=event["time"],

@@ -14,6 +14,7 @@ from podwright.recipe.advice import of_run
 from podwright.run import cost, journal, mirror
 from podwright.run.allocations import AllocationRecord
 from podwright.run.decide import Observed
+from podwright.run.finish import bring_steps
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
 from podwright.run.waiting import reason
@@ -156,6 +157,7 @@ def row(run: RunDir) -> dict[str, Any]:
         state = journal.read(run)
     recipe = recipe_of(run)
     standing = _standing(run, state)  # first: asking brings what is new from hosts that share no disk
+    bring_steps(run, recipe["kind"])
     progress = Progress(run, recipe)
     progress.update()
     return {

@@ -94,7 +94,7 @@ class Facts:
     of its kind"""
 
 
-_RESUME = "`podwright resume {name}` resumes from the last checkpoint"
+_RESUME = "`podwright resume {name}` {resumes}"
 _LOGS = "`podwright logs {name}` shows the log; " + _RESUME
 
 ENDINGS: dict[Ending, Facts] = {

@@ -15,7 +15,7 @@ from podwright.rundir import Record
 from podwright.slices import Slice
 
 if TYPE_CHECKING:
-    from podwright.targets.base import Remark, Settings, Target, Traits
+    from podwright.targets.base import Remark, Settings, SlicedSettings, Target, Traits
 
 
 @dataclass(frozen=True)
@@ -48,6 +48,13 @@ class ResolvedTarget:
         """That the target is to have; 0 where its settings do not say."""
         return self.settings.gpus_per_node if self.settings else 0
 
+    def for_slice(self, name: str) -> ResolvedTarget:
+        """With the slice `name` as that of its runs, where recipes name theirs; "" for the target's own. UserError where it cannot be."""
+        if not name or self.settings is None or not self.traits.slice_of_recipe:
+            return self
+        settings = cast("SlicedSettings", self.settings).for_slice(name)
+        return ResolvedTarget(self.name, settings.devices(), settings)
+
     def open(self) -> Target:
         """UserError for a slice, which is no target."""
         from podwright.targets import kinds
@@ -61,7 +68,7 @@ class ResolvedTarget:
             return []
         from podwright.targets import kinds
 
-        settings, unused = self.settings, _storage_unused(self.traits.storage, kind)
+        settings, unused = self.settings, _storage_unused(getattr(self.settings, "storage", ""), kind)
         if unused:  # then it is no matter whether the hosts share it
             values = settings.model_dump(mode="json") | {"storage": ""}
             settings = cast("Settings", kinds.settings_class(settings.kind).model_validate(values))
@@ -173,13 +180,13 @@ def devices_named(name: str) -> str:
     return devices.name if devices else name
 
 
-def current(name: str, snapshot: Record | None) -> Record:
-    """The identity of target `name` as its entry is now; that in `snapshot` where the entry is gone."""
+def current(name: str, snapshot: Record | None, slice_: str = "") -> Record:
+    """The identity of target `name` as its entry is now, with the `slice_` of a run ("": its own); that in `snapshot` where the entry is gone."""
     from podwright.targets import entries
     from podwright.targets.base import identity
 
     try:
-        resolved = resolve(name)
+        resolved = resolve(name).for_slice(slice_)
     except UserError:
         if snapshot is None or name in entries.names():
             raise

@@ -14,12 +14,12 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from podwright.errors import UserError
 from podwright.rundir import TRAIN_COMMAND, Ending, Record
 from podwright.slices import Slice
-from podwright.targets.machines import Hosts, Provisioner
+from podwright.targets.machines import Hosts, Provisioner, Request
 
 Handle = dict[str, Any]
 """Plain JSON by which any process can find what was submitted; `kind` and `settings` say with which target."""
@@ -27,6 +27,11 @@ Handle = dict[str, Any]
 RUN_LABEL = "podwright-run"
 """of what is created for a run: the tag of the run, or its directory"""
 _PLACEHOLDER = re.compile(r"\{(python|run_dir|attempt|storage)\}")
+
+
+def run_tag(run_dir: Path, created: float) -> str:
+    """Of a run in `run_dir` that was created at Unix time `created`."""
+    return f"{zlib.crc32(f'{run_dir} {created}'.encode()):08x}"
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,8 @@ class Traits:
     """whether it keeps runs out of each other's way"""
     ships_files: bool = False
     """whether it copies to its hosts the files that a recipe names"""
+    pods: bool = False
+    """whether runs on it are pods of a cluster"""
     slice_of_recipe: bool = False
     """whether a recipe that names a slice gets that one, and not the target's"""
     storage: str = ""
@@ -89,11 +96,15 @@ class Job:
     """where checkpoints and records live: "" for the run directory, a shared folder, or a bucket URL"""
     exclude: tuple[str, ...] = ()
     """hosts to leave out, where the target can"""
+    allocation: str = ""
+    """name of the machines that were requested for it; "" where they need no request"""
+    recipe: Record = field(default_factory=dict)
+    """what recipe.json holds"""
 
     @property
     def run_tag(self) -> str:
         """Tells the run from others of its name, and from an earlier one in its directory."""
-        return f"{zlib.crc32(f'{self.run_dir} {self.created}'.encode()):08x}"
+        return run_tag(self.run_dir, self.created)
 
     def argv(self, python: str, run_dir: str) -> tuple[str, ...]:
         """The command with its placeholders filled; `run_dir` is the directory of the run as the host sees it."""
@@ -113,6 +124,15 @@ class Rendered:
     """additions to the environment"""
     files: dict[Path, str] = field(default_factory=dict)
     """what submit writes first"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command that creates, changes or deletes something, for a dry run."""
+
+    argv: tuple[str, ...]
+    manifest: Record = field(default_factory=dict)
+    """that it reads from its stdin; {} where it reads nothing"""
 
 
 class Process(enum.Enum):
@@ -196,6 +216,14 @@ class Settings(Protocol):
     def model_dump(self, *, mode: str, exclude_defaults: bool = ..., exclude_unset: bool = ...) -> Record: ...
 
 
+class SlicedSettings(Settings, Protocol):
+    """Of a target on which a recipe that names a slice gets that one (`Traits.slice_of_recipe`)."""
+
+    def for_slice(self, name: str) -> SlicedSettings:
+        """With the slice of a run in place of its own; UserError where the machines are not for it."""
+        ...
+
+
 def identity(name: str, settings: Settings) -> Record:
     """Of a target, for handles and journals: it can be opened again from this without the user's file."""
     return {"target": name, "kind": settings.kind, "settings": settings.model_dump(mode="json")}
@@ -261,4 +289,14 @@ class Target(Protocol):
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """What `podwright.train facts ARGUMENTS` tells on each machine, which are asked together; UserError when they cannot be,
         MachinesBusy when a run would wait for them."""
+        ...
+
+
+@runtime_checkable
+class ListsCalls(Protocol):
+    """A target of which a dry run shows every call, and not the first one alone."""
+
+    def calls(self, rendered: Rendered, request: Request | None) -> list[Call]:
+        """Those by which a run without faults creates and deletes what it needs, in order; what only the cloud knows has a name in capitals.
+        `request`: of its machines, if it requests some."""
         ...

@@ -35,6 +35,7 @@ class Request:
     name: str
     """unique to run and number; found again by it"""
     zone: str
+    """where it is requested: a zone, or ZONE/RESERVATION"""
     argv: tuple[str, ...] = ()
     """the command that creates it, as a dry run prints it"""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -62,6 +63,7 @@ class Request:
 class AllocationState(enum.StrEnum):
     UNKNOWN = "unknown"  # the cloud did not answer: nothing may be concluded
     WAITING = "waiting"
+    PARTIAL = "partial"  # a part of it exists, and the rest must be requested again
     READY = "ready"
     REPAIRING = "repairing"  # under maintenance: it exists, costs, and may come back
     LOST = "lost"  # it was taken away or broke; what is left of it must be deleted
@@ -82,7 +84,7 @@ class Allocation:
     ending: Ending | None = None
     """of a lost one: what its attempt ended with; of one refused everywhere: what the run ends with"""
     scope: str = ""
-    """of a refused one: the zone, or the beginning of the names of zones (a region), that refused; "" for all"""
+    """of a refused one: what `covers` the places that refused: a place, a zone, or a region; "" for all"""
     uncreated: bool = False
     """of a refused one: whether the call that requested it was refused itself, and so has created nothing"""
     since: float | None = None
@@ -95,6 +97,10 @@ def unknown(reason: str) -> Allocation:
 
 def waiting(reason: str) -> Allocation:
     return Allocation(AllocationState.WAITING, reason)
+
+
+def partial(reason: str) -> Allocation:
+    return Allocation(AllocationState.PARTIAL, reason)
 
 
 def ready(hosts: Hosts, since: float | None = None) -> Allocation:
@@ -118,6 +124,16 @@ def deleting(reason: str = "") -> Allocation:
 
 
 GONE = Allocation(AllocationState.GONE)
+
+
+def covers(scope: str, place: str) -> bool:
+    """Whether `place` is `scope`, or lies in it: a reservation (ZONE/RESERVATION) in its zone, a zone in its region (written REGION-)."""
+    return place == scope or place.startswith(scope if scope.endswith("-") else f"{scope}/")
+
+
+def first_place(places: Sequence[str], avoid: Sequence[str]) -> str:
+    """The first of `places` that no scope of `avoid` covers; the first at all if there is none."""
+    return next((place for place in places if not any(covers(scope, place) for scope in avoid)), places[0])
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from podwright.recipe import kinds
 from podwright.recipe.advice import of_run
-from podwright.rundir import Ending, RunDir, full_disk
+from podwright.rundir import Ending, RunDir, full_disk, recipe_of
 from podwright.targets.base import Polled
 from podwright.watch import explain
 from podwright.watch.scan import scan
@@ -30,13 +31,22 @@ class AttemptOutcome:
 
 def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
     """The trainer's own last word counts, unless it only tells what the machines did to it."""
-    written = _written(run, attempt, polled, stop_wanted)
+    written = _written(run, attempt, polled, stop_wanted) or _by_the_log(run, attempt, polled, stop_wanted)
     if polled.ending is None:
         return written or _dead(run, attempt, polled, stop_wanted)
     if written is None:
         return AttemptOutcome(polled.ending, polled.detail, polled.fix)
     follows = _follows(written.ending, stop_wanted)
     return replace(written, ending=polled.ending, detail=polled.detail, fix=polled.fix) if follows else written
+
+
+def _by_the_log(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome | None:
+    """Of a kind of recipe whose trainer writes no exit.json."""
+    kind = kinds.KINDS.get(str(recipe_of(run)["kind"])) if run.recipe.exists() else None
+    if kind is None or not kind.outcome:
+        return None
+    seen: AttemptOutcome | None = kinds.resolve(kind.outcome)(run, attempt, polled, stop_wanted)
+    return seen
 
 
 def _follows(ending: str, stop_wanted: bool) -> bool:

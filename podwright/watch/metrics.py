@@ -8,7 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from podwright.rundir import Record, RunDir, is_event, is_metric, main_stage, parse_record
+from podwright.recipe.kinds import KINDS
+from podwright.rundir import Record, RunDir, is_event, is_metric, main_stage, parse_record, planned_steps
 
 _RECENT = 20  # steps that the time left is estimated from
 
@@ -54,8 +55,11 @@ class Progress:
         warm_start = recipe.get("warm_start") or {}
         self.main = main_stage(recipe)
         """the stage whose steps are the steps of the run"""
-        self._max_steps = {"warm_start": warm_start.get("max_steps", 0), self.main: recipe["training"]["max_steps"]}
+        self._max_steps = {"warm_start": warm_start.get("max_steps", 0), self.main: planned_steps(recipe)}
         self._steps: dict[str, dict[int, Record]] = {}
+        self._newest_attempt: dict[str, int] = {}
+        kind = KINDS.get(self.main)
+        self._first_step = kind.first_step if kind else 1
         self.stage = ""
         """stage of the newest step"""
         self.phase = ""
@@ -70,9 +74,17 @@ class Progress:
             if "event" in record:
                 self._take(record)
             else:
-                self.stage = record["stage"]
-                self._steps.setdefault(self.stage, {})[record["step"]] = record
+                self._add(record)
         return metrics, events
+
+    def _add(self, step: Record) -> None:
+        """A step of a new attempt undoes those of earlier ones that come after it."""
+        stage, attempt = step["stage"], step.get("attempt") or 1
+        if attempt > self._newest_attempt.get(stage, 0):
+            self._steps[stage] = {n: r for n, r in self._steps.get(stage, {}).items() if n < step["step"]}
+            self._newest_attempt[stage] = attempt
+        self.stage = stage
+        self._steps.setdefault(stage, {})[step["step"]] = step
 
     def _take(self, event: Record) -> None:
         kind = event.get("event")
@@ -96,8 +108,14 @@ class Progress:
         steps = self._steps.get(self.stage, {})
         return steps[max(steps)] if steps else {}
 
+    def count(self, step: Record) -> int:
+        """How many steps of its stage are done with that one."""
+        return int(step["step"]) + 1 - (self._first_step if step["stage"] == self.main else 1)
+
     def step_of(self, stage: str) -> int:
-        return max(self._steps.get(stage, {}), default=0)
+        """How many steps of `stage` are done."""
+        steps = self._steps.get(stage, {})
+        return self.count(steps[max(steps)]) if steps else 0
 
     @property
     def step(self) -> int:

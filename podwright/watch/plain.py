@@ -42,13 +42,14 @@ class PlainView:
     def _due(self, record: Record) -> bool:
         total = self._progress.total(record["stage"])
         every = max(1, total // _LINES_PER_STAGE)
-        return record["step"] in (1, total) or record["step"] % every == 0
+        done = self._progress.count(record)
+        return done in (1, total) or done % every == 0
 
     def _step(self, record: Record) -> None:
         total = self._progress.total(record["stage"])
         eta = self._progress.eta_s
         left = [f"ETA {duration(eta)}"] if eta is not None and record is self._progress.latest else []
-        self._line("  ".join([f"{record['stage']} {record['step']}/{total}", *of_step(record), *left]))
+        self._line("  ".join([f"{record['stage']} {self._progress.count(record)}/{total}", *of_step(record), *left]))
 
     def _event(self, event: Record) -> None:
         if event["event"] == "phase":

@@ -23,6 +23,7 @@ _SHOWN = 300  # characters of a line that are evidence
 _ENDS = (b"\n", b"\r", b"\0")
 _ANCHORS = {rule.name: anchors(rule.pattern) for rule in RULES}
 _LITERALS = [(text, number) for number, rule in enumerate(RULES) for text in sorted(_ANCHORS[rule.name])]
+_PREFIX = re.compile(rf"^{timestamps.KUBECTL_PREFIX}")
 _ANOTHER_TRY = re.compile(r"Retrying|\b[Rr]etry in \d|will (be )?retr(y|ied)|[Bb]acking off|\bretrying (in|after) ")
 _PROGRESS = re.compile(
     r"\b(step|iter|iteration|epoch)\W{1,3}\d+.{0,80}\b(loss|seconds)\b|'loss': \d|\d(it/s|s/it)[,\]]"
@@ -83,7 +84,8 @@ def _search(buffer: bytes, begin: int, end: int, base: int, matches: dict[str, L
     """Adds what the lines of buffer[begin:end] say to `matches`, and removes what has passed."""
     position, wanted = begin, _wanted(matches)
     while hit := wanted.pattern.search(buffer, position, end):
-        first, last, text = _line_at(buffer, hit.start(), hit.end())
+        first, last, line = _line_at(buffer, hit.start(), hit.end())
+        text = _PREFIX.sub("", line, count=1)
         if not any(pattern.search(text) for pattern in wanted.rules[hit[0]]):
             position = hit.start() + 1
             continue

@@ -33,7 +33,7 @@ class StepTable:
 
     def attempts(self) -> Iterator[range]:
         """The rows of each attempt."""
-        ends = [*self.starts[1:], len(self.step)]
+        ends = [*self.starts[1:], len(self.step)] if self.starts else []
         yield from (range(start, end) for start, end in zip(self.starts, ends, strict=True))
 
     def counted(self) -> list[range]:

@@ -8,6 +8,8 @@ import re
 import time
 from datetime import datetime, timedelta
 
+KUBECTL_PREFIX = r"(?:\[pod/[^\]\s]{1,200}\] )?(?:\d{4}-\d\d-\d\dT[\d:.]{8,18}Z )?"
+"""a pattern of what `kubectl logs --prefix --timestamps` writes before a line"""
 STAMP = re.compile(
     rb"(?P<iso>\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d)(?P<fraction>[.,]\d{1,9})?(?P<zone>Z|[+-]\d\d:?\d\d)?"
     rb"|(?m:^|(?<=[\n\r\0\[ ]))[IWEF](?P<glog>\d{4} \d\d:\d\d:\d\d)(?P<micros>\.\d{1,9})"

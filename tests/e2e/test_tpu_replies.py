@@ -61,7 +61,7 @@ def test_a_gcloud_that_finds_no_login_is_started_once_more_before_that_is_believ
     gcloud: Gcloud,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("podwright.targets.tpu_vm.gcloud.LOGIN_PAUSE_S", 0.1)
+    monkeypatch.setattr("podwright.targets.google.gcloud.LOGIN_PAUSE_S", 0.1)
     own = provisioner()
     request = own.describe_request(RUN, 1.0, 1, ())
     gcloud.capacity(A, 0)

@@ -13,10 +13,10 @@ import yaml
 from podwright.cli.app import main
 from podwright.shell import Shell
 from podwright.targets.base import Remark
+from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.machines import Allocation, AllocationState, ready, refused, waiting
 from podwright.targets.settings.tpu_vm import TpuVmSettings
-from podwright.targets.tpu_vm import access
-from podwright.targets.tpu_vm.gcloud import Gcloud
+from podwright.targets.tpu_vm import access, replies
 from tests.lab import machine
 from tests.lab.gcloud import store
 from tests.lab.gcloud.control import Gcloud as Control
@@ -53,7 +53,7 @@ def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Control]:
 
 def checked(**keys: object) -> list[Remark]:
     own = TpuVmSettings.model_validate(SETTINGS | keys)
-    return access.check(own, Gcloud(Shell(), own.project))
+    return access.check(own, Gcloud(Shell(), replies.of_project(own.project)))
 
 
 def of_level(remarks: list[Remark], level: str) -> list[str]:

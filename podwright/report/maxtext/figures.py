@@ -10,12 +10,12 @@ from pathlib import Path
 from podwright.accelerators import GIB
 from podwright.report import records as reading
 from podwright.report.maxtext import checks
-from podwright.report.maxtext.ending import LogEnding, ending
 from podwright.report.maxtext.facts import RunFacts
 from podwright.report.maxtext.steady import MOST_LISTED, Steady, counts, known, quartiles, sample, steady
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
 from podwright.rundir import Ending, Record
+from podwright.watch.maxtext_ending import LogEnding, ending
 from podwright.watch.maxtext_log import MaxTextLog
 
 STAGE = "maxtext"

@@ -1,65 +1,348 @@
-"""A cluster of GKE as a target: it can be described and rendered for; runs are not submitted to it yet."""
+"""A cluster of GKE as a target: an attempt is a JobSet, which is created, watched and deleted by kubectl.
+
+A JobSet is found by its labels, which are known before it exists: a launcher that dies before kubectl has answered loses nothing.
+"""
 
 from __future__ import annotations
 
-from typing import NoReturn
+import json
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
 
-from podwright.errors import UserError
-from podwright.rundir import Record
+from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
-from podwright.targets.base import Handle, Job, Polled, Released, Remark, Rendered, Stopped, identity
-from podwright.targets.machines import Hosts
+from podwright.targets import alive
+from podwright.targets.base import (
+    RUN_LABEL,
+    Call,
+    Handle,
+    Job,
+    Polled,
+    Process,
+    Released,
+    Remark,
+    Rendered,
+    Stopped,
+    identity,
+)
+from podwright.targets.gke import attempt, cluster_check, pod_failures, pod_logs, submit, waiting
+from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, process_of
+from podwright.targets.gke.kubectl import Kubectl
+from podwright.targets.gke.kubectl_replies import context_of
+from podwright.targets.gke.pod_failures import PodFailure
+from podwright.targets.gke.pod_logs import LogFollower
+from podwright.targets.gke.pools import NodePoolProvisioner
+from podwright.targets.google.labels import request_name
+from podwright.targets.google.replies import Consequence, Reply
+from podwright.targets.handles import attempt_of, log_since
+from podwright.targets.hosts import status
+from podwright.targets.machines import Hosts, Provisioner, Request
 from podwright.targets.settings.gke import GkeSettings
+
+GATHER_LIMIT_S = 120.0
+"""for which the logs of an attempt that has ended are requested"""
+_FAILURES = "failures.json"
+_ENDED = "ended.json"
+_LIVE = ("Pending", "Running", "Unknown", "")
 
 
 class Gke:
-    provisioner = None
-
     def __init__(self, shell: Shell, name: str, settings: GkeSettings):
+        self._shell = shell
+        self._settings = settings
+        self._kubectl = Kubectl(shell, settings)
         self.identity = identity(name, settings)
         self.traits = settings.traits()
-        self._settings = settings
-
-    def _refuse(self) -> NoReturn:
-        """UserError, whatever was to be done with a run."""
-        name = self.identity["target"]
-        raise UserError(
-            "a run on GKE is not implemented yet", f"type podwright render RECIPE --on {name} -o DIR, which writes what to submit"
-        )  # fmt: skip
+        self._pools = NodePoolProvisioner(shell, settings) if settings.places else None
+        self.provisioner: Provisioner | None = self._pools
+        self._said: dict[str, tuple[str, float]] = {}
+        self._gathering: dict[str, float] = {}
+        self._followers: dict[str, LogFollower] = {}
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        self._refuse()
+        own, run = self._settings, RunDir(job.run_dir)
+        name = request_name(run.name, job.run_tag, f"a{job.attempt}")
+        pinned = bool(job.allocation)
+        queue = job.allocation or own.queue
+        objects = attempt.attempt_of(job, own, name, job.run_tag, queue, pinned)
+        manifests = [*objects.before, objects.jobset, *objects.after]
+        jobs = objects.jobset["spec"]["replicatedJobs"]
+        pods_per_job = int(jobs[0]["template"]["spec"]["parallelism"])
+        num_pods = sum(int(each.get("replicas", 1)) for each in jobs) * pods_per_job
+        containers = jobs[0]["template"]["spec"]["template"]["spec"]["containers"]
+        others = [f"{manifest['kind'].lower()}s" for manifest in (*objects.before, *objects.after)]
+        others += ["secrets"] if objects.variables else []
+        dependents = [f"{m['kind'].lower()}/{m['metadata']['name']}" for m in (*objects.before, *objects.after)]
+        handle = {
+            "run_dir": str(job.run_dir),
+            "attempt": job.attempt,
+            "jobset": name,
+            "tag": job.run_tag,
+            "queue": queue,
+            "pods": num_pods,
+            "processes": num_pods * len(containers),
+            "pods_per_job": pods_per_job,
+            "kinds": sorted({"jobsets", *others}),
+            **self.identity,
+        }
+        folder = run.attempt(job.attempt)
+        order = {
+            "settings": self.identity["settings"],
+            "jobset": name,
+            "dependents": dependents,
+            "variables": list(objects.variables),
+            "labels": attempt.labels_of(job, job.run_tag),
+        }
+        files = {
+            folder / submit.OBJECTS: json.dumps(manifests, indent=1) + "\n",
+            folder / submit.ORDER: json.dumps(order, indent=1) + "\n",
+        }
+        return Rendered(self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
+
+    def calls(self, rendered: Rendered, request: Request | None) -> list[Call]:
+        created, adopted = submit.calls(self._shell, self._kubectl, rendered)
+        released = [Call(self._kubectl.argv(_deletion(rendered.handle)))]
+        if request is None or self._pools is None:
+            return [*created, *adopted, *released]
+        return [*self._pools.creating(request), *created, *adopted, *released, *self._pools.deleting(request)]
 
     def submit(self, rendered: Rendered) -> Handle:
-        self._refuse()
+        run, number = attempt_of(rendered.handle)
+        folder = run.attempt(number)
+        folder.mkdir(parents=True)
+        for path, text in rendered.files.items():
+            path.write_text(text)
+        argv = (sys.executable, "-m", submit.__name__, str(folder))
+        with alive.held(run.alive(number)) as lock:
+            self._shell.start(argv, cwd=folder, env=rendered.env, log=folder / "submit.txt", keep_open=(lock,))
+        return rendered.handle
 
     def poll(self, handle: Handle) -> Polled:
-        self._refuse()
+        run, number = attempt_of(handle)
+        folder = run.attempt(number)
+        if not folder.is_dir():
+            return Polled(Process.ABSENT)
+        if ended := _read(folder / _ENDED):
+            return status.from_record(ended)
+        if alive.is_held(run.alive(number)):
+            return Polled(Process.RUNNING, waiting=_submitting(folder))
+        if "ending" in (refused := _read(folder / submit.RESULT)):
+            ending, bootstrap = Ending(refused["ending"]), refused["bootstrap"]
+            detail, fix = refused["detail"], refused["fix"]
+            return Polled(Process.ENDED, ending=ending, detail=detail, fix=fix, bootstrap=bootstrap)
+        view, unanswered = self._view(handle)
+        if view is None:
+            return Polled(Process.RUNNING, waiting=_with_fix(unanswered), silent=True)
+        polled = self._judged(handle, view)
+        over = polled.process is Process.ENDED
+        if polled.process is Process.ABSENT:
+            return polled
+        failure = self._bring_logs(handle, view, over)
+        if over and failure and self._may_wait(handle):
+            return Polled(Process.RUNNING, waiting=f"Gathering: {failure}")
+        if over:
+            write_json(folder / _ENDED, status.to_record(polled))
+        return polled
 
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        self._refuse()
+        """As the last poll brought it."""
+        return log_since(handle, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
-        self._refuse()
+        """Acknowledged when the JobSet is being deleted, by which its processes get SIGTERM and the grace of their pods."""
+        run, number = attempt_of(handle)
+        folder = run.attempt(number)
+        if not folder.is_dir():
+            return Stopped(True)
+        (folder / "stop").touch()  # by which submit.py knows
+        if alive.is_held(run.alive(number)):
+            return Stopped(False, "kubectl has not answered yet")
+        if _never_sent(folder):
+            return Stopped(True)
+        failure = self._kubectl.do(("delete", "jobset", handle["jobset"], "--wait=false"))
+        if force and _is_done(failure):
+            hard = ("--wait=false", "--grace-period=0", "--force")
+            failure = self._kubectl.do(("delete", "pods", _selector(handle), *hard))
+        return Stopped(True) if _is_done(failure) else Stopped(False, _with_fix(failure))
 
     def release(self, handle: Handle) -> Released:
-        self._refuse()
+        """Delete what the attempt created in the cluster; done when its list shows none of it."""
+        run, number = attempt_of(handle)
+        folder = run.attempt(number)
+        if not folder.is_dir() or _never_sent(folder):
+            return Released(True)
+        if alive.is_held(run.alive(number)):
+            (folder / "stop").touch()
+            return Released(False, "kubectl has not answered yet")
+        failure = self._kubectl.do(_deletion(handle))
+        if not _is_done(failure):
+            return Released(False, _with_fix(failure))
+        kinds = ",".join([*handle["kinds"], "jobs", "pods"])
+        text, failure = self._kubectl.text(("get", kinds, _selector(handle), "--output=name"))
+        if failure and not _is_done(failure):
+            return Released(False, _with_fix(failure))
+        left = text.split()
+        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+        return Released(not left, f"being deleted: {', '.join(left[:3])}{more}" if left else "")
 
     def check(self) -> list[Remark]:
-        """Nothing of the cluster is asked: what was not looked at is said."""
-        own = self._settings
-        parts = [f"cluster {own.cluster}", f"queue {own.queue}", "its node pools", *_named("bucket", own.bucket), *_named("image", own.image)]  # fmt: skip
-        what = f"{', '.join(parts)}: not looked at"
-        fix = f"type podwright render RECIPE --on {self.identity['target']} -o DIR; setup_training_env.sh there checks them"
-        return [Remark("inconclusive", what, fix)]
+        """What of the cluster stands in the way of a run."""
+        return cluster_check.check(self._settings, self._kubectl)
 
     def check_access(self) -> list[Remark]:
-        """Nothing: `check` has said that the cloud is not asked."""
         return []
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
-        self._refuse()
+        """Of no machine: pods have TPUs only while an attempt runs in them."""
+        return []
+
+    def _view(self, handle: Handle) -> tuple[ClusterView | None, Reply | None]:
+        """Everything that explains the state of the attempt; None where the cluster did not tell what is most needed."""
+        found, failure = self._kubectl.json(("get", "jobsets,jobs,pods", _selector(handle)))
+        if found is None:
+            return None, failure
+        items = found.get("items", [])
+        jobsets = by_kind(items, "JobSet")
+        view = ClusterView(jobsets[0] if jobsets else None, by_kind(items, "Job"), by_kind(items, "Pod"))
+        while more := waiting.question(view):
+            view = self._answered(view, more)
+        return view, None
+
+    def _answered(self, view: ClusterView, asked: waiting.Question) -> ClusterView:
+        """With the answer to a question; one that is not answered leaves the explanation with less."""
+        view = replace(view, asked=view.asked | {asked.what})
+        if asked.what == "workload":
+            rows, _ = self._kubectl.json(("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={asked.name}"))
+            newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
+            return replace(view, workload=newest[-1] if newest else None)
+        if asked.what == "priority":
+            _, failure = self._kubectl.json(("get", "priorityclass", asked.name))
+            return replace(view, priority_exists=not (failure and failure.consequence is Consequence.ABSENT))
+        if asked.what == "queue":
+            queue, _ = self._kubectl.json(("get", "localqueue", asked.name))
+            name = (queue or {}).get("spec", {}).get("clusterQueue", "")
+            return replace(view, queue=self._kubectl.json(("get", "clusterqueue", name))[0] if name else None)
+        rows, _ = self._kubectl.json(("get", "events", f"--field-selector=involvedObject.name={asked.name}"))
+        return replace(view, events=tuple((rows or {}).get("items", [])))
+
+    def _bring_logs(self, handle: Handle, view: ClusterView, ended: bool) -> str:
+        """Into the directory of the run; why not all of them, or ""."""
+        run, number = attempt_of(handle)
+        logs = pod_logs.logs_of(view.pods, lambda pod: process_of(pod, handle["pods_per_job"]))
+        if not logs:
+            return ""
+        name = handle["jobset"]
+        if name not in self._followers:
+            self._followers[name] = LogFollower(self._shell, self._kubectl.argv, _labels(handle), run, number)
+        return self._followers[name].bring(logs, ended)
+
+    def _may_wait(self, handle: Handle) -> bool:
+        """Whether the logs of an attempt that has ended are still requested: a cluster keeps them for an hour."""
+        first = self._gathering.setdefault(handle["jobset"], time.monotonic())
+        return time.monotonic() - first < GATHER_LIMIT_S
+
+    def _judged(self, handle: Handle, view: ClusterView) -> Polled:
+        run, number = attempt_of(handle)
+        folder = run.attempt(number)
+        known = _remembered(folder, pod_failures.failures(view.pods, handle["pods_per_job"]))
+        live = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "") in _LIVE]
+        if view.jobset is None:
+            if live or any(not is_true(job, "Failed") and not is_true(job, "Complete") for job in view.jobs):
+                return Polled(Process.RUNNING, waiting=f"Ending: {len(live)} pods of the attempt are ending")
+            return _gone(folder, handle, view, known)
+        if is_true(view.jobset, "Completed"):
+            return Polled(Process.ENDED, 0)
+        if is_true(view.jobset, "Failed"):
+            return pod_failures.ended(view.jobs, known.values())
+        names = {"namespace": self._settings.namespace, "queue": handle["queue"], "context": context_of(self._settings)}
+        started = run.log(number).exists()
+        explanation = waiting.explain(view, handle["pods"], started, names)
+        return self._lasting(handle["jobset"], explanation)
+
+    def _lasting(self, name: str, explanation: waiting.Explanation) -> Polled:
+        """An ending that only a text tells counts when it has been said for some time."""
+        polled, now = explanation.polled, time.monotonic()
+        if polled.process is not Process.ENDED:
+            self._said.pop(name, None)
+            return polled
+        text, since = self._said.setdefault(name, (polled.detail, now))
+        if text != polled.detail:
+            self._said[name] = polled.detail, now
+            since = now
+        if now - since >= explanation.after_s:
+            return replace(polled, waiting="")
+        return Polled(Process.RUNNING, waiting=polled.waiting)
 
 
-def _named(key: str, value: str) -> list[str]:
-    return [f"{key} {value}"] if value else []
+def _labels(handle: Handle) -> str:
+    return f"{RUN_LABEL}={handle['tag']},{attempt.ATTEMPT_LABEL}={handle['attempt']}"
+
+
+def _selector(handle: Handle) -> str:
+    return f"--selector={_labels(handle)}"
+
+
+def _deletion(handle: Handle) -> tuple[str, ...]:
+    """Of everything that the attempt created."""
+    return ("delete", ",".join(handle["kinds"]), _selector(handle), "--wait=false", "--ignore-not-found")
+
+
+def _gone(folder: Path, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:
+    """Of an attempt of which the cluster has no JobSet and nothing that runs."""
+    if known and not (folder / "stop").exists():
+        return pod_failures.ended(view.jobs, known.values())
+    if (folder / "stop").exists():
+        return Polled(Process.ENDED)
+    if not (folder / submit.RESULT).exists():
+        return Polled(Process.ABSENT)
+    detail = (
+        f"JobSet {handle['jobset']} is no longer in the cluster: somebody deleted it, or it ended more than an hour ago"
+    )
+    return Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail)
+
+
+def _remembered(folder: Path, seen: dict[str, PodFailure]) -> dict[str, PodFailure]:
+    """With the failures of earlier polls: pods are deleted with their nodes."""
+    before = pod_failures.from_records(_read(folder / _FAILURES))
+    known = before | {
+        uid: failure
+        for uid, failure in seen.items()
+        if uid not in before or (before[uid].ending is None and before[uid] != failure)
+    }
+    if known != before:
+        write_json(folder / _FAILURES, pod_failures.to_records(known))
+    return known
+
+
+def _submitting(folder: Path) -> str:
+    """What the last call of submit.py came to."""
+    try:
+        lines = (folder / "submit.txt").read_text(errors="replace").split("\n")
+    except FileNotFoundError:
+        lines = []
+    said = next((line for line in reversed(lines) if line.strip()), "")
+    return f"Submitting: {said}" if said else "Submitting: kubectl has not answered yet"
+
+
+def _never_sent(folder: Path) -> bool:
+    """Whether the cluster has certainly taken nothing."""
+    return _read(folder / submit.RESULT).get("sent") is False
+
+
+def _is_done(failure: Reply | None) -> bool:
+    return failure is None or failure.consequence is Consequence.ABSENT
+
+
+def _with_fix(failure: Reply | None) -> str:
+    assert failure
+    return f"{failure.reason}; {failure.fix}" if failure.fix else failure.reason
+
+
+def _read(path: Path) -> Record:
+    try:
+        record: Record = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return record

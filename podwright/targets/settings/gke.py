@@ -2,20 +2,40 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from podwright import slices
-from podwright.errors import UserError
+from podwright.errors import UserError, counted, nearest
 from podwright.recipe.maxtext.legal import IMAGE
 from podwright.recipe.schema import PathText
+from podwright.recipe.wrong_values import in_words
 from podwright.slices import Slice
 from podwright.targets.base import Traits
-from podwright.targets.settings.google import ProjectSetting, ZonesSetting, region_of
+from podwright.targets.gke import machine_types, xpk_shape
+from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
+from podwright.targets.settings.google import (
+    LAG_S,
+    LONGEST_FLEX_S,
+    POLL_S,
+    SPOT_PREEMPTIONS_PER_DAY,
+    ProjectSetting,
+    ZonesSetting,
+    region_of,
+    seconds,
+)
+
+PoolProvisioning = Literal["", "existing", "reserved", "spot", "on-demand", "flex-start"]
 
 MACHINE_TYPE = "tpu7x-standard-4t"
+START_GRACE_S = 60.0
+"""from the decision to submit until a JobSet must exist that a launcher did not live to see created"""
+GRACE_S = 240.0
+"""from the deletion of a JobSet until its pods are ended by force: they have 180 s themselves"""
+_SHORTEST_PATIENCE_S = 600.0
 PYTHON_IMAGE = "python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea"
 """the multi-platform index that Docker Hub had under that tag in August 2026"""
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -35,14 +55,31 @@ class GkeSettings(BaseModel):
     zones: ZonesSetting
     region: str = Field("", description="or zone in which the cluster is; default: the region of its zones")
     bucket: str = Field(
-        "", description="with a folder if wanted, for what MaxText writes (base_output_directory): gs://BUCKET/runs"
+        "",
+        description="with a folder if wanted, for checkpoints and records, and for what MaxText writes (base_output_directory): gs://BUCKET/runs",
     )
     image: str = Field("", description="with MaxText, that pods of a MaxText recipe run; built if it is missing")
     reservations: tuple[str, ...] = Field(
         (), description="for node pools, in order of preference: [NAME, OTHER]; none: on demand"
     )
-    machine_type: str = Field(MACHINE_TYPE, description="of the nodes")
-    topology: str = Field("", description="slice for recipes that name none, such as tpu7x-4x4x8")
+    provisioning: PoolProvisioning = Field(
+        "",
+        description="how node pools of a run are paid for; existing: none are created, runs wait in the queue for those of the cluster; "
+        "default: reserved with reservations, else existing",
+    )
+    patience: str = Field("6h", description="how long a run waits for node pools before it ends")
+    max_life: str = Field(
+        "",
+        description="after which the cluster ends an attempt; default 7d; with flex-start that of a node too, default 24h",
+    )
+    price: float | None = Field(None, ge=0, description="USD per chip-hour, for what a run costs")
+    preemptions_per_day: float | None = Field(
+        None, ge=0, description="expected of a slice, for the checkpoint interval; default: 4 with spot, else 0"
+    )
+    machine_type: str = Field(MACHINE_TYPE, description="of the nodes; default with a topology: that of its hosts")
+    topology: str = Field(
+        "", description="slice for recipes that name none, such as tpu7x-4x4x8; several: 2x tpu7x-4x4x8"
+    )
     namespace: str = Field("default", description="of Kubernetes, in which runs are submitted")
     queue: str = Field("multislice-queue", description="of Kueue in that namespace (a LocalQueue)")
     priority: str = Field("", description="a PriorityClass of the cluster; default: what the recipe says, else medium")
@@ -53,12 +90,33 @@ class GkeSettings(BaseModel):
     )
     jax: str = Field("", description="version for that image; default: what the recipe says")
     libtpu: str = Field("", description="version for that image; default: what the recipe says")
+    env: EnvSetting = DEFAULT_ENV
 
-    @field_validator("cluster", "namespace", "queue", "priority", "machine_type")
+    @model_validator(mode="before")
+    @classmethod
+    def _machines_of_topology(cls, values: dict[str, Any]) -> dict[str, Any]:
+        if "machine_type" in values:
+            return values
+        with contextlib.suppress(UserError, TypeError, KeyError):  # a wrong topology is refused by its own validator
+            devices = slices.parse(values["topology"])
+            if devices.accelerator.pod:
+                return values | {"machine_type": machine_types.of_slice(devices)}
+        return values
+
+    @field_validator("cluster", "namespace", "queue", "priority")
     @classmethod
     def _is_a_name(cls, value: str, info: ValidationInfo) -> str:
         if not _NAME.fullmatch(value) and not (value == "" and info.field_name == "priority"):
             raise ValueError("is no such name; write small letters, digits and -, beginning with a letter")
+        return value
+
+    @field_validator("machine_type")
+    @classmethod
+    def _has_chips(cls, value: str) -> str:
+        if value not in (known := list(machine_types.MACHINE_TYPES)):
+            guess = nearest(value, known)
+            fix = f"did you mean {guess}?" if guess else f"known are {', '.join(known)}"
+            raise ValueError(f"is no machine type with TPUs; {fix}")
         return value
 
     @field_validator("region")
@@ -100,15 +158,24 @@ class GkeSettings(BaseModel):
 
     @field_validator("topology")
     @classmethod
-    def _is_one_slice(cls, value: str) -> str:
+    def _are_slices(cls, value: str) -> str:
         if not value:
             return value
         try:
-            devices = slices.parse(value)
+            slices.of_tpus(value, "topology")
         except UserError as e:
-            raise ValueError(f"{e.what.removeprefix('--on ')}; write it like tpu7x-4x4x8") from None
-        if devices.accelerator.pod is None or devices.num_slices > 1:
-            raise ValueError("is not one slice of TPUs; write it like tpu7x-4x4x8")
+            raise ValueError(f"{e.what.removeprefix(f'topology={value} ')}; {e.fix}") from None
+        return value
+
+    @field_validator("patience", "max_life")
+    @classmethod
+    def _is_a_duration(cls, value: str) -> str:
+        try:
+            length = seconds(value) if value else _SHORTEST_PATIENCE_S
+        except ValueError:
+            raise ValueError("is no duration; write it like 6h, 90m or 1d12h") from None
+        if length < _SHORTEST_PATIENCE_S:
+            raise ValueError("is shorter than a node pool takes to start; write 10m or more")
         return value
 
     @model_validator(mode="after")
@@ -118,12 +185,54 @@ class GkeSettings(BaseModel):
         if regions != {region}:
             other = next(zone for zone in self.zones if region_of(zone) != region)
             raise ValueError(f"zones: {other} is not in {region}, where the cluster is; leave it out, or set region")
+        if self.provisioning == "reserved" and not self.reservations:
+            raise ValueError("provisioning=reserved: reservations are missing; write reservations=[NAME]")
+        if self.provisioning in ("spot", "on-demand", "flex-start") and self.reservations:
+            raise ValueError(f"provisioning={self.provisioning} uses no reservations; leave one of the two out")
+        if self.capacity == "flex-start" and self.life_s > LONGEST_FLEX_S:
+            raise ValueError(f"max_life={self.max_life}: flex-start allows 7 days; write max_life=7d or less")
+        if (devices := self.devices()) and not machine_types.is_for(self.machine_type, devices):
+            hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(devices), 'chip')}"
+            right = f"write machine_type={machine_types.of_slice(devices)}"
+            raise ValueError(f"machine_type={self.machine_type} is not for topology={self.topology}, {hosts}; {right}")
         return self
 
     @property
     def location(self) -> str:
         """Of the cluster: a region, or a zone."""
         return self.region or region_of(self.zones[0])
+
+    @property
+    def capacity(self) -> str:
+        """How node pools of a run are paid for; "existing": runs create none."""
+        return self.provisioning or ("reserved" if self.reservations else "existing")
+
+    @property
+    def places(self) -> tuple[str, ...]:
+        """Where node pools may be requested, in order: ZONE, or ZONE/RESERVATION; () where runs create none."""
+        if self.capacity == "existing":
+            return ()
+        if self.capacity != "reserved":
+            return self.zones
+        return tuple(f"{zone}/{reservation}" for reservation in self.reservations for zone in self.zones)
+
+    @property
+    def life_s(self) -> float:
+        """Of an attempt; of flex-start, of a node too."""
+        return seconds(self.max_life or ("24h" if self.capacity == "flex-start" else "7d"))
+
+    def for_slice(self, name: str) -> GkeSettings:
+        """With slice `name` in place of `topology`, and its machines where the user's file names none. UserError where they are not for it."""
+        before = self.devices()
+        values = self.model_dump(mode="json", exclude_unset=True) | {"topology": name}
+        if self.machine_type == (machine_types.of_slice(before) if before else MACHINE_TYPE):
+            values.pop("machine_type", None)
+        try:
+            return GkeSettings.model_validate(values)
+        except ValidationError as e:
+            raise UserError(
+                f"{name}: {in_words(e.errors()[0])}", "change the target's file, or name another target"
+            ) from e
 
     @property
     def runs(self) -> str:
@@ -134,8 +243,23 @@ class GkeSettings(BaseModel):
         return 0
 
     def devices(self) -> Slice | None:
-        """None where the settings name no slice; a MaxText recipe names its own."""
+        """None where the settings name no slice; a MaxText recipe names its own, and `for_slice` puts it here."""
         return slices.parse(self.topology) if self.topology else None
 
     def traits(self) -> Traits:
-        return Traits(ships_files=True, slice_of_recipe=True)
+        spot = SPOT_PREEMPTIONS_PER_DAY if self.capacity == "spot" else 0.0
+        return Traits(
+            ships_files=True,
+            pods=True,
+            slice_of_recipe=True,
+            start_grace_s=START_GRACE_S,
+            grace_s=GRACE_S,
+            storage=self.bucket,
+            poll_s=POLL_S,
+            zones=self.places,
+            lag_s=LAG_S,
+            patience_s=seconds(self.patience),
+            provisioning="" if self.capacity == "existing" else self.capacity,
+            price=self.price,
+            preemptions_per_day=spot if self.preemptions_per_day is None else self.preemptions_per_day,
+        )

@@ -1,4 +1,4 @@
-"""Keys that targets of Google Cloud share: the project, and the zones in order of preference."""
+"""What the settings of targets of Google Cloud share: the project, the zones in order of preference, durations, and how often the cloud is asked."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+POLL_S = 10.0
+"""between two looks at the cloud: each start of gcloud costs about a second of a core"""
+LAG_S = 30.0
+"""three polls: for so long the cloud may not show what it was asked for, and a single NOT_FOUND proves nothing"""
+SPOT_PREEMPTIONS_PER_DAY = 4.0
+"""an assumption: no source states a rate, which differs by zone, size and hour"""
+LONGEST_FLEX_S = 7 * 86400.0
+"""that machines of flex-start may live"""
+_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-(?:ai\d+)?[a-z]")  # us-central1-ai1a is one for accelerators alone
 
@@ -35,3 +44,12 @@ ZonesSetting = Annotated[
 
 def region_of(zone: str) -> str:
     return zone.rpartition("-")[0]
+
+
+def seconds(duration: str) -> float:
+    """Of a duration as gcloud writes it: 6h, 90m, 1d12h, 30s. ValueError for anything else."""
+    match = _DURATION.fullmatch(duration)
+    if not duration or not match:
+        raise ValueError(duration)
+    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
+    return float(days * 86400 + hours * 3600 + minutes * 60 + rest)

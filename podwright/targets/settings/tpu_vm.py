@@ -12,36 +12,27 @@ from podwright.errors import UserError
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
-from podwright.targets.settings.google import ProjectSetting, ZonesSetting
+from podwright.targets.settings.google import (
+    LAG_S,
+    LONGEST_FLEX_S,
+    POLL_S,
+    SPOT_PREEMPTIONS_PER_DAY,
+    ProjectSetting,
+    ZonesSetting,
+    seconds,
+)
 from podwright.targets.settings.storage import StorageSetting
 
 Provisioning = Literal["spot", "on-demand", "reserved", "flex-start"]
 
-POLL_S = 10.0
-"""between two looks at the cloud: each start of gcloud costs about a second of a core"""
-LAG_S = 30.0
-"""three polls: for so long the cloud may not show what it was asked for, and a single NOT_FOUND proves nothing"""
 REPAIR_S = 600.0
 """that machines under maintenance may stay away before others are requested: an assumption, no source states how long a restart takes"""
 SPOT_NOTICE_S = 25.0
 """of the 30 s between the notice of a preemption and the end of the machines"""
-SPOT_PREEMPTIONS_PER_DAY = 4.0
-"""an assumption: no source states a rate, which differs by zone, size and hour"""
 _RUNTIME = re.compile(r"[a-z0-9][a-z0-9.-]*")
 _NODE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _LABEL = re.compile(r"([a-z][a-z0-9_-]{0,62})=([a-z0-9_-]{0,63})")
-_DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
-_LONGEST_FLEX_S = 7 * 86400.0
 _OTHERS_RUNTIME = re.compile(r"v2-alpha-tpuv\w+(?:-lite)?(?:-pod)?|tpu-(?:vm|ubuntu)\S*")
-
-
-def seconds(duration: str) -> float:
-    """Of a duration as gcloud writes it: 6h, 90m, 1d12h, 30s. ValueError for anything else."""
-    match = _DURATION.fullmatch(duration)
-    if not duration or not match:
-        raise ValueError(duration)
-    days, hours, minutes, rest = (int(part or 0) for part in match.groups())
-    return float(days * 86400 + hours * 3600 + minutes * 60 + rest)
 
 
 class TpuVmSettings(BaseModel):
@@ -116,7 +107,7 @@ class TpuVmSettings(BaseModel):
             raise ValueError(f"storage={self.storage}: TPU VMs share no folder; write a bucket like gs://BUCKET/runs")
         if self.provisioning == "flex-start" and not self.queued:
             raise ValueError("queued=false: flex-start exists for queued resources only; leave queued out")
-        if self.provisioning == "flex-start" and self.life_s > _LONGEST_FLEX_S:
+        if self.provisioning == "flex-start" and self.life_s > LONGEST_FLEX_S:
             raise ValueError(f"max_life={self.max_life}: flex-start allows 7 days; write max_life=7d or less")
         own = self.devices().names()["runtime"]
         if self.runtime_version and not _RUNTIME.fullmatch(self.runtime_version):

@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import resources
-from urllib.parse import quote
 
 from podwright.rundir import Record
 from podwright.targets.base import RUN_LABEL
+from podwright.targets.google.gcloud import Argv
+from podwright.targets.google.labels import RUN_DIR_KEY, quoted_run_dir
 from podwright.targets.machines import Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 
-Argv = tuple[str, ...]
-
-BY_LABEL = "podwright-by"
-"""who requested it: `creator`"""
-EXPIRES_LABEL = "podwright-expires"
-"""Unix seconds at the time of the request; the slice's own timer knows of extensions"""
-RUN_DIR_KEY = "podwright-run-dir"
-"""in the metadata, URL-quoted: of the run, on the machine that requested it"""
 _TPUS = ("gcloud", "compute", "tpus")
 _TPUS_ALPHA = ("gcloud", "alpha", "compute", "tpus")
 _SEPARATOR = "^~^"  # between entries of a list, so that values may hold commas
@@ -67,7 +60,7 @@ def create(
         "podwright-resource": place.resource,
     }
     if run_dir:
-        metadata[RUN_DIR_KEY] = quote(run_dir).replace("~", "%7E")  # `~` separates the entries
+        metadata[RUN_DIR_KEY] = quoted_run_dir(run_dir)
     common = [
         *place.options,
         f"--accelerator-type={own.accelerator_type}",
@@ -131,10 +124,6 @@ def list_nodes(project: str) -> Argv:
     )
 
 
-def accounts() -> Argv:
-    return ("gcloud", "auth", "list", "--format=json")
-
-
 def configuration() -> Argv:
     """What gcloud takes for project and zone where a command names none."""
     return ("gcloud", "config", "list", "--format=json")
@@ -157,11 +146,6 @@ def accelerator_types(project: str, zone: str) -> Argv:
 
 def runtime_versions(project: str, zone: str) -> Argv:
     return (*_TPUS, "tpu-vm", "versions", "list", f"--project={project}", f"--zone={zone}", "--format=json")
-
-
-def describe_bucket(url: str) -> Argv:
-    """`url`: gs://BUCKET."""
-    return ("gcloud", "storage", "buckets", "describe", url, "--format=json")
 
 
 def tunnel(instance: str, project: str, zone: str) -> Argv:

@@ -3,12 +3,10 @@ one of being gone."""
 
 from __future__ import annotations
 
-from datetime import datetime
-
 from podwright.rundir import Ending, Record
+from podwright.targets.google.replies import Consequence, region_of
 from podwright.targets.machines import Allocation, deleting, lost, refused, repairing, waiting
 from podwright.targets.tpu_vm import replies
-from podwright.targets.tpu_vm.replies import Consequence
 
 _QUEUE = {
     "CREATING": "Creating: the request is being checked",
@@ -58,7 +56,7 @@ def failed(message: str, project: str, zone: str) -> Allocation:
     reply = replies.classify(message, project, zone)
     if reply.consequence is Consequence.FINAL:
         return refused("", f"{reply.reason}; {reply.fix}", Ending.BAD_INPUT)
-    scope = replies.region_of(zone) if reply.consequence is Consequence.REGION else zone
+    scope = region_of(zone) if reply.consequence is Consequence.REGION else zone
     return refused(scope, reply.reason)
 
 
@@ -110,11 +108,3 @@ def addresses(record: Record) -> list[tuple[str, str]]:
         for point in record.get("networkEndpoints", [])
         if point.get("ipAddress")
     ]
-
-
-def unix(timestamp: str) -> float | None:
-    """Seconds, of a time as the cloud writes it; None of none."""
-    try:
-        return datetime.fromisoformat(timestamp[:19] + "+00:00").timestamp() if timestamp else None
-    except ValueError:
-        return None

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from podwright.errors import UserError
 from podwright.shell import Shell
-from podwright.targets.tpu_vm import calls
-from podwright.targets.tpu_vm.gcloud import Gcloud
+from podwright.targets.google.gcloud import Gcloud
+from podwright.targets.tpu_vm import calls, replies
 
 
 def proposed(shell: Shell) -> dict[str, str]:
     """Values by key of the target, as they are typed: those that gcloud has, {} without gcloud."""
     try:
-        sections, _ = Gcloud(shell, "").look(calls.configuration(), "-")
+        sections, _ = Gcloud(shell, replies.of_project("")).look(calls.configuration(), "-")
     except UserError:
         return {}
     if not isinstance(sections, dict):

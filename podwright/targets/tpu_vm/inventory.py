@@ -2,37 +2,18 @@
 
 from __future__ import annotations
 
-import os
-import platform
-import pwd
-import zlib
-from pathlib import Path
 from urllib.parse import unquote
 
 from podwright import slices
 from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.targets.base import RUN_LABEL
+from podwright.targets.google.gcloud import Gcloud
+from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, creator, unix
 from podwright.targets.machines import Allocation, AllocationState, Owned, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls, cloud_states
-from podwright.targets.tpu_vm.calls import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, Place
-from podwright.targets.tpu_vm.gcloud import Gcloud
-
-_MACHINE_ID = Path("/etc/machine-id")
-
-
-def creator() -> str:
-    """This user on this machine, as a label tells it: a checksum, since everybody in the project can read labels."""
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        user = str(os.getuid())
-    try:
-        machine = _MACHINE_ID.read_text().strip()
-    except OSError:
-        machine = ""
-    return f"{zlib.crc32(f'{user}@{platform.node()} {machine}'.encode()):08x}"
+from podwright.targets.tpu_vm.calls import Place
 
 
 def listed(gcloud: Gcloud, own: TpuVmSettings) -> list[Owned]:
@@ -99,7 +80,7 @@ def _owned(
     """`allocation`: None for one that is ready; `machines`: the row of its node, if there is one."""
     state = allocation.state if allocation else AllocationState.READY
     own_state = record.get("state", "")
-    created = cloud_states.unix(record.get("createTime", ""))
+    created = unix(record.get("createTime", ""))
     return Owned(
         request,
         run_dir,
@@ -109,7 +90,7 @@ def _owned(
         cloud_state=own_state if isinstance(own_state, str) else own_state.get("state", ""),
         remark=cloud_states.remark_of(machines or {}),
         expires=expires,
-        ready_since=cloud_states.unix((machines or {}).get("createTime", ""))
+        ready_since=unix((machines or {}).get("createTime", ""))
         if state in (AllocationState.READY, AllocationState.REPAIRING)
         else None,
     )

@@ -3,9 +3,7 @@ is lost or unclear may have done its work."""
 
 from __future__ import annotations
 
-import re
 import time
-import zlib
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,13 +12,17 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
 from podwright.targets import alive
-from podwright.targets.base import RUN_LABEL
+from podwright.targets.base import RUN_LABEL, run_tag
+from podwright.targets.google.gcloud import Argv, Gcloud
+from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, request_name, unix
+from podwright.targets.google.replies import Consequence, Reply, region_of
 from podwright.targets.machines import (
     GONE,
     Allocation,
     AllocationState,
     Owned,
     Request,
+    first_place,
     lost,
     refused,
     repairing,
@@ -29,19 +31,15 @@ from podwright.targets.machines import (
 )
 from podwright.targets.settings.tpu_vm import LAG_S, TpuVmSettings
 from podwright.targets.tpu_vm import calls, cloud_states, inventory, replies, ssh_key
-from podwright.targets.tpu_vm.calls import BY_LABEL, EXPIRES_LABEL, Argv, Place
-from podwright.targets.tpu_vm.gcloud import Gcloud
-from podwright.targets.tpu_vm.replies import Consequence, Reply
+from podwright.targets.tpu_vm.calls import Place
 from podwright.targets.tpu_vm.workers import Workers
-
-_LONGEST_RUN = 20  # letters of a run's name in that of its slice, which has 63 at most
 
 
 class SliceProvisioner:
     def __init__(self, shell: Shell, settings: TpuVmSettings):
         self._shell = shell
         self._settings = settings
-        self._gcloud = Gcloud(shell, settings.project)
+        self._gcloud = Gcloud(shell, replies.of_project(settings.project))
         self._workers = Workers(shell, self._gcloud, settings)
         self._absent_since: dict[str, float] = {}
         self._last_not_ready: dict[str, float] = {}
@@ -49,12 +47,11 @@ class SliceProvisioner:
 
     def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
         own, chips = self._settings, self._settings.devices()
-        zones = [zone for zone in own.zones if not any(zone.startswith(scope) for scope in avoid)]
-        tag = f"{zlib.crc32(f'{run_dir} {created}'.encode()):08x}"
+        tag = run_tag(run_dir, created)
         request = Request(
-            name=own.node or f"pw-{_letters(run_dir.name)}-{tag}-{number}",
-            zone=(zones or own.zones)[0],
-            labels={RUN_LABEL: tag, BY_LABEL: inventory.creator(), EXPIRES_LABEL: f"{created + own.life_s:.0f}"},
+            name=own.node or request_name(run_dir.name, tag, number),
+            zone=first_place(own.zones, avoid),
+            labels={RUN_LABEL: tag, BY_LABEL: creator(), EXPIRES_LABEL: f"{created + own.life_s:.0f}"},
             chip=chips.accelerator.name,
             num_chips=chips.num_chips,
             price=own.price,
@@ -178,7 +175,7 @@ class SliceProvisioner:
     def _called_ready(self, node: Record, name: str) -> float | None:
         """Unix seconds. The cloud names only the time of creation, minutes earlier; it counts where nobody has looked meanwhile."""
         seen = self._last_not_ready.get(name, 0.0)
-        return seen if time.time() - seen < LAG_S else cloud_states.unix(node.get("createTime", ""))
+        return seen if time.time() - seen < LAG_S else unix(node.get("createTime", ""))
 
     def _unusable(self, node: Record, request: Request, place: Place) -> str:
         """Why a node of the right name is not to be used, as `Reason: what it means`; "" if it is."""
@@ -205,13 +202,8 @@ def _refusal(failure: Reply, zone: str, *, uncreated: bool) -> Allocation | None
         case Consequence.ZONE:
             return refused(zone, failure.reason)
         case Consequence.REGION:
-            return refused(replies.region_of(zone), failure.reason)
+            return refused(region_of(zone), failure.reason)
         case Consequence.FINAL:
             final = refused("", f"{failure.reason}; {failure.fix}", Ending.BAD_INPUT)
             return replace(final, uncreated=uncreated)
     return None
-
-
-def _letters(name: str) -> str:
-    """Of a run's name what the name of a slice may hold."""
-    return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")[:_LONGEST_RUN].strip("-") or "run"

@@ -8,11 +8,11 @@ from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.shell import Shell
 from podwright.targets.base import Job, Remark, Rendered, identity
+from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.machines import HostAddress, Hosts
 from podwright.targets.settings.tpu_vm import TpuVmSettings
-from podwright.targets.tpu_vm import access, environment, worker, worker_check
-from podwright.targets.tpu_vm.gcloud import Gcloud
+from podwright.targets.tpu_vm import access, environment, replies, worker, worker_check
 from podwright.targets.tpu_vm.provisioner import SliceProvisioner
 from podwright.targets.tpu_vm.worker import Worker
 
@@ -45,7 +45,7 @@ class TpuVm(HostRunner):
     def check_access(self) -> list[Remark]:
         own, name = self._settings, self.identity["target"]
         try:
-            remarks = access.check(own, Gcloud(self._shell, own.project))
+            remarks = access.check(own, Gcloud(self._shell, replies.of_project(own.project)))
         except UserError as e:
             return [Remark("error", e.what, e.fix)]
         if own.node and self.provisioner and not any(r.level == "error" for r in remarks):

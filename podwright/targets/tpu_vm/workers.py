@@ -6,12 +6,12 @@ import time
 
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
+from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.hosts.transport import Host, Trouble, of_each
 from podwright.targets.machines import Allocation, HostAddress, Hosts, lost, ready, waiting
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls, cloud_states, ssh_key, worker
 from podwright.targets.tpu_vm.calls import Place
-from podwright.targets.tpu_vm.gcloud import Gcloud
 from podwright.targets.tpu_vm.worker import Worker
 
 BOOT_LIMIT_S = 1200.0
@@ -75,7 +75,7 @@ class Workers:
         if len(points) != self._settings.devices().num_hosts:
             wanted = self._settings.devices().num_hosts
             raise Trouble(f"the cloud lists {len(points)} of {wanted} workers", "wait", Ending.NO_CAPACITY)
-        attributes = self._gcloud.attributes(calls.guest_attributes(place), place.zone)
+        attributes = self._attributes(place)
         keys = {
             k: [f"{key} {value}" for key, value in own.get("hostkeys", {}).items()] for k, own in attributes.items()
         }
@@ -87,4 +87,12 @@ class Workers:
             instance = next((own["hostname"] for own in attributes[k].values() if "hostname" in own), "")
             connect = worker.through_iap(place.zone, instance) if self._settings.internal_ips else external or internal
             workers.append(Worker(worker.name(place.name, k), internal, connect, place.project))
+        return workers
+
+    def _attributes(self, place: Place) -> dict[int, dict[str, dict[str, str]]]:
+        """What the workers of a node have published: by worker, by namespace, by key. {} where it cannot be had now."""
+        rows, _ = self._gcloud.look(calls.guest_attributes(place), place.zone)
+        workers: dict[int, dict[str, dict[str, str]]] = {}
+        for row in rows if isinstance(rows, list) else []:
+            workers.setdefault(int(row["worker_id"]), {}).setdefault(row["namespace"], {})[row["key"]] = row["value"]
         return workers

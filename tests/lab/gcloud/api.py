@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from tests.lab.gcloud import catalog, lifecycle
+from tests.lab.gcloud import catalog, history, lifecycle
 from tests.lab.gcloud.store import State, timestamp
 
 Json = dict[str, Any]
@@ -127,7 +127,7 @@ def visible(state: State, collection: str, parent: str) -> list[Json]:
     """What a list shows: the state of `lag` seconds ago."""
     at = time.time() - state["knobs"]["lag"]["list"]
     prefix = parent.removesuffix("/-") + "/"
-    views = (lifecycle.view(record, at) for key, record in records(state, collection).items() if key.startswith(prefix))
+    views = (history.view(record, at) for key, record in records(state, collection).items() if key.startswith(prefix))
     return [view for view in views if view is not None]
 
 
@@ -136,7 +136,7 @@ def get(state: State, collection: str, parent: str, name: str) -> Json:
     record = records(state, collection).get(full_name)
     if record and collection == "operations":
         return lifecycle.operation_view(record)
-    view = record and lifecycle.view(record, time.time() - state["knobs"]["lag"]["describe"])
+    view = record and history.view(record, time.time() - state["knobs"]["lag"]["describe"])
     if not view:
         raise absent(full_name)
     return view

@@ -1,32 +1,54 @@
 """What a test holds of the simulated cloud: its environment, its knobs, and its records."""
 
+import fcntl
 import os
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from tests.lab import machine
 from tests.lab.cloud import Lab
 from tests.lab.gcloud import certificates, store
+from tests.lab.gcloud.control_gke import GkeKnobs
 
 Row = dict[str, Any]
 FOREVER = None
 
 
-class Gcloud:
+class Folder:
+    """In place of a lab where no host is needed, as for GKE: `with Folder(tmp_path) as folder, Gcloud(folder) as cloud`, without root."""
+
+    number = 0
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+
+    def __enter__(self) -> "Folder":
+        self._lock = os.open(self.root / "owner.lock", os.O_RDWR | os.O_CREAT)
+        fcntl.flock(self._lock, fcntl.LOCK_EX)
+        machine.write(self.root / "lab.json", {"number": 0, "hidden": []})
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self._lock)
+
+
+class Gcloud(GkeKnobs):
     """A cloud over the lab's network, until the block ends: `with Lab() as lab, Gcloud(lab) as cloud`."""
 
-    def __init__(self, lab: Lab) -> None:
+    def __init__(self, lab: "Lab | Folder") -> None:
         self.lab, self.root = lab, lab.root
 
     def __enter__(self) -> "Gcloud":
         store.prepare(self.root)
-        certificates.create(store.folder(self.root))
         self.internal = f"10.213.{self.lab.number}.0/24"
-        machine.ip(f"route replace unreachable {self.internal}")
+        if self.lab.number:
+            certificates.create(store.folder(self.root))
+            machine.ip(f"route replace unreachable {self.internal}")
         self.folder = store.folder(self.root) / "bin"
         self.folder.mkdir()
         shim = self.folder / "gcloud"
@@ -51,7 +73,8 @@ class Gcloud:
         ended = self.process.poll() is not None
         self.process.kill()
         self.process.wait()
-        machine.ip(f"route del unreachable {self.internal}")
+        if self.lab.number:
+            machine.ip(f"route del unreachable {self.internal}")
         shutil.rmtree(store.folder(self.root))
         assert not ended, (self.root / "control-plane.txt").read_text()
 
@@ -68,10 +91,17 @@ class Gcloud:
     # records
 
     def resources(self) -> list[Row]:
-        """Everything that exists: {"kind": "queued-resource" | "node", "name", "zone", "state"}, husks and preempted nodes too."""
+        """Everything that exists: {"kind": "queued-resource" | "node" | "node-pool" | "workload-policy", "name", "zone", "state"}, husks and
+        preempted nodes too, pools of others not."""
         state = store.read(self.root)
         kinds = {"queued-resource": state["requests"], "node": state["nodes"]}
-        return [
+        pools = [p for p in self.pools() if not p["foreign"]]
+        of_gke = [{"kind": "node-pool", "name": p["name"], "zone": p["zone"], "state": p["status"]} for p in pools]
+        of_gke += [
+            {"kind": "workload-policy", "name": policy["name"], "zone": policy["region"], "state": "READY"}
+            for policy in self.policies()
+        ]
+        return of_gke + [
             {"kind": kind, "name": name.split("/")[-1], "zone": record["zone"], "state": record["state"]}
             for kind, records in kinds.items()
             for name, record in records.items()
@@ -79,9 +109,11 @@ class Gcloud:
         ]
 
     def ledger(self) -> list[Row]:
-        """One row for each node that was ready: {"name", "zone", "chips", "ready_at", "gone_at"}; times are Unix seconds, `gone_at` None while it lives."""
+        """One row for each TPU VM node, and each node of a pool, that was ready: {"name", "pool", "zone", "chips", "ready_at", "gone_at"}; times
+        are Unix seconds, `gone_at` None while it lives."""
         keys = ("name", "zone", "chips", "ready_at", "gone_at")
-        return [{key: row[key] for key in keys} for row in store.read(self.root)["ledger"]]
+        rows = store.read(self.root)["ledger"]
+        return [{"pool": row.get("pool", "")} | {key: row[key] for key in keys} for row in rows]
 
     def chip_hours(self) -> float:
         """Of the ledger; what still lives counts until now."""
@@ -190,7 +222,7 @@ class Gcloud:
             "text": text,
         }
         row |= {"kind": kind} if kind else {}
-        row |= {"status": status, "message": message or MESSAGES[status]} if status else {}
+        row |= {"status": status, "message": message} if status else {}
         with store.opened(self.root) as state:
             state["knobs"]["faults"].append(row)
 
@@ -249,11 +281,3 @@ class Gcloud:
     def clear_guests(self) -> None:
         """Take back all knobs for guests."""
         self.set(guests=[])
-
-
-MESSAGES: Mapping[int, str] = {
-    429: "Quota exceeded for quota metric 'Create node requests' and limit 'Maximum number of CreateNode requests per minute' of service "
-    "'tpu.googleapis.com' for consumer 'project_number:123456789012' (tpu.googleapis.com/qps/create).",
-    500: "Internal error. Please try again",
-    503: "The service is currently unavailable.",
-}

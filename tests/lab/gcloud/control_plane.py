@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab import machine
-from tests.lab.gcloud import lifecycle, metadata, store
+from tests.lab.gcloud import history, kube_nodes, lifecycle, metadata, pools, store
 from tests.lab.machine import TICK_S, Machine
 
 Json = dict[str, Any]
@@ -27,9 +27,11 @@ class ControlPlane:
 
     def run(self) -> None:
         threading.Thread(target=self.start_hosts, daemon=True).start()
+        threading.Thread(target=kube_nodes.KubeNodes(self.root).run, daemon=True).start()
         while not machine.owner_is_gone(self.root):
             with store.opened(self.root) as state:
                 lifecycle.advance(state)
+                pools.advance(state)
                 forget(state)
                 wanted = [node for node in state["nodes"].values() if node["boot"] == "wanted"]
                 for node in wanted:
@@ -137,8 +139,8 @@ def free_numbers(state: store.State, count: int) -> list[int]:
 
 def forget(state: store.State) -> None:
     """Drop what has been gone for so long that no lagging reader sees it any more."""
-    now, kept_s = time.time(), max(lifecycle.HISTORY_S, state["knobs"]["name_taken_s"])
-    for kind in ("requests", "nodes"):
+    now, kept_s = time.time(), max(history.HISTORY_S, state["knobs"]["name_taken_s"])
+    for kind in ("requests", "nodes", "pools", "policies"):
         for name in [n for n, r in state[kind].items() if r["state"] == "GONE" and r["since"] < now - kept_s]:
             del state[kind][name]
     for name in [n for n, o in state["operations"].items() if (o["done_at"] or now) < now - kept_s]:

@@ -5,11 +5,10 @@ import secrets
 import time
 from typing import Any
 
-from tests.lab.gcloud import catalog
+from tests.lab.gcloud import catalog, history
 from tests.lab.gcloud.store import State, number, timestamp
 
 Json = dict[str, Any]
-HISTORY_S = 120.0
 ON = ("CREATING", "READY", "RESTARTING", "REPAIRING")  # states of a node whose machines use capacity
 
 
@@ -72,21 +71,7 @@ def become(state: State, record: Json, new: str, initiator: str = "SERVICE", err
 
 def remember(record: Json) -> None:
     """Keep what the record looks like from now on, for readers that lag behind."""
-    now = time.time()
-    history = record["history"]
-    while len(history) > 1 and history[1][0] < now - HISTORY_S:
-        history.pop(0)
-    history.append([now, None if record["state"] == "GONE" else present(record)])
-
-
-def view(record: Json, at: float) -> Json | None:
-    """The API's message of a record as of the time `at`; None: there was none."""
-    shown: Json | None = None
-    for since, message in record["history"]:
-        if since > at:
-            break
-        shown = message
-    return shown
+    history.keep(record, None if record["state"] == "GONE" else present(record))
 
 
 def present(record: Json) -> Json:

@@ -21,6 +21,12 @@ KNOBS: State = {
         "stockout": 0.3,
         "ghost": 0.2,
         "operation": 0.0,
+        "pool": 0.2,
+        "node_apart": 0.0,
+        "tpu_registration": 0.1,
+        "pool_retry": 0.6,
+        "pool_deleting": 0.2,
+        "scale_down": 600.0,
     },
     "capacity": {},
     "quota": [],
@@ -39,6 +45,17 @@ KNOBS: State = {
     "endpoint_order": [],
     "num_hosts": {},
     "internal_reachable": False,
+    "pool_outcomes": [],
+    "concurrent_pools": False,
+}
+EMPTY: State = {"requests": {}, "nodes": {}, "operations": {}, "ledger": [], "number": 0}
+EMPTY |= {
+    "clusters": {},
+    "pools": {},
+    "gke_operations": {},
+    "reservations": [],
+    "policies": {},
+    "compute_operations": {},
 }
 
 
@@ -50,8 +67,7 @@ def prepare(root: Path) -> None:
     """An empty cloud with no fault."""
     folder(root).mkdir()
     (folder(root) / "lock").touch()
-    knobs = json.loads(json.dumps(KNOBS))
-    _save(root, {"knobs": knobs, "requests": {}, "nodes": {}, "operations": {}, "ledger": [], "number": 0})
+    _save(root, {"knobs": KNOBS} | EMPTY)
 
 
 @contextlib.contextmanager

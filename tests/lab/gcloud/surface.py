@@ -3,13 +3,13 @@
 Source: lib/surface and lib/googlecloudsdk/command_lib of the SDK; `gcloud meta lint-gcloud-commands` agrees with the tables (a test).
 """
 
-from dataclasses import dataclass, field
+import re
+from dataclasses import dataclass
+
+from tests.lab.gcloud import surface_gke
+from tests.lab.gcloud.table import ALL, ASYNC, EVERYWHERE, LIST, ZONE, Command
 
 TPUS = ("compute", "tpus")
-EVERYWHERE = {"project": 1, "format": 1, "quiet": 0, "account": 1, "configuration": 1, "verbosity": 1}
-EVERYWHERE |= {"impersonate-service-account": 1, "billing-project": 1, "log-http": 0, "user-output-enabled": 0}
-LIST = {"filter": 1, "limit": 1, "page-size": 1, "sort-by": 1}
-ZONE, ASYNC = {"zone": 1}, {"async": 0}
 NODE = {"network": 1, "subnetwork": 1, "internal-ips": 0, "service-account": 1, "scopes": 1, "tags": 1, "data-disk": 1}
 NODE |= {"description": 1, "labels": 1, "metadata": 1, "metadata-from-file": 1, "range": 1, "shielded-secure-boot": 0}
 NODE |= {"accelerator-type": 1, "type": 1, "topology": 1, "spot": 0, "reserved": 0}
@@ -30,20 +30,7 @@ UPDATE |= {"clear-tags": 0, "remove-tags": 1, "metadata-from-file": 1, "update-m
 UPDATE |= {"remove-metadata": 1}
 
 
-@dataclass(frozen=True)
-class Command:
-    """`flags`: {name: 1 with a value, 0 without}; `positional`: what its one argument is called, "" for none."""
-
-    flags: dict[str, int]
-    positional: str = ""
-    noun: str = ""  # what messages call the resource
-    tracks: tuple[str, ...] = ("", "alpha")
-    alpha: dict[str, int] = field(default_factory=dict)
-    required: tuple[str, ...] = ()
-
-
 QUEUED, VM = (*TPUS, "queued-resources"), (*TPUS, "tpu-vm")
-ALL = ("", "alpha", "beta")
 COMMANDS: dict[tuple[str, ...], Command] = {
     (*QUEUED, "create"): Command(
         REQUEST | ZONE | ASYNC, "QUEUED_RESOURCE", "queued_resource", alpha=ALPHA_REQUEST, required=("runtime-version",)
@@ -84,7 +71,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("storage", "buckets", "describe"): Command({"raw": 0}, "URL", tracks=("", "alpha")),
     ("projects", "describe"): Command({}, "PROJECT_ID_OR_NUMBER", tracks=ALL),
     ("projects", "get-iam-policy"): Command(LIST, "PROJECT_ID_OR_NUMBER", tracks=ALL),
-}
+} | surface_gke.COMMANDS
 GROUPS = {command[:length] for command in COMMANDS for length in range(len(command))}
 NOT_IN_BETA = QUEUED
 SEARCH = "\nTo search the help text of gcloud commands, run:\n  gcloud help -- SEARCH_TERMS\n"
@@ -202,9 +189,12 @@ def check(call: Call) -> None:
         call.name = positional[0]
     elif spec.noun:
         raise Refusal(f"ERROR: ({call.dotted}) argument --zone: {spec.positional} must be specified.\n{usage(call)}")
+    elif spec.positional and call.command in surface_gke.COMMANDS:
+        raise Refusal(f"ERROR: ({call.dotted}) argument {spec.positional}: Must be specified.\n{usage(call)}")
     for name in spec.required:
         if name not in flags:
             raise Refusal(f"ERROR: ({call.dotted}) argument --{name}: Must be specified.\n{usage(call)}")
+    check_values(call)
     if call.command == (*QUEUED, "create"):
         groups = [
             ("(--accelerator-type | --topology --type)", ("accelerator-type", "type")),
@@ -215,6 +205,27 @@ def check(call: Call) -> None:
             if len(given) != 1:
                 which = f"argument --{given[0]}: " if given else ""
                 raise Refusal(f"ERROR: ({call.dotted}) {which}Exactly one of {text} must be specified.\n{usage(call)}")
+
+
+def check_values(call: Call) -> None:
+    for group in call.spec.exclusive:
+        given = [name for name in group if name in call.flags]
+        if len(given) > 1:
+            several = " | ".join(f"--{name}" for name in group)
+            text = f"argument --{given[0]}: At most one of {several} can be specified."
+            raise Refusal(f"ERROR: ({call.dotted}) {text}\n{usage(call)}")
+    if call.spec.exactly_one and len([name for name in call.spec.exactly_one if name in call.flags]) != 1:
+        several = " | ".join(f"--{name}" for name in call.spec.exactly_one)
+        raise Refusal(f"ERROR: ({call.dotted}) Exactly one of ({several}) must be specified.\n{usage(call)}")
+    for name, values in call.spec.choices.items():
+        value = call.flags.get(name, values[0])
+        if value not in values and not (name in surface_gke.ANY_CASE and value.upper() in values):
+            text = f"argument --{name}: Invalid choice: '{value}'.\n\nValid choices are [{', '.join(values)}].\n"
+            raise Refusal(f"ERROR: ({call.dotted}) {text}")
+    for name in call.spec.numbers:
+        value = call.flags.get(name, "0")
+        if not re.fullmatch(r"[+-]?\d+", value):
+            raise Refusal(f"ERROR: ({call.dotted}) argument --{name}: invalid int value: '{value}'\n{usage(call)}")
 
 
 def usage(call: Call) -> str:

@@ -4,27 +4,13 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tests.lab.gcloud import iap, metadata, store
+from tests.lab.gcloud import compute_verbs, container_verbs, iap, metadata, store
 from tests.lab.gcloud.api import ApiError, Json
-from tests.lab.gcloud.session import EXPIRED, NO_DEFAULT, NO_LOGIN, Session, matches
+from tests.lab.gcloud.session import EXPIRED, NO_DEFAULT, NO_LOGIN, Session
 from tests.lab.gcloud.store import State
 from tests.lab.gcloud.surface import Call
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}
-
-
-def pairs(session: Session, flag: str) -> dict[str, str]:
-    """KEY=VALUE,...; `^X^` in front makes X the separator, as `gcloud topic escaping` says."""
-    text, separator = session.call.flags.get(flag, ""), ","
-    if match := re.match(r"\^([^^]+)\^", text):
-        separator, text = match[1], text[match.end() :]
-    parts = [part for part in text.split(separator) if part]
-    for part in parts:
-        if "=" not in part:
-            hint = "Please see `gcloud topic flags-file` or `gcloud topic escaping` for information on providing list or dictionary flag "
-            hint += "values with special characters."
-            raise session.fail(f"argument --{flag}: Bad syntax for dict arg: [{part}]. {hint}", 2)
-    return dict(part.split("=", 1) for part in parts)
 
 
 def duration(text: str) -> str:
@@ -48,11 +34,11 @@ def node_body(session: Session) -> Json:
     if "scopes" in flags:
         body["serviceAccount"]["scope"] = flags["scopes"].split(",")
     if "labels" in flags:
-        body["labels"] = pairs(session, "labels")
+        body["labels"] = session.pairs("labels")
     if "tags" in flags:
         body["tags"] = flags["tags"].split(",")
-    files = {key: Path(path).read_text() for key, path in pairs(session, "metadata-from-file").items()}
-    body["metadata"] = pairs(session, "metadata") | files
+    files = {key: Path(path).read_text() for key, path in session.pairs("metadata-from-file").items()}
+    body["metadata"] = session.pairs("metadata") | files
     if version := flags.get("runtime-version") or flags.get("version"):
         body["runtimeVersion"] = version
     return body
@@ -126,7 +112,7 @@ def update(session: Session) -> None:
     for field, flag in (("labels", "labels"), ("metadata", "metadata")):
         before = dict(node.get(field, {}))
         after = {} if f"clear-{flag}" in flags else dict(before)
-        after |= pairs(session, f"update-{flag}")
+        after |= session.pairs(f"update-{flag}")
         for key in filter(None, flags.get(f"remove-{flag}", "").split(",")):
             after.pop(key, None)
         if after != before:
@@ -155,20 +141,14 @@ def describe(session: Session) -> None:
     session.show(session.request("GET", f"{session.parent}/{collection_of(session.call)}/{session.call.name}"))
 
 
-def list_items(session: Session, items: list[Json]) -> None:
-    if expression := session.call.flags.get("filter"):
-        items = [item for item in items if matches(item, expression)]
-    session.show(items)
-
-
 def list_resources(session: Session) -> None:
     collection = collection_of(session.call)
-    list_items(session, session.request("GET", f"{session.parent}/{collection}")[collection])
+    session.show_list(session.request("GET", f"{session.parent}/{collection}")[collection])
 
 
 def list_locations(session: Session) -> None:
     project = session.setting("project", "core/project", "project")
-    list_items(session, session.request("GET", f"projects/{project}/locations")["locations"])
+    session.show_list(session.request("GET", f"projects/{project}/locations")["locations"])
 
 
 def guest_attributes(session: Session) -> None:
@@ -179,7 +159,7 @@ def guest_attributes(session: Session) -> None:
         for worker, attributes in enumerate(reply["guestAttributes"])
         for item in attributes["queryValue"]["items"]
     ]
-    list_items(session, rows)
+    session.show_list(rows)
 
 
 def list_services(session: Session) -> None:
@@ -191,7 +171,7 @@ def list_services(session: Session) -> None:
         {"config": {"name": n}, "name": f"{parent}/services/{n}", "parent": parent, "state": "ENABLED"} for n in names
     ]
     permitted(session, "serviceusage.services.list", f"projects/{project}")
-    list_items(session, rows)
+    session.show_list(rows)
 
 
 def signed_in(session: Session) -> State:
@@ -306,3 +286,4 @@ RUN: dict[str, Callable[[Session], None]] = {
     "projects describe": describe_project,
     "projects get-iam-policy": get_policy,
 }
+RUN |= container_verbs.RUN | compute_verbs.RUN

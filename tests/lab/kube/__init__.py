@@ -25,6 +25,10 @@ Faults (`Kube.fault(kind, verb=, resource=, name=, skip=, calls=, seconds=, ...)
   unreachable(seconds)   connections are refused, and those that are there break
   expire_history()   running watches get 410, and so do pages of older lists
 
+With `controllers=True` a JobSet becomes Jobs and pods, Kueue admits it, the scheduler places its pods on nodes (`samples.pool`, or those that the
+simulated gcloud creates), and each container is a process of this machine: as root, with a file system of its own for its volumes, in a network of
+the cluster's pods alone, with what GKE's webhook sets. What they do wrong is a knob too: `controllers/knobs.py` names all.
+
 Knobs (`Kube.set(name=value)`), beside those of the controllers:
   absent_groups=["kueue.x-k8s.io"]   a cluster without Kueue or JobSet
   kueue_versions=["v1beta2", "v1beta1"]   what is served, the preferred one first; v1beta1 answers with a warning, which kubectl prints to stderr
@@ -35,6 +39,6 @@ Knobs (`Kube.set(name=value)`), beside those of the controllers:
 Files: store (objects), discovery (which resources there are), call (a URL), server (HTTP), rest (verbs), streams (watch, logs), execute, patches,
 selectors, validation (names, labels, sizes), schema (fields),
 pod_validation, versions (Kueue's two), protobuf (what kubectl sends so), errors (texts), faults;
-control (for tests), control_socket. Containers' logs: `streams.log_file`.
+control, control_socket and samples (for tests). Containers' logs: `streams.log_file`.
 Written from the public documents of the Kubernetes API; tests/unit/lab holds it against kubectl. Texts that nobody has shown are marked [?].
 """

@@ -11,6 +11,7 @@ from urllib.parse import quote
 
 from tests.lab.kube import discovery
 from tests.lab.kube.control_socket import call_api
+from tests.lab.kube.controllers.knobs import check as check_knobs
 from tests.lab.kube.discovery import RESOURCES
 from tests.lab.machine import REPOSITORY, end_with_parent
 
@@ -142,7 +143,8 @@ class Kube:
     # knobs
 
     def set(self, **knobs: Any) -> None:
-        """Knobs of the store, for the server and the controllers."""
+        """Knobs of the server and of the controllers; their names are in `controllers.knobs`."""
+        check_knobs(knobs)
         self._lab("knobs", knobs)
 
     def fault(self, kind: str, **rule: Any) -> None:

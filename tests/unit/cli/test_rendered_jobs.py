@@ -8,6 +8,7 @@ import pytest
 
 from podwright import targets
 from podwright.cli.app import main
+from podwright.recipe.load import load
 from podwright.run import drive
 from podwright.targets import kinds, scripts
 
@@ -45,7 +46,7 @@ def test_a_dry_run_renders_the_scripts_of_a_target(
 
 
 def test_the_scripts_of_tpu_machines_are_rendered_without_asking_a_cloud(entries_file: Path) -> None:
-    require_scripts(drive.preview(Path("runs/r"), targets.resolve("tpus"), "grpo")["files"])
+    require_scripts(drive.preview(Path("runs/r"), targets.resolve("tpus"), load("qwen3-tiny-arithmetic-grpo"))["files"])
 
 
 def test_there_is_an_entry_of_every_kind() -> None:

@@ -18,6 +18,7 @@ from podwright.targets.machines import (
     Request,
     deleting,
     lost,
+    partial,
     ready,
     refused,
     repairing,
@@ -53,6 +54,8 @@ def act(at: RunState, cloud: Allocation = GONE, process: Process = Process.ENDED
         (P.REQUESTED, deleting(), 0.0, Act.LOST),
         (P.REQUESTED, waiting("Queued: x"), 99.0, Act.WAIT),
         (P.REQUESTED, unknown("Timeout: x"), 99.0, Act.WAIT),
+        (P.REQUESTED, partial("Requesting: x"), 0.0, Act.WAIT),
+        (P.DELETING, partial("Incomplete: x"), 99.0, Act.WAIT),
         (P.READY, lost(Ending.PREEMPTED, "x"), 0.0, Act.LOST),
         (P.READY, deleting(), 0.0, Act.LOST),
         (P.READY, refused("", "Failed: x"), 0.0, Act.LOST),
@@ -83,6 +86,7 @@ def test_an_unknown_reply_leads_to_the_same_request_again_and_never_to_another()
     requested = state(Phase.READY, allocation(P.REQUESTED))
     assert act(requested, GONE, now=NOW + 29.0) is Act.WAIT
     assert act(requested, GONE, now=NOW + 31.0) is Act.CREATE
+    assert act(requested, partial("Requesting: x"), now=NOW + 31.0) is Act.CREATE
     assert act(requested, unknown("x"), now=NOW + 9999.0) is Act.WAIT
     assert act(requested, waiting("x"), now=NOW + 9999.0) is Act.WAIT
 
@@ -121,7 +125,13 @@ def test_zones_that_refused_are_avoided_for_longer_each_time() -> None:
     capacity = Capacity(0.0, {"a-1": Refusals(1, 100.0), "b": Refusals(3, 100.0)})
     assert avoided(capacity, 120.0) == ["a-1", "b"] and avoided(capacity, 131.0) == ["b"]
     assert avoided(capacity, 219.0) == ["b"] and avoided(capacity, 221.0) == []
-    assert eligible(TRAITS.zones, ["b", "a-1"]) == ["a-2"]
+    assert eligible(TRAITS.zones, ["b-", "a-1"]) == ["a-2"]
+    places = ("us-central1-a/r", "us-central1-a/r10", "us-central1-ai1a/r")
+    assert eligible(places, ["us-central1-a/r"]) == list(places[1:]), "r10 is another reservation"
+    assert eligible(places, ["us-central1-a"]) == ["us-central1-ai1a/r"], (
+        "a zone covers its reservations, and no other zone"
+    )
+    assert eligible(places, ["us-central1-"]) == [] and eligible(places, []) == list(places)
 
 
 def test_pauses_grow_to_a_limit_and_a_time_in_the_future_is_not_waited_for() -> None:

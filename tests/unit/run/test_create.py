@@ -8,6 +8,10 @@ from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.run import create, journal, listing
 from podwright.rundir import RunDir
+from podwright.targets import ResolvedTarget
+from podwright.targets.settings.local import LocalSettings
+from tests.unit.recipe.maxtext.example import example
+from tests.unit.targets.gke.entry import gke
 
 RECIPE = load("qwen3-tiny-arithmetic-grpo")
 
@@ -46,6 +50,11 @@ def test_the_steps_to_trace_travel_with_the_run(tmp_path: Path) -> None:
     run = create.create(tmp_path / "r", RECIPE, "local", {}, create.steps("7-9", RECIPE))
     assert json.loads(run.profiled.read_text()) == [7, 8, 9]
     assert not create.create(tmp_path / "s", RECIPE, "local", {}).profiled.exists()
+
+
+def test_the_slice_of_a_run_is_fixed_when_it_is_created(tmp_path: Path) -> None:
+    assert journal.read(create.create(tmp_path / "r", RECIPE, "local", {}, slice_="2x v6e-16")).slice == "2x v6e-16"
+    assert journal.read(create.create(tmp_path / "s", RECIPE, "local", {})).slice == ""
 
 
 def test_a_name_taken_meanwhile_is_left_alone(tmp_path: Path) -> None:
@@ -95,3 +104,37 @@ def test_of_several_seeds_the_names_in_use_are_listed_with_a_free_one(tmp_path: 
     assert list(create.seeded(RECIPE, "good", "0,2", [tmp_path])) == ["good-seed-0", "good-seed-2"]
     with pytest.raises(UserError, match=r"exists already: good-seed-1; type --name good-2$"):
         create.seeded(RECIPE, "good", "1", [tmp_path])
+
+
+LOCAL, PODS = ResolvedTarget("local", None, LocalSettings()), ResolvedTarget("pod", None, gke())
+
+
+def test_a_recipe_starts_on_targets_for_its_kind_alone() -> None:
+    create.require_startable(RECIPE, LOCAL)
+    create.require_startable(RECIPE, PODS)
+    create.require_startable(example(), PODS)
+    with pytest.raises(
+        UserError, match="of kind maxtext, which target local cannot start; type --on with a target of GKE"
+    ):
+        create.require_startable(example(), LOCAL)
+    with pytest.raises(
+        UserError, match="of kind contrastive, which target pod cannot start; type --on with a target that is not"
+    ):
+        create.require_startable(load("phase1-tiny"), PODS)
+
+
+def test_a_recipe_without_variables_takes_no_values() -> None:
+    assert create.prepared(RECIPE, LOCAL, {}).kept is RECIPE
+    with pytest.raises(UserError, match="has no variable REGION; leave it out"):
+        create.prepared(RECIPE, LOCAL, {"REGION": "x"})
+
+
+def test_typed_values_stay_with_the_run_and_those_of_the_target_are_looked_up_by_each_attempt() -> None:
+    recipe = example(environment={"REGION": "${REGION}"})
+    ready = create.prepared(recipe, PODS, {"REGION": "here"})
+    assert ready.kept.variables == ("WORKLOAD_IMAGE", "BASE_OUTPUT_DIR", "WORKLOAD_NAME")
+    assert ready.planned.variables == ("WORKLOAD_NAME",) and ready.added["profiler"] == "xplane"
+    with pytest.raises(UserError, match="the recipe has no value of REGION; type REGION=VALUE"):
+        create.prepared(recipe, PODS, {})
+    with pytest.raises(UserError, match="machine_type=tpu7x-standard-1t of the target is not for tpu7x-4x4x4"):
+        create.prepared(example(), ResolvedTarget("pod", None, gke(machine_type="tpu7x-standard-1t")), {})

@@ -18,6 +18,7 @@ from podwright import slices, targets
 from podwright.cli import show
 from podwright.errors import UserError
 from podwright.recipe import kinds
+from podwright.recipe.load import load
 from podwright.run import drive, journal, mirror
 from podwright.run.decide import Act
 from podwright.run.session import require_attended
@@ -260,7 +261,7 @@ def test_a_dry_run_of_created_machines_shows_the_request_and_names_their_hosts(
     render = world.render
     monkeypatch.setattr(world, "render", lambda job, h=None: hosts.extend(h) or render(job, h), raising=False)
     resolved: Any = SimpleNamespace(open=lambda: world, slice=slices.parse("v6e-16"))
-    shown = drive.preview(tmp_path / "r", resolved, "grpo")
+    shown = drive.preview(tmp_path / "r", resolved, load("qwen3-tiny-arithmetic-grpo"))
     assert shown["request"]["name"] == "pw-r-1" and shown["argv"] == ["train"]
     assert [host.name for host in hosts] == ["HOST-0", "HOST-1", "HOST-2", "HOST-3"]
     monkeypatch.setattr(show, "plan", lambda _: None)
@@ -275,12 +276,12 @@ def test_a_dry_run_shows_the_job_that_is_submitted(
     monkeypatch.chdir(tmp_path)
     silent.traits = replace(silent.traits, storage=str(tmp_path / "kept"))
     resolved: Any = SimpleNamespace(open=lambda: silent, slice=None)
-    drive.preview(run.path, resolved, "grpo")
+    drive.preview(run.path, resolved, load("qwen3-tiny-arithmetic-grpo"))
     launcher(run).submit()
     shown, submitted = silent.jobs
     assert submitted.environment == {"GREETING": "hello"} and submitted.storage == run.storage_url
     # the tag in the name of the storage is made of the time at which the run is created
-    assert shown == replace(submitted, created=0.0, storage=shown.storage)
+    assert shown == replace(submitted, created=0.0, storage=shown.storage, recipe=shown.recipe)
     assert shown.storage.rpartition("-")[0] == submitted.storage.rpartition("-")[0]
 
 

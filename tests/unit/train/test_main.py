@@ -105,7 +105,9 @@ def test_a_gpu_without_room_says_what_to_lower(tmp_path):
     assert "smaller per_device_batch_size" in fix and "model.gradient_checkpointing=true" in fix
 
 
-@pytest.mark.parametrize("kind", sorted(name for name, kind in KINDS.items() if kind.command))  # MaxText trains by itself
+@pytest.mark.parametrize(
+    "kind", sorted(name for name, kind in KINDS.items() if kind.command)
+)  # MaxText trains by itself
 @pytest.mark.parametrize(
     "error", [RuntimeError("CUDA out of memory"), RuntimeError("RESOURCE_EXHAUSTED: Out of memory"), MemoryError()]
 )

@@ -8,7 +8,6 @@ import pytest
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled
-from podwright.run import create
 from tests.unit.recipe.maxtext.example import RAW, example
 
 
@@ -52,11 +51,6 @@ def test_a_smoke_run_changes_the_steps() -> None:
     recipe = load.smoke(example(), 3)
     assert isinstance(recipe, MaxTextRecipe)
     assert recipe.arguments["steps"] == "3"
-
-
-def test_a_run_is_refused_while_no_target_starts_it() -> None:
-    with pytest.raises(UserError, match="of kind maxtext, which no target can start yet"):
-        create.require_started_here(example())
 
 
 def test_an_argument_is_set_by_its_key_and_stays_a_text() -> None:

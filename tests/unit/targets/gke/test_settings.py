@@ -1,6 +1,5 @@
 """Values of a target of kind gke: what is refused, what follows from the others, and what its verbs say."""
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ from podwright.cli.app import main
 from podwright.cli.exit_codes import ExitCode
 from podwright.errors import UserError
 from podwright.targets import entries
-from podwright.targets.base import Job
 from podwright.targets.settings.gke import MACHINE_TYPE
 from tests.unit.targets.gke.entry import gke
 
@@ -47,19 +45,33 @@ def add(**changes: str) -> Any:
         ({"python_image": ""}, "is no image"),
         ({"reservations": "[a, b, a]"}, "has a twice; leave one of them out"),
         ({"reservations": "[My_Reservation]"}, "is no reservation; write it like [NAME, OTHER]"),
-        ({"machine_type": ""}, "is no such name"),
+        ({"machine_type": ""}, "is no machine type with TPUs"),
+        ({"machine_type": "banana"}, "machine_type=banana is no machine type with TPUs; known are tpu7x-standard-1t"),
+        ({"machine_type": "n2-standard-8"}, "is no machine type with TPUs"),
+        ({"machine_type": "ct6e-standard-4"}, "is no machine type with TPUs; did you mean ct6e-standard-4t?"),
+        ({"machine_type": "tpu7x-standard-8t"}, "is no machine type with TPUs"),
+        ({"topology": "v6e-16", "machine_type": "tpu7x-standard-4t"}, "machine_type=tpu7x-standard-4t is not for topology=v6e-16, whose hosts have 4 chips; write machine_type=ct6e-standard-4t"),
+        ({"topology": "v6e-8", "machine_type": "ct6e-standard-8t"}, "write machine_type=ct6e-standard-4t"),
+        ({"topology": "v5e-1", "machine_type": "ct5lp-hightpu-4t"}, "whose hosts have 1 chip; write machine_type=ct5lp-hightpu-1t"),
         ({"queue": "Q"}, "is no such name"),
         ({"namespace": "-n"}, "is no such name"),
         ({"priority": "very high"}, "is no such name"),
         ({"topology": "tpu7x-4x4x7"}, "no tpu7x slice is sold with topology 4x4x7"),
-        ({"topology": "8xH100-80GB"}, "is not one slice of TPUs"),
-        ({"topology": "2x v6e-16"}, "is not one slice of TPUs"),
+        ({"topology": "8xH100-80GB"}, "topology=8xH100-80GB is no TPU slice; type topology=tpu7x-4x4x8"),
+        ({"topology": "0x v6e-16"}, "'0x v6e-16' is none at all"),
+        ({"provisioning": "reserved"}, "provisioning=reserved: reservations are missing; write reservations=[NAME]"),
+        ({"provisioning": "spot", "reservations": "[r]"}, "provisioning=spot uses no reservations; leave one of the two out"),
+        ({"provisioning": "rented"}, "provisioning=rented"),
+        ({"provisioning": "flex-start", "max_life": "8d"}, "max_life=8d: flex-start allows 7 days"),
+        ({"patience": "5m"}, "patience=5m is shorter than a node pool takes to start"),
+        ({"max_life": "long"}, "max_life=long is no duration; write it like 6h"),
+        ({"price": "-1"}, "price=-1"),
         ({"jax": "0.9.2 --index"}, "is no version; write it without blanks and quotes"),
         ({"libtpu": "-x"}, "is no version"),
         ({"maxtext": "`id`"}, "is no version"),
         ({"storage": "gs://bucket"}, "has no key 'storage'"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_value_is_refused_in_one_line(given: dict[str, str], refusal: str) -> None:
     with pytest.raises(UserError) as refused:
         add(**given)
@@ -74,6 +86,11 @@ def test_a_wrong_value_is_refused_in_one_line(given: dict[str, str], refusal: st
         ({"bucket": "gs://bucket/runs/"}, "bucket", "gs://bucket/runs"),
         ({}, "machine_type", MACHINE_TYPE),
         ({"machine_type": "tpu7x-ultranet-4t"}, "machine_type", "tpu7x-ultranet-4t"),
+        ({"machine_type": "tpu7x-ultranet-4t", "topology": "tpu7x-4x4x8"}, "machine_type", "tpu7x-ultranet-4t"),
+        ({"machine_type": "ct5p-hightpu-2t"}, "machine_type", "ct5p-hightpu-2t"),
+        ({"topology": "v6e-16"}, "machine_type", "ct6e-standard-4t"),
+        ({"topology": "tpu7x-1x1x1"}, "machine_type", "tpu7x-standard-1t"),
+        ({"topology": "v5p-16"}, "machine_type", "ct5p-hightpu-4t"),
         ({}, "queue", "multislice-queue"),
         ({"image": "localhost:5000/a/b@sha256:" + "0" * 64}, "image", "localhost:5000/a/b@sha256:" + "0" * 64),
         (
@@ -94,47 +111,44 @@ def test_the_devices_are_those_of_the_topology() -> None:
     assert devices and (devices.num_chips, devices.num_hosts) == (128, 32)
 
 
-def test_a_check_says_what_was_not_looked_at(capsys: pytest.CaptureFixture[str]) -> None:
-    add(bucket="gs://bucket/runs")
-    assert main(["target", "check", "pod", "--json"]) == ExitCode.INCONCLUSIVE
-    document = json.loads(capsys.readouterr().out)
-    assert document["verdict"] == "inconclusive" and not document["ok"]
-    (finding,) = document["findings"]
-    for part in ("cluster c", "queue multislice-queue", "node pools", "bucket gs://bucket/runs"):
-        assert part in finding["message"]
-    assert "image" not in finding["message"] and "podwright render RECIPE --on pod" in finding["fix"]
+@pytest.mark.parametrize(
+    ("given", "places"),
+    [
+        ({}, ()),
+        ({"provisioning": "existing", "reservations": ["r"]}, ()),
+        ({"reservations": ["r", "s"]}, ("us-central1-a/r", "us-central1-b/r", "us-central1-a/s", "us-central1-b/s")),
+        ({"provisioning": "spot"}, ("us-central1-a", "us-central1-b")),
+    ],
+)
+def test_node_pools_are_requested_in_zones_of_each_reservation(given: dict[str, Any], places: tuple[str, ...]) -> None:
+    own = gke(zones=["us-central1-a", "us-central1-b"], topology="v6e-16", **given)
+    assert own.places == own.traits().zones == places
+    assert bool(own.traits().provisioning) == bool(places)
+
+
+def test_an_attempt_lives_for_days_and_one_of_flex_start_for_one() -> None:
+    assert gke().life_s == 7 * 86400 and gke(provisioning="flex-start").life_s == 86400
+    assert gke(max_life="2h").life_s == 7200
+
+
+def test_the_slice_of_a_recipe_takes_the_place_of_the_topology_with_its_machines() -> None:
+    own = gke(topology="v6e-16").for_slice("2x tpu7x-4x4x8")
+    assert (own.topology, own.machine_type) == ("2x tpu7x-4x4x8", "tpu7x-standard-4t")
+    assert gke().for_slice("v6e-16").machine_type == "ct6e-standard-4t"
+    written = gke(machine_type="tpu7x-ultranet-4t").for_slice("tpu7x-4x4x8")
+    assert written.machine_type == "tpu7x-ultranet-4t"
+    with pytest.raises(UserError, match="machine_type=tpu7x-ultranet-4t is not for topology=v6e-16"):
+        gke(machine_type="tpu7x-ultranet-4t").for_slice("v6e-16")
+
+
+def test_a_target_is_opened_again_with_the_slice_of_a_run() -> None:
+    add(topology="v6e-16")
+    assert targets.current("pod", None)["settings"]["topology"] == "v6e-16"
+    assert targets.current("pod", None, "2x tpu7x-4x4x8")["settings"]["topology"] == "2x tpu7x-4x4x8"
+    assert targets.current("local", None, "2x tpu7x-4x4x8")["kind"] == "local", "whose runs take what there is"
 
 
 def test_the_target_is_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:
     add()
     assert main(["target", "list"]) == ExitCode.OK and "us-central1-ai1a" in capsys.readouterr().out
     assert main(["target", "show", "pod"]) == ExitCode.OK and "multislice-queue" in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "argv", [["run", "phase1-tiny", "--on", "pod", "--dry-run", "--force"], ["doctor", "--on", "pod"]]
-)
-def test_a_run_is_refused_in_one_line(capsys: pytest.CaptureFixture[str], argv: list[str]) -> None:
-    add()
-    assert main(argv) != ExitCode.OK
-    streams = capsys.readouterr()
-    text = streams.err + streams.out
-    assert "a run on GKE is not implemented yet; type podwright render RECIPE --on pod" in text
-    assert "Traceback" not in text
-
-
-def test_every_part_of_a_run_is_refused() -> None:
-    add()
-    target = targets.resolve("pod").open()
-    calls = (
-        lambda: target.render(Job(Path("r"), 1, Path("."))),
-        lambda: target.submit(None),  # type: ignore[arg-type]
-        lambda: target.poll({}),
-        lambda: target.logs({}, 0),
-        lambda: target.stop({}),
-        lambda: target.release({}),
-        lambda: target.probe_hosts([]),
-    )
-    for call in calls:
-        with pytest.raises(UserError, match="not implemented yet"):
-            call()

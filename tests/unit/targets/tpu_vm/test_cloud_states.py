@@ -3,6 +3,7 @@
 import pytest
 
 from podwright.rundir import Ending
+from podwright.targets.google.labels import unix
 from podwright.targets.machines import AllocationState
 from podwright.targets.tpu_vm import cloud_states
 
@@ -84,6 +85,4 @@ def test_a_health_that_is_not_healthy_is_told_and_ends_nothing() -> None:
 
 
 def test_times_of_the_cloud() -> None:
-    assert (
-        cloud_states.unix(CREATED) == NOW - 3600 and cloud_states.unix("") is None and cloud_states.unix("soon") is None
-    )
+    assert unix(CREATED) == NOW - 3600 and unix("") is None and unix("soon") is None

@@ -3,6 +3,7 @@
 import pytest
 
 from podwright.rundir import Record
+from podwright.targets.google.labels import creator
 from podwright.targets.machines import AllocationState
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls, inventory
@@ -55,7 +56,7 @@ def test_rows_of_the_list_are_ours_by_their_label_alone() -> None:
 
 
 def test_what_another_user_or_machine_has_created_is_not_mine() -> None:
-    mine = inventory.owned(request("ACTIVE", LABELS | {"podwright-by": inventory.creator()}), settings(), True, None)
+    mine = inventory.owned(request("ACTIVE", LABELS | {"podwright-by": creator()}), settings(), True, None)
     others = inventory.owned(request("ACTIVE", LABELS | {"podwright-by": "00000000"}), settings(), True, None)
     older = inventory.owned(request("ACTIVE", LABELS), settings(), True, None)
     assert [each and each.mine for each in (mine, others, older)] == [True, False, False]

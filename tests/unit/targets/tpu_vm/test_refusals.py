@@ -37,7 +37,7 @@ class Answering(Shell):
 
 @pytest.fixture(autouse=True)
 def keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("podwright.targets.tpu_vm.gcloud.LOGIN_PAUSE_S", 0.0)
+    monkeypatch.setattr("podwright.targets.google.gcloud.LOGIN_PAUSE_S", 0.0)
     monkeypatch.setattr(ssh_key, "folder", lambda: tmp_path)
 
 

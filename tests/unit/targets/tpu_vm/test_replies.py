@@ -2,7 +2,8 @@
 
 import pytest
 
-from podwright.targets.tpu_vm.replies import Consequence, classify, region_of
+from podwright.targets.google.replies import Consequence, region_of
+from podwright.targets.tpu_vm.replies import classify
 
 HTTP = (
     "ERROR: (gcloud.compute.tpus.tpu-vm.create) HttpError accessing <https://tpu.googleapis.com/v2/projects/p/locations/us-east5-b/nodes?"

@@ -1,11 +1,14 @@
-"""How the run behind a log ended: by the steps that it completed, by what its last lines say, and by the exit code of its process."""
+"""How a training of MaxText ended: by the steps that it completed, by what its last lines say, and by the exit code of its process."""
 
 from __future__ import annotations
 
 import re
 from typing import NamedTuple
 
-from podwright.rundir import Ending
+from podwright.rundir import Ending, RunDir, planned_steps, recipe_of
+from podwright.targets.base import Polled
+from podwright.watch import log_files, maxtext_log
+from podwright.watch.diagnose import AttemptOutcome
 from podwright.watch.maxtext_log import MaxTextLog
 
 _UPLOAD = re.compile(
@@ -52,3 +55,31 @@ def _complete(log: MaxTextLog, code: int | None) -> LogEnding:
     if upload:
         return LogEnding(Ending.FINISHED, "upload_failed", upload[0].strip()[:200])
     return LogEnding(Ending.FINISHED, "complete_exit_code")
+
+
+def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome | None:
+    """How an attempt of a run ended, as far as the log of its first process tells more than an exit code."""
+    path = run.log(attempt)
+    if not path.exists():
+        return None
+    log = maxtext_log.read(log_files.blocks(path, ""))
+    if log.known.exit_code is None:
+        log.known.exit_code = polled.returncode
+    last_step = max((log.steps.step[rows[-1]] for rows in log.steps.counted() if rows), default=-1)
+    done, planned = last_step + 1, planned_steps(recipe_of(run)) or None
+    ended = ending(log, done, planned)
+    steps = f"{done} of {planned} steps" if planned else f"{done} steps"
+    if stop_wanted and ended.reason not in ("complete", "upload_failed"):
+        return AttemptOutcome(Ending.STOPPED, f"stopped after {steps}", step=done)
+    code = log.known.exit_code
+    details = {
+        "complete": "",
+        "complete_exit_code": f"all {steps} are done; the process then ended with exit code {code}",
+        "upload_failed": f"all {steps} are done; the upload of the log after them failed: {ended.detail}",
+        "out_of_data": f"{steps}; then the training data ended ({ended.detail}), exit code {code}",
+        "not_finite": f"{ended.detail} after {steps}, exit code {code}",
+        "exit_0_early": f"{steps}, then exit code 0: {ended.detail or 'the log does not say why'}",
+    }
+    if ended.ending is None or ended.reason not in details:
+        return None  # the pods tell more
+    return AttemptOutcome(ended.ending, details[ended.reason], ended.fix, done)

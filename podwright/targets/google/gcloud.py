@@ -10,10 +10,10 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.shell import Shell
+from podwright.targets.google.replies import NO_ACCOUNT, Classify, Consequence, Reply
 from podwright.targets.machines import GONE, Allocation, unknown
-from podwright.targets.tpu_vm import replies
-from podwright.targets.tpu_vm.calls import Argv
-from podwright.targets.tpu_vm.replies import Consequence, Reply
+
+Argv = tuple[str, ...]
 
 CALL_LIMIT_S = 120.0
 LOGIN_PAUSE_S = 2.0
@@ -21,14 +21,14 @@ LOGIN_PAUSE_S = 2.0
 
 
 class Gcloud:
-    def __init__(self, shell: Shell, project: str):
+    def __init__(self, shell: Shell, classify: Classify):
         self._shell = shell
-        self._project = project
+        self._classify = classify
 
     def do(self, argv: Argv, zone: str, keep_open: Sequence[int] = ()) -> Reply | None:
         """Why a call failed, as far as its reply tells; None if it did not. `keep_open`: files that the call holds, even alone."""
         code, _, stderr = self._ask(argv, keep_open)
-        return replies.classify(stderr, self._project, zone) if code else None
+        return self._classify(stderr, zone) if code else None
 
     def start(self, argv: Argv, log: Path, lock: int) -> None:
         """Have a call do its work without this process, which may end before it; what it prints goes to `log`."""
@@ -43,7 +43,7 @@ class Gcloud:
             text = log.read_text(errors="replace")
         except OSError:
             return None
-        return replies.classify(text, self._project, zone) if "ERROR" in text else None
+        return self._classify(text, zone) if "ERROR" in text else None
 
     def has_sent(self, log: Path) -> bool:
         """Whether the cloud may have taken the request of a call that was started, by what it has printed."""
@@ -57,7 +57,7 @@ class Gcloud:
         """The object that is printed; GONE if there is nothing of the name, an unknown allocation where that cannot be told."""
         code, stdout, stderr = self._ask(argv)
         if code:
-            reply = replies.classify(stderr, self._project, zone)
+            reply = self._classify(stderr, zone)
             if reply.consequence is Consequence.ABSENT:
                 return GONE
             return unknown(f"{reply.reason}; {reply.fix}" if reply.fix else reply.reason)
@@ -68,7 +68,7 @@ class Gcloud:
         """What is printed as JSON, or None and why there is none."""
         code, stdout, stderr = self._ask(argv)
         if code:
-            return None, replies.classify(stderr, self._project, zone)
+            return None, self._classify(stderr, zone)
         value = _parsed(stdout)
         cut = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
         return value, cut if value is None else None
@@ -77,26 +77,17 @@ class Gcloud:
         """The list that is printed; UserError where it cannot be had whole."""
         code, stdout, stderr = self._ask(argv)
         if code:
-            reply = replies.classify(stderr, self._project, "-")
+            reply = self._classify(stderr, "-")
             raise UserError(f"the cloud does not list what it has: {reply.reason}", reply.fix or "try again")
         rows = _parsed(stdout)
         if not isinstance(rows, list):
             raise UserError("the cloud's list was cut off", "try again")
         return rows
 
-    def attributes(self, argv: Argv, zone: str) -> dict[int, dict[str, dict[str, str]]]:
-        """What the workers of a node have published: by worker, by namespace, by key. {} where it cannot be had now."""
-        code, stdout, _ = self._ask(argv)
-        rows = _parsed(stdout) if code == 0 else None
-        workers: dict[int, dict[str, dict[str, str]]] = {}
-        for row in rows if isinstance(rows, list) else []:
-            workers.setdefault(int(row["worker_id"]), {}).setdefault(row["namespace"], {})[row["key"]] = row["value"]
-        return workers
-
     def _ask(self, argv: Argv, keep_open: Sequence[int] = ()) -> tuple[int, str, str]:
         try:
             answer = self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
-            if answer[0] and replies.NO_ACCOUNT in answer[2]:
+            if answer[0] and NO_ACCOUNT in answer[2]:
                 time.sleep(LOGIN_PAUSE_S)
                 answer = self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
             return answer

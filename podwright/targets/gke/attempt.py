@@ -1,0 +1,133 @@
+"""What is created in a cluster for one attempt of a run: a JobSet, and what its pods need besides. Pure: the same attempt gives the same objects."""
+
+from __future__ import annotations
+
+import copy
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podwright.errors import UserError
+from podwright.recipe import load
+from podwright.recipe.kinds import PreparedRecipe, Recipe
+from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
+from podwright.targets.base import RUN_LABEL, Job
+from podwright.targets.gke import jobset, trainer, workload, xpk_shape
+from podwright.targets.gke.jobset import Manifest
+from podwright.targets.google.labels import BY_LABEL, creator
+from podwright.targets.hosts.transport import PORTS
+from podwright.targets.settings.gke import GkeSettings
+
+ATTEMPT_LABEL = "podwright-attempt"
+TTL_S = 3600
+"""for which the cluster keeps a JobSet that has ended, and its logs"""
+
+
+@dataclass(frozen=True)
+class AttemptObjects:
+    """The objects of an attempt, in the order in which they are created."""
+
+    jobset: Manifest
+    before: tuple[Manifest, ...]
+    """what the pods cannot start without"""
+    after: tuple[Manifest, ...]
+    """what may follow"""
+    container: str
+    """of each pod the one whose log is the log of the attempt"""
+    variables: tuple[str, ...] = ()
+    """of this environment, those that are set go to the pods as a Secret with the name of the JobSet: `trainer.secret`"""
+
+
+def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> PreparedRecipe:
+    """A MaxText recipe for a run on `target`, with a short trace where it asks for none. UserError, in one line, for whatever an attempt
+    of it would lack: before anything is created."""
+    profiled, added = workload.profiled(load.require(recipe, MaxTextRecipe))
+    ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
+    require_submittable(ready, own)
+    return PreparedRecipe(workload.resolved(profiled, typed), ready, added)
+
+
+def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> AttemptObjects:
+    """The attempt of `job` as JobSet `name`.
+
+    `tag`: of the run. `queue`: of Kueue; "": the cluster has none. `pinned`: whether its pods go to the pools that were created for the run,
+    and nowhere else. UserError for what the target or the recipe lacks.
+    """
+    recipe = load.stored(job.recipe)
+    if recipe.kind == "maxtext":
+        return maxtext_attempt(load.require(recipe, MaxTextRecipe), job, own, name, tag, queue, pinned)
+    return own_attempt(recipe, job, own, name, tag, queue, pinned)
+
+
+def own_attempt(
+    recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
+) -> AttemptObjects:
+    """Of a recipe that podwright itself trains; arguments as `attempt_of`. Records and checkpoints are in the storage of the run."""
+    slice_ = own.devices()
+    if slice_ is None:
+        what = f"the target of the run has no topology, and a recipe of kind {recipe.kind} names none"
+        raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
+    if not job.storage:
+        what = "the target of the run has no bucket, and the disk of a pod ends with it"
+        raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file")
+    labels, start = labels_of(job, tag), trainer.start_script(job, slice_, _port(name))
+    code = trainer.config_map(trainer.run_files(job), start, own, name)
+    code["metadata"]["labels"] |= labels
+    manifest = trainer.trainer_jobset(job, own, slice_, name, code, (trainer.SECRET, name))
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
+
+
+def _port(name: str) -> int:
+    """Another one for each attempt: one of an earlier attempt may still be open on a node."""
+    return PORTS.start + zlib.crc32(name.encode()) % len(PORTS)
+
+
+def maxtext_attempt(
+    recipe: MaxTextRecipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
+) -> AttemptObjects:
+    """Of a MaxText recipe; arguments as `attempt_of`. `WORKLOAD_NAME` in it is the same for all attempts, so that each finds the checkpoints
+    of those before."""
+    of_target = workload.values(recipe, own, "of the run", {})
+    run_name = name.removesuffix(f"-a{job.attempt}")
+    ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: run_name})
+    require_submittable(ready, own)
+    manifest = jobset.maxtext(ready, own, name, command(ready))
+    spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    container = spec["containers"][0]["name"]
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
+
+
+def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
+    """UserError for what stands in the way of a JobSet of a recipe whose variables have values."""
+    jobset.require_machines(own, jobset.slice_of(recipe))
+    workload.require_one_line(command_lines(recipe))
+    if options := ", ".join(xpk_shape.left_to_xpk(recipe)):
+        what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
+        raise UserError(what, "take the option out of the recipe, or type podwright render and submit it with xpk")
+
+
+def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str, pinned: bool) -> Manifest:
+    """`manifest` with the labels, the queue, the nodes and the limits of an attempt: it is started once, ends when its time is over, and is
+    deleted some time later, whether or not anybody looks."""
+    changed = copy.deepcopy(manifest)
+    labels = labels_of(job, tag)
+    metadata, spec = changed["metadata"], changed["spec"]
+    own_labels = {key: value for key, value in metadata.get("labels", {}).items() if key != jobset.QUEUE_LABEL}
+    metadata["namespace"] = own.namespace
+    metadata["labels"] = ({jobset.QUEUE_LABEL: queue} if queue else {}) | own_labels | labels
+    spec["ttlSecondsAfterFinished"] = TTL_S
+    spec["failurePolicy"]["maxRestarts"] = 0
+    for replicated in spec["replicatedJobs"]:
+        of_job = replicated["template"]
+        of_job["metadata"] = {"labels": labels}
+        of_job["spec"]["activeDeadlineSeconds"] = round(own.life_s)
+        pod = of_job["spec"]["template"]
+        pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
+        if pinned:
+            pod["spec"]["nodeSelector"] = pod["spec"]["nodeSelector"] | {RUN_LABEL: tag}
+    return changed
+
+
+def labels_of(job: Job, tag: str) -> dict[str, str]:
+    """Of everything that an attempt creates."""
+    return {RUN_LABEL: tag, BY_LABEL: creator(), ATTEMPT_LABEL: str(job.attempt)}

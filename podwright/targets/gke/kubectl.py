@@ -1,0 +1,60 @@
+"""Runs kubectl with the login of a target's cluster, and says what a call that failed lets one conclude."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+
+from podwright.errors import UserError
+from podwright.rundir import Record
+from podwright.shell import Shell
+from podwright.targets.gke.kubectl_replies import classify, context_of
+from podwright.targets.google.replies import Consequence, Reply
+from podwright.targets.settings.gke import GkeSettings
+
+REQUEST_LIMIT_S = 20
+"""of each request that a call makes"""
+CALL_LIMIT_S = 90.0
+"""of a call with its login and its requests"""
+
+
+class Kubectl:
+    def __init__(self, shell: Shell, settings: GkeSettings):
+        self._shell = shell
+        self._settings = settings
+
+    def argv(self, words: Sequence[str]) -> tuple[str, ...]:
+        """The command line that a call has, as a dry run prints it; objects of no namespace are called the same way."""
+        own = self._settings
+        where = (f"--context={context_of(own)}", f"--namespace={own.namespace}")
+        return ("kubectl", *where, f"--request-timeout={REQUEST_LIMIT_S}s", *words)
+
+    def json(self, words: Sequence[str]) -> tuple[Record | None, Reply | None]:
+        """The object or the List that `kubectl WORDS -o json` prints, or None and why there is none."""
+        code, stdout, stderr = self._ask([*words, "--output=json"])
+        if code:
+            return None, classify(stderr, self._settings)
+        try:
+            value = json.loads(stdout)
+        except ValueError:
+            value = None
+        if not isinstance(value, dict):
+            return None, Reply(Consequence.UNKNOWN, "Unclear: the answer of kubectl was cut off")
+        return value, None
+
+    def do(self, words: Sequence[str], stdin: str = "") -> Reply | None:
+        """Why a call failed, as far as its reply tells; None if it did not. What it reads (`--filename=-`) is `stdin`."""
+        code, _, stderr = self._ask(words, stdin)
+        return classify(stderr, self._settings) if code else None
+
+    def text(self, words: Sequence[str]) -> tuple[str, Reply | None]:
+        """What a call prints, also where it failed in the middle, and why it did."""
+        code, stdout, stderr = self._ask(words)
+        return stdout, classify(stderr, self._settings) if code else None
+
+    def _ask(self, words: Sequence[str], stdin: str = "") -> tuple[int, str, str]:
+        try:
+            return self._shell.ask(self.argv(words), CALL_LIMIT_S, given=stdin)
+        except FileNotFoundError:
+            fix = "type gcloud components install kubectl"
+            raise UserError("command kubectl not found on this machine", fix) from None

@@ -1,0 +1,179 @@
+"""The command lines of gcloud by which node pools and workload policies of a run are created, looked at and deleted. Pure; every line
+passes gcloud's own linter.
+
+Which flags a pool has goes by its machines: one host takes no topology at all, several of tpu7x take a workload policy and no topology,
+several of other generations take a topology with compact placement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from podwright.slices import Slice
+from podwright.targets.gke import xpk_shape
+from podwright.targets.google.gcloud import Argv
+from podwright.targets.google.labels import RUN_DIR_KEY, quoted_run_dir
+from podwright.targets.machines import Request
+from podwright.targets.settings.gke import GkeSettings
+from podwright.targets.settings.google import region_of
+
+MASTER_VERSION = "MASTER_VERSION"
+"""in a dry run, which does not ask for the version of the cluster"""
+_POOLS = ("gcloud", "container", "node-pools")
+_POLICIES = ("gcloud", "compute", "resource-policies")
+_SCOPES = "storage-full,gke-default,https://www.googleapis.com/auth/cloud-platform"
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Of the node pools."""
+
+    name: str
+    project: str
+    location: str
+    """a region, or a zone"""
+
+    @classmethod
+    def of(cls, own: GkeSettings) -> Cluster:
+        return cls(own.cluster, own.project, own.location)
+
+    @property
+    def options(self) -> Argv:
+        return (f"--cluster={self.name}", *self.place)
+
+    @property
+    def place(self) -> Argv:
+        return (f"--project={self.project}", f"--location={self.location}")
+
+
+def zone_of(place: str) -> str:
+    """Of a place, ZONE or ZONE/RESERVATION."""
+    return place.partition("/")[0]
+
+
+def reservation_of(place: str) -> str:
+    """ "" for a zone alone."""
+    return place.partition("/")[2]
+
+
+def pool_names(name: str, slice_: Slice) -> list[str]:
+    """Of a request: one pool for each slice."""
+    return [f"{name}-{k}" for k in range(slice_.num_slices)]
+
+
+def policy_name(name: str, slice_: Slice) -> str:
+    """Of the workload policy of a request; "" where its pools need none."""
+    return name if xpk_shape.placement_policy(slice_) else ""
+
+
+def create_policy(request: Request, own: GkeSettings, slice_: Slice) -> Argv:
+    """A policy has no labels: its description says whose it is."""
+    return (
+        *(*_POLICIES, "create", "workload-policy", request.details["policy"]),
+        f"--project={own.project}",
+        f"--region={region_of(zone_of(request.zone))}",
+        "--type=HIGH_THROUGHPUT",
+        f"--accelerator-topology={slice_.topology}",
+        f"--description={' '.join(f'{key}={value}' for key, value in request.labels.items())}",
+        "--quiet",
+        "--format=json",
+    )
+
+
+def create_pool(request: Request, pool: str, own: GkeSettings, slice_: Slice, version: str = MASTER_VERSION) -> Argv:
+    """`version`: of the cluster's control plane, which the nodes get too."""
+    vms = xpk_shape.vms_per_slice(slice_)
+    labels = _list_of(request.labels)
+    metadata = {RUN_DIR_KEY: quoted_run_dir(request.details["run_dir"])}
+    return (
+        *(*_POOLS, "create", pool),
+        *Cluster.of(own).options,
+        f"--node-locations={zone_of(request.zone)}",
+        f"--machine-type={own.machine_type}",
+        f"--node-version={version}",
+        f"--scopes={_SCOPES}",
+        "--enable-gvnic",
+        "--max-pods-per-node=15",
+        f"--node-labels={labels}",
+        f"--labels={labels}",
+        f"--metadata={_list_of(metadata)}",
+        *_placement(request, slice_, vms),
+        *_capacity(request, own, vms),
+        "--quiet",
+        "--async",
+        "--format=json",
+    )
+
+
+def _placement(request: Request, slice_: Slice, vms: int) -> Argv:
+    if request.details["policy"]:
+        return (f"--placement-policy={request.details['policy']}",)
+    return ("--placement-type=COMPACT", f"--tpu-topology={slice_.topology}") if vms > 1 else ()
+
+
+def _capacity(request: Request, own: GkeSettings, vms: int) -> Argv:
+    """How many machines, and of which capacity. Machines of flex-start come when pods ask for them, and go one by one at the end of their
+    life; without the autoscaler the pool would replace them."""
+    match own.capacity:
+        case "reserved":
+            return ("--reservation-affinity=specific", f"--reservation={reservation_of(request.zone)}", f"--num-nodes={vms}")  # fmt: skip
+        case "spot":
+            return ("--spot", f"--num-nodes={vms}")
+        case "flex-start":
+            scaling = ("--num-nodes=0", "--enable-autoscaling", f"--max-nodes={vms}", "--location-policy=ANY")
+            life = f"--max-run-duration={own.life_s:.0f}s"
+            return ("--flex-start", *scaling, "--reservation-affinity=none", "--no-enable-autorepair", life)
+    return (f"--num-nodes={vms}",)
+
+
+def describe_cluster(cluster: Cluster) -> Argv:
+    return ("gcloud", "container", "clusters", "describe", cluster.name, *cluster.place, "--format=json")
+
+
+def list_pools(cluster: Cluster) -> Argv:
+    """All of the cluster: a pool of somebody else may have the name of one of ours."""
+    return (*_POOLS, "list", *cluster.options, "--format=json")
+
+
+def list_operations(cluster: Cluster) -> Argv:
+    """Of all clusters of the location, those of the last days that have ended among them."""
+    return ("gcloud", "container", "operations", "list", *cluster.place, "--format=json")
+
+
+def delete_pool(cluster: Cluster, pool: str) -> Argv:
+    return (*_POOLS, "delete", pool, *cluster.options, "--quiet", "--async", "--format=json")
+
+
+def list_policies(own: GkeSettings) -> Argv:
+    """Of everybody, in the region of the target's zones."""
+    return (*_POLICIES, "list", f"--project={own.project}", f"--regions={region_of(own.zones[0])}", "--format=json")
+
+
+def delete_policy(own: GkeSettings, policy: str) -> Argv:
+    return (
+        *_POLICIES,
+        "delete",
+        policy,
+        f"--project={own.project}",
+        f"--region={region_of(own.zones[0])}",
+        "--quiet",
+        "--format=json",
+    )
+
+
+def describe_reservation(own: GkeSettings, reservation: str, zone: str) -> Argv:
+    """`reservation`: as the target names it, perhaps of another project, perhaps with a block."""
+    parts = reservation.split("/")
+    project, name = (parts[1], parts[3]) if parts[0] == "projects" else (own.project, parts[0])
+    place = (f"--project={project}", f"--zone={zone}")
+    return ("gcloud", "compute", "reservations", "describe", name, *place, "--format=json")
+
+
+def describe_machine_type(own: GkeSettings, zone: str) -> Argv:
+    place = (f"--project={own.project}", f"--zone={zone}")
+    return ("gcloud", "compute", "machine-types", "describe", own.machine_type, *place, "--format=json")
+
+
+def _list_of(values: Mapping[str, str]) -> str:
+    return ",".join(f"{key}={value}" for key, value in values.items())

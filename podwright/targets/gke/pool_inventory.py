@@ -1,0 +1,141 @@
+"""What a cluster and its region have of podwright's: node pools, and workload policies and queues whose pools are gone, put together by
+the request that they were created for."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from urllib.parse import unquote
+
+from podwright.accelerators import TPUS
+from podwright.rundir import Record
+from podwright.targets.base import RUN_LABEL
+from podwright.targets.gke import pool_calls, pool_states
+from podwright.targets.gke.kubectl import Kubectl
+from podwright.targets.gke.pool_calls import Cluster
+from podwright.targets.gke.queues import RunQueues
+from podwright.targets.google.gcloud import Gcloud
+from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, creator, unix
+from podwright.targets.google.replies import Reply
+from podwright.targets.machines import AllocationState, Owned, Request
+from podwright.targets.settings.gke import GkeSettings
+
+_STATES = {
+    "STOPPING": AllocationState.DELETING,
+    "ERROR": AllocationState.REFUSED,
+    "PROVISIONING": AllocationState.WAITING,
+}
+_LABEL = re.compile(r"(podwright-[a-z]+)=(\S+)")
+
+
+@dataclass
+class RequestParts:
+    """Of one request, what exists."""
+
+    labels: dict[str, str]
+    pools: list[Record] = field(default_factory=list)
+    policy: bool = False
+    queues: int = 0
+    """objects of Kueue"""
+
+
+def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
+    """UserError where node pools, which cost, are not listed; what else could not be listed is said with each of them."""
+    cluster, place = Cluster.of(own), own.zones[0]
+    parts: dict[str, RequestParts] = {}
+    for pool in gcloud.rows(pool_calls.list_pools(cluster)):
+        if RUN_LABEL in (labels := pool_states.labels_of(pool)):
+            name = str(pool["name"]).rpartition("-")[0]
+            parts.setdefault(name, RequestParts(dict(labels))).pools.append(pool)
+    policies, no_policies = gcloud.look(pool_calls.list_policies(own), place)
+    for row in policies if isinstance(policies, list) else []:
+        if RUN_LABEL in (labels := dict(_LABEL.findall(row.get("description", "")))):
+            parts.setdefault(row["name"], RequestParts(labels)).policy = True
+    queues = RunQueues(kubectl, own.namespace).read()
+    for each in () if isinstance(queues, Reply) else queues.objects:
+        labels = each["metadata"].get("labels", {})
+        parts.setdefault(each["metadata"]["name"], RequestParts(dict(labels))).queues += 1
+    if not parts:
+        return []
+    operations, _ = gcloud.look(pool_calls.list_operations(cluster), place)
+    nodes, _ = kubectl.json(["get", "nodes", f"--selector={RUN_LABEL}"])
+    unknown = [f"workload policies were not listed ({no_policies.reason})"] if no_policies else []
+    unknown += [f"queues were not listed ({queues.reason})"] if isinstance(queues, Reply) else []
+    own_operations = pool_states.of_cluster(operations if isinstance(operations, list) else [], cluster.name)
+    return [
+        _owned(name, each, own, own_operations, (nodes or {}).get("items", []), "; ".join(unknown))
+        for name, each in sorted(parts.items())
+    ]
+
+
+def _owned(
+    name: str,
+    parts: RequestParts,
+    own: GkeSettings,
+    operations: Sequence[Record],
+    nodes: Sequence[Record],
+    unknown: str,
+) -> Owned:
+    created = [pool_states.creation_of(operations, str(pool["name"])) for pool in parts.pools]
+    starts = [time for each in created if each and (time := unix(each.get("startTime", ""))) is not None]
+    statuses = sorted({str(pool.get("status", "unknown")) for pool in parts.pools})
+    rest = ["workload policy"] * parts.policy + ["queues"] * bool(parts.queues)
+    metadata = parts.pools[0].get("config", {}).get("metadata", {}) if parts.pools else {}
+    expires = parts.labels.get(EXPIRES_LABEL, "")
+    flex = any(pool.get("config", {}).get("flexStart") for pool in parts.pools)
+    costing = [n for n in nodes if n["metadata"].get("labels", {}).get(RUN_LABEL) == parts.labels[RUN_LABEL]]
+    return Owned(
+        _request(name, parts, own),
+        unquote(metadata.get(RUN_DIR_KEY, "")),
+        _state(statuses),
+        min(starts, default=None),
+        parts.labels.get(BY_LABEL) == creator(),
+        cloud_state=", ".join(statuses) or f"only {' and '.join(rest)}",
+        remark=unknown,
+        expires=float(expires) if flex and expires.isdigit() else None,
+        ready_since=pool_states.mean_start(costing) if parts.pools else None,
+    )
+
+
+def _state(statuses: Sequence[str]) -> AllocationState:
+    """Of all pools together; PARTIAL where there is none."""
+    known = [_STATES.get(status, AllocationState.READY) for status in statuses]
+    for state in (AllocationState.REFUSED, AllocationState.READY, AllocationState.WAITING, AllocationState.DELETING):
+        if state in known:
+            return state
+    return AllocationState.PARTIAL
+
+
+def _request(name: str, parts: RequestParts, own: GkeSettings) -> Request:
+    chips = [_chips(pool) for pool in parts.pools]
+    first: Mapping[str, Record] = parts.pools[0] if parts.pools else {}
+    zone = next(iter(first.get("locations", [])), own.zones[0])
+    affinity = first.get("config", {}).get("reservationAffinity", {})
+    reservation = next(iter(affinity.get("values", [])), "")
+    policies = {pool.get("placementPolicy", {}).get("policyName") for pool in parts.pools}
+    return Request(
+        name,
+        f"{zone}/{reservation}" if reservation else zone,
+        labels=parts.labels,
+        chip=chips[0][0] if chips else "",
+        num_chips=sum(number for _, number in chips),
+        price=own.price,
+        details={
+            "project": own.project,
+            "cluster": own.cluster,
+            "location": own.location,
+            "pools": [str(pool["name"]) for pool in parts.pools],
+            "policy": name if parts.policy or name in policies else "",
+            "reservation": reservation,
+        },
+    )
+
+
+def _chips(pool: Record) -> tuple[str, int]:
+    """Accelerator and number of chips of all nodes that a pool has, or may have."""
+    machine_type = str(pool.get("config", {}).get("machineType", ""))
+    family, match = machine_type.partition("-")[0], re.search(r"-(\d+)t$", machine_type)
+    rows = [row for row in TPUS if row.pod and any(t.startswith(f"{family}-") for t in row.pod.machine_types.values())]
+    nodes = pool.get("initialNodeCount", 0) or pool.get("autoscaling", {}).get("maxNodeCount", 0)
+    return (rows[0].name, int(match[1]) * nodes) if rows and match else ("", 0)

@@ -1,0 +1,205 @@
+"""What the states of node pools, their operations and their nodes mean for a run. Pure; a state that nobody knows is one of waiting, never
+one of being gone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from podwright.rundir import Ending, Record
+from podwright.targets.base import RUN_LABEL
+from podwright.targets.gke.pool_replies import BUSY_CLUSTER, PoolReplies
+from podwright.targets.gke.queues import CHIPS
+from podwright.targets.google.labels import unix
+from podwright.targets.machines import (
+    Allocation,
+    AllocationState,
+    HostAddress,
+    Hosts,
+    Request,
+    deleting,
+    lost,
+    partial,
+    ready,
+    refused,
+    repairing,
+    waiting,
+)
+
+_CREATE = "CREATE_NODE_POOL"
+_POOL_OF_NODE = "cloud.google.com/gke-nodepool"
+
+
+@dataclass(frozen=True)
+class PoolSize:
+    """Of each pool of a request."""
+
+    nodes: int
+    """0: as many as pods ask for"""
+    chips: int
+    """of a node"""
+
+
+def labels_of(pool: Record) -> Mapping[str, str]:
+    """Of a row of the list of node pools: those of the cloud, not of Kubernetes."""
+    labels: Mapping[str, str] = pool.get("config", {}).get("resourceLabels", {})
+    return labels
+
+
+def is_ours(pool: Record, request: Request) -> bool:
+    return labels_of(pool).get(RUN_LABEL) == request.labels[RUN_LABEL]
+
+
+def of_cluster(operations: Sequence[Record], cluster: str) -> list[Record]:
+    """Those of a location that are about `cluster` or its pools, the oldest first."""
+    own = [each for each in operations if f"/clusters/{cluster}/" in f"{each.get('targetLink', '')}/"]
+    return sorted(own, key=lambda each: str(each.get("startTime", "")))
+
+
+def creation_of(operations: Sequence[Record], pool: str) -> Record | None:
+    """The newest operation about a pool, if it creates it."""
+    newest = next(
+        (o for o in reversed(operations) if str(o.get("targetLink", "")).endswith(f"/nodePools/{pool}")), None
+    )
+    return newest if newest and newest.get("operationType") == _CREATE else None
+
+
+def busy(operations: Sequence[Record]) -> str:
+    """What keeps a cluster from taking a request, as `Reason: what it means`; "" if nothing does."""
+    blocking = next((each for each in operations if each.get("status") != "DONE"), None)
+    if blocking is None:
+        return ""
+    about = str(blocking.get("targetLink", "")).rpartition("/")[2]
+    what = f"{blocking.get('name', 'an operation')} ({blocking.get('operationType', 'unknown')} of {about})"
+    since = str(blocking.get("startTime", ""))[:19]
+    return f"{BUSY_CLUSTER}: the cluster works on {what}{f' since {since}' if since else ''}, and takes no other request before it ends"
+
+
+def may_have_nodes(pool: Record) -> bool:
+    return pool.get("status") in ("RUNNING", "RUNNING_WITH_ERROR", "RECONCILING")
+
+
+def failure_of(operation: Record | None) -> str:
+    """What an operation that has failed says; "" of any other."""
+    if operation is None or operation.get("status") != "DONE":
+        return ""
+    error = operation.get("error", {})
+    texts = [error.get("message", ""), operation.get("statusMessage", "")]
+    texts += _conditions(operation.get("nodepoolConditions")) + _conditions(operation.get("clusterConditions"))
+    return "\n".join(dict.fromkeys(text for text in texts if text)) if error or operation.get("statusMessage") else ""
+
+
+def complaint_of(pool: Record) -> str:
+    """What a pool says of itself; "" if nothing."""
+    texts = [*_conditions(pool.get("conditions")), pool.get("statusMessage", "")]
+    return "\n".join(dict.fromkeys(text for text in texts if text))
+
+
+def _conditions(conditions: object) -> list[str]:
+    rows = conditions if isinstance(conditions, list) else []
+    return [" ".join(str(row[key]) for key in ("code", "message") if row.get(key)) for row in rows]
+
+
+@dataclass(frozen=True)
+class PoolView:
+    """All that is seen of the pools of a request."""
+
+    request: Request
+    size: PoolSize
+    replies: PoolReplies
+    pools: Mapping[str, Record]
+    """those that exist and are ours, by name"""
+    operations: Sequence[Record]
+    """of the cluster, the oldest first"""
+    nodes: Sequence[Record]
+    """of the run"""
+    ready_since: float | None
+    """see `Provisioner.describe`"""
+
+    @property
+    def names(self) -> list[str]:
+        return list(self.request.details["pools"])
+
+    def allocation(self) -> Allocation:
+        """Of a request of which at least one pool exists."""
+        each = [self._of_pool(name, self.pools[name]) for name in self.names if name in self.pools]
+        for state in (AllocationState.REFUSED, AllocationState.LOST, AllocationState.DELETING):
+            if worst := next((answer for answer in each if answer.state is state), None):
+                return worst
+        if missing := [name for name in self.names if name not in self.pools]:
+            if self.ready_since is not None:
+                return lost(Ending.NODE_LOST, f"PoolLost: node pool {missing[0]} no longer exists")
+            wait = busy(self.operations)
+            return waiting(wait) if wait else partial(f"Requesting: node pool {missing[0]} does not exist yet")
+        if behind := next((answer for answer in each if answer.state is not AllocationState.READY), None):
+            return behind
+        return ready(self.hosts(), mean_start(self.nodes) if self.size.nodes else None)
+
+    def _of_pool(self, name: str, pool: Record) -> Allocation:
+        status, failure = pool.get("status", ""), failure_of(creation_of(self.operations, name))
+        match status:
+            case "STOPPING":
+                return deleting()
+            case "ERROR":
+                return self._failed(name, failure or complaint_of(pool))
+            case "PROVISIONING":
+                return waiting(f"Provisioning: GKE creates node pool {name}, and tries for up to 35 min")
+            case _ if may_have_nodes(pool):
+                return self._of_nodes(name, failure or (complaint_of(pool) if status != "RUNNING" else ""))
+        return waiting(f"{status or 'Unknown'}: GKE says no more of node pool {name}")
+
+    def _failed(self, name: str, text: str) -> Allocation:
+        reply = self.replies.classify(text, self.request.zone)
+        if self.ready_since is not None:
+            return lost(Ending.NODE_LOST, f"PoolBroken: node pool {name} is in state ERROR ({reply.reason})")
+        answer = self.replies.refusal(reply, self.request.zone)
+        return answer or refused(self.request.zone, f"Failed: node pool {name} could not be created ({reply.reason})")
+
+    def _of_nodes(self, name: str, complaint: str) -> Allocation:
+        """Of a pool that GKE calls running. One whose creation has failed may fill itself later; if it is full, nothing is wrong with it."""
+        usable = len(self._usable(name))
+        if usable >= self.size.nodes:
+            return ready(())
+        there = f"{usable} of {self.size.nodes} nodes of {name} are ready"
+        if self.ready_since is not None:
+            return repairing(f"NodesAway: {there}")
+        if complaint:
+            reply = self.replies.classify(complaint, self.request.zone)
+            if answer := self.replies.refusal(reply, self.request.zone):
+                return answer
+            return waiting(f"Starting: {there}; {reply.reason}")
+        return waiting(f"Starting: {there}, with their TPUs")
+
+    def _usable(self, pool: str) -> list[Record]:
+        """Nodes that are ready, and whose device plugin has told of the chips, which it does some time later."""
+        own = [node for node in self.nodes if node["metadata"].get("labels", {}).get(_POOL_OF_NODE) == pool]
+        return [node for node in own if _is_ready(node) and _chips(node) >= self.size.chips]
+
+    def hosts(self) -> Hosts:
+        nodes = [node for name in self.names for node in sorted(self._usable(name), key=_name)]
+        return tuple(HostAddress(_name(node), _address(node)) for node in nodes) if self.size.nodes else ()
+
+
+def mean_start(nodes: Sequence[Record]) -> float | None:
+    """Unix seconds, so that chip-hours since then are those of all nodes, each from its own start; None without nodes."""
+    times = [unix(node["metadata"].get("creationTimestamp", "")) for node in nodes]
+    known = [time for time in times if time is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _name(node: Record) -> str:
+    return str(node["metadata"]["name"])
+
+
+def _is_ready(node: Record) -> bool:
+    conditions = node.get("status", {}).get("conditions", [])
+    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+
+
+def _chips(node: Record) -> int:
+    return int(node.get("status", {}).get("allocatable", {}).get(CHIPS, 0))
+
+
+def _address(node: Record) -> str:
+    addresses = node.get("status", {}).get("addresses", [])
+    return next((a["address"] for a in addresses if a.get("type") == "InternalIP"), _name(node))

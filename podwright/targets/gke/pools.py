@@ -1,0 +1,285 @@
+"""Creates the node pools of a run with all that belongs to them, looks at them and deletes them: one pool for each slice, a workload policy
+where the machines need one, and the queues of Kueue in which the run waits for them. No reply is believed but those of lists: a call
+whose reply is lost or unclear may have done its work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from podwright.errors import UserError
+from podwright.rundir import Ending, Record
+from podwright.shell import Shell, targets_file
+from podwright.slices import Slice
+from podwright.targets import alive
+from podwright.targets.base import RUN_LABEL, Call, run_tag
+from podwright.targets.gke import pool_calls, pool_inventory, pool_states, queues, submit, xpk_shape
+from podwright.targets.gke.kubectl import Kubectl
+from podwright.targets.gke.pool_calls import Cluster
+from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.gke.pool_states import PoolSize, PoolView
+from podwright.targets.gke.queues import RunQueues
+from podwright.targets.google.gcloud import Argv, Gcloud
+from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, request_name
+from podwright.targets.google.replies import Consequence, Reply
+from podwright.targets.machines import (
+    GONE,
+    Allocation,
+    Owned,
+    Request,
+    deleting,
+    first_place,
+    partial,
+    refused,
+    unknown,
+    waiting,
+)
+from podwright.targets.settings.gke import GkeSettings
+
+
+class NodePoolProvisioner:
+    """Of a target whose runs create node pools. `Request.name` is also the name of the LocalQueue and of the workload policy."""
+
+    def __init__(self, shell: Shell, settings: GkeSettings):
+        self._settings = settings
+        self._cluster = Cluster.of(settings)
+        self._replies = PoolReplies(settings)
+        self._gcloud = Gcloud(shell, self._replies.classify)
+        self._kubectl = Kubectl(shell, settings)
+        self._queues = RunQueues(self._kubectl, settings.namespace)
+        self._deleted: set[str] = set()
+        """names of requests whose deletion was asked for here: what their creation came to no longer counts"""
+
+    def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
+        """UserError where neither the target nor the recipe names a slice."""
+        own, slice_ = self._settings, self._slice()
+        tag = run_tag(run_dir, created)
+        name, place = request_name(run_dir.name, tag, number), first_place(own.places, avoid)
+        details = {
+            "project": own.project,
+            "cluster": own.cluster,
+            "location": own.location,
+            "pools": pool_calls.pool_names(name, slice_),
+            "policy": pool_calls.policy_name(name, slice_),
+            "slice": slice_.name,
+            "reservation": pool_calls.reservation_of(place),
+            "run_dir": str(run_dir),
+        }
+        request = Request(
+            name=name,
+            zone=place,
+            labels={RUN_LABEL: tag, BY_LABEL: creator(), EXPIRES_LABEL: f"{created + own.life_s:.0f}"},
+            chip=slice_.accelerator.name,
+            num_chips=slice_.num_chips,
+            price=own.price,
+            details=details,
+        )
+        return replace(request, argv=self.creations(request)[-1])
+
+    def creations(self, request: Request, version: str = pool_calls.MASTER_VERSION) -> list[Argv]:
+        """The calls of gcloud that create it, in order; the objects of Kueue (queues.manifests) come before them."""
+        slice_, own = self._slice(), self._settings
+        policy = [pool_calls.create_policy(request, own, slice_)] if request.details["policy"] else []
+        pools = [pool_calls.create_pool(request, pool, own, slice_, version) for pool in request.details["pools"]]
+        return policy + pools
+
+    def creating(self, request: Request) -> list[Call]:
+        """For a dry run, in order."""
+        objects = queues.manifests(request, self._settings.namespace)
+        return [
+            *(Call(self._kubectl.argv(submit.CREATE), manifest) for manifest in objects),
+            *(Call(argv) for argv in self.creations(request)),
+        ]
+
+    def deleting(self, request: Request) -> list[Call]:
+        """For a dry run, in order."""
+        names, policy = request.details["pools"], request.details["policy"]
+        words = [_jobsets_deletion(request), *(queues.deletion(request, kind) for kind in queues.KINDS)]
+        return [
+            *(Call(pool_calls.delete_pool(self._cluster, name)) for name in names),
+            *(Call(self._kubectl.argv(each)) for each in words),
+            *([Call(pool_calls.delete_policy(self._settings, policy))] if policy else []),
+        ]
+
+    def create(self, request: Request) -> Allocation:
+        with alive.held(_creating(request.name)) as lock:  # gcloud holds it too, and may outlive this process
+            there, failure = self._pools()
+            if failure:
+                return self._answer(failure, request, uncreated=True)
+            named = [name for name in request.details["pools"] if name in there]
+            if foreign := next((name for name in named if not pool_states.is_ours(there[name], request)), ""):
+                what = f"NameTaken: node pool {foreign} of cluster {self._cluster.name} is not of this run; start the run under another name"
+                return replace(refused("", what, Ending.BAD_INPUT), uncreated=True)
+            cluster, failure = self._gcloud.look(pool_calls.describe_cluster(self._cluster), request.zone)
+            if failure or not isinstance(cluster, dict):
+                return self._answer(failure or _CUT_OFF, request, uncreated=not named)
+            if failure := self._queues.create(request):
+                return self._answer(failure, request, uncreated=not named)
+            return self._create_missing(request, there, str(cluster.get("currentMasterVersion", "")), lock)
+
+    def _create_missing(self, request: Request, there: dict[str, Record], version: str, lock: int) -> Allocation:
+        missing = [name for name in request.details["pools"] if name not in there]
+        policy = request.details["policy"]
+        for argv in self.creations(request, version):
+            if policy not in argv and not set(missing) & set(argv):
+                continue
+            failure = self._gcloud.do(argv, request.zone, keep_open=[lock])
+            if failure and failure.consequence is not Consequence.EXISTS:
+                return self._answer(failure, request, uncreated=False)
+        return waiting("Requested: the cloud has taken the request")
+
+    def _answer(self, failure: Reply, request: Request, *, uncreated: bool) -> Allocation:
+        """`uncreated`: whether nothing was created before."""
+        answer = self._replies.refusal(failure, request.zone)
+        if answer is None:
+            return unknown(failure.reason)
+        return replace(answer, uncreated=uncreated and failure.consequence is Consequence.FINAL)
+
+    def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
+        """Never GONE while a gcloud that an earlier launcher has started may still create a pool of it."""
+        being_created = alive.is_held(_creating(request.name))  # before the cloud is asked: it may end between the two
+        answer = self._describe(request, ready_since)
+        if answer is GONE and being_created:
+            return waiting("Requesting: gcloud, which creates it, has not ended yet")
+        return answer
+
+    def _describe(self, request: Request, ready_since: float | None) -> Allocation:
+        there, failure = self._pools()
+        no_cluster = failure is not None and failure.reason.startswith("NoCluster")
+        if failure and not no_cluster:
+            return unknown(failure.reason)
+        ours = {n: there[n] for n in request.details["pools"] if n in there and pool_states.is_ours(there[n], request)}
+        settled = (
+            ready_since is not None and len(ours) == len(request.details["pools"]) and request.name not in self._deleted
+        )
+        operations, failure = ([], None) if settled or no_cluster else self._operations()
+        if failure:
+            return unknown(failure.reason)
+        if not ours:
+            return self._without_pools(request, operations, no_cluster)
+        if request.name in self._deleted and (wait := pool_states.busy(operations)):
+            return deleting(wait)
+        size, nodes = self._size(), list[Record]()
+        if size.nodes and any(pool_states.may_have_nodes(pool) for pool in ours.values()):
+            nodes, failure = self._nodes(request)
+            if failure:
+                return unknown(failure.reason)
+        return PoolView(request, size, self._replies, ours, operations, nodes, ready_since).allocation()
+
+    def _without_pools(self, request: Request, operations: Sequence[Record], no_cluster: bool) -> Allocation:
+        if request.name not in self._deleted:
+            created = [pool_states.creation_of(operations, pool) for pool in request.details["pools"]]
+            if text := next(filter(None, map(pool_states.failure_of, created)), ""):
+                reply = self._replies.classify(text, request.zone)
+                return self._replies.refusal(reply, request.zone) or refused(request.zone, f"Failed: {reply.reason}")
+            if wait := pool_states.busy(operations):
+                return waiting(wait)
+        left, failure = self._rest(request, no_cluster)
+        if failure:
+            return unknown(failure.reason)
+        return partial(f"Incomplete: {left[0]} exists, and no node pool") if left else GONE
+
+    def _rest(self, request: Request, no_cluster: bool) -> tuple[list[str], Reply | None]:
+        """What exists of it besides pools, and why that is not known."""
+        left: list[str] = []
+        if not no_cluster:
+            queues = self._queues.of(request)
+            if isinstance(queues, Reply):
+                return [], queues
+            left = [f"{each['kind']} {request.name}" for each in queues.objects]
+        if policy := request.details["policy"]:
+            rows, failure = self._policies()
+            if failure:
+                return [], failure
+            left += [f"workload policy {policy}" for row in rows if row["name"] == policy]
+        return left, None
+
+    def delete(self, request: Request) -> None:
+        """Pools first, since they cost, then what stood for them, then the policy, which pools use until they are gone. UserError where no
+        repetition would help; the cloud may know nothing of it yet, or no longer, which is no failure."""
+        self._deleted.add(request.name)
+        there, failure = self._pools()
+        no_cluster = failure is not None and failure.reason.startswith("NoCluster")
+        if failure and not no_cluster:
+            _raise_final(failure, request)
+            return
+        ours = [n for n in request.details["pools"] if n in there and pool_states.is_ours(there[n], request)]
+        failures = [
+            self._gcloud.do(pool_calls.delete_pool(self._cluster, name), request.zone)
+            for name in ours
+            if there[name].get("status") != "STOPPING"
+        ]
+        if not no_cluster:
+            self._kubectl.do(_jobsets_deletion(request))
+            failures.append(self._queues.delete(request))
+        if request.details["policy"] and not ours:
+            failures.append(self._delete_policy(request))
+        for each in failures:
+            _raise_final(each, request)
+
+    def _delete_policy(self, request: Request) -> Reply | None:
+        rows, failure = self._policies()
+        if failure or request.details["policy"] not in {row["name"] for row in rows}:
+            return failure
+        return self._gcloud.do(pool_calls.delete_policy(self._settings, request.details["policy"]), request.zone)
+
+    def list_owned(self) -> list[Owned]:
+        return pool_inventory.listed(self._gcloud, self._kubectl, self._settings)
+
+    def _slice(self) -> Slice:
+        slice_ = self._settings.devices()
+        if slice_ is None:
+            what = "the target has no topology, and the recipe names none"
+            raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
+        return slice_
+
+    def _size(self) -> PoolSize:
+        slice_ = self._slice()
+        nodes = 0 if self._settings.capacity == "flex-start" else xpk_shape.vms_per_slice(slice_)
+        return PoolSize(nodes, xpk_shape.chips_per_vm(slice_))
+
+    def _pools(self) -> tuple[dict[str, Record], Reply | None]:
+        """All of the cluster by name, and why there is no list."""
+        rows, failure = self._rows(pool_calls.list_pools(self._cluster))
+        return {str(row["name"]): row for row in rows}, failure
+
+    def _nodes(self, request: Request) -> tuple[list[Record], Reply | None]:
+        selector = f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"
+        answer, failure = self._kubectl.json(["get", "nodes", selector])
+        return (answer or {}).get("items", []), failure
+
+    def _operations(self) -> tuple[list[Record], Reply | None]:
+        rows, failure = self._rows(pool_calls.list_operations(self._cluster))
+        return pool_states.of_cluster(rows, self._cluster.name), failure
+
+    def _policies(self) -> tuple[list[Record], Reply | None]:
+        return self._rows(pool_calls.list_policies(self._settings))
+
+    def _rows(self, argv: Argv) -> tuple[list[Record], Reply | None]:
+        rows, failure = self._gcloud.look(argv, self._settings.zones[0])
+        if failure is None and not isinstance(rows, list):
+            failure = _CUT_OFF
+        return (rows if isinstance(rows, list) else []), failure
+
+
+_CUT_OFF = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
+
+
+def _jobsets_deletion(request: Request) -> tuple[str, ...]:
+    """Of attempts that nobody has released: their pods would wait for nodes that are gone."""
+    selector = f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"
+    return ("delete", "jobsets.jobset.x-k8s.io", selector, "--wait=false", "--ignore-not-found")
+
+
+def _raise_final(failure: Reply | None, request: Request) -> None:
+    if failure and failure.consequence is Consequence.FINAL:
+        raise UserError(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
+
+
+def _creating(name: str) -> Path:
+    """Locked while gcloud is at work on the request called `name`."""
+    folder = targets_file().parent / "gke"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    return folder / f"creating-{name}"

@@ -1,0 +1,152 @@
+"""What GKE says when a node pool cannot be created, each text with its source and with how it reaches the caller.
+
+Sources: the list of errors in the cluster autoscaler's GKE provider (`gke/errors.go`), the tests of xpk (`nodepool_test.py`), and the issues
+named. How a text arrives (at the call, or at the operation's end) and the code beside it are [?] where the source shows the text alone.
+"""
+
+from dataclasses import dataclass
+
+CALL, OPERATION, STAYS = "call", "operation", "stays"
+
+
+@dataclass(frozen=True)
+class PoolRefusal:
+    """`arrives`: at the CALL with HTTP `status`; at the OPERATION's end, the pool is then ERROR; or at its end while the pool STAYS and
+    fills itself later. `after_retries`: the operation ends when GKE has given up creating instances (`times.pool_retry`)."""
+
+    arrives: str
+    text: str
+    source: str
+    status: int = 400
+    code: str = ""  # of the condition: GCE_STOCKOUT, GCE_QUOTA_EXCEEDED
+    canonical: str = "RESOURCE_EXHAUSTED"
+    after_retries: bool = False
+
+
+_IGM = (
+    "Google Compute Engine: Not all instances running in IGM after 35m5.9s. Expected {vms}, running 0, transitioning {vms}. "
+    "Current errors: [{gce}]: Instance '{instance}' creation failed: "
+)
+_OWN = "Google Compute Engine: "
+
+REFUSALS = {
+    "stockout": PoolRefusal(
+        OPERATION,
+        _IGM
+        + "The zone 'projects/{project}/zones/{zone}' does not have enough resources available to fulfill the request. "
+        "Try a different zone, or try again later.",
+        "github.com/AI-Hypercomputer/xpk issues; github.com/skypilot-org/skypilot #6110",
+        code="GCE_STOCKOUT",
+        after_retries=True,
+    ),
+    "zone": PoolRefusal(
+        OPERATION,
+        "Requested resource is exhausted: Zone '{zone}' is not available. Please try another zone.",
+        "cluster autoscaler gke/errors.go",
+        code="GCE_STOCKOUT",
+    ),
+    "zone-capacity": PoolRefusal(
+        OPERATION,
+        _OWN + "Zone does not currently have sufficient capacity for the requested resources.",
+        "cluster autoscaler gke/errors.go",
+        code="GCE_STOCKOUT",
+    ),
+    "atomic-resize": PoolRefusal(
+        OPERATION,
+        _OWN + "Atomic resize failed with [GCE_STOCKOUT]: Instance '{instance}' creation failed: The zone "
+        "'projects/{project}/zones/{zone}' does not have enough resources available to fulfill the request.",
+        "cluster autoscaler gke/errors.go",
+        code="GCE_STOCKOUT",
+    ),
+    "later": PoolRefusal(
+        STAYS,
+        "TPU: the nodes (in pool {pool}) cannot be created now due to lack of capacity in your reservation. They will be created "
+        "asynchronously once capacity is available. You can either wait for the nodes to be up, or delete the node pool and try "
+        "re-creating it again later",
+        "xpk nodepool_test.py",
+    ),
+    "reservation-short": PoolRefusal(
+        CALL,
+        'Reservation does not have enough resources for the request: specific reservation "{reservation}" is insufficient for node pool '
+        '"{pool}" at zone "{zone}": required {vms} and short of {short} VM count of machine type {machine_type}',
+        "github.com/GoogleCloudPlatform/gsutil #1000",
+        status=429,
+    ),
+    "reservation-capacity": PoolRefusal(
+        OPERATION,
+        _OWN + "Reservation {reservation} does not have sufficient capacity for the requested resources.",
+        "cluster autoscaler gke/errors.go",
+    ),
+    "reservation-incorrect": PoolRefusal(
+        OPERATION,
+        _OWN + "Reservation '{reservation}' is incorrect for the requested resources.",
+        "cluster autoscaler gke/errors.go",
+        canonical="INVALID_ARGUMENT",
+    ),
+    "reservation-not-ready": PoolRefusal(
+        OPERATION,
+        _OWN
+        + "Cannot use reservation '{reservation}', it requires reservation to be in READY state.",  # [?] its first half
+        "cluster autoscaler gke/errors.go",
+        canonical="FAILED_PRECONDITION",
+    ),
+    "reservation-absent": PoolRefusal(
+        OPERATION,
+        _OWN
+        + "Could not find the given reservation with the following name: '{reservation}'.",  # [?] from the colon on
+        "cluster autoscaler gke/errors.go",
+        canonical="NOT_FOUND",
+    ),
+    "quota": PoolRefusal(
+        OPERATION,
+        _IGM + "Quota '{quota}' exceeded.  Limit: {limit} in region {region}.",  # [?] the sentence after the wrapper
+        "cluster autoscaler gke/errors.go; form: gcloud 528, Operation of container v1",
+        code="GCE_QUOTA_EXCEEDED",
+    ),
+    "cpu-quota": PoolRefusal(
+        CALL,
+        "Insufficient regional quota to satisfy request for resource: \"CPUS\". The request requires '{vms}.0' and is short '{vms}.0'. "
+        "project has a quota of '0.0' with '0.0' available. View and manage quotas at "
+        "https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={project}.",
+        "cluster autoscaler gke/errors.go; the sentences after the first: [?]",
+        status=403,
+    ),
+    "placement-policy": PoolRefusal(
+        OPERATION,
+        _OWN
+        + "Creation of a managed instance group with {machine_type} machine type with placement policy is not supported. "
+        "Use workload policy instead.",
+        "github.com/vllm-project/ci-infra #547",
+        canonical="INVALID_ARGUMENT",
+    ),
+    "queued-affinity": PoolRefusal(
+        CALL, "Queued_provisioning requires reservation affinity to be set to none.", "github.com/AI-Hypercomputer/xpk"
+    ),
+    "flex-queued": PoolRefusal(
+        CALL,
+        "Flex start node pools don't support TPUs with queued provisioning.",
+        "github.com/AI-Hypercomputer/xpk #900",
+    ),
+    "single-host-topology": PoolRefusal(
+        CALL,
+        "TPU topology can't be specified with single-host TPU slice pool; use a multi-host machine type.",  # [?] after the semicolon
+        "github.com/AI-Hypercomputer/xpk #825",
+    ),
+    # [?] the rest: what GKE checks too, in words of our own
+    "topology-count": PoolRefusal(
+        CALL, "Node pool {pool}: TPU topology {topology} needs {needed} nodes of {machine_type}, not {vms}.", "[?]"
+    ),
+    "no-topology": PoolRefusal(
+        CALL, "Node pool {pool}: {vms} nodes of {machine_type} need a TPU topology or a workload policy.", "[?]"
+    ),
+    "no-policy": PoolRefusal(
+        CALL, "Resource policy projects/{project}/regions/{region}/resourcePolicies/{policy} was not found.", "[?]"
+    ),
+    "name": PoolRefusal(
+        CALL,
+        'Invalid value for field "node_pool.name": "{pool}": must match (?:[a-z](?:[-a-z0-9]{{0,38}}[a-z0-9])?).',
+        "[?]",
+    ),
+    "label": PoolRefusal(CALL, 'Invalid value for field "node_pool.config.{field}": "{label}".', "[?]"),
+    "zone-elsewhere": PoolRefusal(CALL, 'Location "{zone}" is not in the region of the cluster, {region}.', "[?]"),
+}

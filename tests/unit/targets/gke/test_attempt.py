@@ -1,0 +1,142 @@
+"""The objects that an attempt creates in a cluster."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.recipe import kinds, load
+from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.run.attempt_job import job_of
+from podwright.rundir import RunDir, write_json
+from podwright.targets.base import Job
+from podwright.targets.gke import attempt, jobset
+from tests.unit.recipe.maxtext.example import example
+from tests.unit.targets.gke.entry import gke
+
+NAME = "pw-r-12345678-a1"
+
+
+def made(
+    tmp_path: Path, recipe: MaxTextRecipe, queue: str = "q", pinned: bool = False, **own: Any
+) -> attempt.AttemptObjects:
+    job = Job(tmp_path, 1, tmp_path, recipe=recipe.model_dump(mode="json"))
+    return attempt.attempt_of(job, gke(**own), NAME, "12345678", queue, pinned)
+
+
+def pod_of(manifest: jobset.Manifest) -> dict[str, Any]:
+    template: dict[str, Any] = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    return template
+
+
+def test_a_maxtext_attempt_is_the_rendered_jobset_with_the_limits_and_labels_of_a_run(tmp_path: Path) -> None:
+    recipe = example()
+    result = made(tmp_path, recipe)
+    manifest, spec = result.jobset, result.jobset["spec"]
+    assert manifest["metadata"]["name"] == NAME and (result.before, result.after) == ((), ())
+    labels = {"podwright-run": "12345678", "podwright-attempt": "1"}
+    for of in (manifest["metadata"], spec["replicatedJobs"][0]["template"]["metadata"], pod_of(manifest)["metadata"]):
+        assert of["labels"].items() >= labels.items() and of["labels"]["podwright-by"]
+    assert manifest["metadata"]["labels"][jobset.QUEUE_LABEL] == "q"
+    assert spec["ttlSecondsAfterFinished"] == 3600 and spec["failurePolicy"]["maxRestarts"] == 0
+    assert spec["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"] == 7 * 86400
+    pod = pod_of(manifest)["spec"]
+    assert result.container == pod["containers"][0]["name"]
+    assert "${" not in pod["containers"][0]["command"][2].replace("${TPU_WORKER_ID}", "")
+    assert "run_name=pw-r-12345678 " in pod["containers"][0]["command"][2]
+    assert "gs://my-bucket/runs" in pod["containers"][0]["command"][2]
+
+
+def test_pods_go_to_the_pools_of_the_run_where_it_has_some_and_wait_in_its_queue(tmp_path: Path) -> None:
+    assert pod_of(made(tmp_path, example(), pinned=True).jobset)["spec"]["nodeSelector"]["podwright-run"] == "12345678"
+    free = made(tmp_path, example(), queue="").jobset
+    assert "podwright-run" not in pod_of(free)["spec"]["nodeSelector"]
+    assert jobset.QUEUE_LABEL not in free["metadata"]["labels"]
+
+
+def test_restarts_of_the_recipe_are_left_to_the_retries_of_the_run(tmp_path: Path) -> None:
+    result = made(tmp_path, example(xpk={"max-restarts": "3", "ttl-seconds-after-finished": "1"}))
+    assert result.jobset["spec"]["failurePolicy"]["maxRestarts"] == 0
+    assert result.jobset["spec"]["ttlSecondsAfterFinished"] == 3600
+
+
+@pytest.mark.parametrize(
+    ("changes", "own", "message"),
+    [
+        ({}, {"image": ""}, "has no image"),
+        ({"xpk": {"use-pathways": ""}}, {}, "only xpk carries out --use-pathways"),
+    ],
+)
+def test_what_cannot_be_submitted_is_one_line(
+    tmp_path: Path, changes: dict[str, Any], own: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        made(tmp_path, example(**changes), **own)
+
+
+V6E: dict[str, Any] = {"topology": "v6e-16", "machine_type": "ct6e-standard-4t"}
+URL = "gs://my-bucket/runs/r-1"
+
+
+def own(
+    path: Path, storage: str = URL, recipe: str = "qwen3-tiny-arithmetic-grpo", **settings: Any
+) -> attempt.AttemptObjects:
+    """Of a recipe that podwright trains, in the directory `path` of its run."""
+    record = load.load(recipe, []).model_dump(mode="json")
+    job = job_of(
+        kinds.find(record["kind"]), record, path, 2, path, 0.0, storage=storage, allocation="pools", takeover=True
+    )
+    return attempt.attempt_of(job, gke(**{**V6E, **settings}), NAME, "12345678", "q", True)
+
+
+def test_an_attempt_of_our_trainer_has_its_code_and_the_files_of_its_run_in_a_config_map(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "r")
+    write_json(run.path / "inputs.json", {"data.source": "inputs/x/data"})
+    write_json(run.profiled, [3])
+    result = own(run.path)
+    (code,) = result.before
+    assert code["metadata"]["name"] == NAME and code["metadata"]["labels"]["podwright-run"] == "12345678"
+    files = {name: json.loads(text) for name, text in code["data"].items() if name.endswith(".json")}
+    assert files.pop("recipe.json")["kind"] == "grpo"
+    assert files == {"storage.json": {"url": URL}, "inputs.json": {"data.source": "inputs/x/data"}, "profile.json": [3]}
+    pod = pod_of(result.jobset)["spec"]
+    (container,) = pod["containers"]
+    options = f"--attempt 2 --storage {URL} --allocation pools --takeover"
+    assert (
+        " ".join(container["command"]) == f"bash /podwright/start.sh runs/r python -m podwright.train runs/r {options}"
+    )
+    assert [each["secretRef"] for each in container["envFrom"]] == [
+        {"name": "podwright-env", "optional": True},
+        {"name": NAME, "optional": True},
+    ]
+    assert result.variables == ("HF_TOKEN",) and pod["terminationGracePeriodSeconds"] == 180
+    assert {"name": "code", "configMap": {"name": NAME, "defaultMode": 0o755}} in pod["volumes"]
+
+
+def test_attempts_meet_at_ports_of_their_own(tmp_path: Path) -> None:
+    recipe = load.load("qwen3-tiny-arithmetic-grpo", [])
+    job, settings = Job(tmp_path, 1, tmp_path, recipe=recipe.model_dump(mode="json"), storage=URL), gke(**V6E)
+    texts = [
+        attempt.own_attempt(recipe, job, settings, f"pw-r-12345678-a{n}", "12345678", "", False).before[0]["data"][
+            "start.sh"
+        ]
+        for n in (1, 2)
+    ]
+    ports = {re.search(r"JAX_COORDINATOR_ADDRESS=.*:(\d+) ", text)[1] for text in texts}  # type: ignore[index]
+    assert len(ports) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"storage": ""}, "has no bucket, and the disk of a pod ends with it; set bucket="),
+        ({"topology": ""}, "has no topology, and a recipe of kind grpo names none"),
+    ],
+)
+def test_what_pods_cannot_train_is_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        own(tmp_path / "r", **changes)
+    assert message in str(refused.value)

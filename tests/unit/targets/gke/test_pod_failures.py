@@ -1,0 +1,117 @@
+"""Which pod of an attempt failed first, and what that makes of the attempt."""
+
+from typing import Any
+
+import pytest
+
+from podwright.rundir import Ending
+from podwright.targets.base import Polled
+from podwright.targets.gke import pod_failures
+from tests.unit.targets.gke.test_waiting import conditions, job, pod
+
+Json = dict[str, Any]
+
+
+def ended(*pods: Json, jobs: tuple[Json, ...] = ()) -> Polled:
+    return pod_failures.ended(jobs, pod_failures.failures(pods, 4).values())
+
+
+def exited(number: int, code: int, second: int, reason: str = "Error") -> Json:
+    over = {"exitCode": code, "reason": reason, "finishedAt": f"2026-01-01T00:00:{second:02}Z"}
+    return pod(number, "Failed", f"node-{number}", containerStatuses=[{"name": "c", "state": {"terminated": over}}])
+
+
+def taken(number: int, why: str, second: int, text: str = "", code: int = 0, **status: str) -> Json:
+    of = exited(number, code, second) if code else pod(number, "Failed", f"node-{number}")
+    disrupted = conditions(DisruptionTarget=("True", why, text))
+    disrupted["conditions"][0]["lastTransitionTime"] = f"2026-01-01T00:00:{second:02}Z"
+    return of | {"status": of["status"] | disrupted | status}
+
+
+def test_the_pod_that_failed_by_itself_counts_before_those_that_were_ended_for_it() -> None:
+    polled = ended(exited(0, 137, 1), exited(1, 143, 1), exited(2, 1, 5))
+    assert polled.ending is None and polled.returncode == 1 and polled.first == 2
+    assert polled.who == "pod pw-r-slice-job-0-2-abcde on node node-2" and polled.failed_hosts == ("node-2",)
+
+
+def test_of_several_that_failed_by_themselves_the_earliest_counts() -> None:
+    assert ended(exited(0, 1, 9), exited(1, 134, 3), exited(2, 1, 4)).returncode == -6
+
+
+def test_pods_that_were_only_killed_tell_that_much() -> None:
+    polled = ended(exited(0, 137, 1), exited(1, 137, 2))
+    assert polled.ending is None and polled.returncode == -9 and polled.first == 0
+
+
+@pytest.mark.parametrize(
+    ("reason", "ending"),
+    [
+        ("TerminationByKubelet", Ending.PREEMPTED),
+        ("PreemptionByScheduler", Ending.PREEMPTED),
+        ("EvictionByEvictionAPI", Ending.PREEMPTED),
+        ("DeletionByTaintManager", Ending.NODE_LOST),
+        ("DeletionByPodGC", Ending.NODE_LOST),
+    ],
+)
+def test_a_disruption_counts_before_what_follows_from_it(reason: str, ending: Ending) -> None:
+    polled = ended(exited(0, 1, 10), taken(3, reason, 20, "the node is shut down"), exited(1, 137, 9))
+    assert polled.ending is ending and polled.first == 3 and polled.failed_hosts == ("node-3",)
+    assert reason in polled.detail and "the node is shut down" in polled.detail
+
+
+def test_a_crash_long_before_a_disruption_is_the_cause() -> None:
+    assert ended(exited(0, 1, 1), taken(3, "DeletionByPodGC", 50)).returncode == 1
+
+
+@pytest.mark.parametrize("reason", ["Terminated", "NodeShutdown"])
+def test_a_pod_that_its_node_ended_for_its_own_end_was_preempted(reason: str) -> None:
+    of = pod(1, "Failed", "node-1", reason=reason, message="Pod was terminated in response to imminent node shutdown.")
+    assert ended(of, exited(0, 137, 1)).ending is Ending.PREEMPTED
+
+
+def test_lack_of_memory_and_of_disk_are_no_preemptions() -> None:
+    polled = ended(exited(0, 137, 5, "OOMKilled"), exited(1, 1, 6))
+    assert polled.ending is Ending.OUT_OF_MEMORY and polled.first == 0 and "memory" in polled.detail and polled.fix
+    low = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 50Mi."
+    polled = ended(taken(0, "TerminationByKubelet", 1, low, reason="Evicted", message=low))
+    assert polled.ending is Ending.OUT_OF_MEMORY
+    full = "The node was low on resource: ephemeral-storage. Threshold quantity: 10Gi, available: 5Gi."
+    polled = ended(taken(0, "TerminationByKubelet", 1, full, reason="Evicted", message=full))
+    assert polled.ending is Ending.CRASHED and "ephemeral-storage" in polled.detail and "free some space" in polled.fix
+
+
+def failed_job(reason: str, message: str) -> Json:
+    return job() | {"status": conditions(Failed=("True", reason, message))}
+
+
+def test_the_end_of_the_time_of_an_attempt_is_no_fault_of_its_pods() -> None:
+    over = failed_job("DeadlineExceeded", "Job was active longer than specified deadline")
+    over["spec"]["activeDeadlineSeconds"] = 86400
+    polled = ended(exited(0, 143, 1), jobs=(over,))
+    assert polled.ending is Ending.TIMED_OUT and "24 h" in polled.detail
+
+
+def test_the_job_tells_of_pods_that_are_gone() -> None:
+    code = "Container jax-tpu for pod default/pw-r-0-x failed with exit code 1 matching FailJob rule at index 0"
+    polled = ended(jobs=(failed_job("PodFailurePolicy", code),))
+    assert polled.returncode == 1 and polled.who == "pod pw-r-0-x"
+    taken_ = "Pod default/pw-r-0-x has condition DisruptionTarget matching FailJob rule at index 1"
+    assert ended(jobs=(failed_job("PodFailurePolicy", taken_),)).ending is Ending.PREEMPTED
+    limit = failed_job("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    assert ended(jobs=(limit,)).ending is Ending.NODE_LOST
+
+
+def test_pods_that_their_failed_job_ended_tell_of_one_that_is_gone() -> None:
+    limit = failed_job("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    limit["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-01T00:00:10Z"
+    assert ended(exited(0, 143, 11), exited(1, 137, 40), jobs=(limit,)).ending is Ending.NODE_LOST
+    killed = ended(exited(0, 143, 11), exited(1, 137, 10), jobs=(limit,))
+    assert killed.ending is None and killed.returncode == -9 and killed.first == 1, "its end was that of the job"
+    crashed = ended(exited(0, 143, 11), exited(1, 1, 9), jobs=(limit,))
+    assert crashed.ending is None and crashed.returncode == 1
+
+
+def test_failures_are_kept_as_they_were_seen() -> None:
+    seen = pod_failures.failures([exited(0, 1, 1), taken(1, "DeletionByPodGC", 3)], 4)
+    assert pod_failures.from_records(pod_failures.to_records(seen)) == seen
+    assert not pod_failures.failures([pod(0, "Running"), pod(1, "Succeeded")], 4)

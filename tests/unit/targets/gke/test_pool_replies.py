@@ -1,0 +1,106 @@
+"""What GKE says of a node pool that it does not create, and where that leads."""
+
+import pytest
+
+from podwright.rundir import Ending
+from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.google.replies import Consequence
+from podwright.targets.machines import AllocationState
+from tests.unit.targets.gke.entry import gke
+
+ZONE = "us-central1-ai1a"
+PLACE = f"{ZONE}/r-1"
+OWN = gke(reservations=["r-1", "r-2"], topology="tpu7x-4x4x8")
+IGM = (
+    "Google Compute Engine: Not all instances running in IGM after 35m5.9s. Expected 1, running 0, transitioning 1. Current errors: "
+    "[GCE_STOCKOUT]: Instance 'i' creation failed: The zone 'projects/p/zones/us-central1-ai1a' does not have enough resources available "
+    "to fulfill the request. Try a different zone, or try again later."
+)
+WRAPPED = (
+    "ERROR: (gcloud.beta.container.node-pools.create) Operation [<Operation\n clusterConditions: [<StatusCondition\n canonicalCode: "
+    "CanonicalCodeValueValuesEnum(RESOURCE_EXHAUSTED, 9)\n code: CodeValueValuesEnum({code}, 3)\n message: \"{text}\">]\n>] finished with "
+    "error: {text}"
+)  # fmt: skip
+LATER = (
+    "TPU: the nodes (in pool P) cannot be created now due to lack of capacity in your reservation. They will be created asynchronously once "
+    "capacity is available. You can either wait for the nodes to be up, or delete the node pool and try re-creating it again later"
+)
+BUSY = "ERROR: (gcloud.container.node-pools.create) ResponseError: code=400, message=Cluster is running incompatible operation operation-1763880000000-ab."
+CASES = [
+    (IGM, Consequence.PLACE, "NoCapacity"),
+    (WRAPPED.format(code="GCE_STOCKOUT", text=IGM), Consequence.PLACE, "NoCapacity"),
+    ("Requested resource is exhausted: Zone 'us-central1-ai1a' is not available. Please try another zone.", Consequence.ZONE, "NoCapacity"),
+    ("Zone does not currently have sufficient capacity for the requested resources", Consequence.PLACE, "NoCapacity"),
+    ("Atomic resize failed with [GCE_STOCKOUT]: Instance 'i' creation failed", Consequence.PLACE, "NoCapacity"),
+    (LATER, Consequence.PLACE, "NoCapacity: the reservation has no room now"),
+    (
+        'ResponseError: code=429, message=Reservation does not have enough resources for the request: specific reservation "r" is '
+        'insufficient for node pool "np" at zone "z": required 1 and short of 1 VM count of machine type tpu7x-standard-4t',
+        Consequence.PLACE,
+        "NoCapacity: the reservation has not enough free machines (required 1 and short of 1 VM count)",
+    ),
+    ("Reservation r does not have sufficient capacity for the requested resources.", Consequence.PLACE, "NoCapacity"),
+    ("Reservation 'r' is incorrect for the requested resources.", Consequence.PLACE, "OtherReservation: reservation r is for other machines than tpu7x-standard-4t in us-central1-ai1a"),
+    ("Cannot use it, it requires reservation to be in READY state", Consequence.PLACE, "ReservationNotReady"),
+    ("Could not find the given reservation with the following name: r", Consequence.PLACE, "NoReservation"),
+    (WRAPPED.format(code="GCE_QUOTA_EXCEEDED", text="Instance 'i' creation failed: Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 0.0 in region us-central1."), Consequence.FINAL, "Quota: the project has not enough quota"),
+    ("ResponseError: code=403, message=Insufficient regional quota to satisfy request for resource: \"CPUS\". The request requires", Consequence.FINAL, "Quota: the project has not enough quota CPUS"),
+    ("Creation of a managed instance group with tpu7x-standard-4t machine type with placement policy is not supported. Use workload policy instead.", Consequence.FINAL, "WrongFlags"),
+    ("Queued_provisioning requires reservation affinity to be set to none.", Consequence.FINAL, "WrongFlags"),
+    ("ResponseError: code=400, message=Flex start node pools don't support TPUs with queued provisioning.", Consequence.FINAL, "WrongFlags"),
+    ("TPU topology can't be specified with single-host TPU slice pool; use", Consequence.FINAL, "WrongFlags"),
+    (BUSY, Consequence.REPEAT, "ClusterBusy: cluster my-cluster is at work on operation-1763880000000-ab,"),
+    ("ResponseError: code=409, message=Already exists: projects/p/locations/l/clusters/c/nodePools/n.", Consequence.EXISTS, "Exists"),
+    ("ResponseError: code=404, message=Not found: projects/p/locations/l/clusters/my-cluster.", Consequence.FINAL, "NoCluster"),
+    ("ResponseError: code=404, message=Not found: projects/p/locations/l/clusters/my-cluster.\nNo cluster named 'my-cluster' in my-project.", Consequence.FINAL, "NoCluster"),
+    ("ResponseError: code=404, message=Not found: projects/p/locations/l/clusters/c/nodePools/n.", Consequence.ABSENT, "Absent"),
+    ("Operation [..] is still running, check its status via 'gcloud container operations describe X'", Consequence.UNKNOWN, "Running"),
+    ('ResponseError: code=403, message=Required "container.clusters.update" permission(s) for "projects/p".', Consequence.FINAL, "NoPermission: the account of gcloud may not do this in my-project (container.clusters.update)"),
+    ("Kubernetes Engine API has not been used in project 123 before or it is disabled.", Consequence.FINAL, "ApiOff"),
+    ("The resource_policy resource 'p' is already being used by 'q'", Consequence.REPEAT, "InUse"),
+    ("You do not currently have an active account selected.", Consequence.FINAL, "NoLogin"),
+    ("Quota exceeded for quota metric 'Requests' and limit 'Requests per minute' of service 'container.googleapis.com'", Consequence.REPEAT, "RequestRate"),
+    ("gcloud crashed (ConnectionError): ('Connection aborted.', ConnectionResetError(104))", Consequence.UNKNOWN, "NoNetwork"),
+    ("RESOURCE_EXHAUSTED", Consequence.UNKNOWN, "Unclear"),
+    ("", Consequence.UNKNOWN, "Unclear"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("text", "consequence", "reason"), CASES)
+def test_each_text_leads_where_it_should(text: str, consequence: Consequence, reason: str) -> None:
+    reply = PoolReplies(OWN).classify(text, PLACE)
+    assert (reply.consequence, reply.reason[: len(reason)]) == (consequence, reason), reply
+    assert "{" not in reply.reason + reply.fix and "()" not in reply.reason and "  " not in reply.reason
+    assert reply.fix or consequence is not Consequence.FINAL, "what to type"
+
+
+@pytest.mark.parametrize(
+    ("text", "scope"),
+    [(LATER, PLACE), (IGM, PLACE), ("Zone 'us-central1-ai1a' is not available. Please try another zone.", ZONE)],
+)
+def test_a_refusal_covers_the_reservation_or_the_whole_zone(text: str, scope: str) -> None:
+    replies = PoolReplies(OWN)
+    answer = replies.refusal(replies.classify(text, PLACE), PLACE)
+    assert answer and answer.state is AllocationState.REFUSED and answer.scope == scope
+
+
+def test_missing_quota_ends_a_run_and_says_what_to_ask_for() -> None:
+    replies = PoolReplies(OWN)
+    answer = replies.refusal(replies.classify("GCE_QUOTA_EXCEEDED", PLACE), PLACE)
+    assert answer and answer.scope == "" and answer.ending is Ending.NO_CAPACITY
+    assert "console.cloud.google.com/iam-admin/quotas?project=my-project" in answer.reason
+
+
+@pytest.mark.parametrize(("reservations", "scope"), [(["r-1"], ""), (["r-1", "r-2"], PLACE)])
+def test_a_misspelt_reservation_ends_a_run_that_has_no_other(reservations: list[str], scope: str) -> None:
+    replies = PoolReplies(gke(reservations=reservations, topology="v6e-16"))
+    answer = replies.refusal(
+        replies.classify("Could not find the given reservation with the following name", PLACE), PLACE
+    )
+    assert answer and answer.scope == scope
+
+
+@pytest.mark.parametrize("text", [BUSY, "", "Internal error. Please try again", "Already exists: projects/p"])
+def test_what_may_be_repeated_or_may_have_done_its_work_refuses_nothing(text: str) -> None:
+    replies = PoolReplies(OWN)
+    assert replies.refusal(replies.classify(text, PLACE), PLACE) is None
