@@ -20,6 +20,7 @@ Faults (`Kube.fault(kind, verb=, resource=, name=, skip=, calls=, seconds=, ...)
   fault("lost", verb="create")   done, and the connection broken before the answer
   fault("gone", verb="watch")   a watch begins with 410
   fault("cut", resource="pods/log", lines=3 or after_s=1, clean=False)   a log, a watch or an exec breaks off; clean=True ends it as if that were all
+  fault("cut", resource="pods/log", bytes=70), fault("cut", ..., lines=3, clean=True, text="rpc error: ...")   within a line; ending with a text of the node
   fault("repeat", resource="pods/log", back_s=2)   lines from before --since-time (which kubectl cuts to whole seconds by itself) come again
   unreachable(seconds)   connections are refused, and those that are there break
   expire_history()   running watches get 410, and so do pages of older lists
@@ -31,6 +32,8 @@ the cluster's pods alone, with what GKE's webhook sets. What they do wrong is a 
 Knobs (`Kube.set(name=value)`), beside those of the controllers:
   absent_groups=["kueue.x-k8s.io"]   a cluster without Kueue or JobSet
   kueue_versions=["v1beta2", "v1beta1"]   what is served, the preferred one first; v1beta1 answers with a warning, which kubectl prints to stderr
+  garbage_s=2   what was owned by something deleted goes so much later (at once by itself)
+  token="t"   where `Kube` has a login=: clients without this bearer token are Unauthorized
   watch_s=1.5   the server closes watches after this time (half an hour to an hour by itself)
 
 Files: store (objects), discovery (which resources there are), call (a URL), server (HTTP), rest (verbs), streams (watch, logs), execute, patches,
