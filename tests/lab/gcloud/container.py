@@ -146,7 +146,8 @@ def create(state: State, cluster: str, body: Json) -> Json:
     if existing and existing["state"] != "GONE":
         raise ApiError(409, f"Already exists: {full_name}.")
     refuse_while_busy(state, cluster, creating=True)
-    config = body["config"] = DEFAULTS | body["config"]
+    metadata = {"metadata": DEFAULTS["metadata"] | body["config"].get("metadata", {})}
+    config = body["config"] = DEFAULTS | body["config"] | metadata
     zones = body.setdefault("locations", state["clusters"][cluster]["zones"])
     body.setdefault("version", state["clusters"][cluster]["version"])
     if pools.chips(config["machineType"]):
@@ -259,7 +260,7 @@ def reservation_refusal(state: State, pool: Json) -> tuple[str, Json]:
         return "reservation-absent", {}
     if reservation["status"] != "READY":
         return "reservation-not-ready", {}
-    if reservation["machine_type"] != pool["machine_type"]:
+    if reservation["machine_type"] != pool["machine_type"] or reservation["maintenance"]:
         return "reservation-incorrect", {}
     short = pool["vms"] - (reservation["vms"] - pools.in_use(state, reservation))
     if short > 0 and reservation["checked"]:
