@@ -40,7 +40,7 @@ Knobs of GKE:
   foreign_pool(cluster, name, vms, machine_type, zone, topology, labels=, status=, ...)   of somebody else; also leftovers in ERROR
   reservation(name, zone, vms, in_use=, status="READY", machine_type=, usable=, checked=, maintenance=)   again to change it
   capacity(zone, chips, after_s=, model="spot", "on-demand" or "flex"), quota(region or zone, chips, generation="tpu7x", preemptible=)
-  busy(cluster, seconds)   another operation runs; set(concurrent_pools=True)   creations do not wait for each other
+  busy(cluster, seconds)   another operation runs; set(concurrent_pools=True)   up to five pools at once
   pool_outcome(kind, pool=, message=, fill_after_s=, count=)   what becomes of the next pools, by the keys of `pool_texts.REFUSALS`
   lose_node(pool, index=, notice_s=, back_s=)   as spot nodes are; scale(pool)   nodes of a flex-start pool without a pod
   deny("container.clusters.get", ".list", ".update", "container.operations.get", ".list", "compute.reservations.get", ".list",
