@@ -120,7 +120,7 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
     for replicated in spec["replicatedJobs"]:
         of_job = replicated["template"]
         of_job["metadata"] = {"labels": labels}
-        of_job["spec"]["activeDeadlineSeconds"] = int(own.life_s)
+        of_job["spec"]["activeDeadlineSeconds"] = round(own.life_s)
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
         if pinned:  # whose workload policy has the name of the request
