@@ -123,8 +123,10 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
         of_job["spec"]["activeDeadlineSeconds"] = round(own.life_s)
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
-        if pinned:
-            pod["spec"]["nodeSelector"] = pod["spec"]["nodeSelector"] | {RUN_LABEL: tag}
+        if pinned:  # by the label of the run; its pools have a workload policy of their own, under its own name
+            selector = pod["spec"]["nodeSelector"]
+            others = {key: value for key, value in selector.items() if key != jobset.POLICY_LABEL}
+            pod["spec"]["nodeSelector"] = others | {RUN_LABEL: tag}
     return changed
 
 
