@@ -124,7 +124,8 @@ def _script(request: ImportRequest, path: Path) -> None:
         raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
     values, now = _values(request.pairs), datetime.now().astimezone()
     result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
-    given_values.refuse(path, _unused(path, values, result), _texts(path), result.recipe["arguments"])
+    unused = {name: values[name] for name in _unused(path, values, result)}
+    given_values.refuse(path, unused, _texts(path), result.recipe["arguments"])
     bash, problem = _by_bash(path, values, now, result)
     recipe = _recipe(request, result)
     findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
@@ -203,7 +204,8 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         rows.append((_row(recipe, findings, path.relative_to(folder), result), recipe))
     if not rows:
         _refuse_unread(request, folder, unread)
-    given_values.refuse(f"the scripts of {folder}", unused, [t for path in scripts for t in _texts(path)], arguments)
+    refused = {name: values[name] for name in unused}
+    given_values.refuse(f"the scripts of {folder}", refused, [t for path in scripts for t in _texts(path)], arguments)
     if request.out:
         request.out.mkdir(parents=True, exist_ok=True)
         for row, recipe in rows:

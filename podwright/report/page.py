@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podwright.errors import UserError, from_os
+from podwright.recipe import kinds as recipe_kinds
 from podwright.report import kinds, markdown, prediction, readme, records, reproduce, wording
 from podwright.report.figures import plots, style
 from podwright.report.records import Result
@@ -29,6 +30,8 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
     """Write the report of `run` into its directory and return result.json; with `readme_file`, extend that README too."""
     mirror.look(run)  # what is here is reported if the storage cannot be read
     read = records.read(run)
+    if (of_logs := _of_logs(run, read, readme_file)) is not None:
+        return of_logs
     result = of_records(run, read)
     drawn = plots.plots(read, result)
     context = _context(read, result, drawn)
@@ -58,8 +61,20 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
     return result
 
 
+def _of_logs(run: RunDir, read: records.Records, readme_file: Path | None) -> Result | None:
+    """The report of a run whose trainer is not ours; None of another one, and where no step was logged."""
+    place = recipe_kinds.find(read.raw.get("kind")).write_up
+    result: Result | None = recipe_kinds.resolve(place)(run, read, readme_file) if place else None
+    return result
+
+
 def summary(result: Result) -> list[str]:
     """The first screen of the report as lines of text: results, warnings, how the run ended, speed, expected and measured."""
+    if "log" in result:
+        from podwright.report.maxtext import pages  # which imports this module
+        from podwright.report.maxtext.words import Words
+
+        return pages.summary(result, Words("en"))
     kind, steady, total = kinds.of(result), result["steady_state"], result["wall_time"]["total_s"]
     lines = [kind.say(result), wording.capitalize_first(kind.also(result))]
     lines += [f"warning: {warning}" for warning in result.get("warnings", [])]

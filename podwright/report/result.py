@@ -17,7 +17,7 @@ from podwright.report.records import Records, Result, number
 from podwright.run import cost, journal
 from podwright.run.journal import RunState, fold
 from podwright.run.states import advice
-from podwright.rundir import Ending, Record, RunDir
+from podwright.rundir import Ending, Record, RunDir, planned_steps
 from podwright.watch import damage
 from podwright.watch.metrics import Progress
 
@@ -38,7 +38,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "fingerprint": fingerprint(records.recipe) if records.recipe else None,
         **ending(records),
         "steps": steps[-1]["step"] if steps else 0,
-        "steps_planned": _inner(records.raw, "training", "max_steps") or records.last("environment").get("max_steps"),
+        "steps_planned": planned_steps(records.raw) or records.last("environment").get("max_steps"),
         **kind.figures(records, measured),
         "evaluations": measured,
         "steady_state": kind.speed(records),
@@ -51,7 +51,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "notices": list(dict.fromkeys(str(e.get("message", "")) for e in records.named("notice"))),
         "command": reproduce.command(run, records),
     }
-    figures["damaged"] = _damaged(run, records, figures["ending"] is not None)
+    figures["damaged"] = damaged_files(run, records, figures["ending"] is not None)
     figures["warnings"] = [f"{sentence}." for sentence in figures["damaged"]] + figures.get("warnings", [])
     figures["expected"] = expected(records.raw.get("expect"), figures)
     figures["predicted"], figures["not_predicted"] = prediction.compared(run, records, figures)
@@ -59,7 +59,7 @@ def of_records(run: RunDir, records: Records) -> Result:
     return clean
 
 
-def _damaged(run: RunDir, records: Records, ended: bool) -> list[str]:
+def damaged_files(run: RunDir, records: Records, ended: bool) -> list[str]:
     """A sentence for each file of the run that has lost records."""
     progress = Progress(run, records.raw)
     progress.update()

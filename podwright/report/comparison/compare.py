@@ -39,8 +39,8 @@ def read(runs: Sequence[RunDir]) -> Read:
         raise UserError(f"{twice} is named twice", "name each run once")
     loaded = []
     for run in runs:
-        if reload.is_report(run.path):
-            loaded.append(reload.load(run.path))
+        if report := next((folder for folder in (run.path, run.report) if reload.is_report(folder)), None):
+            loaded.append(reload.load(report))
             continue
         records = reading.read(run)
         loaded.append((records, of_records(run, records)))

@@ -36,12 +36,13 @@ class LogReport:
     """the same for a log and the same log grown longer; another one for another run"""
 
 
-def read(blocks: Iterable[bytes], path: str, recipe: Recipe | None, on: str) -> LogReport:
-    """A log and its figures; UserError for what has no step. `path`: - stands for standard input."""
+def read(blocks: Iterable[bytes], path: str, recipe: Recipe | None, on: str, name: str = "") -> LogReport:
+    """A log and its figures; UserError for what has no step. `path`: - stands for standard input. `name`: of the run, if it is known."""
     log = maxtext_log.read(blocks)
     if not log.steps:
         raise UserError(*figures.not_a_log(log, path))
     facts = gathered(log.known, recipe, on)
+    facts = dataclasses.replace(facts, name=name or facts.name)
     steps = figures.thinned(log, facts)
     r = figures.result(log, facts, steps, "log" if path == "-" else Path(path).stem, path, published_row(facts))
     table = log.steps

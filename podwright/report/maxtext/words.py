@@ -129,6 +129,7 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "OUT_OF_DATA（数据耗尽）：{of}，StopIteration。EXIT_CODE：{code}。",
     ),
     "not_finite": ("NOT_FINITE: {of}. {detail}", "NOT_FINITE：{of}。{detail}"),
+    "of_run": ("{ending}: {of}. {detail}.", "{ending}：{of}。{detail}。"),
     "exit_0": (
         "Exit code 0 after {of}; how many were planned is not known without --recipe.",
         "{of}后 EXIT_CODE=0；计划步数未知（请用 --recipe 指明）。",

@@ -104,7 +104,8 @@ def require_machines(own: GkeSettings, slice_: Slice) -> None:
     if not machine_types.is_for(own.machine_type, slice_):
         hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(slice_), 'chip')}"
         what = f"machine_type={own.machine_type} of the target is not for {slice_.name}, {hosts}"
-        raise UserError(what, f"set machine_type to {machine_types.of_slice(slice_)} in the target's file")
+        right = f"set machine_type to {machine_types.of_slice(slice_)}"
+        raise UserError(what, f"in the target's file leave topology out, and {right}" if own.topology else f"{right} in the target's file")  # fmt: skip
 
 
 def node_selector(slice_: Slice) -> dict[str, str]:

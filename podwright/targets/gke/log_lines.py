@@ -93,11 +93,11 @@ class KeptLog:
         with self.path.open("rb+") as f:
             begin = f.seek(max(0, size - _END_BYTES))
             text = f.read()
-            whole = text[: text.rfind(b"\n") + 1]
-            if len(whole) < len(text):
-                f.truncate(begin + len(whole))
-                self._size = begin + len(whole)
-        lines = whole.split(b"\n")[1 if begin else 0 : -1]
+            complete = text[: text.rfind(b"\n") + 1]
+            if len(complete) < len(text):
+                f.truncate(begin + len(complete))
+                self._size = begin + len(complete)
+        lines = complete.split(b"\n")[1 if begin else 0 : -1]
         stamped = [line for line in lines if STAMP.match(line)]
         newest = max((line[: line.find(b" ")] for line in stamped), default=b"")
         oldest = earlier(newest, OVERLAP_S)

@@ -162,11 +162,9 @@ class GkeSettings(BaseModel):
         if not value:
             return value
         try:
-            devices = slices.parse(value)
+            slices.of_tpus(value, "topology")
         except UserError as e:
-            raise ValueError(f"{e.what.removeprefix('--on ')}; write it like tpu7x-4x4x8") from None
-        if devices.accelerator.pod is None:
-            raise ValueError("is no slice of TPUs; write it like tpu7x-4x4x8")
+            raise ValueError(f"{e.what.removeprefix(f'topology={value} ')}; {e.fix}") from None
         return value
 
     @field_validator("patience", "max_life")

@@ -40,7 +40,7 @@ async def execute(
     pipe = asyncio.subprocess.PIPE
     try:
         process = await asyncio.create_subprocess_exec(
-            *argv, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
+            *argv, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, cwd="/", start_new_session=True
         )
     except OSError as error:
         await send_status(socket, failure(f"error executing command in container: {error}"))

@@ -9,6 +9,7 @@ import importlib.util
 import json
 import logging
 import signal
+import ssl
 import sys
 import threading
 import time
@@ -32,6 +33,7 @@ TICK_S = 0.05
 GARBAGE_S = 0.3
 MOST_BYTES = 3 << 20
 USER = "lab@example.com"
+Login = Callable[[web.Request], None]
 
 
 class Server:
@@ -43,6 +45,10 @@ class Server:
         self.calls: list[Object] = []
         self.errors: list[str] = []
         self.ended = threading.Event()
+        self.tls: ssl.SSLContext | None = None
+        if (folder / "certificate.pem").exists():
+            self.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self.tls.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
         self.site: web.TCPSite | None = None
         self.port = 0
         self.back: asyncio.TimerHandle | None = None
@@ -59,7 +65,7 @@ class Server:
         await web.UnixSite(control, str(self.folder / "control.sock")).start()
         ticking = threading.Thread(target=self.tick, daemon=True)
         ticking.start()
-        (self.folder / "url.part").write_text(f"http://127.0.0.1:{self.port}")
+        (self.folder / "url.part").write_text(f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}")
         (self.folder / "url.part").replace(self.folder / "url")
         await stop.wait()
         self.ended.set()
@@ -78,7 +84,8 @@ class Server:
     # reachable or not
 
     async def listen(self) -> None:
-        self.site = web.TCPSite(self.runner, "127.0.0.1", self.port, reuse_address=True, backlog=1024)
+        listening: Any = {"reuse_address": True, "backlog": 1024, "ssl_context": self.tls}
+        self.site = web.TCPSite(self.runner, "127.0.0.1", self.port, **listening)
         await self.site.start()
         self.port = self.runner.addresses[0][1]
 
@@ -137,7 +144,7 @@ class Server:
         self.calls.append(row)
         started = time.monotonic()
         try:
-            response = await self.answer(request, row, self.faults)
+            response = await self.answer(request, row, self.faults, self.require_login)
             row["status"] = response.status
             if row.pop("lost", False) and request.transport:
                 request.transport.abort()
@@ -145,8 +152,9 @@ class Server:
         finally:
             row["seconds"] = time.monotonic() - started
 
-    async def answer(self, request: web.Request, row: Object, faults: Faults) -> web.StreamResponse:
+    async def answer(self, request: web.Request, row: Object, faults: Faults, login: Login) -> web.StreamResponse:
         try:
+            login(request)
             call = parsed(request.method, request.path, dict(request.query))
             verb, resource, name = (call.verb, call.full_resource, call.name) if call else ("get", "", "")
             row |= {"verb": verb, "resource": resource, "name": name, "namespace": call.namespace if call else ""}
@@ -167,6 +175,12 @@ class Server:
         except web.HTTPRequestEntityTooLarge:
             text = f"Request entity too large: limit is {MOST_BYTES}"
             return web.json_response(ApiError(413, "RequestEntityTooLarge", text).status(), status=413)
+
+    def require_login(self, request: web.Request) -> None:
+        """401 without the bearer token of the knob `token`, if there is one."""
+        token = self.store.knobs.get("token", "")
+        if token and request.headers.get("Authorization") != f"Bearer {token}":
+            raise ApiError(401, "Unauthorized", "Unauthorized")
 
     async def suffer(self, rules: list[Rule], request: web.Request, call: Call | None, row: Object) -> None:
         for rule in rules:
@@ -243,7 +257,7 @@ class Server:
     async def serve_control(self, request: web.Request) -> web.StreamResponse:
         """A call of a test or of the simulated cloud."""
         if not request.path.startswith("/lab/"):
-            return await self.answer(request, {}, Faults())
+            return await self.answer(request, {}, Faults(), lambda _: None)
         body = decoded(await request.read()) if request.can_read_body else {}
         verb = request.path.removeprefix("/lab/")
         if verb == "fault":

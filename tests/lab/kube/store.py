@@ -66,6 +66,7 @@ class Store:
         self.oldest = self.version  # a watch that starts before it gets 410
         self.listeners: list[Callable[[], None]] = []
         self.keys: dict[str, Key] = {}  # by uid
+        self.gone_at: dict[str, float] = {}  # when an owner was first missed, by uid
         self.dependents: dict[str, set[str]] = defaultdict(set)  # uids by the uid of an owner
         self.admission: dict[str, list[Callable[[Store, Object], None]]] = defaultdict(list)
         self.knobs: dict[str, Any] = {}
@@ -125,8 +126,8 @@ class Store:
             for admit in self.admission[resource]:
                 admit(self, body)
             validation.check(row, body)
-            if (place, metadata["name"]) in self.objects[resource]:
-                raise already_exists(row.qualified, metadata["name"])
+            if there := self.find(resource, metadata["name"], place):
+                raise already_exists(row.qualified, metadata["name"], "deletionTimestamp" in there["metadata"])
             metadata["uid"], metadata["creationTimestamp"] = str(uuid.uuid4()), self.now()
             metadata.pop("deletionTimestamp", None)
             if "spec" in body:
@@ -206,11 +207,15 @@ class Store:
             return body
 
     def collect_garbage(self) -> None:
-        """Delete what names only owners that do not exist, for instance because they were gone before it was created."""
+        """Delete what names only owners that do not exist: gone before it was created, or gone for as long as the knob `garbage_s` says."""
         with self.lock:
             gone = [uid for uid in self.dependents if uid not in self.keys]
+            now = time.monotonic()
+            self.gone_at = {uid: self.gone_at.get(uid, now) for uid in gone}
             for uid in gone:
-                for resource, body in self.owned(uid):
+                for resource, body in (
+                    self.owned(uid) if now >= self.gone_at[uid] + self.knobs.get("garbage_s", 0) else ()
+                ):
                     self._delete_dependent(resource, body)
 
     def expire_history(self) -> None:
@@ -302,7 +307,7 @@ class Store:
         self._write("DELETED", row, json.loads(json.dumps(body)), body)
         if row.plural == "namespaces":
             self._empty_namespace(name)
-        for resource, dependent in self.owned(uid):
+        for resource, dependent in self.owned(uid) if not self.knobs.get("garbage_s") else ():
             self._delete_dependent(resource, dependent)
         for owner in owners(body):
             if owner in self.keys and not self.dependents.get(owner):

@@ -59,13 +59,17 @@ class Limit:
     def __init__(self, rules: list[Rule]) -> None:
         self.rule = only(rules, "cut")
         self.lines = self.rule.lines if self.rule else None
+        self.bytes = self.rule.bytes if self.rule else None
         self.end = time.monotonic() + self.rule.after_s if self.rule and self.rule.after_s is not None else None
 
     def over(self) -> bool:
-        return self.lines == 0 or (self.end is not None and time.monotonic() >= self.end)
+        return 0 in (self.lines, self.bytes) or (self.end is not None and time.monotonic() >= self.end)
 
     def take(self, text: bytes) -> bytes:
-        """As many of these whole lines as may still be sent."""
+        """As much of these whole lines as may still be sent."""
+        if self.bytes is not None:
+            text = text[: self.bytes]
+            self.bytes -= len(text)
         if self.lines is None:
             return text
         parts = text.split(b"\n")[:-1][: self.lines]
@@ -197,6 +201,8 @@ async def log(request: web.Request, call: Call, store: Store, folder: Path, rule
             else:
                 await asyncio.sleep(POLL_S)
         limit.close(request)
+        if limit.rule and limit.over():
+            await response.write(limit.rule.text.encode())
     finally:
         file.close()
     return response

@@ -22,6 +22,12 @@ def change(cluster: Cluster, resource: str, name: str, **fields: Any) -> None:
     cluster.store.change(resource, name, namespace, lambda copy: copy["spec"].update(fields))
 
 
+def lose_flavor(cluster: Cluster) -> None:
+    """The ClusterQueue names one that is not there; one that is used cannot be deleted."""
+    groups = samples.queues(16, flavor="v5e")[1]["spec"]["resourceGroups"]
+    change(cluster, "clusterqueues", "cluster-queue", resourceGroups=groups)
+
+
 def test_jobset_with_a_queue_waits_suspended_until_it_is_admitted() -> None:
     cluster = Cluster(controllers_down=["kueue"]).with_slice()
     cluster.add(samples.jobset("w", "true", queue=QUEUE))
@@ -113,7 +119,7 @@ def test_queue_that_takes_nothing_is_named(fault: str, text: str) -> None:
         "local queue stopped": lambda: change(cluster, "localqueues", QUEUE, stopPolicy="Hold"),
         "no cluster queue": lambda: cluster.store.delete("clusterqueues", "cluster-queue"),
         "cluster queue stopped": lambda: change(cluster, "clusterqueues", "cluster-queue", stopPolicy="Hold"),
-        "no flavor": lambda: cluster.store.delete("resourceflavors", "v6e"),
+        "no flavor": lambda: lose_flavor(cluster),
     }
     actions[fault]()
     submitted(cluster)
@@ -123,9 +129,9 @@ def test_queue_that_takes_nothing_is_named(fault: str, text: str) -> None:
 
 def test_cluster_queue_names_its_missing_flavors() -> None:
     cluster = Cluster().with_slice()
-    cluster.store.delete("resourceflavors", "v6e")
+    lose_flavor(cluster)
     cluster.tick()
-    text = "Can't admit new workloads: references missing ResourceFlavor(s): v6e."
+    text = "Can't admit new workloads: references missing ResourceFlavor(s): v5e."
     assert cluster.condition("clusterqueues", "cluster-queue", "Active", "") == ("False", "FlavorNotFound", text)
     assert cluster.condition("localqueues", QUEUE, "Active")[1] == "ClusterQueueIsInactive"
 
@@ -210,3 +216,32 @@ def test_kueue_webhook_that_is_down_refuses_jobsets() -> None:
 def test_unknown_knob_is_refused() -> None:
     with pytest.raises(AssertionError, match="no such knob: ttl"):
         knobs.check({"ttl": 1})
+
+
+def test_workload_has_its_quota_before_it_is_admitted_where_a_check_comes_between() -> None:
+    cluster = Cluster(admission_check_s=30.0).with_slice()
+    submitted(cluster)
+    assert objects.is_true(cluster.workload(), "QuotaReserved") and not objects.is_true(cluster.workload(), "Admitted")
+    assert cluster.workload()["status"]["admissionChecks"][0]["state"] == "Pending" and cluster.pods() == []
+    cluster.tick(80)
+    assert objects.is_true(cluster.workload(), "Admitted") and len(cluster.pods()) == 4
+
+
+def test_queue_and_flavor_that_are_used_stay_until_they_are_not() -> None:
+    cluster = submitted(Cluster().with_slice())
+    cluster.store.delete("resourceflavors", "v6e")
+    cluster.store.delete("clusterqueues", "cluster-queue")
+    cluster.tick()
+    text = "Can't admit new workloads; clusterQueue is terminating"
+    assert cluster.condition("clusterqueues", "cluster-queue", "Active", "") == ("False", "Terminating", text)
+    assert cluster.store.find("resourceflavors", "v6e") and len(cluster.pods()) == 4
+    cluster.store.delete("jobsets", "w", "default")
+    cluster.tick(20)
+    assert [cluster.store.list(kind) for kind in ("workloads", "clusterqueues", "resourceflavors")] == [[], [], []]
+
+
+def test_deleted_jobset_takes_its_workload_along() -> None:
+    cluster = submitted(Cluster().with_slice())
+    cluster.store.delete("jobsets", "w", "default")
+    cluster.tick()
+    assert cluster.store.list("workloads") == [] and cluster.pods() == []

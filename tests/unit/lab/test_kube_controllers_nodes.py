@@ -197,3 +197,14 @@ def test_single_slice_gets_no_variables_of_several() -> None:
 def test_names_too_long_for_pods_are_refused() -> None:
     with pytest.raises(ApiError, match="63 characters"):
         Cluster().add(samples.jobset("w" * 48, "true"))
+
+
+def test_preempted_node_comes_back_under_its_name_and_stays() -> None:
+    cluster = Cluster(nodes=[{"node": "gke-np-0-1", "event": "preempted", "back_s": 5.0}], gc_s=1.0).with_slice()
+    before = cluster.store.find("nodes", "gke-np-0-1", "")
+    assert before is None
+    cluster.tick(20)
+    node = cluster.get("nodes", "gke-np-0-1", "")
+    assert objects.is_true(node, "Ready") and node["status"]["allocatable"] == {"google.com/tpu": "4"}
+    assert [taint["key"] for taint in node["spec"]["taints"]] == ["google.com/tpu"]
+    assert len(submitted(cluster).pods()) == 4

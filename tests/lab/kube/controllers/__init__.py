@@ -1,10 +1,9 @@
 """The controllers of the simulated cluster: `start(store, folder)` gives them in the order in which the server lets each `step(store, now)`."""
 
-import os
-import subprocess
 from pathlib import Path
 from typing import Any
 
+from tests.cluster import lacking
 from tests.lab.kube.controllers import admission, knobs
 from tests.lab.kube.controllers.job import JobController
 from tests.lab.kube.controllers.jobset import JobSetController
@@ -28,10 +27,7 @@ class Stoppable:
 
 def missing() -> str:
     """Why there can be no pods here; "" where there can."""
-    if os.geteuid() != 0:
-        return "not root"
-    done = subprocess.run(["unshare", "-n", "-m", "-p", "-f", "true"], capture_output=True, check=False)
-    return f"no namespaces: {done.stderr.decode().strip()}" if done.returncode else ""
+    return lacking(("unshare", "nsenter"), "util-linux")
 
 
 def start(store: Store, folder: Path) -> list[Any]:

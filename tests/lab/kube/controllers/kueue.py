@@ -17,6 +17,7 @@ class KueueController:
     def __init__(self) -> None:
         self.evicted: set[tuple[str, str]] = set()  # (uid of a JobSet, glob of the knob)
         self.admitted: dict[str, float] = {}  # by uid of the Workload
+        self.reserved: dict[str, float] = {}  # that wait for their admission check
 
     def step(self, store: Store, now: float) -> None:
         if not admission.kueue_is_installed(store):
@@ -31,8 +32,13 @@ class KueueController:
             else:
                 self.follow(store, jobset, workload, settings, now)
         queues.set_queue_states(store, now)
+        queues.hold_what_is_used(store)
         for workload in store.list("workloads"):
-            self.look(store, workload, now)
+            if objects.deleting(workload):  # a JobSet that is gone, or that goes, needs no quota
+                objects.remove_finalizer(store, "workloads", workload, queues.IN_USE)
+            else:
+                self.check(store, workload, settings, now)
+                self.look(store, workload, now)
         self.schedule(store, settings, now)
 
     def follow(self, store: Store, jobset: Json, workload: Json, settings: Json, now: float) -> None:
@@ -85,6 +91,18 @@ class KueueController:
         if queue and objects.spec(queue).get("stopPolicy") == "HoldAndDrain":
             evict(store, workload, "ClusterQueueStopped", "The ClusterQueue is stopped", now)
 
+    def check(self, store: Store, workload: Json, settings: Json, now: float) -> None:
+        """Admit one that has its quota, when its admission check has passed."""
+        if objects.is_true(workload, "Admitted") or not objects.is_true(workload, "QuotaReserved"):
+            return
+        since = self.reserved.setdefault(objects.uid(workload), now)
+        if now >= since + settings["admission_check_s"]:
+            self.reserved.pop(objects.uid(workload))
+            objects.change(store, "workloads", workload, lambda copy: mark_admitted(copy, now))
+            queue = workload["status"]["admission"]["clusterQueue"]
+            text = f"Admitted by ClusterQueue {queue}, wait time since reservation was {now - since:.0f}s"
+            store.record_event("workloads", workload, "Normal", "Admitted", text, COMPONENT)
+
     def look(self, store: Store, workload: Json, now: float) -> None:
         """Of one that has no quota: whether its queues are there and active."""
         if objects.is_true(workload, "QuotaReserved") or objects.is_true(workload, "Finished"):
@@ -108,7 +126,7 @@ class KueueController:
     def schedule(self, store: Store, settings: Json, now: float) -> None:
         """Admit by priority, then age."""
         flavors = {objects.name(flavor): flavor for flavor in store.list("resourceflavors")}
-        workloads = [w for w in store.list("workloads") if not objects.is_true(w, "Finished")]
+        workloads = unfinished(store)
         waiting = [
             w for w in workloads if not objects.is_true(w, "QuotaReserved") and objects.spec(w).get("active", True)
         ]
@@ -123,8 +141,8 @@ class KueueController:
             used = queues.usage_of(workloads, name)
             verdict = quota.assign(queue, flavors, used, workload["spec"]["podSets"])
             if verdict.fits:
-                admit(store, workload, name, verdict, now)
-                workloads = [w for w in store.list("workloads") if not objects.is_true(w, "Finished")]
+                reserve(store, workload, name, verdict, settings["admission_check_s"], now)
+                workloads = unfinished(store)
                 continue
             text = verdict.message
             victims = preemptable(queue, workload, workloads) if verdict.reason == "WaitingForQuota" else []
@@ -133,6 +151,10 @@ class KueueController:
                 for victim in victims:
                     preempt(store, victim, workload, name, now)
             refuse(store, workload, "Pending", verdict.reason, text, now, settings)
+
+
+def unfinished(store: Store) -> list[Json]:
+    return [w for w in store.list("workloads") if not objects.is_true(w, "Finished") and not objects.deleting(w)]
 
 
 def is_managed(jobset: Json, settings: Json) -> bool:
@@ -183,6 +205,7 @@ def create_workload(store: Store, jobset: Json) -> None:
         "namespace": objects.namespace(jobset),
         "labels": {"kueue.x-k8s.io/job-uid": objects.uid(jobset)},
         "ownerReferences": [objects.owner_reference(jobset)],
+        "finalizers": [queues.IN_USE],
     }
     workload = store.create("workloads", {"metadata": metadata, "spec": body})
     text = f"Created Workload: {objects.key(workload)}"
@@ -237,36 +260,45 @@ def is_ready(jobset: Json) -> bool:
     )
 
 
-def admit(store: Store, workload: Json, queue: str, verdict: quota.Verdict, now: float) -> None:
+def reserve(store: Store, workload: Json, queue: str, verdict: quota.Verdict, check_s: float, now: float) -> None:
+    """Give a workload its quota; it is admitted at once where no check comes between."""
     rows = []
     for pod_set in workload["spec"]["podSets"]:
         flavors = verdict.flavors[pod_set["name"]]
         wanted = objects.requests(pod_set["template"]["spec"])
         usage = {resource: quota.shown(resource, wanted[resource] * pod_set["count"]) for resource in flavors}
         rows.append({"name": pod_set["name"], "flavors": flavors, "resourceUsage": usage, "count": pod_set["count"]})
+    text = f"Quota reserved in ClusterQueue {queue}"
 
     def function(copy: Json) -> None:
         copy.setdefault("status", {})["admission"] = {"clusterQueue": queue, "podSetAssignments": rows}
-        text = f"Quota reserved in ClusterQueue {queue}"
         objects.set_condition(copy, now, "QuotaReserved", True, "QuotaReserved", text)
-        objects.set_condition(copy, now, "Admitted", True, "Admitted", "The workload is admitted")
         for kind in ("Evicted", "Preempted"):
             if there := objects.condition(copy, kind):
                 objects.set_condition(copy, now, kind, False, "QuotaReserved", f"Previously: {there['message']}")
+        if check_s:
+            state = {
+                "name": "capacity",
+                "state": "Pending",
+                "message": "",
+                "lastTransitionTime": objects.timestamp(now),
+            }
+            copy["status"]["admissionChecks"] = [state]
+        else:
+            mark_admitted(copy, now)
 
     objects.change(store, "workloads", workload, function)
-    waited = "wait time since queued was 0s"
-    store.record_event(
-        "workloads", workload, "Normal", "QuotaReserved", f"Quota reserved in ClusterQueue {queue}, {waited}", COMPONENT
-    )
-    store.record_event(
-        "workloads",
-        workload,
-        "Normal",
-        "Admitted",
-        f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s",
-        COMPONENT,
-    )
+    text += ", wait time since queued was 0s"
+    store.record_event("workloads", workload, "Normal", "QuotaReserved", text, COMPONENT)
+    if not check_s:
+        text = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
+        store.record_event("workloads", workload, "Normal", "Admitted", text, COMPONENT)
+
+
+def mark_admitted(copy: Json, now: float) -> None:
+    for each in copy["status"].get("admissionChecks") or []:
+        each["state"] = "Ready"
+    objects.set_condition(copy, now, "Admitted", True, "Admitted", "The workload is admitted")
 
 
 def refuse(

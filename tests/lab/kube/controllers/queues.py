@@ -6,6 +6,27 @@ from tests.lab.kube.controllers import objects, quota
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.store import Store
 
+IN_USE = "kueue.x-k8s.io/resource-in-use"
+
+
+def hold_what_is_used(store: Store) -> None:
+    """A deleted flavor stays while a ClusterQueue names it, a deleted ClusterQueue while a workload has quota of it."""
+    queues = store.list("clusterqueues")
+    named = {row["name"] for queue in queues for group in groups(queue) for row in group["flavors"]}
+    holding = [w for w in store.list("workloads") if not objects.is_true(w, "Finished")]
+    reserved = {(objects.status(w).get("admission") or {}).get("clusterQueue") for w in holding}
+    for resource, used in (("resourceflavors", named), ("clusterqueues", reserved)):
+        for body in store.list(resource):
+            if not objects.deleting(body):
+                objects.add_finalizer(store, resource, body, IN_USE)
+            elif objects.name(body) not in used:
+                objects.remove_finalizer(store, resource, body, IN_USE)
+
+
+def groups(queue: Json) -> list[Json]:
+    rows: list[Json] = objects.spec(queue).get("resourceGroups") or []
+    return rows
+
 
 def active_queue(store: Store, workload: Json) -> Json | None:
     local = store.find("localqueues", objects.spec(workload).get("queueName", ""), objects.namespace(workload))
@@ -63,8 +84,9 @@ def set_queue_states(store: Store, now: float) -> None:
 
 
 def queue_state(queue: Json, flavors: set[str]) -> tuple[bool, str, str]:
-    groups = objects.spec(queue).get("resourceGroups") or []
-    missing = sorted({row["name"] for group in groups for row in group["flavors"]} - flavors)
+    if objects.deleting(queue):
+        return False, "Terminating", "Can't admit new workloads; clusterQueue is terminating"
+    missing = sorted({row["name"] for group in groups(queue) for row in group["flavors"]} - flavors)
     texts, reasons = [], []
     if objects.spec(queue).get("stopPolicy", "None") != "None":
         reasons.append("Stopped")
@@ -90,6 +112,6 @@ def usage_rows(queue: Json, used: Counter[tuple[str, str]]) -> list[Json]:
                 for each in row["resources"]
             ],
         }
-        for group in objects.spec(queue).get("resourceGroups") or []
+        for group in groups(queue)
         for row in group["flavors"]
     ]

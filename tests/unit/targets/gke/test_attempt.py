@@ -42,7 +42,7 @@ def test_a_maxtext_attempt_is_the_rendered_jobset_with_the_limits_and_labels_of_
         assert of["labels"].items() >= labels.items() and of["labels"]["podwright-by"]
     assert manifest["metadata"]["labels"][jobset.QUEUE_LABEL] == "q"
     assert spec["ttlSecondsAfterFinished"] == 3600 and spec["failurePolicy"]["maxRestarts"] == 0
-    assert spec["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"] > 0
+    assert spec["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"] == 7 * 86400
     pod = pod_of(manifest)["spec"]
     assert result.container == pod["containers"][0]["name"]
     assert "${" not in pod["containers"][0]["command"][2].replace("${TPU_WORKER_ID}", "")
