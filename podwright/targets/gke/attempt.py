@@ -123,10 +123,9 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
         of_job["spec"]["activeDeadlineSeconds"] = round(own.life_s)
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
-        if pinned:  # by the label of the run; its pools have a workload policy of their own, under its own name
-            selector = pod["spec"]["nodeSelector"]
-            others = {key: value for key, value in selector.items() if key != jobset.POLICY_LABEL}
-            pod["spec"]["nodeSelector"] = others | {RUN_LABEL: tag}
+        if pinned:  # whose workload policy has the name of the request
+            selector = {k: v for k, v in pod["spec"]["nodeSelector"].items() if k != jobset.POLICY_LABEL}
+            pod["spec"]["nodeSelector"] = selector | {RUN_LABEL: tag}
     return changed
 
 

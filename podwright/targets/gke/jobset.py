@@ -25,7 +25,7 @@ EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gk
 """one slice to a node pool"""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 POLICY_LABEL = "cloud.google.com/placement-policy-name"
-"""of nodes with a workload policy"""
+"""of a node, the workload policy of its pool"""
 WORKLOAD_LABEL = "xpk.google.com/workload"
 PRIORITY = "medium"
 """of xpk, where a recipe names none"""

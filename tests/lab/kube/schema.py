@@ -26,7 +26,7 @@ DependsOn name!:s status!:s
 Network enableDNSHostnames:b publishNotReadyAddresses:b subdomain:s
 SuccessPolicy operator!:s targetReplicatedJobs:[s]
 FailurePolicy maxRestarts:i restartStrategy:s rules:[FailureRule]
-FailureRule name!:s action!:s targetReplicatedJobs:[s] onJobFailureReasons:[s] onJobFailureMessagePatterns:[s]
+FailureRule name:s action!:s targetReplicatedJobs:[s] onJobFailureReasons:[s] onJobFailureMessagePatterns:[s]
 StartupPolicy startupPolicyOrder!:s
 Coordinator replicatedJob!:s jobIndex:i podIndex:i
 JobTemplate metadata:Meta spec:Job
