@@ -23,7 +23,7 @@ from tests.lab.kube import controllers, samples
 from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
-STEPS = 4
+STEPS = 6
 COMPILED = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
 FOUR_HOSTS = ("mesh.fsdp=16", "batch_size=16", "warm_start.batch_size=16", "evaluation.batch_size=16", "data.num_test=16")  # fmt: skip
 IMAGE = {"python": f'#!/bin/sh\nexec {sys.executable} "$@"\n', "pip": "#!/bin/sh\nexit 0\n"}
@@ -136,20 +136,20 @@ def finished(launcher: "subprocess.Popen[str]") -> str:
 def test_processes_of_two_slices_train_as_one_and_a_secret_is_nowhere_to_be_seen(
     tmp_path: Path, kube: Kube, bucket: EmulatedBucket
 ) -> None:
-    cluster = TrainingCluster(tmp_path, kube, bucket, "2x v6e-4", devices=1)
-    cluster.add_queue(8, "2x2")
+    cluster = TrainingCluster(tmp_path, kube, bucket, "2x v6e-8", devices=1)
+    cluster.add_queue(16, "2x4")
     for number in range(2):
-        cluster.add_nodes(f"np-{number}", 1, "2x2")
+        cluster.add_nodes(f"np-{number}", 2, "2x4")
     began = time.monotonic()
     try:
-        said = finished(cluster.train("r", "mesh.fsdp=2", "training.max_steps=2"))
+        said = finished(cluster.train("r", "mesh.data=2", "mesh.fsdp=2", "training.max_steps=2"))
     finally:
         cluster.close()
     print(f"{time.monotonic() - began:.0f} s")
     run = cluster.directory("r")
     assert len(figures(run)["grpo"]) == 2 and cluster.left() == []
-    starts = [line for line in run.log(1).read_text().splitlines() if "podwright: process" in line]
-    assert [line.split("podwright: ")[1].split(" on ")[0] for line in starts] == ["process 0 of 2"], starts
+    for number in range(4):
+        assert f"podwright: process {number} of 4 on " in run.log(1, number).read_text()
     marks = cluster.canary.encode(), base64.b64encode(cluster.canary.encode())
     seen: dict[str, Any] = {str(path): path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     seen |= {name: bucket.content(name) or b"" for name in bucket.names()}
@@ -172,8 +172,8 @@ def test_runs_whose_nodes_are_taken_end_with_the_weights_of_an_undisturbed_one(
         cluster.wait(lambda: cluster.committed("lost", "checkpoints/2"), lost)
         cluster.take("np-0", "np-1")
         finished(lost)
-        told = cluster.train("told", *FOUR_HOSTS, "checkpoint.every_n_steps=100")
-        cluster.wait(lambda: len(figures(cluster.directory("told")).get("grpo", [])) >= 1, told)
+        told = cluster.train("told", *FOUR_HOSTS, "checkpoint.every_n_steps=3")
+        cluster.wait(lambda: cluster.committed("told", "checkpoints/3"), told)
         cluster.take("np-1", "np-2", notice_s=60)
         finished(told)
     finally:
@@ -181,7 +181,7 @@ def test_runs_whose_nodes_are_taken_end_with_the_weights_of_an_undisturbed_one(
     calm, lost_run, told_run = (cluster.directory(name) for name in ("calm", "lost", "told"))
     assert cluster.endings("lost") == ["NODE_LOST", "FINISHED"] and cluster.endings("told") == ["PREEMPTED", "FINISHED"]
     resumed = [[r["step"] for r in read_jsonl(run.events) if r["event"] == "resumed"] for run in (lost_run, told_run)]
-    assert resumed[0] == [2] and len(resumed[1]) == 1 and 1 <= resumed[1][0] < STEPS
+    assert resumed in ([[2], [4]], [[2], [5]]), "the second one saved when it was told"
     assert len(figures(calm)["grpo"]) == STEPS
     assert figures(lost_run) == figures(calm) == figures(told_run)
     assert weights(lost_run) == weights(calm) == weights(told_run) and cluster.left() == []
