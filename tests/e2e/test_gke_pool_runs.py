@@ -68,5 +68,7 @@ def test_a_run_goes_from_no_nodes_over_a_preemption_to_a_report_and_no_nodes(poo
     assert pools.left() == [] and pools.left_in_the_cloud() == []
     usage = json.loads(pools.path("report/result.json").read_text())["usage"]
     assert usage["cost"] == pytest.approx(2.0 * usage["chip_hours"]) and not usage["open"]
-    assert usage["chip_hours"] * 3600 == pytest.approx(pools.gcloud.chip_hours() * 3600, abs=8 * 20), "8 chips, some seconds"
+    assert usage["chip_hours"] * 3600 == pytest.approx(pools.gcloud.chip_hours() * 3600, abs=8 * 20), (
+        "8 chips, some seconds"
+    )
     assert len([row for row in pools.gcloud.pools()]) == 1, "that of the cluster itself"
