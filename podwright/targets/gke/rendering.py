@@ -13,6 +13,7 @@ from typing import Any
 from podwright.errors import UserError, counted
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
+from podwright.recipe.maxtext import xpk
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
 from podwright.slices import Slice
 from podwright.storage import inputs
@@ -46,6 +47,8 @@ def filled(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
 
 def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
     """Scripts and JobSet of a MaxText recipe. UserError, in one line, for what recipe and target lack."""
+    for option in recipe.xpk:
+        xpk.require_option(option, recipe.versions.xpk)
     slice_ = jobset.slice_of(recipe)
     require_machines(own, slice_)
     profiled, added = workload.profiled(recipe)
