@@ -48,6 +48,8 @@ DEVICE_COLUMNS = (
 """of devices-K.csv"""
 TRAIN_COMMAND = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
 """starts our trainer on an attempt; whoever starts it fills the words in"""
+STORAGE_OPTION = ("--storage", "{storage}")
+"""of our trainer, for a run that is not kept in its directory"""
 LEAST_FREE_BYTES = 1 << 20
 """on a disk with less the records of a run cannot be relied on to be written"""
 RUNS = Path("runs")

@@ -14,7 +14,7 @@ from typing import Any
 from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology
 from podwright.errors import UserError, nearest
 
-EXAMPLES = "v6e-16, v5p-16, tpu7x-4x4x8, 2x v6e-16 or 8xH100-80GB"
+EXAMPLES = "v6e-16, v5p-16, tpu7x-4x4x8, 2xv6e-16 or 8xH100-80GB"
 MOST_DEVICES = 1 << 14  # that a search looks at
 _HOST_BOUNDS: dict[int, Topology] = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 
@@ -38,6 +38,11 @@ class Slice:
             return f"{self.num_chips}x{self.accelerator.name}"
         own = self.topology if len(self.dims) == 3 else str(math.prod(self.chips))
         return f"{self._times}{self.accelerator.name}-{own}"
+
+    @property
+    def typed(self) -> str:
+        """`name` without blanks, so that a shell takes it for one word."""
+        return self.name.replace(" ", "")
 
     @property
     def _times(self) -> str:
@@ -160,6 +165,34 @@ def parse(text: str) -> Slice:
     if parsed is None:
         raise _unknown(text)
     return parsed
+
+
+def one_of_tpus(text: str, key: str) -> Slice:
+    """As `of_tpus`; UserError for several slices too."""
+    devices = of_tpus(text, key)
+    if devices.num_slices > 1:
+        single = dataclasses.replace(devices, num_slices=1)
+        raise UserError(f"{key}={text} has {devices.num_slices} slices", f"type {key}={single.typed}")
+    return devices
+
+
+def of_tpus(text: str, key: str) -> Slice:
+    """The slices that the value `text` of `key` names. UserError for everything but slices of TPUs, with KEY=SLICE to type."""
+    example = f"type {key}=tpu7x-4x4x8"
+    try:
+        devices = parse(text)
+    except UnknownSlice as e:
+        what = e.what.removeprefix("--on ") if _OLDER.fullmatch(text.strip()) else f"{text} is no TPU slice"
+        guess = re.fullmatch(r"did you mean --on (\S+)\?", e.fix)
+        near = _find(guess[1]) if guess and guess[1] != "local" else None
+        raise UserError(f"{key}={what}", f"did you mean {key}={near.typed}?" if near and near.accelerator.pod else example) from e  # fmt: skip
+    except UserError as e:
+        if any(gpu.name.lower() in text.lower() for gpu in GPUS):
+            raise UserError(f"{key}={text} is no TPU slice", example) from e
+        raise UserError(e.what, e.fix.replace("--on ", f"{key}=")) from e
+    if devices.accelerator.pod is None:
+        raise UserError(f"{key}={text} is no TPU slice", example)
+    return devices
 
 
 def _find(text: str) -> Slice | None:
@@ -315,7 +348,11 @@ def _unknown(text: str) -> UnknownSlice:
         nearest(text, ["local"]),
     ]
     guess = next((g for g in guesses if g == "local" or _holds(g)), "")
-    fix = f"did you mean --on {guess}?" if guess else f"type --on local, cpu-8, or a slice such as {EXAMPLES}"
+    fix = (
+        f"did you mean --on {guess.replace(' ', '')}?"
+        if guess
+        else f"type --on local, cpu-8, or a slice such as {EXAMPLES}"
+    )
     return UnknownSlice(what, fix)
 
 

@@ -52,6 +52,7 @@ SLOWEST = (
 INSTALLED_FOR = (
     "tests/e2e/test_allocations.py",
     "tests/e2e/test_chaos.py",
+    "tests/e2e/test_gke_pools.py",
     "tests/e2e/test_hostile_scripts.py",
     "tests/e2e/test_simulated_gcloud.py",
     "tests/e2e/test_slurm.py",
@@ -64,6 +65,7 @@ INSTALLED_FOR = (
     "tests/e2e/test_tpu_training.py",
     "tests/e2e/test_tpu_vm.py",
     "tests/e2e/test_tpu_vm_verbs.py",
+    "tests/unit/lab/test_kube_controllers_pods.py",
     "tests/unit/report/test_browser.py",
     "tests/unit/sandbox/test_evaluation.py",
 )

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
+from typing import NoReturn
 
 from podwright.cli import show
 from podwright.errors import UserError, counted, expanded
@@ -123,7 +124,8 @@ def _script(request: ImportRequest, path: Path) -> None:
         raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
     values, now = _values(request.pairs), datetime.now().astimezone()
     result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
-    given_values.refuse(path, _unused(path, values, result), _texts(path), result.recipe["arguments"])
+    unused = {name: values[name] for name in _unused(path, values, result)}
+    given_values.refuse(path, unused, _texts(path), result.recipe["arguments"])
     bash, problem = _by_bash(path, values, now, result)
     recipe = _recipe(request, result)
     findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
@@ -200,10 +202,10 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         arguments |= recipe.arguments
         findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
         rows.append((_row(recipe, findings, path.relative_to(folder), result), recipe))
-    if rows:
-        given_values.refuse(
-            f"the scripts of {folder}", unused, [t for path in scripts for t in _texts(path)], arguments
-        )
+    if not rows:
+        _refuse_unread(request, folder, unread)
+    refused = {name: values[name] for name in unused}
+    given_values.refuse(f"the scripts of {folder}", refused, [t for path in scripts for t in _texts(path)], arguments)
     if request.out:
         request.out.mkdir(parents=True, exist_ok=True)
         for row, recipe in rows:
@@ -214,6 +216,18 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         show.document({"rows": [row for row, _ in rows], "unread": unread | launchers})
         return
     _table(request, folder, [row for row, _ in rows], unread, launchers)
+
+
+def _refuse_unread(request: ImportRequest, folder: Path, unread: Mapping[str, str]) -> NoReturn:
+    """UserError for a folder of which no script is read, after a line for each but the first."""
+    (_, first), *others = unread.items()
+    if not request.as_json:
+        for path, why in others:
+            print(f"not read: {path}: {why}")
+    what = f"none of the {len(unread)} scripts in {folder} can be read: {first}"
+    raise UserError(
+        what, f"import one of them, such as {folder / next(iter(unread))}, with NAME=VALUE for what it lacks"
+    )
 
 
 def _row(recipe: MaxTextRecipe, findings: Sequence[LintFinding], path: Path, result: ImportedScript) -> Record:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -62,6 +63,11 @@ def write(
     from podwright.report.maxtext.words import LANGUAGES, Words
     from podwright.watch import log_files
 
+    if override := next((name for name in names if "=" in name), ""):
+        what = f"--log takes no {override}: its recipe is the one that was run"
+        raise UserError(what, f"leave {override} out")
+    if names and re.fullmatch(r"\d+x", on):
+        raise UserError(f"--on {on} {names[0]} is two words", f"type --on {on}{names[0]}")
     if names or compare:
         what = f"the run {names[0]}" if names else "--compare"
         raise UserError(f"--log {log} and {what} exclude each other", "type podwright report once for each of them")

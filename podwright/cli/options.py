@@ -88,7 +88,7 @@ Jax = Annotated[
 ]
 Price = Annotated[
     float | None,
-    typer.Option("--price", metavar="X", help="price per chip-hour, to print the cost of the run (with --compile)"),
+    typer.Option("--price", metavar="X", help="price per chip-hour, to print the cost of the run"),
 ]
 Svg = Annotated[
     Path | None, typer.Option("--svg", parser=expanded, metavar="FILE", help="draw the memory of each program as SVG")

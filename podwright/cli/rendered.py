@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
+import dataclasses
+import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from podwright import slices
 from podwright.cli import show
 from podwright.cli.options import Json, RecipeName, variables
 from podwright.cli.options import overrides as changes_of
-from podwright.errors import UserError, counted, expanded
+from podwright.errors import UserError, counted, expanded, nearest
 
 if TYPE_CHECKING:
-    from podwright.recipe.maxtext.schema import MaxTextRecipe
+    from podwright.recipe.kinds import Recipe
+    from podwright.targets.settings.gke import GkeSettings
 
 
 def render(
@@ -27,15 +32,14 @@ def render(
     out: Annotated[
         Path | None, typer.Option("-o", "--out", parser=expanded, metavar="DIR", help="directory of the files")
     ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="replace files there that were edited, and render what a plan refuses")
-    ] = False,
+    force: Annotated[bool, typer.Option("--force", help="render even if the plan refuses it")] = False,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files there that were edited")] = False,
     as_json: Json = False,
 ) -> None:
     """Write scripts and a manifest that run a recipe on a cluster of GKE.
 
     Nothing is asked of the cloud, and nothing is started. Rendering again changes nothing.
-    A MaxText recipe is not rendered if its static plan is refused.
+    A recipe is not rendered if its static plan is refused.
     """
     from podwright.recipe import load
     from podwright.recipe.maxtext.schema import MaxTextRecipe
@@ -47,7 +51,9 @@ def render(
         raise UserError("--on is missing", "type --on TARGET; `podwright target list` shows yours")
     if out is None:
         raise UserError("-o is missing", "type -o DIR, a directory for the scripts")
-    own = entries.require(on)
+    own = entries.find(on)
+    if own is None:
+        raise _no_target(on)
     if not isinstance(own, GkeSettings):
         what = f"target {on} is of kind {own.kind}, and scripts are rendered for kind=gke"
         raise UserError(
@@ -56,9 +62,11 @@ def render(
     typed, changes = variables(overrides)
     changed = load.load(recipe, changes)
     rendered = rendering.render(changed, own, on, typed)
-    if changed.kind == "maxtext" and not force:
-        _require_sound(rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed))
-    states = folder.write(out, rendered.files, force)
+    if not force:
+        is_maxtext = changed.kind == "maxtext"
+        filled = rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed) if is_maxtext else changed
+        _require_sound(filled, own, on)
+    states = folder.write(out, rendered.files, overwrite)
     if as_json:
         files = [{"name": name, "path": str(out / name), "state": state} for name, state in states.items()]
         submit = ["bash", str(out / rendered.submit)]
@@ -85,13 +93,54 @@ def render(
     )
 
 
-def _require_sound(recipe: MaxTextRecipe) -> None:
-    """UserError for the errors that a plan finds in a recipe whose variables are filled in."""
-    from podwright.plan import kinds
+def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
+    """UserError for the errors that a static plan finds in a recipe whose variables are filled in. No other machine is asked."""
+    from podwright.plan import kinds, make
+    from podwright.plan.checks import patience
+    from podwright.plan.options import Destination, PlanOptions
 
-    part = kinds.of(recipe)
-    errors = [f for f in part.checks(recipe, part.written_for(recipe), Path()) if f.level == "error"]
+    where = kinds.of(recipe).written_for(recipe) or own.devices()
+    with patience.only_about(["mesh"]):
+        planned = make.static(recipe, Destination(on, where), PlanOptions())
+    errors = [finding for finding in planned.findings if finding.level == "error"]
     if errors:
         others = f", and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
         what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"
-        raise UserError(what, f"{errors[0].fix}; --force renders it nevertheless")
+        raise UserError(what, f"{_for_target(errors[0].fix, recipe.kind)}; --force renders it nevertheless")
+
+
+def _for_target(fix: str, kind: str) -> str:
+    """A remedy of a plan, whose --on takes slices, for --on of this verb, which takes targets alone."""
+    typed = re.search(r"type --on (\S+)", fix)
+    if typed is None:
+        return fix
+    needed = slices.parse(typed[1])
+    single = dataclasses.replace(needed, num_slices=1).name
+    if kind == "maxtext":
+        instead = f"type topology={single}" + (f" num_slices={needed.num_slices}" if needed.num_slices > 1 else "")
+    elif needed.num_slices > 1:
+        return f"a target of kind=gke has one slice, and {typed[1]} is needed"
+    else:
+        instead = f"name a target whose topology is {single}, and type"
+    return fix.replace(typed[0], instead).removesuffix(", and type")
+
+
+def _no_target(name: str) -> UserError:
+    """Of a name that is none of the targets that this verb takes."""
+    from podwright.targets import entries
+
+    known = [each for each in entries.names() if _kind_of(each) == "gke"]
+    guess = nearest(name, known)
+    there = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}; " if known else ""
+    adds = "`podwright target add NAME kind=gke project=PROJECT cluster=CLUSTER 'zones=[ZONE]'` adds one"
+    return UserError(f"there is no target {name!r} of kind=gke", f"did you mean {guess}?" if guess else there + adds)
+
+
+def _kind_of(name: str) -> str:
+    """Of a target; "" where its entry is wrong."""
+    from podwright.targets import entries
+
+    with contextlib.suppress(UserError):
+        own = entries.find(name)
+        return own.kind if own else ""
+    return ""

@@ -62,6 +62,7 @@ def plan(
     Exit code 3: refused; 4: inconclusive, something could not be checked.
     """
     from podwright.cli import destination
+    from podwright.plan.findings import Verdict
     from podwright.plan.make import checks_named, make
     from podwright.plan.options import PlanOptions
 
@@ -71,6 +72,8 @@ def plan(
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
     place = destination.find(on, resolved, generation=fit, only=checks_named(only))
     planned = make(resolved, place, options)
+    if price is not None and not context and planned.step is None and planned.verdict is not Verdict.REFUSED:
+        raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile")
     if svg:
         from podwright.report.figures import memory_chart
 
@@ -129,11 +132,13 @@ def run(
     folders = [runs, *([shared] if shared else [])]
     base = create.choose_name(folders if seeds is None else [], resolved.name, name)
     each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
-    if dry_run:
+    shown = []
+    if dry_run or traits.pods:  # what pods cannot run is refused before machines are requested for it
         from podwright.run.drive import preview
 
         paths = [(shared or runs) / run_name for run_name in each]
         shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, each[path.name])} for path in paths]
+    if dry_run:
         for row in shown if not as_json else ():
             show.preview(planned, row)
         if as_json:
@@ -202,8 +207,6 @@ def _context(cache: Path, jax: str) -> CompileContext:
 
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:
-    if price is not None and not whether:
-        raise UserError(f"--price {price:g} needs --compile", "add --compile")
     if price is not None and not 0 < price < float("inf"):
         raise UserError(f"--price {price:g} is not a valid price per chip-hour", "type a price such as --price 2.70")
     if jax and not whether:

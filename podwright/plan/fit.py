@@ -267,7 +267,7 @@ def _nothing(
     elif destination.gpus_per_node:
         fix = f"use {larger.num_devices} such GPUs, the fewest that hold it"
     else:
-        fix = f"type --on {larger.name}, the smallest that holds it"
+        fix = f"type --on {larger.typed}, the smallest that holds it"
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
     level: Level = "error"
     if possible:

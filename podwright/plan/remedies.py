@@ -46,7 +46,7 @@ class MemoryRemedy(Generic[R]):
         for larger in self._larger(dims):
             if (best := self._best(self.recipe, dims, larger)) is not None:
                 settings = self._typed(best, larger)
-                return f"{nothing}; the smallest slice that one fits is {larger.name}: type --on {larger.name} {settings}".rstrip()
+                return f"{nothing}; the smallest slice that one fits is {larger.name}: type --on {larger.typed} {settings}".rstrip()
         searched = list(divisible_slices(self.recipe, dims, self.where.accelerator))[-1:]
         above = [where for where in searched if where.num_devices > self.where.num_devices]
         reach = (

@@ -266,9 +266,10 @@ def _unknown(key: str, known: list[str]) -> UserError:
     leaf = key.rsplit(".", 1)[-1]
     same_leaf = [k for k in known if k.rsplit(".", 1)[-1] == leaf]
     guess = nearest(key, same_leaf) or (same_leaf[0] if same_leaf else nearest(key, known))
-    return UserError(
-        f"unknown key {key}", f"did you mean {guess}?" if guess else "`podwright recipes show NAME` lists all keys"
-    )
+    fix = f"did you mean {guess}?" if guess else "`podwright recipes show NAME` lists all keys"
+    if not guess and "arguments" in known and "." not in key:
+        fix = f"type arguments.{key}=VALUE, if MaxText has it; {fix}"
+    return UserError(f"unknown key {key}", fix)
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podwright.recipe.kinds import RecipeKind
-from podwright.rundir import Record
+from podwright.rundir import STORAGE_OPTION, Record
 from podwright.targets.base import Job
 
 
@@ -36,4 +36,4 @@ def _storage_options(storage: str, allocation: str, takeover: bool) -> tuple[str
     if not storage:
         return ()
     named = ("--allocation", allocation) if allocation else ()
-    return "--storage", "{storage}", *named, *(("--takeover",) if takeover else ())
+    return *STORAGE_OPTION, *named, *(("--takeover",) if takeover else ())

@@ -35,7 +35,7 @@ from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget
-from podwright.targets.base import Polled, Process, Remark, Target
+from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target
 from podwright.targets.machines import GONE, AllocationState, HostAddress
 from podwright.targets.polling import Poller
 from podwright.watch import damage
@@ -301,9 +301,10 @@ def preview(path: Path, resolved: ResolvedTarget, recipe: Recipe) -> dict[str, A
     target = resolved.open()
     where = path.resolve()
     shown: dict[str, Any] = {}
-    if target.provisioner:
-        shown["request"] = asdict(target.provisioner.describe_request(where, 0.0, 1, ()))
-    row, name = kinds.find(recipe.kind), shown["request"]["name"] if target.provisioner else ""
+    request = target.provisioner.describe_request(where, 0.0, 1, ()) if target.provisioner else None
+    if request:
+        shown["request"] = asdict(request)
+    row, name = kinds.find(recipe.kind), request.name if request else ""
     base = target.traits.storage if row.uses_storage else ""
     storage = url_of_run(base, path.name, 0.0) if base else ""
     raw = recipe.model_dump(mode="json")
@@ -313,4 +314,6 @@ def preview(path: Path, resolved: ResolvedTarget, recipe: Recipe) -> dict[str, A
     hosts = tuple(HostAddress(name, name) for name in names) if target.provisioner else None
     rendered = target.render(job, hosts)
     files = {str(path): text for path, text in rendered.files.items()}
+    if isinstance(target, ListsCalls):  # the objects of its files are in them
+        files, shown["calls"] = {}, [asdict(call) for call in target.calls(rendered, request)]
     return shown | {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

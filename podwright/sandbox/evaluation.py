@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import math
 import os
 import re
@@ -20,7 +21,7 @@ from typing import IO
 
 from podwright.errors import UserError
 from podwright.recipe.script_text import with_placeholders
-from podwright.sandbox.stage import PATH, UNPRIVILEGED, Surroundings, fill, is_root, read
+from podwright.sandbox.stage import PATH, UNPRIVILEGED, Surroundings, fill, is_root, missing_capabilities, read
 from podwright.shell import Shell
 
 PROCESSES = 64
@@ -99,9 +100,7 @@ def evaluate(
         raise UserError(f"{script}: {(e.strerror or str(e)).lower()}", "give a bash script") from e
     if "\0" in original:
         raise UserError(f"{script} is no text", "give a bash script")
-    missing = [name for name in ("bash", "sh", "unshare", "setpriv", "mount") if shutil.which(name) is None]
-    if missing:
-        why_not = f"{', '.join(missing)} is not installed here"
+    if why_not := _why_not():
         return Evaluated(sandboxed=False, why_not=why_not, placeholders=with_placeholders(original, values)[1])
     seen = Surroundings(user, home or f"/home/{user}", at_s, timezone)
     seconds, out = math.ceil(limit_s), bytearray()
@@ -109,12 +108,26 @@ def evaluate(
     def take(pipe: IO[bytes]) -> None:
         out.extend(pipe.read())
 
-    with tempfile.TemporaryDirectory(prefix="podwright-") as folder:
-        placeholders = fill(Path(folder), script, original, values, seen)
+    with contextlib.ExitStack() as stack:
+        try:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podwright-")))
+            placeholders = fill(folder, script, original, values, seen)
+        except OSError as e:
+            why_not = f"the folder of the sandbox cannot be written: {e}"
+            return Evaluated(sandboxed=False, why_not=why_not, placeholders=with_placeholders(original, values)[1])
         _, errors = shell.stream(
-            [*_argv(Path(folder), script.name, seen, seconds), *arguments], read=take, seconds=seconds + 5
+            [*_argv(folder, script.name, seen, seconds), *arguments], read=take, seconds=seconds + 5
         )
     return replace(_result(bytes(out), errors, script, seconds, seen.variables()), placeholders=placeholders)
+
+
+def _why_not() -> str:
+    """What this machine lacks for a sandbox, as far as it is known beforehand; "" for nothing."""
+    missing = [name for name in ("bash", "sh", "unshare", "setpriv", "mount") if shutil.which(name) is None]
+    if missing:
+        return f"{', '.join(missing)} is not installed here"
+    capabilities = ", ".join(missing_capabilities())
+    return f"root has no {capabilities} here, which the sandbox needs" if capabilities else ""
 
 
 def _argv(stage: Path, script: str, seen: Surroundings, seconds: int) -> list[str]:

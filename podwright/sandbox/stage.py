@@ -29,6 +29,7 @@ STANDINS = (
 # Whom root becomes, because root has no process limit and may read what others have hidden. Nobody else has this id: systemd's end
 # at 65519, and 65534 is that of daemons.
 UNPRIVILEGED = 65533
+_CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_SETGID": 6, "CAP_SETUID": 7}  # of linux/capability.h
 FILES, FILE_SIZE = 200, 1 << 20  # of the files beside a script that go with it
 _READ_ONLY = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"}  # bash refuses to set them
 _FIXED = {"HOME", "PATH", "BASH_ENV"}  # the sandbox needs its own
@@ -93,6 +94,16 @@ def is_root() -> bool:
     with open("/proc/self/uid_map") as lines:
         ids = [(int(first), int(count)) for first, _, count in (line.split() for line in lines)]
     return os.geteuid() == 0 and any(first <= UNPRIVILEGED < first + count for first, count in ids)
+
+
+def missing_capabilities() -> list[str]:
+    """Names of the capabilities that root lacks, as in a hardened container, and that become another user and remove that user's files
+    afterwards; [] of a user who is not root."""
+    if not is_root():
+        return []
+    status = dict(line.partition(":\t")[::2] for line in Path("/proc/self/status").read_text().splitlines())
+    effective = int(status["CapEff"], 16)
+    return [name for name, number in _CAPABILITIES.items() if not effective >> number & 1]
 
 
 def read(path: Path) -> str:

@@ -14,12 +14,12 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from podwright.errors import UserError
 from podwright.rundir import TRAIN_COMMAND, Ending, Record
 from podwright.slices import Slice
-from podwright.targets.machines import Hosts, Provisioner
+from podwright.targets.machines import Hosts, Provisioner, Request
 
 Handle = dict[str, Any]
 """Plain JSON by which any process can find what was submitted; `kind` and `settings` say with which target."""
@@ -124,6 +124,15 @@ class Rendered:
     """additions to the environment"""
     files: dict[Path, str] = field(default_factory=dict)
     """what submit writes first"""
+
+
+@dataclass(frozen=True)
+class Call:
+    """A command that creates, changes or deletes something, for a dry run."""
+
+    argv: tuple[str, ...]
+    manifest: Record = field(default_factory=dict)
+    """that it reads from its stdin; {} where it reads nothing"""
 
 
 class Process(enum.Enum):
@@ -280,4 +289,14 @@ class Target(Protocol):
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """What `podwright.train facts ARGUMENTS` tells on each machine, which are asked together; UserError when they cannot be,
         MachinesBusy when a run would wait for them."""
+        ...
+
+
+@runtime_checkable
+class ListsCalls(Protocol):
+    """A target of which a dry run shows every call, and not the first one alone."""
+
+    def calls(self, rendered: Rendered, request: Request | None) -> list[Call]:
+        """Those by which a run without faults creates and deletes what it needs, in order; what only the cloud knows has a name in capitals.
+        `request`: of its machines, if it requests some."""
         ...

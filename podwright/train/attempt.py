@@ -168,7 +168,7 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
 def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOutcome:
     with entry.naming(run.recipe):
         recipe = load.stored(recipe_of(run))
-    if "gs://" in f"{run.storage_url} {recipe.model_dump_json()}":
+    if "gs://" in f"{start.url} {recipe.model_dump_json()}":
         with contextlib.suppress(ImportError):  # whoever opens the place says which package is missing
             patient_gcs.install()
     return entry.of(recipe.kind).train(run, start, stopping)

@@ -38,7 +38,7 @@ def blocks(path: Path, command: str) -> Iterator[bytes]:
                 yield block
                 head, left = False, left - len(block)
     except OSError as e:
-        raise UserError(f"{path} cannot be read ({e.strerror})", "give a log file, or the name of a run") from e
+        raise UserError(f"{path} cannot be read ({e.strerror})", "give the path of a log") from e
 
 
 def _require_text(path: Path, head: bytes, command: str) -> None:

@@ -77,7 +77,7 @@ class _LogReader:
         self._last_line = b""
         self._last_step, self._last_loss = -1, math.nan
         self._rows = list[tuple[int, int, float, float, float, float, float, float]]()  # of the present block
-        self._text, self._base = b"", 0  # what lines are taken from at present, and how many bytes were before it
+        self._lines, self._base = list[bytes](), 0  # of the present block, and how many bytes were before it
         self._attempt_at = 0  # bytes before the first step of the last attempt
         self._tail = deque[bytes]()
 
@@ -97,27 +97,27 @@ class _LogReader:
 
     def feed(self, block: bytes) -> None:
         log = self.log
-        self._text, self._base = self._rest + block, log.num_bytes - len(self._rest)
+        text, self._base = self._rest + block, log.num_bytes - len(self._rest)
         log.num_bytes += len(block)
         log.num_zero_bytes += block.count(0)
         self._tail.append(block)
         while sum(map(len, self._tail)) - len(self._tail[0]) > _TAIL:
             self._tail.popleft()
-        lines = self._text.replace(b"\r", b"\n").split(b"\n")
+        self._lines = lines = text.replace(b"\r", b"\n").split(b"\n")
         self._rest = lines.pop()[-_MOST_LINE:]
         log.num_lines += len(lines)
         self._times(lines)
         # Most blocks hold steps alone: what is not in a block is looked for in none of its lines.
-        wanted = [(text, take) for text, take in LINES if text in self._text]
-        profiler = any(text in self._text for text in _PROFILER)
-        short = b"tep " in self._text and b": loss=" in self._text
-        for line in lines:
+        wanted = [(mark, take) for mark, take in LINES if mark in text]
+        profiler = any(mark in text for mark in _PROFILER)
+        short = b"tep " in text and b": loss=" in text
+        for number, line in enumerate(lines):
             if b"completed " in line or (short and b": loss=" in line):
-                self._step(line)
-            for text, take in wanted:
-                if text in line:
-                    self._other(line, text, take)
-            if profiler and any(text in line for text in _PROFILER) and _pod(line) == (self._source or b""):
+                self._step(line, number)
+            for mark, take in wanted:
+                if mark in line:
+                    self._other(line, mark, take)
+            if profiler and any(mark in line for mark in _PROFILER) and _pod(line) == (self._source or b""):
                 log.profiler_rows.append(len(log.steps) + len(self._rows))
         self._add_rows()
 
@@ -131,7 +131,8 @@ class _LogReader:
         with contextlib.suppress(ValueError):  # a damaged figure is as good as none
             take(line, self.log.known)
 
-    def _step(self, line: bytes) -> None:
+    def _step(self, line: bytes, number: int) -> None:
+        """`number`: of the line in its block."""
         log = self.log
         try:
             parsed = step_line(line)
@@ -149,7 +150,7 @@ class _LogReader:
             return
         if self._restarted or step <= self._last_step or not self._last_line:
             log.steps.starts.append(len(log.steps) + len(self._rows))
-            self._attempt_at = self._base + max(0, self._text.find(line))
+            self._attempt_at = self._base + sum(len(each) + 1 for each in self._lines[:number])
         self._rows.append((*parsed, _time(line)))
         self._restarted, self._last_line, self._last_step, self._last_loss = False, line, step, loss
 
@@ -169,12 +170,12 @@ class _LogReader:
             if self._last_line and _shape(line) != _shape(self._last_line):
                 self.log.cut = _shown(line)
             else:
-                self._step(line)
+                self._step(line, len(self._lines))
             return
         for text, take in LINES:
             if text in line:
                 self._other(line, text, take)
-        self._step(line)
+        self._step(line, len(self._lines))
 
     def _times(self, lines: list[bytes]) -> None:
         """The first and the last time of these lines."""

@@ -46,7 +46,7 @@ class Bench:
 
     def call(self, *argv: str, **env: str) -> tuple[int, str, str]:
         process = self.start(*argv, **env)
-        out, err = process.communicate(timeout=300)
+        out, err = process.communicate(timeout=int(os.environ.get("CALL_S", 300)))
         return process.returncode, out, err
 
     def run(self, steps: int, *argv: str, **env: str) -> tuple[int, str, str]:

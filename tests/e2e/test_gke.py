@@ -1,5 +1,9 @@
 """Runs in the queue of a cluster: the product's command line and the real kubectl on a simulated API server, whose pods replay a log of MaxText."""
 
+import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +16,7 @@ from podwright.targets.gke import jobset
 from tests.e2e.conftest import Bench, wait_for
 from tests.lab.kube import samples
 from tests.lab.kube.control import Kube
-from tests.unit.recipe.maxtext.example import example
+from tests.unit.recipe.maxtext.example import RAW, example
 
 LOG = Path(__file__).parents[1] / "unit" / "watch" / "maxtext_cpu.log"
 LAUNCH = Path(__file__).parents[1] / "lab" / "launch_gke.py"
@@ -37,7 +41,7 @@ class Cluster(Bench):
         super().__init__(folder)
         self.kube = kube
         self.target()
-        recipe = example(topology=SLICE, xpk={}).model_dump(mode="json")
+        recipe = example(topology=SLICE, xpk={}, arguments=RAW["arguments"] | {"steps": "12"}).model_dump(mode="json")
         (folder / "toy.yaml").write_text(yaml.safe_dump(recipe))
 
     def target(self, **settings: object) -> None:
@@ -45,48 +49,78 @@ class Cluster(Bench):
 
     def fill(self, quota: int = 8, hosts: int = HOSTS) -> None:
         """Nodes, queue and priorities, as a cluster for the slice has them."""
-        labels = jobset.node_selector(slices.parse(SLICE))
         for each in samples.priority_classes():
             self.kube.create(each)
         for each in samples.queues(quota, topology="2x2x2"):
             self.kube.create(each)
+        self.nodes(hosts)
+
+    def nodes(self, hosts: int = HOSTS) -> None:
+        """Those of a slice, as far as they are missing."""
+        there = [node["metadata"]["name"] for node in self.kube.objects("nodes")]
         for number in range(hosts):
             node = samples.node(f"gke-np-{number}", "np", "2x2x2")
-            node["metadata"]["labels"] |= labels
-            self.kube.create(node)
+            node["metadata"]["labels"] |= jobset.node_selector(slices.parse(SLICE))
+            if node["metadata"]["name"] not in there:
+                self.kube.create(node)
+
+    def running(self) -> list[dict[str, Any]]:
+        return [pod for pod in self.kube.objects("pods") if pod.get("status", {}).get("phase") == "Running"]
 
     def replay(self, lines_per_s: float = 0.0, exit_code: int = 0, **rule: Any) -> None:
         self.kube.set(
             replay=[{"pod": "*", "file": str(LOG), "lines_per_s": lines_per_s, "exit_code": exit_code} | rule]
         )
 
-    def start(self, *argv: str, **env: str):  # type: ignore[no-untyped-def]
-        own = self.kube.environment | {"PODWRIGHT_TARGETS": str(self.folder / "targets.yaml"), "HOME": str(self.folder)}
-        return super().start(*argv, **own, **env)
+    @property
+    def environment(self) -> dict[str, str]:
+        own = {"PODWRIGHT_TARGETS": str(self.folder / "targets.yaml"), "HOME": str(self.folder)}
+        return self.kube.environment | own
+
+    def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
+        return super().start(*argv, **self.environment, **env)
 
     def run_toy(self, *argv: str, **env: str) -> tuple[int, str, str]:
         return self.call(*self.words(*argv), **env)
 
-    def start_toy(self, *argv: str, **env: str):  # type: ignore[no-untyped-def]
-        return self.start(*self.words(*argv), **env)
+    def start_toy(self, *argv: str, **env: str) -> subprocess.Popen[str]:
+        """What it prints goes to `shown`."""
+        with (self.folder / "shown").open("w") as out:
+            process = subprocess.Popen(
+                [sys.executable, str(self.launch), *self.words(*argv)],
+                cwd=self.folder,
+                env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[2]), **self.environment, **env},
+                stdout=out,
+                stderr=out,
+                text=True,
+            )
+        self.started.append(process)
+        return process
+
+    @property
+    def shown(self) -> str:
+        return (self.folder / "shown").read_text()
+
+    def ends(self, process: subprocess.Popen[str], seconds: float = 90) -> str:
+        """What it has printed when it has ended."""
+        try:
+            process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(self.shown) from None
+        return self.shown
+
+    def waits(self, reason: str) -> None:
+        """Until the run says that it waits for `reason`."""
+        try:
+            wait_for(lambda: reason in self.shown, 60)
+        except AssertionError:
+            raise AssertionError(self.shown) from None
 
     def words(self, *argv: str) -> list[str]:
         return ["run", "toy.yaml", "--on", "pod", "--name", "r", "--force", *argv]
 
     def events(self, event: str) -> list[dict[str, Any]]:
         return [record for record in self.records("journal.jsonl") if record["event"] == event]
-
-    def waits(self, reason: str) -> str:
-        """The line of `podwright list` for the run, once it has `reason` in it."""
-        line = ""
-
-        def listed() -> bool:
-            nonlocal line
-            line = self.call("list")[1]
-            return reason in line
-
-        wait_for(listed, 60)
-        return line
 
     def left(self) -> list[str]:
         """What exists of the run in the cluster."""
@@ -110,3 +144,133 @@ def test_a_run_waits_in_the_queue_trains_and_leaves_nothing(cluster: Cluster) ->
     assert [record["ending"] for record in cluster.events("ended")] == ["FINISHED"]
     assert cluster.path("attempts/1/log.txt").read_text().count("completed step: ") > 1
     assert cluster.left() == [] and len(cluster.kube.objects("nodes")) == HOSTS
+
+
+def test_a_run_that_must_wait_says_why_and_starts_when_it_may(cluster: Cluster) -> None:
+    cluster.fill(hosts=0)
+    cluster.kube.create(samples.workload("other", 8))
+    cluster.replay(200)
+    started = cluster.start_toy()
+    cluster.waits("Quota: other workloads of the queue hold google.com/tpu of flavor v6e; 8 more must become free")
+    cluster.kube.delete("workloads", "other")
+    cluster.waits("NoNodes: ")
+    cluster.nodes()
+    out = cluster.ends(started)
+    assert [record["ending"] for record in cluster.events("ended")] == ["FINISHED"], out
+    assert cluster.left() == []
+
+
+def test_a_queue_that_never_takes_the_run_ends_it_with_what_to_type(cluster: Cluster) -> None:
+    cluster.fill(quota=4)
+    code, out, err = cluster.run_toy()
+    assert code == 1 and cluster.events("ended")[0]["ending"] == "NO_CAPACITY", out + err
+    ended = cluster.events("ended")[0]
+    assert "never has more than 4 google.com/tpu, and the slice needs 8" in ended["detail"]
+    assert "nominalQuota" in ended["fix"] and cluster.left() == []
+
+
+def test_a_pod_that_fails_is_named_and_the_others_only_follow(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.replay(20)
+    cluster.kube.set(kill=[{"pod": "*-0-1-*", "after_s": 1.0, "code": 1}])
+    code, out, err = cluster.run_toy()
+    (ended,) = cluster.events("ended")
+    assert code == 1 and ended["ending"] == "CRASHED", out + err
+    (failure,) = json.loads(cluster.path("attempts/1/ended.json").read_text())["failed_hosts"]
+    assert failure.startswith("gke-np-") and "-0-1-" in ended["detail"], ended
+    assert cluster.left() == []
+
+
+def test_a_lost_node_is_a_preemption_and_the_run_starts_again(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.replay(20)
+    started = cluster.start_toy()
+    wait_for(lambda: len(cluster.running()) == HOSTS, 60)
+    cluster.replay(200)
+    cluster.kube.set(nodes=[{"node": "gke-np-1", "event": "preempted", "notice_s": 2.0}])
+    wait_for(lambda: bool(cluster.events("retrying")), 60)
+    cluster.kube.set(nodes=[])
+    cluster.nodes()
+    cluster.ends(started)
+    endings = [record["ending"] for record in cluster.events("ended")]
+    assert endings == ["PREEMPTED", "FINISHED"], cluster.events("ended")
+    assert "gke-np-1" in cluster.events("ended")[0]["detail"] and cluster.left() == []
+
+
+def test_a_stop_ends_the_processes_with_their_grace_and_deletes_everything(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.replay(5)
+    started = cluster.start_toy()
+    wait_for(lambda: len(cluster.running()) == HOSTS, 60)
+    code, out, err = cluster.call("stop", "r")
+    cluster.ends(started)
+    assert code == 0 and cluster.events("ended")[0]["ending"] == "STOPPED", out + err
+    assert cluster.left() == [] and not cluster.events("killing")
+
+
+def test_a_run_that_waits_in_the_queue_can_be_stopped(cluster: Cluster) -> None:
+    cluster.fill(hosts=0)
+    cluster.kube.create(samples.workload("other", 8))
+    started = cluster.start_toy()
+    cluster.waits("Quota: ")
+    code, out, err = cluster.call("stop", "r")
+    cluster.ends(started)
+    assert code == 0 and cluster.events("ended")[0]["ending"] == "STOPPED", out + err
+    assert [each for each in cluster.left() if "other" not in each] == []
+
+
+@pytest.mark.parametrize("moment", ["before:submitted", "after:submitted"])
+def test_a_killed_launcher_is_resumed_with_the_one_jobset_that_there_is(cluster: Cluster, moment: str) -> None:
+    cluster.fill()
+    cluster.replay(50)
+    code, _, _ = cluster.run_toy(LAUNCH_DIES=moment)
+    assert code == -9
+    wait_for(lambda: len(cluster.kube.objects("jobsets")) == 1)
+    out = cluster.call("resume", "r")[1]
+    created = [each for each in cluster.kube.requests() if each["verb"] == "create" and each["resource"] == "jobsets"]
+    assert len(created) == 1 and len(cluster.events("ended")) == 1, out
+    assert "completed step" in cluster.path(f"attempts/{len(cluster.events('submitting'))}/log.txt").read_text()
+    assert cluster.left() == []
+
+
+def test_a_launcher_killed_before_it_created_anything_starts_another_attempt(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.replay(200)
+    assert cluster.run_toy(LAUNCH_DIES="after:submitting")[0] == -9
+    out = cluster.call("resume", "r")[1]
+    assert [record["ending"] for record in cluster.events("ended")] == ["UNKNOWN", "FINISHED"], out
+    assert cluster.left() == []
+
+
+def test_an_api_server_that_is_away_ends_nothing(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.replay(20)
+    started = cluster.start_toy()
+    wait_for(lambda: len(cluster.running()) == HOSTS, 60)
+    cluster.kube.unreachable(5.0)
+    cluster.waits("Unreachable: this machine does not reach the API server of cluster my-cluster")
+    out = cluster.ends(started)
+    assert [record["ending"] for record in cluster.events("ended")] == ["FINISHED"], out
+    lines = cluster.path("attempts/1/log.txt").read_text().splitlines()
+    steps = [line for line in lines if "completed step: " in line]
+    assert steps and len(set(steps)) == len(steps) and cluster.left() == []
+
+
+def test_a_cluster_that_is_away_at_the_submission_is_asked_again(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.replay(200)
+    cluster.kube.set(webhooks_down=["jobset"])
+    started = cluster.start_toy()
+    cluster.waits("WebhookDown: ")
+    cluster.kube.set(webhooks_down=[])
+    out = cluster.ends(started)
+    assert [record["ending"] for record in cluster.events("ended")] == ["FINISHED"], out
+    assert cluster.left() == []
+
+
+def test_a_cluster_without_login_is_one_line(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.target(cluster="another")
+    code, out, err = cluster.run_toy()
+    line = "gcloud container clusters get-credentials another --location=us-central1 --project=my-project"
+    assert code == 1 and line in out + err, out + err

@@ -2,12 +2,13 @@
 
 import itertools
 import math
+import re
 
 import pytest
 
 from podwright.accelerators import ACCELERATORS, CPU, GPUS, TPUS, by_device_kind
 from podwright.errors import UserError
-from podwright.slices import outer_shape, parse, topologies
+from podwright.slices import EXAMPLES, one_of_tpus, outer_shape, parse, topologies
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,7 @@ def test_libtpu_gets_hosts_and_wrap_around_links(
         ("9xH100-80GB", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
         ("4xA100", "there is no target and no slice '4xA100'; type --on 4xA100-40GB or 4xA100-80GB"),
         ("v6-16", "there is no target and no slice 'v6-16'; did you mean --on v6e-16?"),
-        ("2x tpu7-64", "did you mean --on 2x tpu7x-64?"),
+        ("2x tpu7-64", "did you mean --on 2xtpu7x-64?"),
         ("locl", "there is no target and no slice 'locl'; did you mean --on local?"),
         ("v7-8", "there is no target and no slice 'v7-8'; type --on local, cpu-8, or a slice such as v6e-16,"),
         ("2x 8xH200", "--on '2x 8xH200' has several counts; type --on 16xH200"),
@@ -195,3 +196,32 @@ def test_every_row_has_a_source_and_a_kind_of_its_own() -> None:
     for row in (*TPUS, *GPUS):
         assert row.hbm_bytes > 2**33 and row.hbm_bandwidth > 5e11 and row.ici_bandwidth > row.dcn_bandwidth > 0
         assert max(row.bf16_flops, row.fp16_flops) > 5e13
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("banana", "topology=banana is no TPU slice; type topology=tpu7x-4x4x8"),
+        ("local", "topology=local is no TPU slice; type topology=tpu7x-4x4x8"),
+        ("cpu-8", "topology=cpu-8 is no TPU slice; type topology=tpu7x-4x4x8"),
+        ("8xH100-80GB", "topology=8xH100-80GB is no TPU slice; type topology=tpu7x-4x4x8"),
+        ("", "topology= is no TPU slice; type topology=tpu7x-4x4x8"),
+        ("v4-8", "topology=v4-8: TPU v4 is not supported; type topology=tpu7x-4x4x8"),
+        ("v6-16", "topology=v6-16 is no TPU slice; did you mean topology=v6e-16?"),
+        ("v6e", "v6e alone names no size; type topology=v6e-8 or a topology such as v6e-16x16"),
+        ("tpu7x-4x4x5", "no tpu7x slice is sold with topology 4x4x5; type topology=tpu7x-4x4x4 or tpu7x-4x4x8 (there"),
+        ("2x v6e-16", "topology=2x v6e-16 has 2 slices; type topology=v6e-16"),
+    ],
+)
+def test_a_value_that_is_to_be_one_tpu_slice_is_answered_with_one(text: str, refusal: str) -> None:
+    with pytest.raises(UserError) as refused:
+        one_of_tpus(text, "topology")
+    assert str(refused.value).startswith(refusal)
+    words = re.split(r"[;?]| \(| or ", str(refused.value))
+    for typed in [word.partition("topology=")[2] for word in words[1:] if "topology=" in word]:
+        assert one_of_tpus(typed, "topology")
+
+
+def test_a_name_is_typed_without_blanks() -> None:
+    assert parse("2x v6e-16").typed == "2xv6e-16" and parse(parse("2x v6e-16").typed) == parse("2x v6e-16")
+    assert all(parse(name) and " " not in name for name in EXAMPLES.replace(" or ", ", ").split(", "))

@@ -93,7 +93,7 @@ def _smaller_slice(recipe: JaxRecipe, dims: Dims | None, where: Slice, most: int
     smaller = list(sold(where.accelerator, where.num_devices - 1))
     for other in reversed(smaller):
         if (settings := next(_settings(recipe, dims, other, most), None)) is not None:
-            return f"--on {other.name} {typed(settings)}"
+            return f"--on {other.typed} {typed(settings)}"
     return ""
 
 

@@ -44,10 +44,10 @@ _OF_TRAINING = re.compile(r"arguments\.(?:model_name|(?!\w*(?:_dir|_directory|_p
 def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
     if where is None:
         what = f"{recipe.name} is written for {written_for(recipe).name}, and the devices here are not known"
-        return [Finding("slice", "error", what, f"type --on {written_for(recipe).name}")]
+        return [Finding("slice", "error", what, f"type --on {written_for(recipe).typed}")]
     if where.accelerator.pod is None:
         what = f"{recipe.name} trains on TPU slices, and {where.name} is none"
-        return [Finding("slice", "error", what, f"type --on {written_for(recipe).name}")]
+        return [Finding("slice", "error", what, f"type --on {written_for(recipe).typed}")]
     findings = _slice(recipe, where)
     model, of_model = _model(recipe)
     findings += of_model + _keys(recipe)
@@ -98,7 +98,7 @@ def _slice(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
         fixed = "its mesh, batch, XLA flags" + (" and fp8 tiles" if recipe.precision == "fp8" else "")
         what = f"{recipe.name} is written for {own.name}: {fixed} are for that slice, not for {where.name}"
         findings.append(
-            Finding("slice", "warning", what, f"type --on {own.name}, or import the recipe of {where.name}")
+            Finding("slice", "warning", what, f"type --on {own.typed}, or import the recipe of {where.name}")
         )
     return findings
 

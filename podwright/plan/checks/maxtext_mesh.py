@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -94,9 +95,8 @@ def _product(
     relation = "does not divide" if free else "is not"
     message = f"{shown} = {product} {relation} the {counted(number, of.split()[0][:-1])} of {where.name}"
     if network == "dcn":
-        return Finding(
-            "mesh", "error", message, f"type arguments.dcn_data_parallelism=-1, or --on with {product} slices"
-        )
+        other = dataclasses.replace(where, num_slices=product)
+        return Finding("mesh", "error", message, f"type arguments.dcn_data_parallelism=-1, or --on {other.typed}")
     return Finding("mesh", "error", message, _instead(arguments, wanted, dims, where))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Collection, Mapping, Sequence
 
 from podwright.errors import UserError, nearest
@@ -28,15 +29,16 @@ def unused(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
     return [name for name in rest if all(with_values(text, {name: "\0"}) == text for text in texts)]
 
 
-def refuse(place: object, names: Sequence[str], texts: Sequence[str], arguments: Collection[str]) -> None:
-    """UserError for the first of `names`, which nothing in the script is called, with what its user may have meant."""
-    if not names:
+def refuse(place: object, given: Mapping[str, str], texts: Sequence[str], arguments: Collection[str]) -> None:
+    """UserError for the first name of `given`, which nothing in the script is called, with what its user may have meant."""
+    if not given:
         return
-    name, what = names[0], f"there is no variable or placeholder {names[0]} in {place}"
+    name, value = next(iter(given.items()))
+    what = f"there is no variable or placeholder {name} in {place}"
     variables = {*_USED.findall("\n".join(texts)), *with_placeholders(texts[0])[1]}
     if name in arguments:
-        raise UserError(what, f"type arguments.{name}=VALUE")
+        raise UserError(what, f"type {shlex.quote(f'arguments.{name}={value}')}")
     if name in MaxTextRecipe.model_fields:
-        raise UserError(what, f"import without it, and type podwright plan RECIPE {name}=VALUE")
+        raise UserError(what, f"import without it, and type podwright plan RECIPE {shlex.quote(f'{name}={value}')}")
     guess = nearest(name, sorted(variables - {"USER", "HOME"}))
     raise UserError(what, f"did you mean {guess}?" if guess else "leave it out")

@@ -113,7 +113,7 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
 def of_script(imported: ImportedScript, user: str) -> list[LintFinding]:
     """What concerns the script as it would be submitted by hand: the name of its workload, and values that are missing."""
     given = options(imported.argv).values if imported.argv else {}
-    findings = list(_workload_name(given.get("workload", ""), user))
+    findings = list(_workload_name(given.get("workload", ""), user, imported.name_variable))
     unset = [name for name in imported.reading.unset if name not in FROM_TARGET]
     if unset:
         lines = ", ".join(f"{name} (line {imported.reading.unset[name]})" for name in unset)
@@ -175,7 +175,14 @@ def _log_upload(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
             "the log is not uploaded: kubectl logs has it until the JobSet is deleted",
             "type launch.after='| tee train.log && gsutil cp train.log ${BASE_OUTPUT_DIR}/${WORKLOAD_NAME}/logs/train-${TPU_WORKER_ID}.log'",
         )
-    elif "${ARTIFACT_DIR}" in after or re.search(r"\bcp\b.*\s/logs/", after):
+    elif re.search(r"\bcp\b.*\s/logs/", after):
+        yield LintFinding(
+            "artifact-dir",
+            "error",
+            "the log is copied to /logs/, a folder of the container: the copy fails after training, and the run counts as failed",
+            "write gs://BUCKET/FOLDER before /logs/ in launch.after",
+        )
+    elif "${ARTIFACT_DIR}" in after:
         yield LintFinding(
             "artifact-dir",
             "error",
@@ -261,19 +268,25 @@ def _priority(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
         yield LintFinding("priority", "info", message, "check it with kubectl get priorityclasses")
 
 
-def _workload_name(name: str, user: str) -> Iterator[LintFinding]:
+def _workload_name(name: str, user: str, variable: str) -> Iterator[LintFinding]:
     if re.search(r"-\d{8}-\d{4}$", name):
         message = f"the name {name} ends in the minute: a second submission within it has the same one, for which xpk deletes the first"
-        yield LintFinding("name-collision", "info", message, "wait a minute between two, or type WORKLOAD_NAME=NAME")
+        fix = f"wait a minute between two, or {_to_name('NAME', variable)}"
+        yield LintFinding("name-collision", "info", message, fix)
     plain = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     typed = (plain if plain[:1].isalpha() else f"w-{plain}")[:LONGEST_NAME].rstrip("-")
     if len(name) > LONGEST_NAME:
         message = f"the workload's name {name} has {len(name)} characters, and xpk accepts {LONGEST_NAME}"
-        yield LintFinding("workload-name", "error", message, f"type WORKLOAD_NAME={typed}")
+        yield LintFinding("workload-name", "error", message, _to_name(typed, variable))
     elif name and not _NAME.fullmatch(name):
         named_after_user = (
             user and name.startswith(user.replace("_", "-")) and not _NAME.fullmatch(user.replace("_", "-"))
         )
         cause = f": $USER is {user}" if named_after_user else ""
         message = f"xpk refuses the workload's name {name}{cause}; it takes small letters, digits and -, beginning with a letter"
-        yield LintFinding("workload-name", "error", message, f"type WORKLOAD_NAME={typed}")
+        yield LintFinding("workload-name", "error", message, _to_name(typed, variable))
+
+
+def _to_name(name: str, variable: str) -> str:
+    """What gives a workload its name: a value at the import, or a word of the script."""
+    return f"type {variable}={name}" if variable else f"write --workload={name} in the script"

@@ -42,6 +42,8 @@ class ImportedScript:
     target: dict[str, str]
     """option of xpk that belongs to a target -> its value, where the script has one"""
     reading: ScriptReading
+    name_variable: str = ""
+    """of the script, that has the name of the workload; "" where no variable alone has it"""
 
 
 def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files: Mapping[str, str]) -> ImportedScript:
@@ -68,18 +70,18 @@ def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files:
     _require_maxtext(command)
     stated, differences = versions(text, files)
     device = xpk.first_of(given.values, xpk.DEVICES)
+    variable = next(filter(None, (_variable(option, text) for option in xpk.DEVICES)), "")
     if not device:
-        names = [name for option in xpk.DEVICES if (name := _variable(option, text))]
-        remedy = f"type {names[0]}=tpu7x-4x4x4" if names else "write --device-type=tpu7x-4x4x4 in the script"
+        remedy = f"type {variable}=tpu7x-4x4x4" if variable else "write --device-type=tpu7x-4x4x4 in the script"
         raise UserError("xpk workload create has no --device-type, or its value is empty", remedy)
-    raw = _recipe(path, options.values | _number_of_slices(given.values), command, device, stated)
+    raw = _recipe(path, options.values | _number_of_slices(given.values), command, topology(device, variable), stated)
     notes |= differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()}
     notes |= command.notes
     typed = {"", *values.values()}
     own = {name: value for name, value in given.values.items() if name in ("cluster", "project", "zone")}
     target = {name: value for name, value in own.items() if value not in typed and "<" not in value}
     cleaned = {key: _unmarked(value) for key, value in notes.items()}
-    return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading)
+    return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading, _variable("workload", text))
 
 
 def _training_script(
@@ -98,7 +100,7 @@ def _training_script(
     if not values.get("topology"):
         raise UserError(f"{path.name} does not say on which slice it trains", "type topology=tpu7x-4x4x4")
     stated, differences = versions(text, files)
-    raw = _recipe(path, {}, command, values["topology"], stated)
+    raw = _recipe(path, {}, command, slices.one_of_tpus(values["topology"], "topology"), stated)
     notes = (
         differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()} | command.notes
     )
@@ -161,9 +163,8 @@ def _unmarked(value: Any) -> Any:
 
 
 def _recipe(
-    path: Path, options: dict[str, str], command: ContainerCommand, device: str, stated: dict[str, str]
+    path: Path, options: dict[str, str], command: ContainerCommand, slice_: slices.Slice, stated: dict[str, str]
 ) -> dict[str, Any]:
-    slice_ = topology(device)
     image = xpk.first_of(options, xpk.IMAGES) or f"{_MARKS[0]}WORKLOAD_IMAGE{_MARKS[1]}"
     environment = dict(command.environment)
     flags = environment.pop(COMPILER_FLAGS, "").split()
@@ -202,12 +203,12 @@ def _number_of_slices(given: Mapping[str, str]) -> dict[str, str]:
     return {"num-slices": text}
 
 
-def topology(device: str) -> slices.Slice:
-    """The slice that xpk calls `device`."""
+def topology(device: str, variable: str) -> slices.Slice:
+    """The slice that xpk calls `device`. `variable`: of the script, that has this value; "" for none."""
     try:
-        return slices.parse(device)
+        return slices.one_of_tpus(device, variable or "--device-type")
     except UserError as e:
-        raise UserError(f"--device-type={device}: {e.what}", e.fix.replace("--on ", "")) from e
+        raise e if variable else UserError(e.what, f"{e.fix.replace('type ', 'write ')} in the script") from e
 
 
 def name_of(path: Path, shape: str) -> str:

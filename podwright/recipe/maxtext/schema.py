@@ -23,9 +23,11 @@ VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 
 def _is_slice(name: str) -> str:
     try:
-        slices.parse(name)
+        slices.one_of_tpus(name, "topology")
     except UserError as e:
-        raise RefusedValue(e.what, e.fix.replace("--on ", "topology=")) from e
+        several = re.fullmatch(r".* has (\d+) slices", e.what)
+        fix = f"{e.fix}, and num_slices={several[1]}" if several else e.fix
+        raise RefusedValue(e.what, fix) from e
     return name
 
 

@@ -97,7 +97,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     """Of a log, and of a recipe and a slice where they are named. UserError for a slice that does not exist."""
     settings = {key: _plain(value) for key, value in known.settings.items()}
     given = _arguments(recipe) | settings
-    place = slices.parse(on) if on else _slice(recipe)
+    place = _ran_on(on) if on else _slice(recipe)
     row = place.accelerator if place else by_device_kind(known.device_kind or "")
     devices = known.devices or (place.num_devices if place else None)
     conflicts = []
@@ -124,6 +124,15 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
         data=given.get("dataset_type") or _inner(recipe, "data", "source"),
         conflicts=tuple(conflicts),
     )
+
+
+def _ran_on(name: str) -> Slice:
+    try:
+        return slices.parse(name)
+    except slices.UnknownSlice as e:
+        guess = re.fullmatch(r"did you mean --on (?!local)\S+", e.fix)
+        fix = e.fix if guess else f"type --on with the slice that it ran on, such as {slices.EXAMPLES}"
+        raise UserError(f"--on {name} is no slice", fix) from e
 
 
 def _plain(value: str) -> str:

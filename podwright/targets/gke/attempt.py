@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -11,9 +12,10 @@ from podwright.recipe import load
 from podwright.recipe.kinds import PreparedRecipe, Recipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
 from podwright.targets.base import RUN_LABEL, Job
-from podwright.targets.gke import jobset, rendering, workload, xpk_shape
+from podwright.targets.gke import jobset, trainer, workload, xpk_shape
 from podwright.targets.gke.jobset import Manifest
 from podwright.targets.google.labels import BY_LABEL, creator
+from podwright.targets.hosts.transport import PORTS
 from podwright.targets.settings.gke import GkeSettings
 
 ATTEMPT_LABEL = "podwright-attempt"
@@ -32,9 +34,8 @@ class AttemptObjects:
     """what may follow"""
     container: str
     """of each pod the one whose log is the log of the attempt"""
-
-
-Attempt = AttemptObjects
+    variables: tuple[str, ...] = ()
+    """of this environment, those that are set go to the pods as a Secret with the name of the JobSet: `trainer.secret`"""
 
 
 def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> PreparedRecipe:
@@ -61,8 +62,24 @@ def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinn
 def own_attempt(
     recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
 ) -> AttemptObjects:
-    """Of a recipe that podwright itself trains."""
-    raise UserError("a run of this kind on GKE is not implemented yet", "name a recipe of kind maxtext")
+    """Of a recipe that podwright itself trains; arguments as `attempt_of`. Records and checkpoints are in the storage of the run."""
+    slice_ = own.devices()
+    if slice_ is None:
+        what = f"the target of the run has no topology, and a recipe of kind {recipe.kind} names none"
+        raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
+    if not job.storage:
+        what = "the target of the run has no bucket, and the disk of a pod ends with it"
+        raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file")
+    labels, start = labels_of(job, tag), trainer.start_script(job, slice_, _port(name))
+    code = trainer.config_map(trainer.run_files(job), start, own, name)
+    code["metadata"]["labels"] |= labels
+    manifest = trainer.trainer_jobset(job, own, slice_, name, code, (trainer.SECRET, name))
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
+
+
+def _port(name: str) -> int:
+    """Another one for each attempt: one of an earlier attempt may still be open on a node."""
+    return PORTS.start + zlib.crc32(name.encode()) % len(PORTS)
 
 
 def maxtext_attempt(
@@ -82,7 +99,7 @@ def maxtext_attempt(
 
 def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
     """UserError for what stands in the way of a JobSet of a recipe whose variables have values."""
-    rendering.require_machines(own, jobset.slice_of(recipe))
+    jobset.require_machines(own, jobset.slice_of(recipe))
     workload.require_one_line(command_lines(recipe))
     if options := ", ".join(xpk_shape.left_to_xpk(recipe)):
         what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
@@ -103,7 +120,7 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
     for replicated in spec["replicatedJobs"]:
         of_job = replicated["template"]
         of_job["metadata"] = {"labels": labels}
-        of_job["spec"]["activeDeadlineSeconds"] = int(own.life_s)
+        of_job["spec"]["activeDeadlineSeconds"] = round(own.life_s)
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
         if pinned:

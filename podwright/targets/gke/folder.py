@@ -14,19 +14,20 @@ RECORD = ".rendered.json"
 """hashes of the files as they were written, by name"""
 
 
-def write(folder: Path, files: Mapping[str, str], force: bool = False) -> dict[str, str]:
+def write(folder: Path, files: Mapping[str, str], overwrite: bool = False) -> dict[str, str]:
     """`written`, `unchanged` or `removed` by name, the last for files of an earlier rendering that are no longer made.
 
-    UserError, before anything is written, for a file that was not rendered or was edited since; `force` replaces it.
+    UserError, before anything is written, for a file that was not rendered or was edited since; `overwrite` replaces it.
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"-o {folder} is a file", "name a directory")
     before = _record(folder)
     edited = [name for name in (*files, *before) if _is_edited(folder / name, files.get(name), before.get(name, ""))]
-    if edited and not force:
-        names = ", ".join(dict.fromkeys(edited))
-        what = f"{names} in {folder} {'was' if len(set(edited)) == 1 else 'were'} edited, or not rendered"
-        raise UserError(what, "name another directory with -o, or add --force, which replaces them")
+    if edited and not overwrite:
+        names, single = ", ".join(dict.fromkeys(edited)), len(set(edited)) == 1
+        what = f"{names} in {folder} {'was' if single else 'were'} edited, or not rendered"
+        fix = f"name another directory with -o, or add --overwrite, which replaces {'it' if single else 'them'}"
+        raise UserError(what, fix)
     folder.mkdir(parents=True, exist_ok=True)
     states = {}
     for name, text in files.items():

@@ -12,10 +12,10 @@ from typing import Any
 import yaml
 
 from podwright import slices
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.slices import Slice
-from podwright.targets.gke import xpk_shape
+from podwright.targets.gke import machine_types, xpk_shape
 from podwright.targets.settings.gke import GkeSettings
 
 Manifest = dict[str, Any]
@@ -95,6 +95,15 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
             "replicatedJobs": [{"name": "slice-job", "replicas": recipe.num_slices, "template": {"spec": job}}],
         },
     }
+
+
+def require_machines(own: GkeSettings, slice_: Slice) -> None:
+    """UserError where the machine type of the target has not the chips of the slice."""
+    if not machine_types.is_for(own.machine_type, slice_):
+        hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(slice_), 'chip')}"
+        what = f"machine_type={own.machine_type} of the target is not for {slice_.name}, {hosts}"
+        right = f"set machine_type to {machine_types.of_slice(slice_)}"
+        raise UserError(what, f"in the target's file leave topology out, and {right}" if own.topology else f"{right} in the target's file")  # fmt: skip
 
 
 def node_selector(slice_: Slice) -> dict[str, str]:

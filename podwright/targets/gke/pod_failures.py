@@ -13,11 +13,13 @@ from datetime import datetime
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
-from podwright.targets.gke.cluster_view import condition, containers_of, name_of, process_of, uid_of
+from podwright.targets.gke.cluster_view import condition, containers_of, is_true, name_of, process_of, uid_of
 from podwright.targets.hosts import oom
 
-CONSEQUENCES = (137, 143)
-"""exit codes of a container that somebody else killed or ended"""
+_TERMINATED, _KILLED = 143, 137
+"""exit codes of a container that got SIGTERM or SIGKILL"""
+_KILLED_AT_ONCE_S = 5.0
+"""after the failure of its job, within which a pod that was killed was killed before: what the job ends has a grace first"""
 _SLACK_S = 30.0
 """by which a process may be seen to fail before the taking of another's node is written down that caused it"""
 _LOST = ("DeletionByTaintManager", "DeletionByPodGC")
@@ -44,10 +46,7 @@ class PodFailure:
 
     @property
     def seconds(self) -> float:
-        try:
-            return datetime.fromisoformat(self.time).timestamp()
-        except ValueError:
-            return float("inf")
+        return _seconds(self.time)
 
 
 def failures(pods: Iterable[Record], pods_per_job: int) -> dict[str, PodFailure]:
@@ -71,7 +70,8 @@ def ended(jobs: Sequence[Record], known: Iterable[PodFailure]) -> Polled:
     if text := _deadline(jobs):
         fix = "resume the run: the next attempt has the whole time again"
         return Polled(Process.ENDED, ending=Ending.TIMED_OUT, detail=text, fix=fix)
-    first = _first(list(known))
+    failed_at = min((_failed_at(job) for job in jobs), default=float("inf"))
+    first = _first([failure for failure in known if not _follows(failure, failed_at)])
     if first is None:
         return _by_jobs(jobs)
     hosts = (first.node,) if first.node else ()
@@ -131,11 +131,37 @@ def _cause(status: Record, disrupted: Record, container: Record) -> tuple[Ending
     return None, message
 
 
+def _failed_at(job: Record) -> float:
+    """Unix seconds when it was known to fail; newer clusters tell that before its pods have ended."""
+    for kind in ("FailureTarget", "Failed"):
+        if is_true(job, kind):
+            return _seconds(condition(job, kind).get("lastTransitionTime", ""))
+    return float("inf")
+
+
+def _follows(failure: PodFailure, failed_at: float) -> bool:
+    """Whether the job had failed already, and ended the pod."""
+    if failure.ending or failure.code not in (_TERMINATED, _KILLED):
+        return False
+    return (
+        failure.seconds >= failed_at - 1
+        if failure.code == _TERMINATED
+        else failure.seconds > failed_at + _KILLED_AT_ONCE_S
+    )
+
+
+def _seconds(text: str) -> float:
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return float("inf")
+
+
 def _first(known: list[PodFailure]) -> PodFailure | None:
     """The failure that the others follow from."""
     in_order = sorted(known, key=lambda failure: (failure.seconds, failure.process))
     taken = [f for f in in_order if f.ending]
-    by_itself = [f for f in in_order if f.ending is None and f.code not in (None, *CONSEQUENCES)]
+    by_itself = [f for f in in_order if f.ending is None and f.code not in (None, _TERMINATED, _KILLED)]
     if taken and by_itself and by_itself[0].seconds < taken[0].seconds - _SLACK_S:
         return by_itself[0]
     return next(iter([*taken, *by_itself, *in_order]), None)
@@ -150,7 +176,7 @@ def _deadline(jobs: Sequence[Record]) -> str:
 
 
 def _by_jobs(jobs: Sequence[Record]) -> Polled:
-    """Of an attempt none of whose failed pods was ever seen."""
+    """Of an attempt of which the pod that failed was never seen to."""
     texts = [condition(job, "Failed").get("message", "") for job in jobs]
     for text in texts:
         if match := re.search(r"for pod [\w.-]+/(?P<pod>[\w.-]+) failed with exit code (?P<code>\d+)", text):

@@ -77,6 +77,7 @@ def create_policy(request: Request, own: GkeSettings, slice_: Slice) -> Argv:
         f"--accelerator-topology={slice_.topology}",
         f"--description={' '.join(f'{key}={value}' for key, value in request.labels.items())}",
         "--quiet",
+        "--format=json",
     )
 
 
@@ -101,6 +102,7 @@ def create_pool(request: Request, pool: str, own: GkeSettings, slice_: Slice, ve
         *_capacity(request, own, vms),
         "--quiet",
         "--async",
+        "--format=json",
     )
 
 
@@ -140,7 +142,7 @@ def list_operations(cluster: Cluster) -> Argv:
 
 
 def delete_pool(cluster: Cluster, pool: str) -> Argv:
-    return (*_POOLS, "delete", pool, *cluster.options, "--quiet", "--async")
+    return (*_POOLS, "delete", pool, *cluster.options, "--quiet", "--async", "--format=json")
 
 
 def list_policies(own: GkeSettings) -> Argv:
@@ -149,7 +151,15 @@ def list_policies(own: GkeSettings) -> Argv:
 
 
 def delete_policy(own: GkeSettings, policy: str) -> Argv:
-    return (*_POLICIES, "delete", policy, f"--project={own.project}", f"--region={region_of(own.zones[0])}", "--quiet")
+    return (
+        *_POLICIES,
+        "delete",
+        policy,
+        f"--project={own.project}",
+        f"--region={region_of(own.zones[0])}",
+        "--quiet",
+        "--format=json",
+    )
 
 
 def describe_reservation(own: GkeSettings, reservation: str, zone: str) -> Argv:

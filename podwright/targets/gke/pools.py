@@ -14,8 +14,8 @@ from podwright.rundir import Ending, Record
 from podwright.shell import Shell, targets_file
 from podwright.slices import Slice
 from podwright.targets import alive
-from podwright.targets.base import RUN_LABEL, run_tag
-from podwright.targets.gke import pool_calls, pool_inventory, pool_states, xpk_shape
+from podwright.targets.base import RUN_LABEL, Call, run_tag
+from podwright.targets.gke import pool_calls, pool_inventory, pool_states, queues, submit, xpk_shape
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.pool_replies import PoolReplies
@@ -84,6 +84,24 @@ class NodePoolProvisioner:
         policy = [pool_calls.create_policy(request, own, slice_)] if request.details["policy"] else []
         pools = [pool_calls.create_pool(request, pool, own, slice_, version) for pool in request.details["pools"]]
         return policy + pools
+
+    def creating(self, request: Request) -> list[Call]:
+        """For a dry run, in order."""
+        objects = queues.manifests(request, self._settings.namespace)
+        return [
+            *(Call(self._kubectl.argv(submit.CREATE), manifest) for manifest in objects),
+            *(Call(argv) for argv in self.creations(request)),
+        ]
+
+    def deleting(self, request: Request) -> list[Call]:
+        """For a dry run, in order."""
+        names, policy = request.details["pools"], request.details["policy"]
+        words = [_jobsets_deletion(request), *(queues.deletion(request, kind) for kind in queues.KINDS)]
+        return [
+            *(Call(pool_calls.delete_pool(self._cluster, name)) for name in names),
+            *(Call(self._kubectl.argv(each)) for each in words),
+            *([Call(pool_calls.delete_policy(self._settings, policy))] if policy else []),
+        ]
 
     def create(self, request: Request) -> Allocation:
         with alive.held(_creating(request.name)) as lock:  # gcloud holds it too, and may outlive this process
@@ -194,8 +212,7 @@ class NodePoolProvisioner:
             if there[name].get("status") != "STOPPING"
         ]
         if not no_cluster:
-            selector = f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"
-            self._kubectl.do(["delete", "jobsets.jobset.x-k8s.io", selector, "--wait=false", "--ignore-not-found"])
+            self._kubectl.do(_jobsets_deletion(request))
             failures.append(self._queues.delete(request))
         if request.details["policy"] and not ours:
             failures.append(self._delete_policy(request))
@@ -248,6 +265,12 @@ class NodePoolProvisioner:
 
 
 _CUT_OFF = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
+
+
+def _jobsets_deletion(request: Request) -> tuple[str, ...]:
+    """Of attempts that nobody has released: their pods would wait for nodes that are gone."""
+    selector = f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"
+    return ("delete", "jobsets.jobset.x-k8s.io", selector, "--wait=false", "--ignore-not-found")
 
 
 def _raise_final(failure: Reply | None, request: Request) -> None:

@@ -11,15 +11,16 @@ from podwright.rundir import Record
 from podwright.targets.base import RUN_LABEL
 from podwright.targets.gke.jobset import Manifest
 from podwright.targets.gke.kubectl import Kubectl
+from podwright.targets.gke.submit import CREATE
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import Request
 
 CHIPS = "google.com/tpu"
 """the resource that nodes with TPUs have, one for each chip"""
 _VERSION = "kueue.x-k8s.io/v1beta1"
-_KINDS = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
+KINDS = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
 """in the order of their deletion: what uses another goes first"""
-_RESOURCES = ",".join(f"{kind.lower()}s.kueue.x-k8s.io" for kind in _KINDS)
+_RESOURCES = ",".join(f"{kind.lower()}s.kueue.x-k8s.io" for kind in KINDS)
 
 
 @dataclass(frozen=True)
@@ -33,7 +34,7 @@ class QueueObjects:
     @property
     def complete(self) -> bool:
         """Of a request: whether nothing is missing."""
-        return not self.installed or {each["kind"] for each in self.objects} == set(_KINDS)
+        return not self.installed or {each["kind"] for each in self.objects} == set(KINDS)
 
 
 def manifests(request: Request, namespace: str) -> list[Manifest]:
@@ -50,6 +51,11 @@ def manifests(request: Request, namespace: str) -> list[Manifest]:
         _object("ClusterQueue", request.name, labels, {"namespaceSelector": only_here, "resourceGroups": [group]}),
         _object("LocalQueue", request.name, labels, {"clusterQueue": request.name}, namespace),
     ]
+
+
+def deletion(request: Request, kind: str) -> tuple[str, ...]:
+    """The words of kubectl that delete one of them."""
+    return ("delete", f"{kind.lower()}s.kueue.x-k8s.io", request.name, "--wait=false", "--ignore-not-found")
 
 
 def _object(kind: str, name: str, labels: dict[str, str], spec: Manifest, namespace: str = "") -> Manifest:
@@ -85,7 +91,7 @@ class RunQueues:
         there = {each["kind"] for each in seen.objects}
         for manifest in manifests(request, self._namespace) if seen.installed else ():
             if manifest["kind"] not in there:
-                failure = self._kubectl.do(["create", "--filename=-"], json.dumps(manifest))
+                failure = self._kubectl.do(CREATE, json.dumps(manifest))
                 if failure and failure.consequence is not Consequence.EXISTS:
                     return failure
         return None
@@ -96,9 +102,7 @@ class RunQueues:
         if isinstance(seen, Reply):
             return seen
         there = {each["kind"] for each in seen.objects}
-        for kind in _KINDS:
-            if kind in there:
-                argv = [f"{kind.lower()}s.kueue.x-k8s.io", request.name, "--wait=false", "--ignore-not-found"]
-                if failure := self._kubectl.do(["delete", *argv]):
-                    return failure
+        for kind in KINDS:
+            if kind in there and (failure := self._kubectl.do(deletion(request, kind))):
+                return failure
         return None

@@ -5,19 +5,21 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from podwright.errors import UserError, counted
-from podwright.recipe import load
+from podwright.errors import UserError
+from podwright.recipe import kinds, load
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
+from podwright.rundir import STORAGE_OPTION
 from podwright.slices import Slice
 from podwright.storage import inputs
 from podwright.targets import scripts
-from podwright.targets.gke import jobset, machine_types, trainer, workload, xpk_shape
+from podwright.targets.base import Job
+from podwright.targets.gke import jobset, trainer, workload, xpk_shape
 from podwright.targets.settings.gke import GkeSettings
 from podwright.targets.settings.google import region_of
 
@@ -47,7 +49,7 @@ def filled(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
 def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
     """Scripts and JobSet of a MaxText recipe. UserError, in one line, for what recipe and target lack."""
     slice_ = jobset.slice_of(recipe)
-    require_machines(own, slice_)
+    jobset.require_machines(own, slice_)
     profiled, added = workload.profiled(recipe)
     ready = filled(profiled, own, target, typed)
     lines = command_lines(ready)
@@ -143,14 +145,6 @@ def _heading(values: dict[str, Any]) -> str:
     return "".join(f"# {line}\n" for line in lines)
 
 
-def require_machines(own: GkeSettings, slice_: Slice) -> None:
-    """UserError where the machine type of the target has not the chips of the slice."""
-    if not machine_types.is_for(own.machine_type, slice_):
-        hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(slice_), 'chip')}"
-        what = f"machine_type={own.machine_type} of the target is not for {slice_.name}, {hosts}"
-        raise UserError(what, f"set machine_type to {machine_types.of_slice(slice_)} in the target's file")
-
-
 def xpk_options(recipe: MaxTextRecipe, own: GkeSettings) -> list[str]:
     """Words of shell for every option of the recipe, with the target's priority if it has one."""
     options = dict(recipe.xpk) | ({"priority": own.priority} if own.priority else {})
@@ -187,15 +181,18 @@ def trained_here(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[s
     if slice_ is None:
         what = f"target {target} has no topology, and a recipe of kind {recipe.kind} names none"
         raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
-    require_machines(own, slice_)
+    jobset.require_machines(own, slice_)
     for key, value in inputs.named(recipe.model_dump(mode="json")).items():
         if Path(value).expanduser().exists():
             what = f"{key}={value} is on this machine, and pods do not have it"
             raise UserError(what, f"copy it to a bucket, and type {key}=gs://BUCKET/..." if "[" not in key else "name a reward of podwright")  # fmt: skip
-    vms = xpk_shape.vms_per_slice(slice_)
-    facts = {"nodes": vms, "port": trainer.PORT, "bucket": own.bucket}
-    code = trainer.config_map(recipe, scripts.filled("gke/start.sh", facts, trim=True), own)
-    manifest = trainer.trainer_jobset(own, slice_, f"${{{workload.NAME}}}", code["metadata"]["name"])
+    name, raw = f"${{{workload.NAME}}}", recipe.model_dump(mode="json")
+    kind, storage = kinds.find(recipe.kind), f"{own.bucket}/{name}" if own.bucket else ""
+    command = kind.command + (STORAGE_OPTION if storage else ())
+    job = Job(Path(name), 1, Path(), command=command, environment=kind.environment, storage=storage, recipe=raw)
+    files = trainer.run_files(replace(job, storage=""))  # whose name is known later
+    code = trainer.config_map(files, trainer.start_script(job, slice_, trainer.PORT), own)
+    manifest = trainer.trainer_jobset(job, own, slice_, name, code)
     values = _common(recipe.name, recipe.name, own, target, slice_, manifest) | {
         "image": own.python_image,
         "builds": False,
@@ -212,7 +209,7 @@ def render(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, st
     """What `podwright render` writes for a recipe of any kind. UserError for a kind that no pods of GKE run."""
     if recipe.kind == "maxtext":
         return maxtext(load.require(recipe, MaxTextRecipe), own, target, typed)
-    if recipe.kind in ("grpo", "pretrain"):
+    if "pods" in kinds.find(recipe.kind).starts_on:
         return trained_here(recipe, own, target, typed)
     what = f"a recipe of kind {recipe.kind} cannot be rendered for GKE: it trains on GPUs or CPUs"
     raise UserError(what, "name one of kind maxtext, grpo or pretrain")

@@ -16,6 +16,7 @@ from podwright.shell import Shell
 from podwright.targets import alive
 from podwright.targets.base import (
     RUN_LABEL,
+    Call,
     Handle,
     Job,
     Polled,
@@ -37,7 +38,7 @@ from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import status
-from podwright.targets.machines import Hosts, Provisioner
+from podwright.targets.machines import Hosts, Provisioner, Request
 from podwright.targets.settings.gke import GkeSettings
 
 GATHER_LIMIT_S = 120.0
@@ -54,7 +55,8 @@ class Gke:
         self._kubectl = Kubectl(shell, settings)
         self.identity = identity(name, settings)
         self.traits = settings.traits()
-        self.provisioner: Provisioner | None = NodePoolProvisioner(shell, settings) if settings.places else None
+        self._pools = NodePoolProvisioner(shell, settings) if settings.places else None
+        self.provisioner: Provisioner | None = self._pools
         self._said: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}
@@ -71,6 +73,7 @@ class Gke:
         num_pods = sum(int(each.get("replicas", 1)) for each in jobs) * pods_per_job
         containers = jobs[0]["template"]["spec"]["template"]["spec"]["containers"]
         others = [f"{manifest['kind'].lower()}s" for manifest in (*objects.before, *objects.after)]
+        others += ["secrets"] if objects.variables else []
         dependents = [f"{m['kind'].lower()}/{m['metadata']['name']}" for m in (*objects.before, *objects.after)]
         handle = {
             "run_dir": str(job.run_dir),
@@ -85,12 +88,25 @@ class Gke:
             **self.identity,
         }
         folder = run.attempt(job.attempt)
-        order = {"settings": self.identity["settings"], "jobset": name, "dependents": dependents}
+        order = {
+            "settings": self.identity["settings"],
+            "jobset": name,
+            "dependents": dependents,
+            "variables": list(objects.variables),
+            "labels": attempt.labels_of(job, job.run_tag),
+        }
         files = {
             folder / submit.OBJECTS: json.dumps(manifests, indent=1) + "\n",
             folder / submit.ORDER: json.dumps(order, indent=1) + "\n",
         }
-        return Rendered(self._kubectl.argv(("create", "--filename=-")), job.cwd, handle, files=files)
+        return Rendered(self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
+
+    def calls(self, rendered: Rendered, request: Request | None) -> list[Call]:
+        created, adopted = submit.calls(self._shell, self._kubectl, rendered)
+        released = [Call(self._kubectl.argv(_deletion(rendered.handle)))]
+        if request is None or self._pools is None:
+            return [*created, *adopted, *released]
+        return [*self._pools.creating(request), *created, *adopted, *released, *self._pools.deleting(request)]
 
     def submit(self, rendered: Rendered) -> Handle:
         run, number = attempt_of(rendered.handle)
@@ -120,13 +136,13 @@ class Gke:
         if view is None:
             return Polled(Process.RUNNING, waiting=_with_fix(unanswered), silent=True)
         polled = self._judged(handle, view)
-        ended = polled.process is Process.ENDED
+        over = polled.process is Process.ENDED
         if polled.process is Process.ABSENT:
             return polled
-        failure = self._bring_logs(handle, view, ended)
-        if ended and failure and self._may_wait(handle):
+        failure = self._bring_logs(handle, view, over)
+        if over and failure and self._may_wait(handle):
             return Polled(Process.RUNNING, waiting=f"Gathering: {failure}")
-        if ended:
+        if over:
             write_json(folder / _ENDED, status.to_record(polled))
         return polled
 
@@ -160,11 +176,11 @@ class Gke:
         if alive.is_held(run.alive(number)):
             (folder / "stop").touch()
             return Released(False, "kubectl has not answered yet")
-        kinds = ",".join(handle["kinds"])
-        failure = self._kubectl.do(("delete", kinds, _selector(handle), "--wait=false", "--ignore-not-found"))
+        failure = self._kubectl.do(_deletion(handle))
         if not _is_done(failure):
             return Released(False, _with_fix(failure))
-        text, failure = self._kubectl.text(("get", f"{kinds},jobs,pods", _selector(handle), "--output=name"))
+        kinds = ",".join([*handle["kinds"], "jobs", "pods"])
+        text, failure = self._kubectl.text(("get", kinds, _selector(handle), "--output=name"))
         if failure and not _is_done(failure):
             return Released(False, _with_fix(failure))
         left = text.split()
@@ -266,6 +282,11 @@ def _labels(handle: Handle) -> str:
 
 def _selector(handle: Handle) -> str:
     return f"--selector={_labels(handle)}"
+
+
+def _deletion(handle: Handle) -> tuple[str, ...]:
+    """Of everything that the attempt created."""
+    return ("delete", ",".join(handle["kinds"]), _selector(handle), "--wait=false", "--ignore-not-found")
 
 
 def _gone(folder: Path, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:

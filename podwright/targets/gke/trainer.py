@@ -8,12 +8,15 @@ import hashlib
 import io
 import json
 import tarfile
+from collections.abc import Mapping, Sequence
 from importlib import resources
-from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.kinds import Recipe
+from podwright.rundir import RunDir
 from podwright.slices import Slice
+from podwright.storage import inputs
+from podwright.targets import scripts
+from podwright.targets.base import Job
 from podwright.targets.gke import jobset, xpk_shape
 from podwright.targets.gke.jobset import Manifest
 from podwright.targets.hosts.package import pack_code
@@ -30,7 +33,7 @@ _MODULES = ("__init__.py", "errors.py", "accelerators.py", "slices.py", "rundir.
 _FOLDERS = ("storage", "recipe", "recipes", "train", "models", "kernels", "data")
 _PARTS = ("code/recipes", *(f"code/podwright/{part}" for part in (*_MODULES, *(f"{each}/" for each in _FOLDERS))))
 _MOUNT = "/podwright"
-_CONTAINER = "trainer"
+CONTAINER = "trainer"
 
 
 def archive() -> bytes:
@@ -53,35 +56,80 @@ def requirements() -> str:
     return (resources.files("podwright.targets.gke") / "requirements.txt").read_text()
 
 
-def config_map(recipe: Recipe, start: str, own: GkeSettings) -> Manifest:
-    """Code, recipe, packages and `start`, the script that each pod runs. A hash of the contents is in its name, so that a run keeps the
-    code that it started with. UserError where it is too large."""
+def start_script(job: Job, slice_: Slice, port: int) -> str:
+    """start.sh of the pods: under which numbers their processes meet, at `port` of the first host, and what each is started with."""
+    values = {
+        "hosts": xpk_shape.vms_per_slice(slice_),
+        "slices": slice_.num_slices,
+        "port": port,
+        "attempt": job.attempt,
+        "environment": scripts.exports(job.environment),
+    }
+    return scripts.filled("gke/start.sh", values, trim=True)
+
+
+def run_files(job: Job) -> dict[str, str]:
+    """What a trainer reads of the directory of the run, by name, for pods that do not have it."""
+    records = {"recipe.json": job.recipe} | ({"storage.json": {"url": job.storage}} if job.storage else {})
+    texts = {name: json.dumps(record, indent=1) + "\n" for name, record in records.items()}
+    run = RunDir(job.run_dir)
+    given = [path for path in (run.path / inputs.LIST, run.profiled) if path.is_file()]
+    return texts | {path.name: path.read_text() for path in given}
+
+
+def secret(name: str, own: GkeSettings, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:
+    """The Secret `name` with the values of `variables`. It is written to no file, and shown to nobody."""
+    data = {key: base64.b64encode(value.encode()).decode() for key, value in variables.items()}
+    metadata = {"name": name, "namespace": own.namespace, "labels": dict(labels)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "immutable": True,
+        "metadata": metadata,
+        "data": data,
+    }
+
+
+def config_map(files: Mapping[str, str], start: str, own: GkeSettings, name: str = "") -> Manifest:
+    """Code, packages, `files` of the directory of the run, by name, and `start`, the script that each pod runs. UserError where it is too large.
+
+    Named `name`, or by a hash of its contents, so that runs with the same contents share it.
+    """
     code = base64.b64encode(archive()).decode()
-    recipe_text = json.dumps(recipe.model_dump(mode="json"), indent=1) + "\n"
-    texts = {"recipe.json": recipe_text, "requirements.txt": requirements(), "start.sh": start}
-    data = {"binaryData": {"code.tar.gz": code}, "data": texts}
+    data = {
+        "binaryData": {"code.tar.gz": code},
+        "data": {**files, "requirements.txt": requirements(), "start.sh": start},
+    }
     contents = json.dumps(data, sort_keys=True)
     if len(contents) > LARGEST_BYTES:
         what = f"code and recipe are {len(contents):,} bytes as a ConfigMap, which holds {LARGEST_BYTES:,}"
         raise UserError(what, "install podwright without files of your own in its package")
     digest = hashlib.sha256(contents.encode()).hexdigest()[:12]
-    metadata = {"name": f"podwright-{digest}", "namespace": own.namespace, "labels": {CODE_LABEL: digest}}
+    metadata = {"name": name or f"podwright-{digest}", "namespace": own.namespace, "labels": {CODE_LABEL: digest}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "immutable": True, "metadata": metadata, **data}
 
 
-def trainer_jobset(own: GkeSettings, slice_: Slice, name: str, code: str) -> Manifest:
-    """The JobSet `name`, whose pods mount the ConfigMap `code` and run start.sh of it, one process on each host."""
+def arguments(job: Job) -> list[str]:
+    """Of start.sh: the directory of the run below its working directory, and the command that trains there."""
+    run = f"runs/{job.run_dir.name}"
+    return [run, *job.argv("python", run)]
+
+
+def trainer_jobset(
+    job: Job, own: GkeSettings, slice_: Slice, name: str, code: Manifest, secrets: Sequence[str] = (SECRET,)
+) -> Manifest:
+    """The JobSet `name`, whose pods mount the ConfigMap `code` and train by its start.sh, one process on each host.
+
+    `secrets`: names of Secrets whose variables the processes get, where they exist; the last one counts.
+    """
     vms = xpk_shape.vms_per_slice(slice_)
-    environment: list[dict[str, Any]] = []
-    if own.bucket:
-        environment.append({"name": "PODWRIGHT_STORAGE", "value": f"{own.bucket}/{name}"})
     container = {
-        "name": _CONTAINER,
+        "name": CONTAINER,
         "image": own.python_image,
-        "env": environment,
-        "envFrom": [{"secretRef": {"name": SECRET, "optional": True}}],
+        "envFrom": [{"secretRef": {"name": secret, "optional": True}} for secret in secrets],
         "securityContext": {"privileged": True},
-        "command": ["bash", f"{_MOUNT}/start.sh"],
+        "command": ["bash", f"{_MOUNT}/start.sh", *arguments(job)],
         "resources": {"limits": {"google.com/tpu": xpk_shape.chips_per_vm(slice_)}},
         "volumeMounts": [{"mountPath": "/dev/shm", "name": "shm"}, {"mountPath": _MOUNT, "name": "code"}],
     }
@@ -96,11 +144,11 @@ def trainer_jobset(own: GkeSettings, slice_: Slice, name: str, code: str) -> Man
         "tolerations": [{"operator": "Exists", "key": "google.com/tpu"}],
         "volumes": [
             {"name": "shm", "emptyDir": {"medium": "Memory"}},
-            {"name": "code", "configMap": {"name": code, "defaultMode": 0o755}},
+            {"name": "code", "configMap": {"name": code["metadata"]["name"], "defaultMode": 0o755}},
         ],
     }
-    labels = {CODE_LABEL: code.removeprefix("podwright-")}
-    job = {
+    labels = {CODE_LABEL: code["metadata"]["labels"][CODE_LABEL]}
+    of_slice = {
         "parallelism": vms,
         "completions": vms,
         "completionMode": "Indexed",
@@ -119,6 +167,6 @@ def trainer_jobset(own: GkeSettings, slice_: Slice, name: str, code: str) -> Man
         "spec": {
             "ttlSecondsAfterFinished": 43200,
             "failurePolicy": {"maxRestarts": 0},
-            "replicatedJobs": [{"name": "slice-job", "replicas": 1, "template": {"spec": job}}],
+            "replicatedJobs": [{"name": "slice-job", "replicas": slice_.num_slices, "template": {"spec": of_slice}}],
         },
     }

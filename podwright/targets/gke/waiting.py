@@ -314,12 +314,12 @@ def explain(view: ClusterView, num_pods: int, started: bool, names: dict[str, st
     assert view.jobset
     if view.suspended:
         return _queued(view, started, names)
-    if len(view.pods) < num_pods:
-        return _creating(view, num_pods, names)
     waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]
     unscheduled = [pod for pod in waits if not pod.get("spec", {}).get("nodeName")]
-    if unscheduled:
+    if unscheduled:  # the pods that follow it are created when the first one has a node
         return _unscheduled(unscheduled, view, num_pods, names)
+    if len(view.pods) < num_pods:
+        return _creating(view, num_pods, names)
     if waits:
         return _not_running(waits, view, num_pods, names)
     return Explanation(Polled(Process.RUNNING, waiting=_silent_nodes(view.pods)))
@@ -435,14 +435,15 @@ def _waits(reason: str) -> Explanation:
 
 def _stuck(view: ClusterView) -> str:
     """The object whose events say why the attempt does not start; "" where it runs."""
+    waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]
+    if unscheduled := [pod for pod in waits if not pod.get("spec", {}).get("nodeName")]:
+        return name_of(unscheduled[0])
     if view.jobs:
         counts = {name_of(job): int(job.get("spec", {}).get("parallelism") or 1) for job in view.jobs}
         for pod in view.pods:
             counts[labels_of(pod).get(JOB_NAME, "")] = counts.get(labels_of(pod).get(JOB_NAME, ""), 1) - 1
         if missing := next((name for name, count in counts.items() if name and count > 0), ""):
             return missing
-    waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]
-    waits.sort(key=lambda pod: bool(pod.get("spec", {}).get("nodeName")))
     return name_of(waits[0]) if waits else ""
 
 

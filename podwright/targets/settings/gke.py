@@ -16,6 +16,7 @@ from podwright.recipe.wrong_values import in_words
 from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.gke import machine_types, xpk_shape
+from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.google import (
     LAG_S,
     LONGEST_FLEX_S,
@@ -54,7 +55,8 @@ class GkeSettings(BaseModel):
     zones: ZonesSetting
     region: str = Field("", description="or zone in which the cluster is; default: the region of its zones")
     bucket: str = Field(
-        "", description="with a folder if wanted, for what MaxText writes (base_output_directory): gs://BUCKET/runs"
+        "",
+        description="with a folder if wanted, for checkpoints and records, and for what MaxText writes (base_output_directory): gs://BUCKET/runs",
     )
     image: str = Field("", description="with MaxText, that pods of a MaxText recipe run; built if it is missing")
     reservations: tuple[str, ...] = Field(
@@ -88,6 +90,7 @@ class GkeSettings(BaseModel):
     )
     jax: str = Field("", description="version for that image; default: what the recipe says")
     libtpu: str = Field("", description="version for that image; default: what the recipe says")
+    env: EnvSetting = DEFAULT_ENV
 
     @model_validator(mode="before")
     @classmethod
@@ -159,11 +162,9 @@ class GkeSettings(BaseModel):
         if not value:
             return value
         try:
-            devices = slices.parse(value)
+            slices.of_tpus(value, "topology")
         except UserError as e:
-            raise ValueError(f"{e.what.removeprefix('--on ')}; write it like tpu7x-4x4x8") from None
-        if devices.accelerator.pod is None:
-            raise ValueError("is no slice of TPUs; write it like tpu7x-4x4x8")
+            raise ValueError(f"{e.what.removeprefix(f'topology={value} ')}; {e.fix}") from None
         return value
 
     @field_validator("patience", "max_life")

@@ -5,33 +5,25 @@ Nothing is created. What the cloud tells only at a request is named as not check
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from podwright.rundir import Record
 from podwright.targets.base import Remark
+from podwright.targets.google.access import as_warning, bucket, failed, listed, login
 from podwright.targets.google.gcloud import Gcloud
-from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import Allocation, AllocationState
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls
 
-_CERTAIN = (Consequence.FINAL, Consequence.ABSENT)
-
 
 def check(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
     """Each remark says what was looked at; after an error that all further calls would repeat there are none. UserError without gcloud."""
-    rows, failure = gcloud.look(calls.accounts(), "-")
-    account = next((row["account"] for row in _listed(rows) if row.get("status") == "ACTIVE"), "")
-    if failure:
-        return [_failed("the login of gcloud", failure)]
+    account, of_login = login(gcloud)
     if not account:
-        return [Remark("error", "gcloud has no login", "type gcloud auth login")]
-    remarks = [Remark("info", f"gcloud is logged in as {account}"), *_api(own, gcloud)]
+        return [of_login]
+    remarks = [of_login, *_api(own, gcloud)]
     if any(r.level == "error" for r in remarks):
         return remarks
     remarks += _zones(own, gcloud)
     remarks += _lists(own, gcloud, account)
-    return [*remarks, *_bucket(own, gcloud, account)]
+    return [*remarks, *bucket(gcloud, own.storage, own.project, own.zones, account)]
 
 
 def node(own: TpuVmSettings, allocation: Allocation) -> Remark:
@@ -83,8 +75,8 @@ def _api(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
         what = f"whether the Cloud TPU API is on in {own.project} cannot be seen: you may not list its services"
         return [Remark("warning", what, "ask for serviceusage.services.list, or go by the zones below")]
     if failure:
-        return [_failed(f"services of {own.project}", failure)]
-    if _listed(rows):
+        return [failed(f"services of {own.project}", failure)]
+    if listed(rows):
         return [Remark("info", f"the Cloud TPU API is on in {own.project}")]
     fix = f"type gcloud services enable tpu.googleapis.com --project={own.project}, and wait a few minutes"
     return [Remark("error", f"the Cloud TPU API is off in {own.project}", fix)]
@@ -95,8 +87,8 @@ def _zones(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
     zones = own.zones[:1] if own.node else own.zones
     rows, failure = gcloud.look(calls.locations(own.project), "-")
     if failure:
-        return [_failed(f"zones of {own.project}", failure)]
-    known = {row.get("locationId", "") for row in _listed(rows)}
+        return [failed(f"zones of {own.project}", failure)]
+    known = {row.get("locationId", "") for row in listed(rows)}
     usable, remarks = [], []
     for zone in zones:
         fault = _zone(own, gcloud, zone) if zone in known else _unknown_zone(own, zone)
@@ -106,7 +98,7 @@ def _zones(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
             remarks.append(fault)
     if usable:
         what = f"{own.accelerator_type} with image {own.runtime} is offered in {', '.join(usable)}; offered is not free"
-        remarks = [Remark("info", what), *(_as_warning(r) for r in remarks)]
+        remarks = [Remark("info", what), *(as_warning(r) for r in remarks)]
     return remarks
 
 
@@ -123,8 +115,8 @@ def _zone(own: TpuVmSettings, gcloud: Gcloud, zone: str) -> Remark | None:
     ):
         rows, failure = gcloud.look(argv, zone)
         if failure:
-            return _failed(f"what zone {zone} offers", failure)
-        offered = {row.get(key) or row.get("name", "").rpartition("/")[2] for row in _listed(rows)}
+            return failed(f"what zone {zone} offers", failure)
+        offered = {row.get(key) or row.get("name", "").rpartition("/")[2] for row in listed(rows)}
         if wanted not in offered:
             fix = f"leave {zone} out of zones of the target; {' '.join(argv[:-1])} shows what it offers"
             return Remark("error", f"zone {zone} offers no {what} {wanted}", fix)
@@ -139,49 +131,7 @@ def _lists(own: TpuVmSettings, gcloud: Gcloud, account: str) -> list[Remark]:
     ):
         _, failure = gcloud.look(argv, "-")
         if failure:
-            remarks.append(_failed(f"the list of {what} of {own.project}", failure))
+            remarks.append(failed(f"the list of {what} of {own.project}", failure))
         else:
             remarks.append(Remark("info", f"{account} may list {what} of {own.project}"))
     return remarks
-
-
-def _bucket(own: TpuVmSettings, gcloud: Gcloud, account: str) -> list[Remark]:
-    """By the login of gcloud; with application-default credentials the storage is tried by the trainer's own calls."""
-    if not own.storage:
-        return []
-    bucket = "gs://" + own.storage.removeprefix("gs://").partition("/")[0]
-    record, failure = gcloud.look(calls.describe_bucket(bucket), "-")
-    if failure is None and isinstance(record, dict):
-        return [_location(own, bucket, record)]
-    reason = failure.reason if failure else "the answer of gcloud was cut off"
-    if "not found: 404" in reason:
-        create = f"type gcloud storage buckets create {bucket} --project={own.project} --location=REGION"
-        return [Remark("error", f"there is no bucket {bucket}", create)]
-    if reason.startswith("NoPermission"):
-        what = f"{account} may not describe {bucket} (storage.buckets.get), so its location is not known"
-        return [Remark("warning", what, "ask for the role roles/storage.bucketViewer on it, or leave it at that")]
-    return [Remark("inconclusive", f"{bucket} cannot be described: {reason}", failure.fix if failure else "try again")]
-
-
-def _location(own: TpuVmSettings, bucket: str, record: Record) -> Remark:
-    place = str(record.get("location", "")).lower()
-    regions = {zone.rpartition("-")[0] for zone in own.zones}
-    what = f"bucket {bucket} is in {place or 'a location that gcloud does not say'}"
-    if record.get("location_type") == "region" and place not in regions:
-        outside = f"{what}, and the zones of the target are in {', '.join(sorted(regions))}"
-        return Remark("warning", outside, "transfers between regions are slower and are charged; take a bucket there")
-    return Remark("info", what)
-
-
-def _failed(what: str, failure: Reply) -> Remark:
-    fix = failure.fix or "check again later"
-    certain = failure.consequence in _CERTAIN
-    return Remark("error" if certain else "inconclusive", f"{what}: {failure.reason}", fix)
-
-
-def _as_warning(remark: Remark) -> Remark:
-    return Remark("warning", remark.what, remark.fix) if remark.level == "error" else remark
-
-
-def _listed(rows: object) -> Sequence[Record]:
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

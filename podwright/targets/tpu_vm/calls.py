@@ -124,10 +124,6 @@ def list_nodes(project: str) -> Argv:
     )
 
 
-def accounts() -> Argv:
-    return ("gcloud", "auth", "list", "--format=json")
-
-
 def configuration() -> Argv:
     """What gcloud takes for project and zone where a command names none."""
     return ("gcloud", "config", "list", "--format=json")
@@ -150,11 +146,6 @@ def accelerator_types(project: str, zone: str) -> Argv:
 
 def runtime_versions(project: str, zone: str) -> Argv:
     return (*_TPUS, "tpu-vm", "versions", "list", f"--project={project}", f"--zone={zone}", "--format=json")
-
-
-def describe_bucket(url: str) -> Argv:
-    """`url`: gs://BUCKET."""
-    return ("gcloud", "storage", "buckets", "describe", url, "--format=json")
 
 
 def tunnel(instance: str, project: str, zone: str) -> Argv:

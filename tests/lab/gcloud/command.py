@@ -69,12 +69,16 @@ def answer(root: Path, argv: list[str]) -> tuple[int, str, str]:
     try:
         if fault.get("text"):
             raise session.fail(fault["text"])
-        if fault.get("before") and "status" in fault:
-            raise session.fail(session.describe(refusal(fault)))
         unsimulated(call)
+        if fault.get("before") and "status" in fault:
+            session.refused = refusal(fault, call)
+            if call.command not in surface_gke.COMMANDS:
+                raise session.fail(session.describe(session.refused))
+        if fault.get("kind") == "timeout" and "timeout" in call.spec.flags:
+            call.flags["timeout"], fault = "0", {}
         RUN[call.verb](session)
         if "status" in fault:
-            raise session.fail(session.describe(refusal(fault)))
+            raise session.fail(session.describe(refusal(fault, call)))
         status = 0
     except Refusal as refused:
         status = refused.status
@@ -96,10 +100,33 @@ def answer(root: Path, argv: list[str]) -> tuple[int, str, str]:
     return status, out, err
 
 
-def refusal(fault: Json) -> ApiError:
-    error = ApiError(fault["status"], fault["message"])
+def refusal(fault: Json, call: Call) -> ApiError:
+    error = ApiError(fault["status"], fault["message"] or MESSAGES.get(fault["status"], "") or exceeded(call.command))
     error.raw = fault.get("kind") == "http"
     return error
+
+
+MESSAGES = {
+    403: "The caller does not have permission",
+    500: "Internal error. Please try again",
+    503: "The service is currently unavailable.",
+}
+
+
+def exceeded(command: tuple[str, ...]) -> str:
+    """A 429 in the words of the service that a command is for."""
+    metric, limit = "Create node requests", "Maximum number of CreateNode requests per minute"
+    service, name = "tpu.googleapis.com", "qps/create"
+    if command[0] == "container":  # [?] the names of both metrics
+        metric, limit = "Cluster and operation reads", "Cluster and operation reads per minute"
+        service, name = "container.googleapis.com", "cluster_reads"
+    elif command in surface_gke.COMMANDS:
+        metric, limit = "Read requests", "Read requests per minute per region"
+        service, name = "compute.googleapis.com", "read_requests_per_region"
+    return (
+        f"Quota exceeded for quota metric '{metric}' and limit '{limit}' of service '{service}' for consumer "
+        f"'project_number:123456789012' ({service}/{name})."
+    )
 
 
 def unsimulated(call: Call) -> None:

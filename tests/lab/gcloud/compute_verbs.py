@@ -62,11 +62,17 @@ def listed(session: Session, collection: str, places: str) -> list[Json]:
 
 
 def list_policies(session: Session) -> None:
-    session.show_list(listed(session, "resourcePolicies", "regions"))
+    items = listed(session, "resourcePolicies", "regions")
+    if not items and "regions" in session.call.flags:
+        session.warn_of_filter({"region"})
+    session.show_list(items)
 
 
 def list_reservations(session: Session) -> None:
-    session.show_list(listed(session, "reservations", "zones"))
+    items = listed(session, "reservations", "zones")
+    if not items and "zones" in session.call.flags:
+        session.warn_of_filter({"zone"})
+    session.show_list(items)
 
 
 def describe_reservation(session: Session) -> None:

@@ -285,6 +285,8 @@ def delete(state: State, full_name: str) -> Json:
     record = require_pool(state, full_name)
     refuse_while_busy(state, record["cluster"])
     pools.become(state, record, "STOPPING")
+    for node in record["nodes"]:  # GKE drains them
+        node["notice_s"] = state["knobs"]["times"]["pool_deleting"]
     record["operation"] = pools.begin(state, record["cluster"], full_name, "DELETE_NODE_POOL")
     return pools.operation_view(state["gke_operations"][record["operation"]])
 

@@ -276,6 +276,7 @@ def update_pool(session: Session) -> None:
     started = session.send("PUT", f"/v1/{cluster}/nodePools/{name}", body)
     wait(session, cluster, started, f"Updating node pool {name}")
     session.say(f"Updated [{link(cluster)}/nodePools/{name}].")
+    session.show(session.send("GET", f"/v1/{cluster}/nodePools/{name}"))
 
 
 def wait(session: Session, cluster: str, started: Json, message: str) -> None:

@@ -6,7 +6,7 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -109,9 +109,11 @@ class Gcloud(GkeKnobs):
         ]
 
     def ledger(self) -> list[Row]:
-        """One row for each node that was ready: {"name", "zone", "chips", "ready_at", "gone_at"}; times are Unix seconds, `gone_at` None while it lives."""
+        """One row for each TPU VM node, and each node of a pool, that was ready: {"name", "pool", "zone", "chips", "ready_at", "gone_at"}; times
+        are Unix seconds, `gone_at` None while it lives."""
         keys = ("name", "zone", "chips", "ready_at", "gone_at")
-        return [{key: row[key] for key in keys} for row in store.read(self.root)["ledger"]]
+        rows = store.read(self.root)["ledger"]
+        return [{"pool": row.get("pool", "")} | {key: row[key] for key in keys} for row in rows]
 
     def chip_hours(self) -> float:
         """Of the ledger; what still lives counts until now."""
@@ -220,7 +222,7 @@ class Gcloud(GkeKnobs):
             "text": text,
         }
         row |= {"kind": kind} if kind else {}
-        row |= {"status": status, "message": message or MESSAGES[status]} if status else {}
+        row |= {"status": status, "message": message} if status else {}
         with store.opened(self.root) as state:
             state["knobs"]["faults"].append(row)
 
@@ -279,11 +281,3 @@ class Gcloud(GkeKnobs):
     def clear_guests(self) -> None:
         """Take back all knobs for guests."""
         self.set(guests=[])
-
-
-MESSAGES: Mapping[int, str] = {
-    429: "Quota exceeded for quota metric 'Create node requests' and limit 'Maximum number of CreateNode requests per minute' of service "
-    "'tpu.googleapis.com' for consumer 'project_number:123456789012' (tpu.googleapis.com/qps/create).",
-    500: "Internal error. Please try again",
-    503: "The service is currently unavailable.",
-}

@@ -57,9 +57,7 @@ class GkeKnobs:
         project: str = "p",
     ) -> None:
         """A pool that somebody else created, with its nodes; an ERROR pool has none. It is in no ledger."""
-        config: Row = {"machineType": machine_type, "oauthScopes": [], "spot": spot} | (
-            {"resourceLabels": labels} if labels else {}
-        )
+        config: Row = {"machineType": machine_type, "spot": spot} | ({"resourceLabels": labels} if labels else {})
         config |= {"labels": node_labels} if node_labels else {}
         if reservation:
             config["reservationAffinity"] = {
@@ -125,20 +123,21 @@ class GkeKnobs:
         with store.opened(self.root) as state:
             state["knobs"]["pool_outcomes"].append(row)
 
-    def lose_node(self, pool: str, index: int | None = 0, back_s: float | None = None) -> None:
-        """The node of that number in a pool (None: all) is taken away: its VM and its node object are gone. A new one comes `back_s`
-        seconds later; None: never."""
+    def lose_node(self, pool: str, index: int | None = 0, notice_s: float = 0.0, back_s: float | None = None) -> None:
+        """The node of that number in a pool (None: all) is taken away, as spot nodes are: its VM and its node object are gone `notice_s`
+        from now, of which its pods are warned. A new one comes `back_s` seconds later; None: never."""
         with store.opened(self.root) as state:
             for record in self._pools(state, pool):
-                nodes = [node for node in record["nodes"] if node["gone_at"] is None]
+                nodes = pools.living(record)
                 for node in nodes if index is None else nodes[index : index + 1]:
-                    pools.lose_node(state, node, back_s)
+                    node |= {"lost_at": time.time() + notice_s, "notice_s": notice_s, "back_s": back_s}
 
     def scale(self, pool: str) -> None:
         """Nodes for a pool that scales from zero, as if a pod had asked for them."""
         with store.opened(self.root) as state:
             for record in self._pools(state, pool):
                 if record["autoscaled"] and not record["nodes"]:
+                    record["used_at"] = time.time()
                     pools.start_nodes(state, record, time.time())
 
     def pools(self, pool: str = "*") -> list[Row]:

@@ -3,19 +3,20 @@
 import contextlib
 import http.client
 import json
+import socket
+import sys
 import time
-import traceback
-import urllib.error
-import urllib.request
 from pathlib import Path
 from typing import Any
+from urllib.parse import SplitResult, urlsplit
 
 from tests.lab import machine
 from tests.lab.gcloud import catalog, pools, store
 
 Json = dict[str, Any]
 TICK_S = 0.05
-TAINT = {"key": "google.com/tpu", "value": "present", "effect": "NoSchedule"}
+NODES = "/api/v1/nodes"
+SHUTDOWN = "lab/shutdown"  # annotation: the seconds that the pods of a node have before it goes
 EFFECTS = {"NO_SCHEDULE": "NoSchedule", "NO_EXECUTE": "NoExecute", "PREFER_NO_SCHEDULE": "PreferNoSchedule"}
 
 
@@ -25,11 +26,12 @@ class KubeNodes:
     def __init__(self, root: Path) -> None:
         self.root = root
         self.registered: dict[str, int] = {}  # node: the TPU chips that it shows
+        self.warned: set[str] = set()  # nodes that are known to go soon
         self.url = ""
 
     def run(self) -> None:
         while not machine.owner_is_gone(self.root):
-            with contextlib.suppress(OSError, http.client.HTTPException, FileNotFoundError, ValueError):
+            with contextlib.suppress(OSError, http.client.HTTPException, ValueError):
                 self.step()
             time.sleep(TICK_S)
 
@@ -37,62 +39,84 @@ class KubeNodes:
         """One look at both sides. A server with another address is another server, which has no node yet."""
         url = (self.root / "kube" / "url").read_text().strip()
         if url != self.url:
-            self.url, self.registered = url, {}
+            self.url, self.registered, self.warned = url, {}, set()
         state = store.read(self.root)
         now, after_s = time.time(), state["knobs"]["times"]["tpu_registration"]
-        wanted: dict[str, tuple[Json, Json, int]] = {}
-        for pool in state["pools"].values():
-            for node in pool["nodes"]:
-                if node["on"]:
-                    wanted[node["name"]] = (pool, node, pool["chips"] if now >= node["ready_at"] + after_s else 0)
-        for name in [name for name in self.registered if name not in wanted]:
-            self.send("DELETE", f"/api/v1/nodes/{name}", None, 404)
+        on = {node["name"]: (pool, node) for pool in state["pools"].values() for node in pool["nodes"] if node["on"]}
+        for name in [name for name in self.registered if name not in on]:
+            self.send("DELETE", f"{NODES}/{name}", None, 404)
             del self.registered[name]
-        for name, (pool, node, chips) in wanted.items():
+        for name, (pool, node) in on.items():
+            chips = pool["chips"] if now >= node["ready_at"] + after_s else 0
             if name not in self.registered:
-                self.send("POST", "/api/v1/nodes", node_object(pool, node, chips), 409)
-            elif self.registered[name] != chips:
-                capacity = resources(pool, chips)
-                body = {"status": {"capacity": capacity, "allocatable": capacity}}
-                self.send("PATCH", f"/api/v1/nodes/{name}/status", body)
-            self.registered[name] = chips
-        if any(pool["autoscaled"] for pool in state["pools"].values()):
+                self.send("POST", NODES, node_object(pool, node), 409)
+            if self.registered.get(name) != chips:
+                self.send("PATCH", f"{NODES}/{name}/status", {"status": node_status(pool, node, chips)}, 404)
+                self.registered[name] = chips
+            if node["notice_s"] and name not in self.warned:
+                annotations = {SHUTDOWN: str(node["notice_s"])}
+                self.send("PATCH", f"{NODES}/{name}", {"metadata": {"annotations": annotations}}, 404)
+                self.warned.add(name)
+        if any(pool["autoscaled"] and pool["state"] == "RUNNING" for pool in state["pools"].values()):
             self.autoscale()
 
     def autoscale(self) -> None:
-        """A pool without nodes gets all of them when a pod waits that only its nodes can take, and the zone has the capacity."""
-        pods = self.send("GET", "/api/v1/pods?fieldSelector=status.phase%3DPending", None).get("items", [])
-        selectors = [pod["spec"].get("nodeSelector", {}) for pod in pods if not pod["spec"].get("nodeName")]
-        if not selectors:
-            return
+        """A pool without nodes gets all of them when a pod waits that only its nodes can take, and the zone has the capacity; its nodes
+        go when no pod has used one for `times.scale_down` seconds."""
+        pods = self.send("GET", "/api/v1/pods", None).get("items", [])
+        specs = [pod["spec"] for pod in pods if pod.get("status", {}).get("phase", "Pending") in ("Pending", "Running")]
+        used = {spec["nodeName"] for spec in specs if spec.get("nodeName")}
+        selectors = [spec["nodeSelector"] for spec in specs if not spec.get("nodeName") and spec.get("nodeSelector")]
         with store.opened(self.root) as state:
             for pool in state["pools"].values():
-                if not pool["autoscaled"] or pool["nodes"] or pool["state"] != "RUNNING":
-                    continue
-                offered = labels(pool, "")
-                wanted = any(
-                    s and all(offered.get(key) == value for key, value in s.items() if key != "kubernetes.io/hostname")
-                    for s in selectors
-                )
-                if wanted and pools.has_capacity(state, pool):
-                    pools.start_nodes(state, pool, time.time())
+                if pool["autoscaled"] and pool["state"] == "RUNNING":
+                    scale(state, pool, selectors, used)
 
     def send(self, method: str, path: str, body: Json | None, fine: int = 0) -> Json:
-        """One request; a status of `fine` is no error."""
-        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-        headers = {"Content-Type": kind, "Accept": "application/json", "User-Agent": "lab-node"}
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(self.url + path, data, headers, method=method)
+        """One request; a status of `fine` is no error. By the server's control socket where it has one, which knows no faults."""
+        connection = Connection(urlsplit(self.url), self.root / "kube" / "control.sock")
+        headers = {
+            "Content-Type": f"application/{'merge-patch+' if method == 'PATCH' else ''}json",
+            "User-Agent": "lab-gcloud",
+        }
         try:
-            with urllib.request.urlopen(request, timeout=5) as reply:
-                answer: Json = json.loads(reply.read() or b"{}")
-                return answer
-        except urllib.error.HTTPError as error:
-            if error.code == fine:
-                return {}
-            if error.code < 500 and error.code != 429:
-                traceback.print_exc()
-            raise
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            reply = connection.getresponse()
+            answer: Json = json.loads(reply.read() or b"{}")
+        finally:
+            connection.close()
+        if reply.status >= 400 and reply.status != fine:
+            text = f"{method} {path}: {reply.status} {answer.get('message', '')}"
+            if reply.status < 500 and reply.status != 429:
+                print(text, file=sys.stderr, flush=True)
+            raise OSError(text)
+        return answer
+
+
+class Connection(http.client.HTTPConnection):
+    def __init__(self, url: SplitResult, control: Path) -> None:
+        super().__init__(url.hostname or "", url.port, timeout=5)
+        self.control = control
+
+    def connect(self) -> None:
+        if not self.control.exists():
+            return super().connect()
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(5)
+        self.sock.connect(str(self.control))
+
+
+def scale(state: store.State, pool: Json, selectors: list[Json], used: set[str]) -> None:
+    now, offered = time.time(), labels(pool, "")
+    if not pool["nodes"]:
+        waited = any(all(offered.get(key) == value for key, value in wanted.items()) for wanted in selectors)
+        if waited and pools.has_capacity(state, pool):
+            pools.start_nodes(state, pool, now)
+            pool["used_at"] = now
+    elif used & {node["name"] for node in pool["nodes"]}:
+        pool["used_at"] = now
+    elif now > pool["used_at"] + state["knobs"]["times"]["scale_down"]:
+        pools.remove_nodes(state, pool)
 
 
 def labels(pool: Json, name: str) -> dict[str, str]:
@@ -123,37 +147,35 @@ def labels(pool: Json, name: str) -> dict[str, str]:
 
 
 def resources(pool: Json, chips: int) -> dict[str, str]:
-    """What a node offers; its chips only once their device plugin has registered."""
     pods = str(pool["body"].get("maxPodsConstraint", {}).get("maxPodsPerNode", 110))
     shown = {"cpu": "224" if pool["chips"] else "4", "memory": "900Gi" if pool["chips"] else "16Gi", "pods": pods}
     return shown | ({"google.com/tpu": str(chips)} if pool["chips"] else {})
 
 
-def node_object(pool: Json, node: Json, chips: int) -> Json:
+def node_object(pool: Json, node: Json) -> Json:
     taints = [
         {"key": t["key"], "value": t.get("value", ""), "effect": EFFECTS[t["effect"]]}
         for t in pool["body"]["config"].get("taints", [])
-        if t["key"] != TAINT["key"]
     ]
-    ready = store.timestamp(node["ready_at"])[:19] + "Z"
-    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": ready}
-    zone, project = pool["zone"], pool["name"].split("/")[1]
+    place = f"{pool['name'].split('/')[1]}/{pool['zone']}/{node['name']}"
     return {
         "apiVersion": "v1",
         "kind": "Node",
         "metadata": {"name": node["name"], "labels": labels(pool, node["name"])},
-        "spec": {
-            "providerID": f"gce://{project}/{zone}/{node['name']}",
-            "taints": ([TAINT] if pool["chips"] else []) + taints,
-        },
-        "status": {
-            "capacity": resources(pool, chips),
-            "allocatable": resources(pool, chips),
-            "conditions": [condition | {"message": "kubelet is posting ready status"}],
-            "addresses": [
-                {"type": "InternalIP", "address": "127.0.0.1"},
-                {"type": "Hostname", "address": node["name"]},
-            ],
-            "nodeInfo": {"kubeletVersion": f"v{pool['body'].get('version', '')}"},
-        },
+        "spec": {"providerID": f"gce://{place}", "taints": taints},
+    }
+
+
+def node_status(pool: Json, node: Json, chips: int) -> Json:
+    """`chips`: those whose device plugin has registered."""
+    ready = store.timestamp(node["ready_at"])[:19] + "Z"
+    condition = {"type": "Ready", "status": "True", "reason": "KubeletReady", "lastTransitionTime": ready}
+    capacity = resources(pool, chips)
+    addresses = {"InternalIP": "127.0.0.1", "Hostname": node["name"]}
+    return {
+        "capacity": capacity,
+        "allocatable": capacity,
+        "conditions": [condition | {"message": "kubelet is posting ready status"}],
+        "addresses": [{"type": kind, "address": address} for kind, address in addresses.items()],
+        "nodeInfo": {"kubeletVersion": f"v{pool['body'].get('version', '')}"},
     }

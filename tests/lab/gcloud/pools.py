@@ -144,6 +144,7 @@ def new_pool(state: State, full_name: str, body: Json, zone: str, topology: str,
         "foreign": foreign,
         "operation": None,
         "outcome": None,
+        "used_at": 0.0,
         "nodes": [],
         "hex": secrets.token_hex(4),
         "history": [],
@@ -186,7 +187,7 @@ def advance(state: State) -> None:
         match pool["state"]:
             case "PROVISIONING":
                 provision(state, pool, now)
-            case "RUNNING" | "RUNNING_WITH_ERROR":
+            case "RUNNING_WITH_ERROR":
                 fill(state, pool, now)
             case "STOPPING" if now >= pool["since"] + state["knobs"]["times"]["pool_deleting"]:
                 remove_nodes(state, pool)
@@ -225,7 +226,7 @@ def provision(state: State, pool: Json, now: float) -> None:
 
 def fill(state: State, pool: Json, now: float) -> None:
     """A pool whose nodes were to come later gets them as soon as its reservation has room."""
-    if pool["nodes"] or pool["autoscaled"]:
+    if pool["nodes"]:
         return
     fill_at = (pool["outcome"] or {}).get("fill_at")
     if fill_at is None and pool["outcome"] is None:
@@ -250,6 +251,7 @@ def add_node(pool: Json, ready_at: float) -> None:
             f"gke-{pool['cluster'].split('/')[-1]}-{pool['name'].split('/')[-1]}-{pool['hex']}-{secrets.token_hex(2)}"
         )
     node = {"name": name, "ready_at": ready_at, "on": False, "gone_at": None, "back_s": None}
+    node |= {"notice_s": 0.0, "lost_at": None}
     pool["nodes"].append(node)
 
 
@@ -263,6 +265,8 @@ def advance_nodes(state: State, pool: Json, now: float) -> None:
                 state["ledger"].append(row)
         elif node["on"] and pool["run_limit"] and now >= node["ready_at"] + pool["run_limit"]:
             lose_node(state, node)
+        elif node["on"] and node["lost_at"] is not None and now >= node["lost_at"]:
+            lose_node(state, node, node["back_s"])
         elif node["gone_at"] and node["back_s"] is not None and now >= node["gone_at"] + node["back_s"]:
             pool["nodes"].remove(node)
             add_node(pool, now)

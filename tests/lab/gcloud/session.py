@@ -23,6 +23,7 @@ class Session:
 
     def __init__(self, root: Path, call: Call) -> None:
         self.root, self.call = root, call
+        self.refused: ApiError | None = None  # what the services answer to everything
         self.out: list[str] = []
         self.err: list[str] = []
         knobs = store.read(root)["knobs"]
@@ -59,8 +60,16 @@ class Session:
     def show_list(self, items: list[Json]) -> None:
         """Those that the call's filter lets pass."""
         if expression := self.call.flags.get("filter"):
+            keys = {re.split(r"!=|=|:|~", term)[0] for term in terms(expression)}
+            self.warn_of_filter({key for key in keys if all(lookup(item, key) is None for item in items)})
             items = [item for item in items if matches(item, expression)]
         self.show(items)
+
+    def warn_of_filter(self, absent: set[str]) -> None:
+        """gcloud does so where no item of a list has a key of its filter, also where there is no item."""
+        if absent:
+            keys = ", ".join(sorted(absent))
+            self.say(f"WARNING: The following filter keys were not present in any resource : {keys}")
 
     def fail(self, text: str, status: int = 1) -> Refusal:
         return Refusal(f"ERROR: ({self.call.dotted}) {text}\n", status)
@@ -116,6 +125,8 @@ class Session:
             raise self.fail(NO_LOGIN)
         if self.login_expired:
             raise self.fail(EXPIRED)
+        if self.refused:
+            raise self.refused
         with store.opened(self.root) as state:
             return services.handle(state, method, path, query, body)
 
@@ -125,6 +136,8 @@ class Session:
             return self.with_account(f"ResponseError: code={error.status}, message={error.message}", error.status)
         if self.call.command[:2] in (("compute", "resource-policies"), ("compute", "machine-types")):
             return f"Could not fetch resource:\n - {error.message}\n"
+        if self.call.command[:2] == ("compute", "reservations") and error.status < 500:
+            return self.with_account(f"HTTPError {error.status}: {error.message}", error.status)
         if error.status >= 500 or error.raw:
             return http_error(self.call, error)
         text = self.with_account(f"{error.name}: {error.message}", error.status)
@@ -209,11 +222,15 @@ def waited(operation: str) -> str:
 
 def http_error(call: Call, error: ApiError) -> str:
     """A 5xx, which gcloud shows as the HTTP client's exception; older ones showed other refusals so too."""
-    path = "/".join(filter(None, ("nodes" if "tpu-vm" in call.command else "queuedResources", call.name)))
-    place = f"projects/{call.flags.get('project', '')}/locations/{call.flags.get('zone', '')}"
+    collection = "nodes" if "tpu-vm" in call.command else "queuedResources"
+    service, places = "tpu.googleapis.com/v2", "locations"
+    if "reservations" in call.command:
+        service, places, collection = "compute.googleapis.com/compute/v1", "zones", "reservations"
+    path = "/".join(filter(None, (collection, call.name)))
+    place = f"projects/{call.flags.get('project', '')}/{places}/{call.flags.get('zone', '')}"
     headers = {"content-type": "application/json; charset=UTF-8", "server": "ESF", "status": error.status}
     return (
-        f"HttpError accessing <https://tpu.googleapis.com/v2/{place}/{path}?alt=json>: response: <{headers}>, "
+        f"HttpError accessing <https://{service}/{place}/{path}?alt=json>: response: <{headers}>, "
         f"content <{json.dumps(error.body(), indent=2)}\n>\n"
         "This may be due to network connectivity issues. Please check your network settings, and the status of the service you are trying to reach."
     )
@@ -229,9 +246,13 @@ def lookup(value: Any, path: str) -> Any:
     return value
 
 
+def terms(expression: str) -> list[str]:
+    return re.split(r"\s+AND\s+|\s+", expression.strip())
+
+
 def matches(item: Any, expression: str) -> bool:
     """Of gcloud's filters: terms KEY=VALUE, KEY!=VALUE, KEY:VALUE, KEY:* and KEY~PATTERN, joined by AND or a blank."""
-    for term in re.split(r"\s+AND\s+|\s+", expression.strip()):
+    for term in terms(expression):
         parts = re.fullmatch(r"([\w.\[\]-]+)(!=|=|:|~)(.*)", term)
         if not parts:
             raise Refusal(f"lab: the filter term {term!r} is not simulated\n", 70)

@@ -26,6 +26,7 @@ KNOBS: State = {
         "tpu_registration": 0.1,
         "pool_retry": 0.6,
         "pool_deleting": 0.2,
+        "scale_down": 600.0,
     },
     "capacity": {},
     "quota": [],

@@ -214,9 +214,12 @@ def check_values(call: Call) -> None:
             several = " | ".join(f"--{name}" for name in group)
             text = f"argument --{given[0]}: At most one of {several} can be specified."
             raise Refusal(f"ERROR: ({call.dotted}) {text}\n{usage(call)}")
+    if call.spec.exactly_one and len([name for name in call.spec.exactly_one if name in call.flags]) != 1:
+        several = " | ".join(f"--{name}" for name in call.spec.exactly_one)
+        raise Refusal(f"ERROR: ({call.dotted}) Exactly one of ({several}) must be specified.\n{usage(call)}")
     for name, values in call.spec.choices.items():
         value = call.flags.get(name, values[0])
-        if value.lower() not in [choice.lower() for choice in values]:
+        if value not in values and not (name in surface_gke.ANY_CASE and value.upper() in values):
             text = f"argument --{name}: Invalid choice: '{value}'.\n\nValid choices are [{', '.join(values)}].\n"
             raise Refusal(f"ERROR: ({call.dotted}) {text}")
     for name in call.spec.numbers:

@@ -29,13 +29,14 @@ POOL_CHOICES = {
     "workload-metadata": ("GCE_METADATA", "GKE_METADATA"),
 }
 CREDENTIALS = PLACE | {"internal-ip": 0, "dns-endpoint": 0}
-UPDATE = {"node-labels": 1, "labels": 1, "node-taints": 1, "enable-autoscaling": 0, "min-nodes": 1, "max-nodes": 1}
+UPDATES = ("labels", "node-labels", "node-taints")
 POLICIES = (*COMPUTE, "resource-policies")
 POLICY = {"type": 1, "accelerator-topology": 1, "max-topology-distance": 1, "description": 1, "region": 1}
 POLICY_CHOICES = {
     "type": ("HIGH_AVAILABILITY", "HIGH_THROUGHPUT"),
     "max-topology-distance": ("BLOCK", "CLUSTER", "SUBBLOCK"),
 }
+ANY_CASE = ("type", "max-topology-distance", "workload-metadata")  # gcloud takes these in small letters too
 
 COMMANDS: dict[tuple[str, ...], Command] = {
     (*CONTAINER, "clusters", "describe"): Command(PLACE, "NAME", "", ALL, exclusive=ONE_PLACE),
@@ -59,20 +60,27 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         POOL | ASYNC | {"timeout": 1}, "NAME", "", ALL, exclusive=ONE_PLACE, numbers=("timeout",)
     ),
     (*CONTAINER, "node-pools", "update"): Command(
-        POOL | ASYNC | UPDATE,
+        POOL | ASYNC | dict.fromkeys(UPDATES, 1),
         "NAME",
         "",
         ALL,
         exclusive=ONE_PLACE,
-        numbers=("min-nodes", "max-nodes"),
-        unsimulated=("node-taints",),
+        exactly_one=UPDATES,
+        unsimulated=("async", "node-taints"),
     ),
     (*CONTAINER, "operations", "list"): Command(PLACE | LIST, tracks=ALL, exclusive=ONE_PLACE),
     (*CONTAINER, "operations", "describe"): Command(PLACE, "OPERATION_ID", "", ALL, exclusive=ONE_PLACE),
     (*COMPUTE, "reservations", "describe"): Command({"zone": 1}, "RESERVATION", "reservation", ALL),
     (*COMPUTE, "reservations", "list"): Command(LIST | {"zones": 1}, tracks=ALL),
     (*POLICIES, "create", "workload-policy"): Command(
-        POLICY, "NAME", "", ALL, required=("type",), choices=POLICY_CHOICES, unsimulated=("max-topology-distance",)
+        POLICY,
+        "NAME",
+        "",
+        ALL,
+        required=("type",),
+        exclusive=(("accelerator-topology", "max-topology-distance"),),
+        choices=POLICY_CHOICES,
+        unsimulated=("max-topology-distance",),
     ),
     (*POLICIES, "describe"): Command({"region": 1}, "NAME", "", ALL),
     (*POLICIES, "delete"): Command({"region": 1}, "NAME", "", ALL),

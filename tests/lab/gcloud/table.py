@@ -20,6 +20,7 @@ class Command:
     alpha: dict[str, int] = field(default_factory=dict)
     required: tuple[str, ...] = ()
     exclusive: tuple[tuple[str, ...], ...] = ()  # of each of these groups at most one flag is accepted
+    exactly_one: tuple[str, ...] = ()  # exactly one of these is needed
     choices: dict[str, tuple[str, ...]] = field(default_factory=dict)  # flag: the values that it may have
     numbers: tuple[str, ...] = ()  # flags whose value is an integer
     unsimulated: tuple[str, ...] = ()  # flags that would do nothing here

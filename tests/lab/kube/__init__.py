@@ -20,15 +20,25 @@ Faults (`Kube.fault(kind, verb=, resource=, name=, skip=, calls=, seconds=, ...)
   fault("lost", verb="create")   done, and the connection broken before the answer
   fault("gone", verb="watch")   a watch begins with 410
   fault("cut", resource="pods/log", lines=3 or after_s=1, clean=False)   a log, a watch or an exec breaks off; clean=True ends it as if that were all
+  fault("cut", resource="pods/log", bytes=70), fault("cut", ..., lines=3, clean=True, text="rpc error: ...")   within a line; ending with a text of the node
   fault("repeat", resource="pods/log", back_s=2)   lines from before --since-time (which kubectl cuts to whole seconds by itself) come again
   unreachable(seconds)   connections are refused, and those that are there break
   expire_history()   running watches get 410, and so do pages of older lists
 
+With `controllers=True` a JobSet becomes Jobs and pods, Kueue admits it, the scheduler places its pods on nodes (`samples.pool`, or those that the
+simulated gcloud creates), and each container is a process of this machine: as root, with a file system of its own for its volumes, in a network of
+the cluster's pods alone, with what GKE's webhook sets. What they do wrong is a knob too: `controllers/knobs.py` names all.
+
 Knobs (`Kube.set(name=value)`), beside those of the controllers:
   absent_groups=["kueue.x-k8s.io"]   a cluster without Kueue or JobSet
+  kueue_versions=["v1beta2", "v1beta1"]   what is served, the preferred one first; v1beta1 answers with a warning, which kubectl prints to stderr
+  garbage_s=2   what was owned by something deleted goes so much later (at once by itself)
+  token="t"   where `Kube` has a login=: clients without this bearer token are Unauthorized
   watch_s=1.5   the server closes watches after this time (half an hour to an hour by itself)
 
-Files: store (objects), discovery (which resources there are), call (a URL), server (HTTP), streams (watch, logs, exec), patches, selectors,
-validation, protobuf (what kubectl sends so), errors (texts), faults; control (for tests). Containers' logs: `streams.log_file`.
+Files: store (objects), discovery (which resources there are), call (a URL), server (HTTP), rest (verbs), streams (watch, logs), execute, patches,
+selectors, validation (names, labels, sizes), schema (fields),
+pod_validation, versions (Kueue's two), protobuf (what kubectl sends so), errors (texts), faults;
+control and samples (for tests). Containers' logs: `streams.log_file`.
 Written from the public documents of the Kubernetes API; tests/unit/lab holds it against kubectl. Texts that nobody has shown are marked [?].
 """

@@ -16,6 +16,11 @@ class Call:
     name: str
     subresource: str
     query: dict[str, str]
+    version: str  # in which the objects are given and shown
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.row.group}/{self.version}" if self.row.group else self.version
 
     @property
     def full_resource(self) -> str:
@@ -26,9 +31,9 @@ def parsed(method: str, path: str, query: dict[str, str]) -> Call | None:
     """None for paths of discovery, which name no resource."""
     parts = path.strip("/").split("/")
     if parts[:2] == ["api", "v1"] and len(parts) > 2:
-        api_version, rest = "v1", parts[2:]
+        group, version, rest = "", "v1", parts[2:]
     elif parts[0] == "apis" and len(parts) > 3:
-        api_version, rest = "/".join(parts[1:3]), parts[3:]
+        group, version, rest = parts[1], parts[2], parts[3:]
     else:
         return None
     namespace = ""
@@ -37,7 +42,7 @@ def parsed(method: str, path: str, query: dict[str, str]) -> Call | None:
     plural, name, subresource, *_ = [*rest, "", ""]
     row = RESOURCES.get(plural)
     known = row and ("", "status" if row.status else "", *row.subresources)
-    if row is None or row.api_version != api_version or not known or subresource not in known or len(rest) > 3:
+    if row is None or row.group != group or not known or subresource not in known or len(rest) > 3:
         raise ApiError(404, "NotFound", "the server could not find the requested resource")
     verb = VERBS.get(method, method.lower())
     if verb == "get" and not name:
@@ -46,4 +51,4 @@ def parsed(method: str, path: str, query: dict[str, str]) -> Call | None:
         verb = "deletecollection"
     elif subresource == "exec":
         verb = "create"
-    return Call(verb, row, namespace, name, subresource, query)
+    return Call(verb, row, namespace, name, subresource, query, version)

@@ -7,12 +7,12 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 from tests.lab.kube import discovery
+from tests.lab.kube.controllers.knobs import check as check_knobs
 from tests.lab.kube.discovery import RESOURCES
 from tests.lab.kube.errors import ApiError
 from tests.lab.machine import REPOSITORY, end_with_parent
@@ -20,10 +20,15 @@ from tests.lab.machine import REPOSITORY, end_with_parent
 Object = dict[str, Any]
 START_S = 60.0
 END_S = 20.0
+HINT = "Install gke-gcloud-auth-plugin for use with kubectl by following the instructions of Google Cloud"
 
 
 class Kube:
-    """An API server of its own below `root`/kube, until the block ends. `controllers`: what makes pods of JobSets runs too."""
+    """An API server of its own below `root`/kube, until the block ends. `controllers`: what makes pods of JobSets runs too.
+
+    `login`: the credential plugin in the kubeconfig, as that of GKE names gke-gcloud-auth-plugin; then the API is HTTPS, and a client without the
+    bearer token `lab` (knob `token`) is Unauthorized.
+    """
 
     def __init__(
         self,
@@ -32,13 +37,16 @@ class Kube:
         project: str = "p",
         location: str = "us-central1",
         cluster: str = "c",
+        login: str = "",
     ) -> None:
-        self.folder, self.with_controllers = root / "kube", controllers
+        self.folder, self.with_controllers, self.login = root / "kube", controllers, login
         self.context = f"gke_{project}_{location}_{cluster}"
         self.last_calls: list[Object] = []
 
     def __enter__(self) -> "Kube":
         self.folder.mkdir(parents=True)
+        if self.login:
+            certify(self.folder)
         with (self.folder / "server.txt").open("ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "tests.lab.kube.server", str(self.folder)],
@@ -54,7 +62,9 @@ class Kube:
             assert self.process.poll() is None and time.monotonic() < deadline, self.server_text()
             time.sleep(0.02)
         self.url = (self.folder / "url").read_text()
-        (self.folder / "config").write_text(json.dumps(kubeconfig(self.url, self.context)))
+        (self.folder / "config").write_text(json.dumps(self._kubeconfig()))
+        if self.login:
+            self.set(token="lab")
         if self.with_controllers:
             self._lab("controllers")
         return self
@@ -135,7 +145,8 @@ class Kube:
     # knobs
 
     def set(self, **knobs: Any) -> None:
-        """Knobs of the store, for the server and the controllers."""
+        """Knobs of the server and of the controllers; their names are in `controllers.knobs`."""
+        check_knobs(knobs)
         self._lab("knobs", knobs)
 
     def fault(self, kind: str, **rule: Any) -> None:
@@ -153,6 +164,18 @@ class Kube:
     def expire_history(self) -> None:
         """Running watches get 410 with their next event, and so do later ones from an older resourceVersion, and `continue` of older lists."""
         self._lab("expire")
+
+    def _kubeconfig(self) -> Object:
+        """As `gcloud container clusters get-credentials` names its entries."""
+        name, server = self.context, {"server": self.url}
+        user: Object = {}
+        if self.login:
+            server["certificate-authority"] = str(self.folder / "certificate.pem")
+            plugin = {"apiVersion": "client.authentication.k8s.io/v1beta1", "command": self.login}
+            user = {"exec": plugin | {"installHint": HINT, "interactiveMode": "Never", "provideClusterInfo": True}}
+        config: Object = {"apiVersion": "v1", "kind": "Config", "current-context": name, "preferences": {}}
+        config |= {"clusters": [{"name": name, "cluster": server}], "users": [{"name": name, "user": user}]}
+        return config | {"contexts": [{"name": name, "context": {"cluster": name, "user": name}}]}
 
     def _lab(self, verb: str, body: Object | None = None) -> Any:
         return self.api("POST", f"/lab/{verb}", body or {})
@@ -195,14 +218,9 @@ def place(resource: str, namespace: str) -> str:
     return f"{root}/namespaces/{namespace}/{resource}" if row.namespaced and namespace else f"{root}/{resource}"
 
 
-def kubeconfig(url: str, context: str) -> Mapping[str, Any]:
-    """As `gcloud container clusters get-credentials` names its entries; plain HTTP, and no user to log in."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": context, "cluster": {"server": url}}],
-        "users": [{"name": context, "user": {}}],
-        "contexts": [{"name": context, "context": {"cluster": context, "user": context}}],
-        "current-context": context,
-        "preferences": {},
-    }
+def certify(folder: Path) -> None:
+    """A certificate of its own for 127.0.0.1 in certificate.pem, with its key in key.pem."""
+    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1")
+    subject = ("-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1", "-days", "2")
+    files = ("-keyout", str(folder / "key.pem"), "-out", str(folder / "certificate.pem"))
+    subprocess.run(["openssl", "req", "-x509", *curve, "-nodes", *subject, *files], check=True, capture_output=True)

@@ -1,7 +1,7 @@
 """The resources that the API server knows, and the discovery documents made of them: /api, /apis, /version, /openapi/v3."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Json = dict[str, Any]
@@ -85,14 +85,27 @@ RESOURCES = {row.plural: row for row in ROWS}
 CUSTOM_GROUPS = (JOBSET, KUEUE)
 
 
-def installed(absent: frozenset[str] = frozenset()) -> list[Resource]:
-    """All but those of groups that the cluster does not have, such as Kueue's."""
-    return [row for row in ROWS if row.group not in absent]
+KUEUE_VERSIONS = ("v1beta2", "v1beta1")  # the preferred one first
 
 
-def groups(rows: list[Resource]) -> dict[str, str]:
-    """{group: version} of the named groups."""
-    return {row.group: row.version for row in rows if row.group}
+def served(row: Resource, knobs: Json) -> tuple[str, ...]:
+    """The versions of a resource, the preferred one first."""
+    return tuple(knobs.get("kueue_versions", KUEUE_VERSIONS)) if row.group == KUEUE else (row.version,)
+
+
+def installed(knobs: Json) -> list[Resource]:
+    """All in each of their versions, but those of groups that the cluster does not have, such as Kueue's."""
+    rows = [row for row in ROWS if row.group not in knobs.get("absent_groups", ())]
+    return [replace(row, version=version) for row in rows for version in served(row, knobs)]
+
+
+def groups(rows: list[Resource]) -> dict[str, list[str]]:
+    """{group: versions} of the named groups."""
+    named: dict[str, list[str]] = {}
+    for row in rows:
+        if row.group and row.version not in named.setdefault(row.group, []):
+            named[row.group].append(row.version)
+    return named
 
 
 def api_versions() -> Json:
@@ -103,9 +116,9 @@ def group_list(rows: list[Resource]) -> Json:
     return {"kind": "APIGroupList", "apiVersion": "v1", "groups": [group(*item) for item in groups(rows).items()]}
 
 
-def group(name: str, version: str) -> Json:
-    choice = {"groupVersion": f"{name}/{version}", "version": version}
-    return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": [choice], "preferredVersion": choice}
+def group(name: str, listed: list[str]) -> Json:
+    choices = [{"groupVersion": f"{name}/{version}", "version": version} for version in listed]
+    return {"kind": "APIGroup", "apiVersion": "v1", "name": name, "versions": choices, "preferredVersion": choices[0]}
 
 
 def resource_list(api_version: str, rows: list[Resource]) -> Json | None:
@@ -124,15 +137,15 @@ def entries(row: Resource) -> Iterator[Json]:
         yield base | {"name": f"{row.plural}/{name}", "singularName": "", "verbs": below[name]}
 
 
-def definition(row: Resource) -> Json:
+def definition(row: Resource, knobs: Json) -> Json:
     """The CustomResourceDefinition of a resource, as far as clients look at it."""
     names = {"plural": row.plural, "singular": row.kind.lower(), "kind": row.kind, "listKind": f"{row.kind}List"}
-    served = [{"name": row.version, "served": True, "storage": True}]
+    listed = [{"name": v, "served": True, "storage": not n} for n, v in enumerate(served(row, knobs))]
     spec = {
         "group": row.group,
         "names": names,
         "scope": "Namespaced" if row.namespaced else "Cluster",
-        "versions": served,
+        "versions": listed,
     }
     established = {"type": "Established", "status": "True", "reason": "InitialNamesAccepted"}
     return {"metadata": {"name": row.qualified}, "spec": spec, "status": {"conditions": [established]}}

@@ -24,9 +24,10 @@ def not_found(qualified: str, name: str) -> ApiError:
     return ApiError(404, "NotFound", f'{qualified} "{name}" not found', name=name, group=group, kind=kind)
 
 
-def already_exists(qualified: str, name: str) -> ApiError:
+def already_exists(qualified: str, name: str, deleting: bool = False) -> ApiError:
     kind, _, group = qualified.partition(".")
-    return ApiError(409, "AlreadyExists", f'{qualified} "{name}" already exists', name=name, group=group, kind=kind)
+    text = f'{"object is being deleted: " if deleting else ""}{qualified} "{name}" already exists'
+    return ApiError(409, "AlreadyExists", text, name=name, group=group, kind=kind)
 
 
 def conflict(qualified: str, name: str) -> ApiError:

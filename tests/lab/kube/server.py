@@ -5,42 +5,50 @@ meet none, and which also has /lab/ for faults, knobs and the record of calls.
 """
 
 import asyncio
-import base64
-import contextlib
 import importlib.util
 import json
 import logging
 import signal
+import ssl
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
-from tests.lab.kube import discovery, patches, protobuf, streams
+from tests.lab.kube import discovery, protobuf, streams, versions
 from tests.lab.kube.call import Call, parsed
-from tests.lab.kube.errors import ApiError, bad_request, conflict, expired
-from tests.lab.kube.faults import Faults, Rule, forbidden, http_error, missing_permission
+from tests.lab.kube.errors import ApiError, bad_request
+from tests.lab.kube.execute import execute
+from tests.lab.kube.faults import Faults, Rule, forbidden, http_error
+from tests.lab.kube.rest import Rest
 from tests.lab.kube.store import Object, Store
 
 TICK_S = 0.05
 GARBAGE_S = 0.3
 MOST_BYTES = 3 << 20
 USER = "lab@example.com"
-KEEPS_STATUS = ("nodes", "namespaces")
+Login = Callable[[web.Request], None]
 
 
 class Server:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.store, self.faults = Store(), Faults()
+        self.rest = Rest(self.store, self.faults)
         self.controllers: list[Any] = []
         self.calls: list[Object] = []
         self.errors: list[str] = []
         self.ended = threading.Event()
+        self.tls: ssl.SSLContext | None = None
+        if (folder / "certificate.pem").exists():
+            self.tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self.tls.load_cert_chain(folder / "certificate.pem", folder / "key.pem")
         self.site: web.TCPSite | None = None
         self.port = 0
         self.back: asyncio.TimerHandle | None = None
@@ -57,7 +65,7 @@ class Server:
         await web.UnixSite(control, str(self.folder / "control.sock")).start()
         ticking = threading.Thread(target=self.tick, daemon=True)
         ticking.start()
-        (self.folder / "url.part").write_text(f"http://127.0.0.1:{self.port}")
+        (self.folder / "url.part").write_text(f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}")
         (self.folder / "url.part").replace(self.folder / "url")
         await stop.wait()
         self.ended.set()
@@ -76,7 +84,8 @@ class Server:
     # reachable or not
 
     async def listen(self) -> None:
-        self.site = web.TCPSite(self.runner, "127.0.0.1", self.port, reuse_address=True, backlog=1024)
+        listening: Any = {"reuse_address": True, "backlog": 1024, "ssl_context": self.tls}
+        self.site = web.TCPSite(self.runner, "127.0.0.1", self.port, **listening)
         await self.site.start()
         self.port = self.runner.addresses[0][1]
 
@@ -106,17 +115,20 @@ class Server:
         collected = 0.0
         while not self.ended.wait(TICK_S):
             now = time.time()
-            try:
-                for controller in self.controllers:
-                    controller.step(self.store, now)
-                if now > collected + GARBAGE_S:
-                    collected = now
-                    self.store.collect_garbage()
-            except Exception:
-                text = traceback.format_exc()
-                if text not in self.errors:
-                    self.errors.append(text)
-                    print(text, file=sys.stderr, flush=True)
+            for controller in self.controllers:
+                self.attempt(partial(controller.step, self.store, now))
+            if now > collected + GARBAGE_S:
+                collected = now
+                self.attempt(self.store.collect_garbage)
+
+    def attempt(self, step: Callable[[], None]) -> None:
+        try:
+            step()
+        except Exception:
+            text = traceback.format_exc()
+            if text not in self.errors:
+                self.errors.append(text)
+                print(text, file=sys.stderr, flush=True)
 
     # calls
 
@@ -132,7 +144,7 @@ class Server:
         self.calls.append(row)
         started = time.monotonic()
         try:
-            response = await self.answer(request, row, self.faults)
+            response = await self.answer(request, row, self.faults, self.require_login)
             row["status"] = response.status
             if row.pop("lost", False) and request.transport:
                 request.transport.abort()
@@ -140,8 +152,9 @@ class Server:
         finally:
             row["seconds"] = time.monotonic() - started
 
-    async def answer(self, request: web.Request, row: Object, faults: Faults) -> web.StreamResponse:
+    async def answer(self, request: web.Request, row: Object, faults: Faults, login: Login) -> web.StreamResponse:
         try:
+            login(request)
             call = parsed(request.method, request.path, dict(request.query))
             verb, resource, name = (call.verb, call.full_resource, call.name) if call else ("get", "", "")
             row |= {"verb": verb, "resource": resource, "name": name, "namespace": call.namespace if call else ""}
@@ -150,7 +163,10 @@ class Server:
             if call is None:
                 return self.discover(request.path)
             row["status"] = 200  # of a stream, until it ends
-            return await self.act(request, call, rules)
+            response = await self.act(request, call, rules)
+            if call.version == "v1beta1" and not response.prepared:
+                response.headers["Warning"] = f'299 - "{versions.WARNING}"'
+            return response
         except ApiError as error:
             headers = {}
             if "retryAfterSeconds" in error.details:
@@ -159,6 +175,12 @@ class Server:
         except web.HTTPRequestEntityTooLarge:
             text = f"Request entity too large: limit is {MOST_BYTES}"
             return web.json_response(ApiError(413, "RequestEntityTooLarge", text).status(), status=413)
+
+    def require_login(self, request: web.Request) -> None:
+        """401 without the bearer token of the knob `token`, if there is one."""
+        token = self.store.knobs.get("token", "")
+        if token and request.headers.get("Authorization") != f"Bearer {token}":
+            raise ApiError(401, "Unauthorized", "Unauthorized")
 
     async def suffer(self, rules: list[Rule], request: web.Request, call: Call | None, row: Object) -> None:
         for rule in rules:
@@ -178,7 +200,7 @@ class Server:
                 raise forbidden(USER, call.verb, call.full_resource, call.row.group, call.namespace, call.name)
 
     def discover(self, path: str) -> web.Response:
-        rows = discovery.installed(frozenset(self.store.knobs.get("absent_groups", ())))
+        rows = discovery.installed(self.store.knobs)
         parts = path.strip("/").split("/")
         answer: Object | None = None
         if path in ("/healthz", "/livez", "/readyz"):
@@ -202,8 +224,9 @@ class Server:
         return web.json_response(answer)
 
     async def act(self, request: web.Request, call: Call, rules: list[Rule]) -> web.StreamResponse:
-        absent = self.store.knobs.get("absent_groups", ())
-        if call.row.group in absent or (call.verb not in call.row.verbs and not call.subresource):
+        row, knobs = call.row, self.store.knobs
+        known = call.subresource or call.verb in row.verbs
+        if row.group in knobs.get("absent_groups", ()) or call.version not in discovery.served(row, knobs) or not known:
             raise ApiError(404, "NotFound", "the server could not find the requested resource")
         if call.verb == "watch":
             return await streams.watch(request, call, self.store, self.wakeup, rules)
@@ -211,131 +234,30 @@ class Server:
             return await streams.log(request, call, self.store, self.folder, rules)
         if call.subresource == "exec":
             starter = next((c for c in self.controllers if hasattr(c, "exec_argv")), None)
-            return await streams.execute(request, call, self.store, starter, rules)
-        if call.verb == "list":
-            return web.Response(body=self.listed(call), content_type="application/json")
-        if call.verb == "get":
-            entry = self.store.stored(call.row.plural, call.name, call.namespace)
-            return web.Response(body=entry.text, content_type="application/json")
+            return await execute(request, call, self.store, starter, rules)
+        if call.verb in ("list", "get"):
+            text = self.rest.listed(call) if call.verb == "list" else self.rest.got(call)
+            return web.Response(body=text, content_type="application/json")
         body = await request.read()
         if call.verb == "create":
             given = protobuf.decoded(body) if request.content_type == protobuf.CONTENT_TYPE else decoded(body)
-            return web.json_response(self.created(call, given), status=201)
-        if call.verb == "update":
-            return web.json_response(self.updated(call, decoded(body)))
-        if call.verb == "patch":
-            return web.json_response(self.patched(call, request.content_type, body))
-        return web.json_response(self.deleted(call, decoded(body) if body else {}))
-
-    def listed(self, call: Call) -> bytes:
-        """A page of a list, with `metadata.continue` where there are more; the token names the last object of the page."""
-        limit, token = int(call.query.get("limit", "0") or 0), call.query.get("continue", "")
-        selectors = call.query.get("labelSelector", ""), call.query.get("fieldSelector", "")
-        with self.store.lock:
-            entries, version = self.store.select(call.row.plural, call.namespace, *selectors), self.store.version
-        if token:
-            version, *last = json.loads(base64.b64decode(token))
-            if version < self.store.oldest:
-                raise expired("The provided continue parameter is too old to display a consistent list result.")
-            entries = [
-                e for e in entries if [e.body["metadata"].get("namespace", ""), e.body["metadata"]["name"]] > last
-            ]
-        metadata: Object = {"resourceVersion": str(version)}
-        if limit and len(entries) > limit:
-            metadata["remainingItemCount"] = len(entries) - limit
-            entries = entries[:limit]
-            last = entries[-1].body["metadata"]
-            position = json.dumps([version, last.get("namespace", ""), last["name"]])
-            metadata["continue"] = base64.b64encode(position.encode()).decode()
-        head = {"kind": f"{call.row.kind}List", "apiVersion": call.row.api_version, "metadata": metadata}
-        return json.dumps(head)[:-1].encode() + b',"items":[' + b",".join(entry.text for entry in entries) + b"]}"
-
-    def created(self, call: Call, body: Object) -> Object:
-        if call.row.group == "authorization.k8s.io":
-            return self.reviewed(call, body)
-        require_kind(call, body)
-        if call.row.status and call.row.plural not in KEEPS_STATUS:
-            body.pop("status", None)
-        if call.row.plural == "pods":
-            body["status"] = {"phase": "Pending"}
-        if call.row.plural == "secrets":
-            plain = body.pop("stringData", None) or {}
-            encoded = {key: base64.b64encode(value.encode()).decode() for key, value in plain.items()}
-            body |= {"type": body.get("type", "Opaque"), "data": {**(body.get("data") or {}), **encoded}}
-        return self.store.create(call.row.plural, body, call.namespace, dry_run="dryRun" in call.query)
-
-    def updated(self, call: Call, body: Object) -> Object:
-        require_kind(call, body)
-        metadata = body.setdefault("metadata", {})
-        if metadata.setdefault("name", call.name) != call.name:
-            raise bad_request(
-                f"the name of the object ({metadata['name']}) does not match the name on the URL ({call.name})"
-            )
-        if call.row.namespaced:
-            metadata.setdefault("namespace", call.namespace)
-        if call.subresource == "status":
-            status = body.get("status", {})
-            return self.changed(call, lambda copy: copy.update(status=status))
-        return self.store.update(call.row.plural, body, keep_status=call.row.status)
-
-    def patched(self, call: Call, kind: str, text: bytes) -> Object:
-        def apply(copy: Object) -> None:
-            result = patches.apply(call.row, kind, copy, text)
-            if result["metadata"].get("resourceVersion") != copy["metadata"]["resourceVersion"]:
-                raise conflict(call.row.qualified, call.name)
-            if call.subresource == "status":
-                result = copy | {"status": result.get("status", {})}
-            elif call.row.status:
-                result = {key: value for key, value in result.items() if key != "status"}
-                result |= {"status": copy["status"]} if "status" in copy else {}
-            copy.clear()
-            copy.update(result)
-
-        return self.changed(call, apply)
-
-    def changed(self, call: Call, function: Any) -> Object:
-        return self.store.change(call.row.plural, call.name, call.namespace, function)
-
-    def deleted(self, call: Call, options: Object) -> Object:
-        store, plural = self.store, call.row.plural
-        propagation = options.get("propagationPolicy") or call.query.get("propagationPolicy") or "Background"
-        grace = options.get("gracePeriodSeconds", call.query.get("gracePeriodSeconds"))
-        ways = (propagation, None if grace is None else float(grace))
-        if call.verb == "deletecollection":
-            selectors = call.query.get("labelSelector", ""), call.query.get("fieldSelector", "")
-            chosen = store.list(plural, call.namespace, *selectors)
-            for body in chosen:
-                with contextlib.suppress(ApiError):
-                    store.delete(plural, body["metadata"]["name"], body["metadata"].get("namespace", ""), *ways)
-            return {"kind": f"{call.row.kind}List", "apiVersion": call.row.api_version, "metadata": {}, "items": chosen}
-        body = store.get(plural, call.name, call.namespace)
-        if (uid := (options.get("preconditions") or {}).get("uid", "")) not in ("", body["metadata"]["uid"]):
-            text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {body['metadata']['uid']}"
-            raise ApiError(409, "Conflict", text)
-        if not (options.get("dryRun") or "dryRun" in call.query):
-            store.delete(plural, call.name, call.namespace, *ways)
-        if left := store.find(plural, call.name, call.namespace):
-            return left
-        details = {"name": call.name, "group": call.row.group, "kind": plural, "uid": body["metadata"]["uid"]}
-        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}
-
-    def reviewed(self, call: Call, body: Object) -> Object:
-        """`kubectl auth can-i`: allowed unless a forbidden fault denies it."""
-        if call.row.plural == "selfsubjectrulesreviews":
-            rules = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
-            return body | {"status": {"resourceRules": rules, "nonResourceRules": [], "incomplete": False}}
-        asked = (body.get("spec") or {}).get("resourceAttributes") or {}
-        resource = asked.get("resource", "") + (f"/{asked['subresource']}" if asked.get("subresource") else "")
-        denied = self.faults.denies(asked.get("verb", ""), resource)
-        reason = missing_permission(asked.get("verb", ""), resource, asked.get("group", ""))
-        return body | {"status": {"allowed": False, "reason": reason} if denied else {"allowed": True}}
+            answer = self.rest.created(call, given)
+        elif call.verb == "update":
+            answer = self.rest.updated(call, decoded(body))
+        elif call.verb == "patch":
+            answer = self.rest.patched(call, request.content_type, body)
+        else:
+            answer = self.rest.deleted(call, decoded(body) if body else {})
+        if answer.get("kind") == call.row.kind:
+            answer = versions.shown(call.row, answer, call.version)
+        return web.json_response(answer, status=201 if call.verb == "create" else 200)
 
     # control
 
     async def serve_control(self, request: web.Request) -> web.StreamResponse:
         """A call of a test or of the simulated cloud."""
         if not request.path.startswith("/lab/"):
-            return await self.answer(request, {}, Faults())
+            return await self.answer(request, {}, Faults(), lambda _: None)
         body = decoded(await request.read()) if request.can_read_body else {}
         verb = request.path.removeprefix("/lab/")
         if verb == "fault":
@@ -364,7 +286,7 @@ class Server:
                 if there and row.group in absent:
                     self.store.delete("customresourcedefinitions", row.qualified)
                 elif not there and row.group not in absent:
-                    self.store.create("customresourcedefinitions", discovery.definition(row))
+                    self.store.create("customresourcedefinitions", discovery.definition(row, self.store.knobs))
 
     def start_controllers(self) -> None:
         if not self.controllers and importlib.util.find_spec("tests.lab.kube.controllers"):
@@ -380,15 +302,6 @@ def decoded(text: bytes) -> Object:
     if not isinstance(body, dict):
         raise bad_request("the object provided is unrecognized")
     return body
-
-
-def require_kind(call: Call, body: Object) -> None:
-    row = call.row
-    given = body.get("apiVersion", row.api_version), body.get("kind", row.kind)
-    if given != (row.api_version, row.kind):
-        expected = f"{row.group or ''}/{row.version}, Kind={row.kind}"
-        text = f'{given[1]} in version "{given[0]}" cannot be handled as a {row.kind}: expected {expected}'
-        raise bad_request(text)
 
 
 def main() -> None:

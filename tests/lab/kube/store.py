@@ -4,8 +4,6 @@ For the HTTP server and, in the same process, for controllers. An object that is
 but with `change`. Every change makes a new object, a new resourceVersion and an event.
 """
 
-from __future__ import annotations  # a method is called list
-
 import json
 import random
 import threading
@@ -52,6 +50,13 @@ class Change:
     old: Object | None
 
 
+Objects = list[Object]  # inside Store the name `list` is a method's
+Entries = list[Stored]
+Changes = list[Change]
+Dependents = list[tuple[str, Object]]
+Names = list[str]
+
+
 class Store:
     def __init__(self) -> None:
         self.lock = threading.RLock()
@@ -61,6 +66,7 @@ class Store:
         self.oldest = self.version  # a watch that starts before it gets 410
         self.listeners: list[Callable[[], None]] = []
         self.keys: dict[str, Key] = {}  # by uid
+        self.gone_at: dict[str, float] = {}  # when an owner was first missed, by uid
         self.dependents: dict[str, set[str]] = defaultdict(set)  # uids by the uid of an owner
         self.admission: dict[str, list[Callable[[Store, Object], None]]] = defaultdict(list)
         self.knobs: dict[str, Any] = {}
@@ -77,7 +83,7 @@ class Store:
         entry = self.objects[resource].get((namespace, name))
         return entry.body if entry else None
 
-    def list(self, resource: str, namespace: str = "", labels: str = "", fields: str = "") -> list[Object]:
+    def list(self, resource: str, namespace: str = "", labels: str = "", fields: str = "") -> Objects:
         """Objects of one namespace, or of all for "", in order of namespace and name."""
         return [entry.body for entry in self.select(resource, namespace, labels, fields)]
 
@@ -87,19 +93,19 @@ class Store:
             raise not_found(RESOURCES[resource].qualified, name)
         return entry
 
-    def select(self, resource: str, namespace: str = "", labels: str = "", fields: str = "") -> list[Stored]:
+    def select(self, resource: str, namespace: str = "", labels: str = "", fields: str = "") -> Entries:
         match = selectors.compiled(resource, labels, fields)
         with self.lock:
             entries = sorted(self.objects[resource].items())
         return [e for (place, _), e in entries if namespace in ("", place) and (match is None or match(e.body))]
 
-    def owned(self, uid: str) -> list[tuple[str, Object]]:
+    def owned(self, uid: str) -> Dependents:
         """What has this owner: (resource, object)."""
         with self.lock:
             keys = [self.keys[dependent] for dependent in sorted(self.dependents.get(uid, ()))]
             return [(resource, self.get(resource, name, namespace)) for resource, namespace, name in keys]
 
-    def events_since(self, resource: str, version: int, namespace: str = "") -> tuple[list[Change], int]:
+    def events_since(self, resource: str, version: int, namespace: str = "") -> tuple[Changes, int]:
         """What happened after a version, and the version up to which that is all. 410 where the history no longer reaches back."""
         with self.lock:
             if version < self.oldest:
@@ -120,13 +126,14 @@ class Store:
             for admit in self.admission[resource]:
                 admit(self, body)
             validation.check(row, body)
-            if (place, metadata["name"]) in self.objects[resource]:
-                raise already_exists(row.qualified, metadata["name"])
+            if there := self.find(resource, metadata["name"], place):
+                raise already_exists(row.qualified, metadata["name"], "deletionTimestamp" in there["metadata"])
             metadata["uid"], metadata["creationTimestamp"] = str(uuid.uuid4()), self.now()
             metadata.pop("deletionTimestamp", None)
             if "spec" in body:
                 metadata["generation"] = 1
-            body = {"apiVersion": row.api_version, "kind": row.kind} | body
+            head = {"apiVersion": row.api_version, "kind": row.kind}
+            body = head | {key: value for key, value in body.items() if key not in head}
             return body if dry_run else self._write("ADDED", row, body, None).body
 
     def update(self, resource: str, body: Object, keep_status: bool = False) -> Object:
@@ -200,11 +207,15 @@ class Store:
             return body
 
     def collect_garbage(self) -> None:
-        """Delete what names only owners that do not exist, for instance because they were gone before it was created."""
+        """Delete what names only owners that do not exist: gone before it was created, or gone for as long as the knob `garbage_s` says."""
         with self.lock:
             gone = [uid for uid in self.dependents if uid not in self.keys]
+            now = time.monotonic()
+            self.gone_at = {uid: self.gone_at.get(uid, now) for uid in gone}
             for uid in gone:
-                for resource, body in self.owned(uid):
+                for resource, body in (
+                    self.owned(uid) if now >= self.gone_at[uid] + self.knobs.get("garbage_s", 0) else ()
+                ):
                     self._delete_dependent(resource, body)
 
     def expire_history(self) -> None:
@@ -279,7 +290,7 @@ class Store:
             listener()
         return entry
 
-    def _mark(self, row: Resource, body: Object, grace: float, finalizers: list[str]) -> None:
+    def _mark(self, row: Resource, body: Object, grace: float, finalizers: Names) -> None:
         copy: Object = json.loads(json.dumps(body))
         metadata = copy["metadata"]
         if "deletionTimestamp" not in metadata or grace < metadata.get("deletionGracePeriodSeconds", grace):
@@ -296,7 +307,7 @@ class Store:
         self._write("DELETED", row, json.loads(json.dumps(body)), body)
         if row.plural == "namespaces":
             self._empty_namespace(name)
-        for resource, dependent in self.owned(uid):
+        for resource, dependent in self.owned(uid) if not self.knobs.get("garbage_s") else ():
             self._delete_dependent(resource, dependent)
         for owner in owners(body):
             if owner in self.keys and not self.dependents.get(owner):

@@ -1,4 +1,4 @@
-"""Answers that last: watches, logs of containers, and exec over a websocket."""
+"""Answers that last: watches, and the logs of containers."""
 
 import asyncio
 import contextlib
@@ -10,14 +10,14 @@ import time
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import Any
 
-from aiohttp import WSMsgType, web
+from aiohttp import web
 
 from tests.lab.kube import selectors
 from tests.lab.kube.call import Call
 from tests.lab.kube.errors import ApiError, bad_request, not_found
 from tests.lab.kube.faults import Rule
+from tests.lab.kube.rest import text_of
 from tests.lab.kube.store import Change, Object, Store
 
 POLL_S = 0.1
@@ -59,13 +59,17 @@ class Limit:
     def __init__(self, rules: list[Rule]) -> None:
         self.rule = only(rules, "cut")
         self.lines = self.rule.lines if self.rule else None
+        self.bytes = self.rule.bytes if self.rule else None
         self.end = time.monotonic() + self.rule.after_s if self.rule and self.rule.after_s is not None else None
 
     def over(self) -> bool:
-        return self.lines == 0 or (self.end is not None and time.monotonic() >= self.end)
+        return 0 in (self.lines, self.bytes) or (self.end is not None and time.monotonic() >= self.end)
 
     def take(self, text: bytes) -> bytes:
-        """As many of these whole lines as may still be sent."""
+        """As much of these whole lines as may still be sent."""
+        if self.bytes is not None:
+            text = text[: self.bytes]
+            self.bytes -= len(text)
         if self.lines is None:
             return text
         parts = text.split(b"\n")[:-1][: self.lines]
@@ -109,7 +113,7 @@ async def watch(
     if not version:
         with store.lock:
             now, version = store.select(call.row.plural, call.namespace), store.version
-        first = b"".join(line("ADDED", entry.text) for entry in now if match is None or match(entry.body))
+        first = b"".join(line("ADDED", text_of(call, entry)) for entry in now if match is None or match(entry.body))
         await response.write(limit.take(first))
     marked = time.monotonic()
     while time.monotonic() < end and not limit.over():
@@ -119,7 +123,7 @@ async def watch(
         except ApiError as error:
             await response.write(event("ERROR", error.status()))
             return response
-        text = b"".join(seen(change, match) for change in changes)
+        text = b"".join(seen(call, change, match) for change in changes)
         if bookmarks and time.monotonic() > marked + BOOKMARK_S:
             marked = time.monotonic()
             text += event("BOOKMARK", bookmark(call, version))
@@ -133,15 +137,15 @@ async def watch(
     return response
 
 
-def seen(change: Change, match: selectors.Match | None) -> bytes:
+def seen(call: Call, change: Change, match: selectors.Match | None) -> bytes:
     """The event as a watch with a selector sees it: what comes to match is added, what no longer does is deleted."""
     if match is None:
-        return line(change.type, change.new.text)
+        return line(change.type, text_of(call, change.new))
     before = change.old is not None and match(change.old)
     after = match(change.new.body) and change.type != "DELETED"
     if not before and not after:
         return b""
-    return line("MODIFIED" if before and after else "ADDED" if after else "DELETED", change.new.text)
+    return line("MODIFIED" if before and after else "ADDED" if after else "DELETED", text_of(call, change.new))
 
 
 def line(type: str, text: bytes) -> bytes:
@@ -154,7 +158,7 @@ def event(type: str, body: Object) -> bytes:
 
 def bookmark(call: Call, version: int) -> Object:
     metadata = {"resourceVersion": str(version), "creationTimestamp": None}
-    return {"kind": call.row.kind, "apiVersion": call.row.api_version, "metadata": metadata}
+    return {"kind": call.row.kind, "apiVersion": call.api_version, "metadata": metadata}
 
 
 # logs
@@ -197,6 +201,8 @@ async def log(request: web.Request, call: Call, store: Store, folder: Path, rule
             else:
                 await asyncio.sleep(POLL_S)
         limit.close(request)
+        if limit.rule and limit.over():
+            await response.write(limit.rule.text.encode())
     finally:
         file.close()
     return response
@@ -341,99 +347,3 @@ def line_starts(text: bytes) -> Iterator[tuple[int, bytes]]:
 
 def shown(text: bytes, stamped: bool) -> bytes:
     return PREFIX.sub(rb"\1 " if stamped else b"", text)
-
-
-# exec
-
-
-STDIN, STDOUT, STDERR, ERROR, CLOSE = 0, 1, 2, 3, 255
-PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
-
-
-async def execute(
-    request: web.Request, call: Call, store: Store, kubelet: Any, rules: list[Rule]
-) -> web.StreamResponse:
-    """`kubectl exec`: a process in place of the container, its streams as channels of a websocket."""
-    pod = store.get("pods", call.name, call.namespace)
-    container = container_of(pod, call)
-    if not pod["spec"].get("nodeName"):
-        raise bad_request(f"pod {call.name} does not have a host assigned")
-    if "running" not in status_of(pod, container).get("state", {}):
-        phase = pod.get("status", {}).get("phase", "")
-        if phase in ("Succeeded", "Failed"):
-            raise bad_request(f"cannot exec into a container in a completed pod; current phase is {phase}")
-        text = f'unable to upgrade connection: container not found ("{container}")'
-        raise ApiError(500, "InternalError", text)
-    command = request.query.getall("command", [])
-    argv, environment = kubelet.exec_argv(pod, container, command) if kubelet else (command, dict(os.environ))
-    socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0)
-    await socket.prepare(request)
-    wants = {name for name in ("stdin", "stdout", "stderr", "tty") if call.query.get(name) in ("true", "1")}
-    pipe = asyncio.subprocess.PIPE
-    try:
-        process = await asyncio.create_subprocess_exec(
-            *argv, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, start_new_session=True
-        )
-    except OSError as error:
-        await send_status(socket, failure(f"error executing command in container: {error}"))
-        await socket.close()
-        return socket
-    reading = asyncio.create_task(receive(socket, process, "stdin" in wants))
-    limit = Limit(rules)
-    sending = [
-        asyncio.create_task(forward(socket, channel, stream, limit, request))
-        for channel, stream in ((STDOUT, process.stdout), (STDERR, process.stderr))
-    ]
-    try:
-        await asyncio.gather(*sending)
-        await send_status(socket, exit_status(await process.wait()))
-        await socket.close()
-    finally:
-        reading.cancel()
-        if process.returncode is None:
-            process.kill()
-    return socket
-
-
-async def forward(socket: web.WebSocketResponse, channel: int, stream: Any, limit: Limit, request: web.Request) -> None:
-    while text := await stream.read(1 << 15):
-        await socket.send_bytes(bytes([channel]) + (limit.take(text) if limit.rule else text))
-        limit.close(request)
-
-
-async def receive(socket: web.WebSocketResponse, process: asyncio.subprocess.Process, stdin: bool) -> None:
-    """Channel 0 is the standard input; 255 with a channel's number closes it (v5)."""
-    assert process.stdin
-    if not stdin:
-        process.stdin.close()
-    async for message in socket:
-        if message.type != WSMsgType.BINARY or not message.data:
-            continue
-        channel, text = message.data[0], message.data[1:]
-        with contextlib.suppress(ConnectionError):
-            if channel == STDIN and stdin:
-                process.stdin.write(text)
-                await process.stdin.drain()
-            elif channel == CLOSE and text == bytes([STDIN]):
-                process.stdin.close()
-    if process.returncode is None:
-        process.kill()
-
-
-async def send_status(socket: web.WebSocketResponse, status: Object) -> None:
-    await socket.send_bytes(bytes([ERROR]) + json.dumps(status).encode())
-
-
-def exit_status(code: int) -> Object:
-    if code == 0:
-        return {"metadata": {}, "status": "Success"}
-    code = 128 - code if code < 0 else code
-    details = {"causes": [{"reason": "ExitCode", "message": str(code)}]}
-    return failure(f"command terminated with non-zero exit code: exit status {code}") | {
-        "reason": "NonZeroExitCode",
-        "details": details,
-    }
-
-
-def failure(message: str) -> Object:
-    return {"metadata": {}, "status": "Failure", "message": message, "reason": "InternalError", "code": 500}

@@ -109,6 +109,22 @@ def test_a_tree_becomes_a_table_and_with_out_files(tree: Path, capsys: pytest.Ca
     assert list(rows["unread"]) == ["training/old.sh"]
 
 
+def test_a_tree_of_which_nothing_is_read_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "tree" / name).mkdir(parents=True)
+        (tmp_path / "tree" / name / "run.sh").write_text(SUBMIT.replace("=tpu7x-64", "=$(python slice.py)"))
+    out = tmp_path / "recipes"
+    code, text, error = call(capsys, str(tmp_path / "tree"), "--out", str(out))
+    assert code == 2 and not out.exists() and "0 recipes" not in text
+    assert "not read: b/run.sh: run.sh line" in text
+    assert error.startswith(
+        f"error: none of the 2 scripts in {tmp_path / 'tree'} can be read: run.sh line 2: what python"
+    )
+    assert f"import one of them, such as {tmp_path / 'tree/a/run.sh'}, with NAME=VALUE" in error
+    code, text, _ = call(capsys, str(tmp_path / "tree"), "--json")
+    assert code == 2 and "none of the 2 scripts" in json.loads(text)["error"]
+
+
 def test_a_script_of_a_fork_is_read_with_the_launch_script_beside_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -217,9 +233,9 @@ def test_what_is_typed_counts_for_every_script_of_a_tree(tree: Path, capsys: pyt
     ("pair", "fix"),
     [
         ("PROJECT_IDD=p", "did you mean PROJECT_ID?"),
-        ("topology=tpu7x-5x5x5", "import without it, and type podwright plan RECIPE topology=VALUE"),
-        ("num_slices=2", "import without it, and type podwright plan RECIPE num_slices=VALUE"),
-        ("steps=3", "type arguments.steps=VALUE"),
+        ("topology=tpu7x-5x5x5", "import without it, and type podwright plan RECIPE topology=tpu7x-5x5x5"),
+        ("num_slices=2", "import without it, and type podwright plan RECIPE num_slices=2"),
+        ("steps=3", "type arguments.steps=3"),
         ("bananas=2", "leave it out"),
     ],
 )
@@ -241,6 +257,8 @@ def test_a_value_without_its_variable_is_refused(
         ("--docker-image=", "--docker-imag=", "has no option --docker-imag, in any version until 2026-06-25; did you mean --docker-image?"),
         ("--num-slices=1", "--num-slices=two", "--num-slices=two is no whole number above 0; write --num-slices=1"),
         ("--device-type=tpu7x-4x4x4", '--device-type="$DT"', "--device-type, or its value is empty; type DT=tpu7x-4x4x4"),
+        ("--device-type=tpu7x-4x4x4", "--device-type=banana", "--device-type=banana is no TPU slice; write --device-type=tpu7x-4x4x8 in the script"),
+        ("--device-type=tpu7x-4x4x4", "--device-type=$MOUNTED", "MOUNTED=/data/mounted is no TPU slice; type MOUNTED=tpu7x-4x4x8"),
     ],
 )  # fmt: skip
 def test_a_wrong_option_of_xpk_is_refused(

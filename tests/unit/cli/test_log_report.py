@@ -56,6 +56,26 @@ REFUSED = {
     "no such recipe": (["--log", "train.log", "--recipe", "nothing"], "nothing"),
     "out is a file": (["--log", "train.log", "-o", "other.log"], "other.log"),
     "an option without it": (["--recipe", "almodel-8b-source", "myrun"], "--recipe works only with --log"),
+    "this machine as a slice": (
+        ["--log", "train.log", "--on", "local"],
+        "--on local is no slice; type --on with the slice that it ran on, such as v6e-16",
+    ),
+    "a word for a slice": (
+        ["--log", "train.log", "--on", "banana"],
+        "--on banana is no slice; type --on with the slice",
+    ),
+    "a slice in two words": (
+        ["--log", "train.log", "--on", "2x", "v6e-16"],
+        "--on 2x v6e-16 is two words; type --on 2xv6e-16",
+    ),
+    "an override": (
+        ["--log", "train.log", "arguments.steps=5"],
+        "--log takes no arguments.steps=5: its recipe is the one that was run; leave arguments.steps=5 out",
+    ),
+    "a run's name in its place": (
+        ["--log", "myrun"],
+        "myrun cannot be read (No such file or directory); give the path of a log",
+    ),
     "nothing": ([], "report needs a run or a log"),
 }
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.lab.gcloud import surface
+from tests.lab.gcloud import surface, surface_gke
 
 REAL = shutil.which("gcloud")
 PLACE = ["--project=p", "--zone=z", "--format=json", "--quiet"]
@@ -41,6 +41,33 @@ SAMPLE |= {
 }
 SAMPLE |= dict.fromkeys(("valid-until-duration", "valid-after-duration", "max-run-duration"), "6h")
 SAMPLE |= {"lifetime": "3600", "workload-type": "availability-optimized"}
+GKE_SAMPLE = {
+    "type": "HIGH_THROUGHPUT",
+    "max-topology-distance": "BLOCK",
+    "max-pods-per-node": "15",
+    "disk-size": "50GB",
+}
+GKE_SAMPLE |= {"num-nodes": "4", "min-nodes": "0", "max-nodes": "4", "total-min-nodes": "0", "total-max-nodes": "4"}
+GKE_SAMPLE |= {"placement-type": "COMPACT", "location-policy": "ANY", "reservation-affinity": "specific"}
+GKE_SAMPLE |= {"workload-metadata": "GKE_METADATA", "disk-type": "pd-ssd", "node-taints": "a=b:NoSchedule"}
+GKE_SAMPLE |= {"node-labels": "a=b", "accelerator": "type=nvidia-l4,count=1", "timeout": "60", "tpu-topology": "4x4"}
+GKE_SAMPLE |= {
+    "additional-node-network": "network=n,subnetwork=s",
+    "additional-pod-network": "subnetwork=s,pod-ipv4-range=r",
+}
+GKE_SAMPLE |= {"create-pod-ipv4-range": "name=r,range=/21", "data-cache-count": "1", "local-ssd-count": "1"}
+GKE_SAMPLE |= {
+    "max-surge-upgrade": "1",
+    "max-unavailable-upgrade": "1",
+    "min-provision-nodes": "1",
+    "sandbox": "type=gvisor",
+}
+GKE_SAMPLE |= {
+    "node-pool-soak-duration": "60s",
+    "opportunistic-maintenance": "node-idle-time=600s,window=600s,min-nodes=1",
+}
+GKE_SAMPLE |= {"resource-manager-tags": "a/b=c", "secondary-boot-disk": "disk-image=d", "threads-per-core": "1"}
+GKE_SAMPLE |= {"system-config-from-file": "/etc/hostname"}
 NOT_TOGETHER = [
     {"node-id", "node-count"},
     {"node-id", "node-prefix"},
@@ -62,6 +89,15 @@ NOT_TOGETHER = [
     {"reservation", "reservation-host-organization"},
     {"local-host-port", "listen-on-stdin"},
     {"enabled", "available"},
+    {"location", "region"},
+    {"location", "zone"},
+    {"region", "zone"},
+    {"dns-endpoint", "internal-ip"},
+    {"accelerator-topology", "max-topology-distance"},
+    {"labels", "node-labels"},
+    {"labels", "node-taints"},
+    {"node-labels", "node-taints"},
+    {"create-pod-ipv4-range", "pod-ipv4-range"},
 ]
 
 
@@ -74,6 +110,8 @@ def lines(command: tuple[str, ...], track: str) -> Iterator[list[str]]:
         needed += ["node-id", "accelerator-type"]
     elif command == (*surface.VM, "create"):
         needed += ["accelerator-type"]
+    if spec.exactly_one:
+        needed.append(spec.exactly_one[0])
     left = [flag for flag in flags if flag not in needed]
     while left:
         chosen: list[str] = []
@@ -86,8 +124,13 @@ def lines(command: tuple[str, ...], track: str) -> Iterator[list[str]]:
             base.append("node-count")
         if "topology" in chosen or "type" in chosen:
             base += [name for name in ("type", "topology") if name not in chosen]
-        words = [f"--{flag}={SAMPLE.get(flag, 'a')}" if takes(spec, flag) else f"--{flag}" for flag in [*base, *chosen]]
+        words = [f"--{flag}={sample(command, flag)}" if takes(spec, flag) else f"--{flag}" for flag in [*base, *chosen]]
         yield [*filter(None, (track,)), *command, *names(command), *words]
+
+
+def sample(command: tuple[str, ...], flag: str) -> str:
+    own = GKE_SAMPLE if command in surface_gke.COMMANDS else {}
+    return own.get(flag) or SAMPLE.get(flag, "a")
 
 
 def takes(spec: surface.Command, flag: str) -> int:
@@ -128,25 +171,64 @@ REFUSED = [
     "compute tpus operations list",
     "compute tpus",
     "frob list",
+    "container node-pools create n --cluster=c --location=l --acceleratorTopology=4x4",
+    "container node-pools create n --cluster=c --location=l --zone=z",
+    "container node-pools create n --cluster=c --location=l --num-nodes=several",
+    "container node-pools create n --cluster=c --location=l --reservation-affinity=some",
+    "container node-pools create n --cluster=c --location=l --placement-type=compact",
+    "container node-pools create n --cluster=c --location=l --accelerator-topology=4x4",
+    "container node-pools create n --cluster=c --location=l --location-policy=any",
+    "container node-pools create n --cluster=c --location=l --reservation-affinity=SPECIFIC",
+    "container node-pools update n --cluster=c --location=l",
+    "container node-pools update n --cluster=c --location=l --labels=a=b --node-labels=a=b",
+    "container node-pools create n --cluster=c --location=l --enable-gvnic --force",
+    "container node-pools create --cluster=c --location=l",
+    "container node-pools delete n --cluster=c --location=l --force",
+    "container node-pools list n --cluster=c --location=l",
+    "container node-pools cancel n --cluster=c --location=l",
+    "container clusters describe --location=l",
+    "container clusters get-credentials c --location=l --cluster=c",
+    "container operations describe --location=l",
+    "container operations list --cluster=c --location=l",
+    "compute resource-policies create workload-policy w --region=r --accelerator-topology=4x4x8",
+    "compute resource-policies create workload-policy w --region=r --type=HIGH_THROUGHPUT --accelerator-topology-mode=m",
+    "compute resource-policies create workload-policy w --region=r --type=THROUGHPUT",
+    "compute resource-policies create workload-policy w --region=r --type=HIGH_THROUGHPUT --async",
+    "compute resource-policies delete w --region=r --async",
+    "compute reservations describe r --location=z",
+    "alpha compute workload-policies create w --region=r",
 ]
 
 
-def cases() -> list[list[str]]:
-    accepted = [
+def accepted_lines() -> list[list[str]]:
+    return [
         line
         for command, spec in surface.COMMANDS.items()
         for track in spec.tracks[:2]
         for line in lines(command, track)
     ]
-    placed = [
-        [*line.split(), *(PLACE if "tpus" in line and "list" not in line.split()[:4] else [])] for line in REFUSED
-    ]
-    return accepted + placed
+
+
+def refused_lines() -> list[list[str]]:
+    return [[*line.split(), *(PLACE if "tpus" in line and "list" not in line.split()[:4] else [])] for line in REFUSED]
+
+
+def is_accepted(argv: list[str]) -> bool:
+    try:
+        surface.parse(argv)
+    except surface.Refusal:
+        return False
+    return True
+
+
+def test_the_simulated_gcloud_accepts_every_flag_of_its_tables_and_nothing_else() -> None:
+    assert [argv for argv in accepted_lines() if not is_accepted(argv)] == []
+    assert [argv for argv in refused_lines() if is_accepted(argv)] == []
 
 
 @pytest.mark.skipif(not REAL, reason="gcloud is not installed")
 def test_the_simulated_gcloud_accepts_what_the_real_one_accepts(tmp_path: Path) -> None:
-    argvs = cases()
+    argvs = accepted_lines() + refused_lines()
     rows = [{"command_string": " ".join(["gcloud", *argv])} for argv in argvs]
     (tmp_path / "commands.json").write_text(json.dumps(rows))
     argv = ["gcloud", "meta", "lint-gcloud-commands", f"--commands-file={tmp_path}/commands.json"]
@@ -155,11 +237,7 @@ def test_the_simulated_gcloud_accepts_what_the_real_one_accepts(tmp_path: Path) 
     assert len(verdicts) == len(argvs)
     wrong = []
     for row, verdict in zip(argvs, verdicts.values(), strict=True):
-        try:
-            surface.parse(row)
-            accepted = True
-        except surface.Refusal:
-            accepted = False
+        accepted = is_accepted(row)
         if accepted != verdict["success"]:
             wrong.append((" ".join(row), accepted, verdict["error_message"]))
     assert not wrong, "\n".join(map(str, wrong))

@@ -215,3 +215,85 @@ def test_nothing_is_stored_by_a_dry_run(kube: Kube) -> None:
     kube.call("create", "-f", "-", text=jobset("a"))
     assert kube.call("delete", "--dry-run=server", "jobset", "a").returncode == 0
     assert len(kube.objects("jobsets")) == 1
+
+
+QUEUE = {
+    "apiVersion": "kueue.x-k8s.io/v1beta1",
+    "kind": "ClusterQueue",
+    "metadata": {"name": "q"},
+    "spec": {"cohort": "c"},
+}
+
+
+def test_kueue_has_two_versions_of_which_the_older_one_warns(kube: Kube) -> None:
+    done = kube.call("create", "-f", "-", text=json.dumps(QUEUE))
+    assert "Warning: This version is deprecated. Use v1beta2 instead.\n" in done.stderr and done.returncode == 0
+    newer = json.loads(kube.call("get", "clusterqueue", "q", "-o", "json").stdout)
+    assert (newer["apiVersion"], newer["spec"]) == ("kueue.x-k8s.io/v1beta2", {"cohortName": "c"})
+    done = kube.call("get", "clusterqueues.v1beta1.kueue.x-k8s.io", "-o", "json")
+    assert json.loads(done.stdout)["items"][0]["spec"] == {"cohort": "c"}
+    kube.call("patch", "clusterqueue", "q", "--type=merge", "-p", '{"spec": {"cohortName": "d"}}')
+    assert kube.get("clusterqueues", "q")["spec"] == {"cohort": "d"}
+    kube.set(kueue_versions=["v1beta2"])
+    done = kube.call("get", "clusterqueues.v1beta1.kueue.x-k8s.io")
+    kube.set(kueue_versions=["v1beta2", "v1beta1"])
+    assert done.returncode == 1
+    kube.delete("clusterqueues", "q")
+
+
+CONTAINER = {"name": "main", "image": "i"}
+
+
+@pytest.mark.parametrize(
+    ("pod_spec", "text"),
+    [
+        (
+            {"containers": [CONTAINER], "graceSeconds": 3},
+            'JobSet in version "v1alpha2" cannot be handled as a JobSet: strict decoding error: '
+            'unknown field "spec.replicatedJobs[0].template.spec.template.spec.graceSeconds"',
+        ),
+        (
+            {"containers": [CONTAINER | {"env": [{"name": "A", "value": 1}]}]},
+            'spec.template.spec.containers[0].env[0].value in body must be of type string: "integer"',
+        ),
+        ({"containers": [{"image": "i"}]}, "spec.template.spec.containers[0].name: Required value"),
+        (
+            {"containers": [CONTAINER | {"resources": {"limits": {"google.com/tpu": "four"}}}]},
+            "must be of type integer or string",
+        ),
+    ],
+)
+def test_fields_of_a_manifest_are_checked(kube: Kube, pod_spec: dict[str, object], text: str) -> None:
+    body = json.loads(jobset("a"))
+    body["spec"] = {"replicatedJobs": [{"name": "r", "template": {"spec": {"template": {"spec": pod_spec}}}}]}
+    done = kube.call("create", "-f", "-", text=json.dumps(body))
+    assert done.returncode == 1 and text in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("more", "text"),
+    [
+        ({"restartPolicy": "Always"}, 'spec.template.spec.restartPolicy: Unsupported value: "Always"'),
+        (
+            {"containers": [CONTAINER | {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}]},
+            'spec.template.spec.containers[0].volumeMounts[0].name: Not found: "v"',
+        ),
+        (
+            {
+                "containers": [
+                    CONTAINER | {"resources": {"requests": {"google.com/tpu": 4}, "limits": {"google.com/tpu": "8"}}}
+                ]
+            },
+            'Invalid value: "4": must be equal to google.com/tpu limit of 8',
+        ),
+        ({"containers": [CONTAINER, CONTAINER]}, 'spec.template.spec.containers[1].name: Duplicate value: "main"'),
+    ],
+)
+def test_jobs_are_checked_when_they_are_created(kube: Kube, more: dict[str, object], text: str) -> None:
+    template = {"restartPolicy": "Never", "containers": [CONTAINER]}
+    spec = {"completionMode": "Indexed", "completions": 1, "template": {"spec": template | more}}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "j"}, "spec": spec}
+    done = kube.call("create", "-f", "-", text=json.dumps(body))
+    assert done.returncode == 1 and 'The Job "j" is invalid' in done.stderr and text in done.stderr
+    spec["template"] = {"spec": template}
+    assert kube.call("create", "-f", "-", text=json.dumps(body)).returncode == 0

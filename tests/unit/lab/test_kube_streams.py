@@ -210,6 +210,18 @@ def test_a_log_stream_is_cut(kube: Kube, clean: bool, rc: int) -> None:
     assert kube.call("logs", "-f", "a").stdout == "0\n1\n2\n3\n4\n"
 
 
+def test_a_log_breaks_off_within_a_line_or_ends_with_a_text_of_the_node(kube: Kube) -> None:
+    log = Writer(kube, running(kube))
+    for number in range(3):
+        log.line(f"line {number}")
+    kube.fault("cut", resource="pods/log", bytes=10, calls=1)
+    assert kube.call("logs", "-f", "a").stdout == "line 0\nlin"
+    text = "unable to retrieve container logs for containerd://0123"
+    kube.fault("cut", resource="pods/log", lines=2, clean=True, text=text, calls=1)
+    done = kube.call("logs", "-f", "a")
+    assert (done.stdout, done.returncode) == (f"line 0\nline 1\n{text}", 0)
+
+
 # exec
 
 

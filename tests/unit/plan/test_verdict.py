@@ -162,6 +162,18 @@ def test_a_plan_for_this_machine_predicts_for_its_cpu(capsys, tmp_path, monkeypa
     assert main(argv) == 2 and "what `local` has is known only when a run starts" in capsys.readouterr().err
 
 
+def test_a_price_counts_where_the_step_time_is_estimated(capsys):
+    assert main(["plan", "qwen3-1.7b-gsm8k-grpo", "--on", "v6e-16", "--price", "2", "--json"]) in (0, 4)
+    run = json.loads(capsys.readouterr().out)["step"]["run"]
+    assert run["cost"] == pytest.approx(2 * run["chip_hours"]) and run["price"] == 2
+
+
+def test_a_price_without_a_predicted_step_time_is_one_line(capsys):
+    assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-4x4x4", "--price", "2"]) == 2
+    out, err = capsys.readouterr()
+    assert err == "error: --price 2: this plan predicts no step time; add --compile\n" and not out
+
+
 def test_a_run_compiles_first_and_keeps_what_was_predicted(capsys, tmp_path, monkeypatch):
     """What the compiler would say is given; the run is not started."""
     found = [dataclasses.replace(compiled(name), cost=COST) for name in ("update", "score", "rollout", "evaluate")]
@@ -176,8 +188,7 @@ def test_a_run_compiles_first_and_keeps_what_was_predicted(capsys, tmp_path, mon
 @pytest.mark.parametrize(
     ("price", "arguments", "said"),
     [
-        ("2.7", [], "--price 2.7 needs --compile; add --compile"),
-        ("0", ["--compile"], "--price 0 is not a valid price per chip-hour; type a price such as --price 2.70"),
+        ("0", [], "--price 0 is not a valid price per chip-hour; type a price such as --price 2.70"),
         ("-1", ["--compile"], "--price -1 is not a valid price per chip-hour"),
         ("nan", ["--compile"], "--price nan is not a valid price per chip-hour"),
         ("inf", ["--compile"], "--price inf is not a valid price per chip-hour"),

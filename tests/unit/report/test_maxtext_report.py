@@ -631,3 +631,59 @@ def test_a_step_that_has_the_time_of_the_warm_up_does_not_count() -> None:
     r = report(log(125.0, 0.31, 54.2, *[27.4] * 8), on="v6e-16")
     assert reasons(r) == {2: "pays_back"} and r["excluded"][2]["other_step"] == 1
     assert r["steady_state"]["num_steps"] == 8 and r["slow_steps"] == []
+
+
+# --- limits of the evidence, each on both sides
+
+
+def steps_of(*seconds: float) -> Result:
+    return report(log(60.0, 4.0, *[4.0] * 8, *seconds, *[4.0] * 8), on="v6e-16")
+
+
+def evidence(r: Result) -> dict[int, tuple[str, str]]:
+    return {n: row for n, row in excluded(r).items() if n > 1}
+
+
+@pytest.mark.parametrize(
+    ("seconds", "left_out"),
+    [
+        ((0.6,), {}),  # above a tenth of the median, and no neighbour has its time
+        ((0.4,), {}),
+        ((0.399,), {10: ("dispatch", "evidence")}),
+        ((1.0, 4.5), {}),  # 3 s are missing, and the neighbour has 0.5 more
+        ((1.0, 5.5), {10: ("dispatch", "evidence"), 11: ("pays_back", "evidence")}),
+        ((5.5, 1.0), {10: ("pays_back", "evidence"), 11: ("dispatch", "evidence")}),
+        ((2.0, 6.0), {}),  # half of the median is no artefact
+    ],
+)
+def test_a_fast_step_is_left_out_by_its_time_or_its_neighbours(seconds: tuple[float, ...], left_out: object) -> None:
+    assert evidence(steps_of(*seconds)) == left_out
+
+
+def test_a_fast_warm_up_is_paid_by_the_step_after_it_alone() -> None:
+    assert evidence(report(log(60.0, 0.05, 9.0, *[4.0] * 8))) == {2: ("pays_back", "evidence")}
+    assert evidence(report(log(60.0, 0.05, 4.0, 9.0, *[4.0] * 8))) == {}
+    again = log(60.0, 0.05, 9.0, *[4.0] * 8, first=11, header="XPK Start: now")
+    both = evidence(report(log(60.0, 0.05, 9.0, *[4.0] * 8) + again))
+    assert [n for n, (reason, _) in both.items() if reason == "pays_back"] == [2, 13]
+
+
+def test_slow_steps_are_those_over_twice_the_median() -> None:
+    assert steps_of(8.0)["slow_steps"] == []
+    assert steps_of(8.0, 8.1)["slow_steps"] == [{"step": 11, "seconds": 8.1}]
+    assert report(log(60.0, *[0.5] * 9, 1.5))["slow_steps"] == [{"step": 10, "seconds": 1.5}]
+
+
+def test_a_step_below_the_peak_counts_and_one_above_it_does_not() -> None:
+    lines = [step(n, 4.0, tflops) for n, tflops in enumerate([100.0] * 6 + [900.0, 950.0])]
+    assert evidence(report("\n".join(lines), on="v6e-16")) == {7: ("impossible", "evidence")}
+
+
+@pytest.mark.parametrize(("between", "profiled"), [(31, 31), (32, 0)])
+def test_steps_between_two_hidden_ones_are_profiled_up_to_32_steps_apart(between: int, profiled: int) -> None:
+    hidden = "completed profiler activation/deactivation step: {}, loss: 3.0"
+    lines = [step(n, 4.0) for n in range(4)]
+    lines += [hidden.format(4), *(step(5 + n, 4.0) for n in range(between)), hidden.format(5 + between)]
+    lines += [step(6 + between + n, 4.0) for n in range(4)]
+    r = report("\n".join(lines))
+    assert r["excluded_counts"].get("profiled", 0) == profiled and r["excluded_counts"]["no_seconds"] == 2

@@ -1,5 +1,9 @@
 """A script in the sandbox: what is recorded of it."""
 
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -211,3 +215,42 @@ def test_without_namespaces_nothing_is_run(tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setattr(evaluation.shutil, "which", lambda name: None if name == "unshare" else f"/usr/bin/{name}")
     result = run(tmp_path, "xpk version")
     assert not result.sandboxed and result.why_not == "unshare is not installed here" and result.exit_code is None
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or shutil.which("setpriv") is None, reason="needs root and setpriv")
+@pytest.mark.parametrize(
+    ("dropped", "named"),
+    [
+        ("-dac_override", "CAP_DAC_OVERRIDE"),
+        ("-chown", "CAP_CHOWN"),
+        ("-setuid,-setgid", "CAP_SETGID, CAP_SETUID"),
+        ("-all", "CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_SETGID, CAP_SETUID"),
+    ],
+)
+def test_root_of_a_hardened_container_is_answered_without_a_sandbox(tmp_path: Path, dropped: str, named: str) -> None:
+    script, scratch = tmp_path / "run.sh", tmp_path / "scratch"
+    script.write_text("xpk workload create\n")
+    scratch.mkdir()
+    program = "import sys; from pathlib import Path; from podwright.shell import Shell; "
+    program += "from podwright.sandbox.evaluation import evaluate; e = evaluate(Path(sys.argv[1]), {}, Shell()); "
+    program += "print(e.sandboxed, e.why_not)"
+    drop = ["setpriv", f"--bounding-set={dropped}", f"--inh-caps={dropped}"]
+    done = subprocess.run(
+        [*drop, sys.executable, "-c", program, str(script)],
+        env={**os.environ, "TMPDIR": str(scratch)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout == f"False root has no {named} here, which the sandbox needs\n", done.stderr
+    assert not list(scratch.iterdir())
+
+
+def test_a_folder_that_cannot_be_filled_is_answered_without_a_sandbox(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch" / "absent"))
+    result = run(tmp_path, "xpk workload create\n")
+    assert not result.sandboxed
+    assert result.why_not.startswith("the folder of the sandbox cannot be written: ") and "absent" in result.why_not

@@ -491,7 +491,7 @@ def test_a_process_that_the_run_does_not_have_is_one_line(folder: Path) -> None:
 
 def test_a_job_whose_run_is_kept_in_a_storage_gets_its_place() -> None:
     kept = {"storage": "/shared/my runs/r-1", "allocation": "", "takeover": True}
-    job = job_of(kinds.find("grpo"), Path("/runs/r"), 1, Path("/"), 1.0, **kept)
+    job = job_of(kinds.find("grpo"), {}, Path("/runs/r"), 1, Path("/"), 1.0, **kept)
     script = "".join(target().render(job).files.values())
     assert "--attempt 1 --storage '/shared/my runs/r-1' --takeover" in script
 

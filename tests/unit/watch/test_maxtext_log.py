@@ -284,3 +284,51 @@ def test_the_profiler_reports_between_two_steps() -> None:
         step(3),
     )
     assert log.profiler_rows == [2, 3]
+
+
+@pytest.mark.parametrize(
+    "line", [USUAL, f"{USUAL}, lm_loss: 1.0", "Step 9: loss=5.272, 7.954s", "completed step: 9, seconds: 5.667"]
+)
+def test_a_step_of_the_full_batch_has_no_marks(line: str) -> None:
+    assert list(read(line).steps.marks) == [0]
+
+
+def test_an_evaluation_whose_loss_is_no_number_has_none() -> None:
+    lines = [f"Completed eval after train step 4 loss={loss}, total_weights=10" for loss in ("2.5", "nan")]
+    assert [e["loss"] for e in read(step(0), *lines).known.evaluations] == [2.5, None]
+
+
+def test_memory_in_use_may_be_below_one_gib() -> None:
+    assert read(step(0), "Using (GB) 0.25 / 94.74 (0.26%) on TPU_0").known.memory_used_gib == 0.25
+
+
+def test_only_so_many_settings_are_kept() -> None:
+    known = read(*(f"Config param key{n}: {n}" for n in range(4100)), step(0)).known
+    assert len(known.settings) == 4000 and known.settings["key3999"] == "3999"
+
+
+def test_the_last_time_is_that_of_the_last_line_though_it_has_no_end() -> None:
+    stamps = [f"2026-11-21T02:23:{second:02}.000Z " for second in (5, 7, 9)]
+    for size in (40, 1 << 20):
+        log = read(*(f"{stamp}{step(n)}" for n, stamp in enumerate(stamps)), end="", size=size)
+        assert log.first_time is not None and log.last_time == log.first_time + 4.0
+
+
+def test_the_profiler_of_the_host_that_counts_is_noticed() -> None:
+    pod, other = "[pod/a/jax-tpu] ", "[pod/b/jax-tpu] "
+    lines = [*(pod + step(n) for n in range(3)), pod + "Profiler session started.", other + "Profiler session started."]
+    assert read(*lines).profiler_rows == [3]
+
+
+OOM = "jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm. Used 96.1G of 94.7G hbm."
+
+
+@pytest.mark.parametrize("size", [97, 1 << 20])
+def test_causes_of_the_last_attempt_are_found_behind_a_long_log(size: int) -> None:
+    """The first attempt is longer than the end of the log that is searched for causes; pieces of the log end within lines."""
+    padding = ["x" * 4000] * (3000 if size > 1000 else 0)
+    first = [step(0), *padding, step(1), step(2)]
+    log = read(*first, "StopIteration", "XPK Start: now", step(1), OOM, size=size)
+    assert [f["ending"] for f in log.failures] == ["OUT_OF_MEMORY"] and len(log.steps.starts) == 2
+    log = read(*first, OOM, "XPK Start: now", step(1), step(2), size=size)
+    assert log.failures == []

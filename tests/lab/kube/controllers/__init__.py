@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tests.cluster import lacking
 from tests.lab.kube.controllers import admission, knobs
 from tests.lab.kube.controllers.job import JobController
 from tests.lab.kube.controllers.jobset import JobSetController
@@ -22,6 +23,11 @@ class Stoppable:
     def step(self, store: Store, now: float) -> None:
         if self.name not in knobs.of(store)["controllers_down"]:
             self.controller.step(store, now)
+
+
+def missing() -> str:
+    """Why there can be no pods here; "" where there can."""
+    return lacking(("unshare", "nsenter"), "util-linux")
 
 
 def start(store: Store, folder: Path) -> list[Any]:

@@ -20,7 +20,7 @@ class ProcessContainer:
     """Output goes to its log; it ends with this process."""
 
     def __init__(self, order: Mapping[str, Any], log: Log) -> None:
-        self.pid_file, self.log = Path(order["pid"]), log
+        self.pid_file, self.error_file, self.log = Path(order["pid"]), Path(order["error"]), log
         self.process = subprocess.Popen(
             [sys.executable, "-IS", str(LAUNCH), str(os.getpid())],
             stdin=subprocess.PIPE,
@@ -46,6 +46,10 @@ class ProcessContainer:
             return None
         self.log.close()
         return code if code >= 0 else 128 - code
+
+    def start_error(self) -> str:
+        """Why its command was never run; "" where it was."""
+        return self.error_file.read_text() if self.error_file.exists() else ""
 
     def wait(self) -> None:
         """Of what was killed: until nothing of it is left."""
@@ -88,6 +92,9 @@ class ReplayedContainer:
             if past >= lasts_s:
                 self._finish(self.code)
         return self.end
+
+    def start_error(self) -> str:
+        return ""
 
     def terminate(self) -> None:
         self._finish(143)

@@ -24,6 +24,7 @@ DEFAULTS: Json = {
     "kueue_manages_all": False,  # also JobSets without the label of a queue
     "kueue_reasons": "old",  # new: those of Kueue 0.19
     "pods_ready_timeout_s": None,  # Kueue evicts what has not all its pods ready by then
+    "admission_check_s": 0.0,  # from a workload's quota to its admission
     "evict": [],  # {"jobset": glob, "reason": ..., "message": ...}: Kueue evicts it once
     # nodes and pods; globs are matched with NAMESPACE/NAME of a pod, or the name of a node or image
     "images": [],  # {"image": glob, "reason": ErrImagePull, "message": ...}
@@ -31,7 +32,7 @@ DEFAULTS: Json = {
     "scale_up": [],  # {"pod": glob, "message": ...} of the cluster autoscaler
     "oom": [],  # {"pod": glob, "container": glob, "after_s": 0.0}
     "kill": [],  # {"pod": glob, "container": glob, "after_s": 0.0, "code": 1}: ends with that code
-    "nodes": [],  # {"node": glob, "event": preempted | unreachable | gone, "notice_s": 0.0}
+    "nodes": [],  # {"node": glob, "event": preempted | unreachable | gone, "notice_s": 0.0, "back_s": None}: once for each node
     "replay": [],  # {"pod": glob, "container": glob, "file": path, "lines_per_s": 0.0, "exit_code": 0, "wait_s": 0.0}
     "log_bytes": 10 << 20,  # after which a log is set aside
     "path": [],  # folders in front of PATH in every container
@@ -39,13 +40,15 @@ DEFAULTS: Json = {
     "hidden": [],  # folders of this machine that are empty in every container
 }
 
+OF_SERVER = ("absent_groups", "kueue_versions", "watch_s")  # see tests/lab/kube/__init__.py
+
 
 def of(store: Store) -> Json:
     return DEFAULTS | store.knobs
 
 
 def check(settings: Mapping[str, Any]) -> None:
-    unknown = sorted(set(settings) - set(DEFAULTS))
+    unknown = sorted(set(settings) - {*DEFAULTS, *OF_SERVER})
     assert not unknown, f"no such knob: {', '.join(unknown)}"
 
 

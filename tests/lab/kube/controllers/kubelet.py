@@ -5,6 +5,7 @@ import shutil
 from pathlib import Path
 
 from tests.lab.kube.controllers import knobs, objects
+from tests.lab.kube.controllers.network import PodNetwork
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.controllers.pod_run import PodRun
 from tests.lab.kube.store import Store
@@ -15,7 +16,7 @@ SHUTDOWN = "lab/shutdown"  # annotation of a node that is about to be taken away
 
 class Kubelet:
     def __init__(self, root: Path) -> None:
-        self.root = root
+        self.root, self.network = root, PodNetwork()
         self.runs: dict[str, PodRun] = {}  # by uid
         self.written: dict[str, str] = {}  # status by uid
 
@@ -39,7 +40,7 @@ class Kubelet:
             if objects.finished(pod):
                 self.remove_deleted(store, pod)
                 return
-            self.runs[uid] = PodRun(self.root, pod)
+            self.runs[uid] = PodRun(self.root, self.network, pod)
         run = self.runs[uid]
         if objects.deleting(pod):
             run.stop(now, grace(pod, settings))
@@ -71,7 +72,7 @@ class Kubelet:
         run = self.runs[objects.uid(pod)]
         pid = (run.folder / f"{container}.pid").read_text()
         there = next(each for each in run.containers if each.name == container)
-        inside = ["nsenter", f"--target={pid}", "--mount", "--uts", "--ipc", "--pid", "--root", "--wd=/", "--"]
+        inside = ["nsenter", f"--target={pid}", "--net", "--mount", "--uts", "--ipc", "--pid", "--root", "--wd=/", "--"]
         return [*inside, *command], there.environment
 
     def close(self) -> None:
@@ -80,6 +81,7 @@ class Kubelet:
             run.kill()
         for uid in list(self.runs):
             self.forget(uid)
+        self.network.close()
 
 
 def grace(pod: Json, settings: Json) -> float:

@@ -1,21 +1,23 @@
 """Kueue: a Workload for each JobSet with a queue, its admission and eviction, and the states of queues. Texts are those of Kueue 0.17."""
 
 import fnmatch
-from collections import Counter
 
-from tests.lab.kube.controllers import admission, knobs, objects, quota
+from tests.lab.kube.controllers import admission, knobs, objects, queues, quota
 from tests.lab.kube.controllers.jobset import is_finished
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.store import Store
 
-COMPONENT = "kueue-admission"
-API = "kueue.x-k8s.io"
+COMPONENT, JOBSET_COMPONENT = "kueue-admission", "jobset.x-k8s.io/jobset-kueue-controller"
+PREEMPTED = "Preempted to accommodate a workload due to prioritization in the ClusterQueue"
+READY = ("Started", "All pods reached readiness and the workload is running")
+UNREADY = ("WaitForStart", "Not all pods are ready or succeeded")
 
 
 class KueueController:
     def __init__(self) -> None:
         self.evicted: set[tuple[str, str]] = set()  # (uid of a JobSet, glob of the knob)
         self.admitted: dict[str, float] = {}  # by uid of the Workload
+        self.reserved: dict[str, float] = {}  # that wait for their admission check
 
     def step(self, store: Store, now: float) -> None:
         if not admission.kueue_is_installed(store):
@@ -29,9 +31,14 @@ class KueueController:
                 create_workload(store, jobset)
             else:
                 self.follow(store, jobset, workload, settings, now)
-        set_queue_states(store, now)
+        queues.set_queue_states(store, now)
+        queues.hold_what_is_used(store)
         for workload in store.list("workloads"):
-            self.look(store, workload, now)
+            if objects.deleting(workload):  # a JobSet that is gone, or that goes, needs no quota
+                objects.remove_finalizer(store, "workloads", workload, queues.IN_USE)
+            else:
+                self.check(store, workload, settings, now)
+                self.look(store, workload, now)
         self.schedule(store, settings, now)
 
     def follow(self, store: Store, jobset: Json, workload: Json, settings: Json, now: float) -> None:
@@ -45,7 +52,7 @@ class KueueController:
             )
             objects.add_condition(store, "workloads", workload, now, "Finished", True, kind, text)
             return
-        if objects.is_true(workload, "Evicted"):
+        if objects.is_true(workload, "Evicted") and objects.is_true(workload, "QuotaReserved"):
             self.stop(store, jobset, workload, now)
         elif objects.is_true(workload, "Admitted"):
             start(store, jobset, workload)
@@ -59,18 +66,9 @@ class KueueController:
         selector = f"jobset.sigs.k8s.io/jobset-name={objects.name(jobset)}"
         if any(not objects.finished(pod) for pod in store.list("pods", objects.namespace(jobset), selector)):
             return
-        reason = (objects.condition(workload, "Evicted") or {})["reason"]
         message = (objects.condition(workload, "Evicted") or {})["message"]
-
-        def function(copy: Json) -> None:
-            copy["status"].pop("admission", None)
-            objects.set_condition(copy, now, "QuotaReserved", False, "Pending", message)
-            objects.set_condition(copy, now, "Admitted", False, "NoReservation", "The workload has no reservation")
-            objects.set_condition(copy, now, "Evicted", False, reason, "Previously: " + message)
-            objects.set_condition(copy, now, "Requeued", True, reason, message)
-
         self.admitted.pop(objects.uid(workload), None)
-        objects.change(store, "workloads", workload, function)
+        objects.change(store, "workloads", workload, lambda copy: release(copy, message, now))
 
     def watch(self, store: Store, jobset: Json, workload: Json, settings: Json, now: float) -> None:
         """Reasons to evict what runs."""
@@ -84,13 +82,7 @@ class KueueController:
         limit = settings["pods_ready_timeout_s"]
         if limit is not None:
             ready = is_ready(jobset)
-            text = (
-                "All pods reached readiness and the workload is running"
-                if ready
-                else "Not all pods are ready or succeeded"
-            )
-            reason = "Started" if ready else "WaitForStart"
-            objects.add_condition(store, "workloads", workload, now, "PodsReady", ready, reason, text)
+            objects.add_condition(store, "workloads", workload, now, "PodsReady", ready, *(READY if ready else UNREADY))
             if not ready and now >= since + limit:
                 evict(
                     store, workload, "PodsReadyTimeout", f"Exceeded the PodsReady timeout {objects.key(workload)}", now
@@ -98,6 +90,18 @@ class KueueController:
         queue = store.find("clusterqueues", workload["status"]["admission"]["clusterQueue"])
         if queue and objects.spec(queue).get("stopPolicy") == "HoldAndDrain":
             evict(store, workload, "ClusterQueueStopped", "The ClusterQueue is stopped", now)
+
+    def check(self, store: Store, workload: Json, settings: Json, now: float) -> None:
+        """Admit one that has its quota, when its admission check has passed."""
+        if objects.is_true(workload, "Admitted") or not objects.is_true(workload, "QuotaReserved"):
+            return
+        since = self.reserved.setdefault(objects.uid(workload), now)
+        if now >= since + settings["admission_check_s"]:
+            self.reserved.pop(objects.uid(workload))
+            objects.change(store, "workloads", workload, lambda copy: mark_admitted(copy, now))
+            queue = workload["status"]["admission"]["clusterQueue"]
+            text = f"Admitted by ClusterQueue {queue}, wait time since reservation was {now - since:.0f}s"
+            store.record_event("workloads", workload, "Normal", "Admitted", text, COMPONENT)
 
     def look(self, store: Store, workload: Json, now: float) -> None:
         """Of one that has no quota: whether its queues are there and active."""
@@ -122,7 +126,7 @@ class KueueController:
     def schedule(self, store: Store, settings: Json, now: float) -> None:
         """Admit by priority, then age."""
         flavors = {objects.name(flavor): flavor for flavor in store.list("resourceflavors")}
-        workloads = [w for w in store.list("workloads") if not objects.is_true(w, "Finished")]
+        workloads = unfinished(store)
         waiting = [
             w for w in workloads if not objects.is_true(w, "QuotaReserved") and objects.spec(w).get("active", True)
         ]
@@ -130,17 +134,15 @@ class KueueController:
             key=lambda w: (-objects.spec(w).get("priority", 0), w["metadata"]["creationTimestamp"], objects.name(w))
         )
         for workload in waiting:
-            if objects.is_true(workload, "Evicted"):
-                continue
-            queue = active_queue(store, workload)
+            queue = queues.active_queue(store, workload)
             if queue is None:
                 continue
             name = objects.name(queue)
-            used = usage_of(workloads, name)
+            used = queues.usage_of(workloads, name)
             verdict = quota.assign(queue, flavors, used, workload["spec"]["podSets"])
             if verdict.fits:
-                admit(store, workload, name, verdict, now)
-                workloads = [w for w in store.list("workloads") if not objects.is_true(w, "Finished")]
+                reserve(store, workload, name, verdict, settings["admission_check_s"], now)
+                workloads = unfinished(store)
                 continue
             text = verdict.message
             victims = preemptable(queue, workload, workloads) if verdict.reason == "WaitingForQuota" else []
@@ -151,7 +153,8 @@ class KueueController:
             refuse(store, workload, "Pending", verdict.reason, text, now, settings)
 
 
-PREEMPTED = "Preempted to accommodate a workload due to prioritization in the ClusterQueue"
+def unfinished(store: Store) -> list[Json]:
+    return [w for w in store.list("workloads") if not objects.is_true(w, "Finished") and not objects.deleting(w)]
 
 
 def is_managed(jobset: Json, settings: Json) -> bool:
@@ -202,10 +205,11 @@ def create_workload(store: Store, jobset: Json) -> None:
         "namespace": objects.namespace(jobset),
         "labels": {"kueue.x-k8s.io/job-uid": objects.uid(jobset)},
         "ownerReferences": [objects.owner_reference(jobset)],
+        "finalizers": [queues.IN_USE],
     }
     workload = store.create("workloads", {"metadata": metadata, "spec": body})
     text = f"Created Workload: {objects.key(workload)}"
-    store.record_event("jobsets", jobset, "Normal", "CreatedWorkload", text, "jobset.x-k8s.io/jobset-kueue-controller")
+    store.record_event("jobsets", jobset, "Normal", "CreatedWorkload", text, JOBSET_COMPONENT)
 
 
 def start(store: Store, jobset: Json, workload: Json) -> None:
@@ -256,33 +260,45 @@ def is_ready(jobset: Json) -> bool:
     )
 
 
-def admit(store: Store, workload: Json, queue: str, verdict: quota.Verdict, now: float) -> None:
+def reserve(store: Store, workload: Json, queue: str, verdict: quota.Verdict, check_s: float, now: float) -> None:
+    """Give a workload its quota; it is admitted at once where no check comes between."""
     rows = []
     for pod_set in workload["spec"]["podSets"]:
         flavors = verdict.flavors[pod_set["name"]]
         wanted = objects.requests(pod_set["template"]["spec"])
         usage = {resource: quota.shown(resource, wanted[resource] * pod_set["count"]) for resource in flavors}
         rows.append({"name": pod_set["name"], "flavors": flavors, "resourceUsage": usage, "count": pod_set["count"]})
+    text = f"Quota reserved in ClusterQueue {queue}"
 
     def function(copy: Json) -> None:
         copy.setdefault("status", {})["admission"] = {"clusterQueue": queue, "podSetAssignments": rows}
-        text = f"Quota reserved in ClusterQueue {queue}"
         objects.set_condition(copy, now, "QuotaReserved", True, "QuotaReserved", text)
-        objects.set_condition(copy, now, "Admitted", True, "Admitted", "The workload is admitted")
+        for kind in ("Evicted", "Preempted"):
+            if there := objects.condition(copy, kind):
+                objects.set_condition(copy, now, kind, False, "QuotaReserved", f"Previously: {there['message']}")
+        if check_s:
+            state = {
+                "name": "capacity",
+                "state": "Pending",
+                "message": "",
+                "lastTransitionTime": objects.timestamp(now),
+            }
+            copy["status"]["admissionChecks"] = [state]
+        else:
+            mark_admitted(copy, now)
 
     objects.change(store, "workloads", workload, function)
-    waited = "wait time since queued was 0s"
-    store.record_event(
-        "workloads", workload, "Normal", "QuotaReserved", f"Quota reserved in ClusterQueue {queue}, {waited}", COMPONENT
-    )
-    store.record_event(
-        "workloads",
-        workload,
-        "Normal",
-        "Admitted",
-        f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s",
-        COMPONENT,
-    )
+    text += ", wait time since queued was 0s"
+    store.record_event("workloads", workload, "Normal", "QuotaReserved", text, COMPONENT)
+    if not check_s:
+        text = f"Admitted by ClusterQueue {queue}, wait time since reservation was 0s"
+        store.record_event("workloads", workload, "Normal", "Admitted", text, COMPONENT)
+
+
+def mark_admitted(copy: Json, now: float) -> None:
+    for each in copy["status"].get("admissionChecks") or []:
+        each["state"] = "Ready"
+    objects.set_condition(copy, now, "Admitted", True, "Admitted", "The workload is admitted")
 
 
 def refuse(
@@ -328,93 +344,7 @@ def preempt(store: Store, victim: Json, workload: Json, queue: str, now: float) 
 
 
 def release(copy: Json, text: str, now: float) -> None:
+    """Take its quota away. It stays marked as evicted until it gets quota anew."""
     copy["status"].pop("admission", None)
     objects.set_condition(copy, now, "QuotaReserved", False, "Pending", text)
-
-
-def active_queue(store: Store, workload: Json) -> Json | None:
-    local = store.find("localqueues", objects.spec(workload).get("queueName", ""), objects.namespace(workload))
-    if local is None or objects.spec(local).get("stopPolicy", "None") != "None":
-        return None
-    queue = store.find("clusterqueues", local["spec"]["clusterQueue"])
-    return queue if queue and objects.is_true(queue, "Active") else None
-
-
-def usage_of(workloads: list[Json], queue: str) -> Counter[tuple[str, str]]:
-    """Quota that is reserved in a ClusterQueue, by flavor and resource."""
-    used: Counter[tuple[str, str]] = Counter()
-    for workload in workloads:
-        there = objects.status(workload).get("admission") or {}
-        if there.get("clusterQueue") == queue:
-            for row in there["podSetAssignments"]:
-                for resource, flavor in row["flavors"].items():
-                    used[flavor, resource] += objects.quantity(resource, row["resourceUsage"][resource])
-    return used
-
-
-def set_queue_states(store: Store, now: float) -> None:
-    flavors = {objects.name(flavor) for flavor in store.list("resourceflavors")}
-    workloads = [w for w in store.list("workloads") if not objects.is_true(w, "Finished")]
-    for queue in store.list("clusterqueues"):
-        true, reason, text = queue_state(queue, flavors)
-        objects.add_condition(store, "clusterqueues", queue, now, "Active", true, reason, text)
-        locals_ = {
-            objects.key(q) for q in store.list("localqueues") if q["spec"]["clusterQueue"] == objects.name(queue)
-        }
-        own = [w for w in workloads if f"{objects.namespace(w)}/{objects.spec(w).get('queueName')}" in locals_]
-        reserving = [w for w in own if objects.is_true(w, "QuotaReserved")]
-        numbers = {
-            "pendingWorkloads": len(own) - len(reserving),
-            "reservingWorkloads": len(reserving),
-            "admittedWorkloads": sum(objects.is_true(w, "Admitted") for w in own),
-        }
-        used = usage_of(workloads, objects.name(queue))
-        store.patch_status(
-            "clusterqueues",
-            objects.name(queue),
-            "",
-            numbers | {"flavorsUsage": usage_rows(queue, used), "flavorsReservation": usage_rows(queue, used)},
-        )
-    for local in store.list("localqueues"):
-        queue_body = store.find("clusterqueues", local["spec"]["clusterQueue"])
-        state = (True, "Ready", "Can submit new workloads to localQueue")
-        if objects.spec(local).get("stopPolicy", "None") != "None":
-            state = (False, "Stopped", "LocalQueue is stopped")
-        elif queue_body is None:
-            state = (False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
-        elif not objects.is_true(queue_body, "Active"):
-            state = (False, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
-        objects.add_condition(store, "localqueues", local, now, "Active", *state)
-
-
-def queue_state(queue: Json, flavors: set[str]) -> tuple[bool, str, str]:
-    groups = objects.spec(queue).get("resourceGroups") or []
-    missing = sorted({row["name"] for group in groups for row in group["flavors"]} - flavors)
-    texts, reasons = [], []
-    if objects.spec(queue).get("stopPolicy", "None") != "None":
-        reasons.append("Stopped")
-        texts.append("is stopped")
-    if missing:
-        reasons.append("FlavorNotFound")
-        texts.append(f"references missing ResourceFlavor(s): {','.join(missing)}")
-    if texts:
-        return False, reasons[0], f"Can't admit new workloads: {', '.join(texts)}."
-    return True, "Ready", "Can admit new workloads"
-
-
-def usage_rows(queue: Json, used: Counter[tuple[str, str]]) -> list[Json]:
-    return [
-        {
-            "name": row["name"],
-            "resources": [
-                {
-                    "name": each["name"],
-                    "total": quota.shown(each["name"], used[row["name"], each["name"]]),
-                    "borrowed": "0",
-                }
-                for each in row["resources"]
-            ],
-        }
-        for group in objects.spec(queue).get("resourceGroups") or []
-        for row in group["flavors"]
-    ]
+    objects.set_condition(copy, now, "Admitted", False, "NoReservation", "The workload has no reservation")

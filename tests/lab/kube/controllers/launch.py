@@ -1,7 +1,8 @@
 """`python -IS launch.py PARENT`: a container as a process of this machine. Its order comes as JSON on the first line of standard input.
 
 `root`: an empty folder that becomes its root; `mounts`: [folder or file, path in the container, read-only]; `argv`, `environment`,
-`directory`, `hostname`; `pid`: the file that gets the number of its first process. It ends with the process PARENT, and everything in it with it.
+`directory`, `hostname`; `network`: its network namespace, as a path; `pid`: the file that gets the number of its first process;
+`error`: the file that gets the reason why the command did not start. It ends with the process PARENT, and everything in it with it.
 Folders of this machine are seen in it, except where something is mounted over them.
 """
 
@@ -14,6 +15,7 @@ import sys
 from pathlib import Path
 
 CLONE = 0x20000 | 0x20000000 | 0x4000000 | 0x8000000  # mounts, process numbers, host name, shared memory
+NETWORK = 0x40000000
 BIND, REC, PRIVATE, REMOUNT, READ_ONLY = 0x1000, 0x4000, 0x40000, 0x20, 1
 LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -33,7 +35,8 @@ def mount(source: str, target: str, kind: str, flags: int) -> None:
 def main() -> int:
     end_with(int(sys.argv[1]))
     order = json.loads(sys.stdin.readline())
-    if LIBC.unshare(CLONE):
+    network = os.open(order["network"], os.O_RDONLY | os.O_CLOEXEC)
+    if LIBC.setns(network, NETWORK) or LIBC.unshare(CLONE):
         raise OSError(ctypes.get_errno(), "no namespaces: the lab's pods need root")
     ready, go = os.pipe()
     pid = os.fork()
@@ -54,6 +57,8 @@ def main() -> int:
 
 
 def become(order: dict) -> None:
+    """The container's command; why it could not be started goes to the file `error`."""
+    error_file = os.open(order["error"], os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600)
     os.setsid()
     try:
         enter(order["root"], order["mounts"])
@@ -64,8 +69,11 @@ def become(order: dict) -> None:
         os.close(null)
         os.execvpe(order["argv"][0], order["argv"], order["environment"])
     except OSError as error:
-        print(f"lab: {error}", flush=True)
-    os._exit(128 if isinstance(sys.exc_info()[1], FileNotFoundError) else 127)
+        text = f"{error.strerror or error}"
+        if isinstance(error, FileNotFoundError):
+            text = f'exec: "{order["argv"][0]}": executable file not found in $PATH'
+        os.write(error_file, text.encode())
+    os._exit(128)
 
 
 def enter(root: str, mounts: list) -> None:

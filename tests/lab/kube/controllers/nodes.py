@@ -1,6 +1,7 @@
 """Nodes: ready after a while, their chips later; taken away with or without notice, and what becomes of the pods on them."""
 
 import fnmatch
+import json
 
 from tests.lab.kube.controllers import knobs, objects
 from tests.lab.kube.controllers.job import seconds
@@ -9,6 +10,8 @@ from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.store import Store
 
 CHIPS = "lab/chips"  # annotation: google.com/tpu that the device plugin registers
+UNREACHABLE = "node.kubernetes.io/unreachable"
+IMPENDING = "cloud.google.com/impending-node-termination"  # [?]
 COLLECTED = "PodGC: node no longer exists"
 TAINTED = "Taint manager: deleting due to NoExecute taint"
 LOST = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
@@ -16,7 +19,10 @@ LOST = ("NodeStatusUnknown", "Kubelet stopped posting node status.")
 
 class NodeController:
     def __init__(self) -> None:
-        self.struck: dict[str, float] = {}  # nodes that met their event, by uid
+        self.struck: dict[
+            tuple[str, str], tuple[float, str]
+        ] = {}  # when a node met its event, and its uid, by event and name
+        self.gone: dict[str, tuple[float, Json]] = {}  # nodes that come back, and when, by name
         self.orphans: dict[str, float] = {}  # pods of deleted nodes, by uid
         self.ready: dict[str, float] = {}
 
@@ -25,9 +31,10 @@ class NodeController:
         nodes = store.list("nodes")
         for node in nodes:
             self.register(store, node, settings, now)
-            row = next((r for r in settings["nodes"] if fnmatch.fnmatch(objects.name(node), r["node"])), None)
-            if row:
-                self.strike(store, node, row, settings, now)
+            for row in settings["nodes"]:
+                if fnmatch.fnmatch(objects.name(node), row["node"]):
+                    self.strike(store, node, row, settings, now)
+        self.bring_back(store, now)
         self.collect(store, {objects.name(node) for node in nodes}, settings, now)
 
     def register(self, store: Store, node: Json, settings: Json, now: float) -> None:
@@ -44,16 +51,30 @@ class NodeController:
             store.patch_status("nodes", objects.name(node), "", {"capacity": amounts, "allocatable": amounts})
 
     def strike(self, store: Store, node: Json, row: Json, settings: Json, now: float) -> None:
-        since = self.struck.setdefault(objects.uid(node), now)
-        notice = row.get("notice_s", 0.0)
+        name = objects.name(node)
+        since, uid = self.struck.setdefault((json.dumps(row), name), (now, objects.uid(node)))
+        if uid != objects.uid(node):  # it has come back
+            return
         if row["event"] == "unreachable":
             mark_lost(store, node, now)
             if now >= since + settings["unreachable_s"]:
                 evict(store, node, now)
-        elif now < since + notice:
-            annotate(store, node, SHUTDOWN, str(notice))
-        else:
-            objects.delete(store, "nodes", node)
+            return
+        notice_s = row.get("notice_s", 0.0)
+        if now < since + notice_s:
+            announce(store, node, notice_s)
+            return
+        if row.get("back_s") is not None:
+            self.gone[name] = (now + row["back_s"], fresh(node))
+        objects.delete(store, "nodes", node)
+
+    def bring_back(self, store: Store, now: float) -> None:
+        """Machines that their group makes anew, under the same name."""
+        for name, (due, node) in list(self.gone.items()):
+            if now >= due:
+                del self.gone[name]
+                if not store.find("nodes", name):
+                    store.create("nodes", node)
 
     def collect(self, store: Store, nodes: set[str], settings: Json, now: float) -> None:
         """Pods of nodes that no longer exist fail, then go."""
@@ -68,30 +89,42 @@ class NodeController:
             objects.delete(store, "pods", pod, grace_s=0)
 
 
-def annotate(store: Store, body: Json, key: str, text: str) -> None:
-    def function(copy: Json) -> None:
-        copy["metadata"]["annotations"] = objects.annotations(copy) | {key: text}
+def fresh(node: Json) -> Json:
+    """The node as it was created."""
+    metadata = {"name": objects.name(node), "labels": objects.labels(node)}
+    own = {key: text for key, text in objects.annotations(node).items() if key not in (OFF, SHUTDOWN)}
+    taints = [each for each in objects.spec(node).get("taints") or [] if each["key"] not in (IMPENDING, UNREACHABLE)]
+    return {**node, "metadata": metadata | {"annotations": own}, "spec": objects.spec(node) | {"taints": taints}}
 
-    objects.change(store, "nodes", body, function)
+
+def announce(store: Store, node: Json, notice_s: float) -> None:
+    """A node that is taken away soon: its pods are ended, and it gets no new ones."""
+
+    def function(copy: Json) -> None:
+        copy["metadata"]["annotations"] = objects.annotations(copy) | {SHUTDOWN: str(notice_s)}
+        add_taint(copy, IMPENDING, "NoSchedule")
+
+    objects.change(store, "nodes", node, function)
+
+
+def add_taint(copy: Json, key: str, effect: str) -> None:
+    taints = copy.setdefault("spec", {}).setdefault("taints", [])
+    if not any(each["key"] == key and each["effect"] == effect for each in taints):
+        taints.append({"key": key, "effect": effect})
 
 
 def mark_lost(store: Store, node: Json, now: float) -> None:
     def function(copy: Json) -> None:
         copy["metadata"]["annotations"] = objects.annotations(copy) | {OFF: "true"}
         objects.set_condition(copy, now, "Ready", "Unknown", *LOST)
-        taints = [t for t in copy.setdefault("spec", {}).get("taints") or [] if t["key"] != UNREACHABLE]
         for effect in ("NoSchedule", "NoExecute"):
-            taints.append({"key": UNREACHABLE, "effect": effect})
-        copy["spec"]["taints"] = taints
+            add_taint(copy, UNREACHABLE, effect)
 
     objects.change(store, "nodes", node, function)
     for pod in store.list("pods", fields=f"spec.nodeName={objects.name(node)}"):
         if not objects.finished(pod):
             text = "Node is not ready"
             objects.add_condition(store, "pods", pod, now, "Ready", False, "NodeNotReady", text)
-
-
-UNREACHABLE = "node.kubernetes.io/unreachable"
 
 
 def evict(store: Store, node: Json, now: float) -> None:

@@ -169,6 +169,11 @@ def add_condition(
     return changed
 
 
+def add_finalizer(store: Store, resource: str, body: Json, finalizer: str) -> None:
+    if finalizer not in (body["metadata"].get("finalizers") or []):
+        change(store, resource, body, lambda copy: copy["metadata"].setdefault("finalizers", []).append(finalizer))
+
+
 def remove_finalizer(store: Store, resource: str, body: Json, finalizer: str) -> None:
     def function(copy: Json) -> None:
         left = [each for each in copy["metadata"].get("finalizers") or [] if each != finalizer]

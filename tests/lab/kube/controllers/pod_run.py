@@ -8,6 +8,7 @@ from typing import Any
 from tests.lab.kube.controllers import knobs, objects, pod_contents
 from tests.lab.kube.controllers.container import ProcessContainer, ReplayedContainer
 from tests.lab.kube.controllers.logs import Log
+from tests.lab.kube.controllers.network import PodNetwork
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.store import Store
 from tests.lab.kube.streams import log_file
@@ -47,8 +48,8 @@ class ContainerRun:
 
 
 class PodRun:
-    def __init__(self, root: Path, pod: Json) -> None:
-        self.root, self.uid = root, objects.uid(pod)
+    def __init__(self, root: Path, network: PodNetwork, pod: Json) -> None:
+        self.root, self.network, self.uid = root, network, objects.uid(pod)
         self.folder, self.log_folder = root / "pods" / self.uid, log_file(root, pod, "x").parents[1]
         self.containers = [ContainerRun(body) for body in pod["spec"]["containers"]]
         self.since: float | None = None
@@ -134,10 +135,7 @@ class PodRun:
             if row is None:
                 continue
             reason, message = row.get("reason", "ErrImagePull"), row["message"]
-            waits = "BackOff" not in container.state.get("waiting", {}).get(
-                "reason", ""
-            ) and "message" in container.state.get("waiting", {})
-            if waits:
+            if container.state["waiting"]["reason"] == reason:
                 reason, message = "ImagePullBackOff", f'Back-off pulling image "{image}": {reason}: {message}'
             else:
                 self.say("Warning", "Failed", f'Failed to pull image "{image}": {message}')
@@ -179,6 +177,7 @@ class PodRun:
         self, store: Store, container: ContainerRun, pod: Json, settings: Json, words: list[str], values: dict[str, str]
     ) -> dict[str, Any]:
         assert self.volumes is not None
+        self.network.reach_ports_of(values)
         hosts, empty = self.folder / "hosts", self.folder / "empty"
         hosts.write_text(pod_contents.hosts_file(store, pod))
         empty.mkdir(exist_ok=True)
@@ -192,7 +191,9 @@ class PodRun:
             "environment": values,
             "directory": container.body.get("workingDir") or "/",
             "hostname": values["HOSTNAME"][:63],
+            "network": self.network.path,
             "pid": str(self.folder / f"{container.name}.pid"),
+            "error": str(self.folder / f"{container.name}.error"),
         }
 
     def poll(self, container: ContainerRun, pod: Json, settings: Json, now: float) -> None:
@@ -211,6 +212,10 @@ class PodRun:
             "startedAt": objects.timestamp(container.started),
             "finishedAt": objects.timestamp(now),
         }
+        if text := container.process.start_error():
+            what = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
+            what += f": unable to start container process: {text}: unknown"
+            ended |= {"reason": "StartError", "message": what, "startedAt": objects.timestamp(0)}
         policy = pod["spec"].get("restartPolicy", "Always")
         if self.deadline is None and (policy == "Always" or (policy == "OnFailure" and code)):
             container.process, container.restarts = None, container.restarts + 1

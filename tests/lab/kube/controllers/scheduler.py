@@ -26,8 +26,8 @@ class Scheduler:
         placed = [pod for pod in pods if objects.spec(pod).get("nodeName") and not objects.finished(pod)]
         there = {objects.name(node): node for node in nodes}
         rows = knobs.of(store)["scale_up"]
+        used = usage(placed)
         for pod in waiting:
-            used = usage(placed)
             refusals = {name: refusal(pod, node, placed, there, used) for name, node in there.items()}
             fitting = sorted(name for name, text in refusals.items() if not text)
             if not fitting:
@@ -39,6 +39,7 @@ class Scheduler:
             bound = bind(store, pod, fitting[0], now)
             if bound:
                 placed.append(bound)
+                used += usage([bound])
 
     def refuse(self, store: Store, pod: Json, refusals: Mapping[str, int], now: float) -> None:
         total = sum(refusals.values())
@@ -69,7 +70,7 @@ def bind(store: Store, pod: Json, node: str, now: float) -> Json | None:
     return bound
 
 
-def usage(placed: list[Json]) -> dict[tuple[str, str], int]:
+def usage(placed: list[Json]) -> Counter[tuple[str, str]]:
     """By node and resource."""
     used: Counter[tuple[str, str]] = Counter()
     for pod in placed:
@@ -104,7 +105,7 @@ def refusal(
         if any(same_domain(term, other, node, nodes) for other in matched(term, placed)):
             return ANTI_AFFINITY
     for other in placed:
-        terms = required(other["spec"].get("affinity") or {}, "podAntiAffinity")
+        terms = required(other["spec"].get("affinity") or {}, "podAntiAffinity") if "affinity" in other["spec"] else []
         if any(same_domain(term, other, node, nodes) and label_match(term["labelSelector"], pod) for term in terms):
             return ANTI_AFFINITY
     return ""

@@ -88,7 +88,7 @@ def test_slices_have_a_mesh_of_their_own() -> None:
     assert only("mesh", two, "2x tpu7x-4x4x4").message == "mesh of a slice: fsdp=128; over 2 slices: data=2"
     wrong = only("mesh", recipe(dcn_data_parallelism="1", dcn_fsdp_parallelism="4"), "2x tpu7x-4x4x4")
     assert wrong.message == "dcn_fsdp_parallelism=4 = 4 is not the 2 slices of 2x tpu7x-4x4x4"
-    assert wrong.fix == "type arguments.dcn_data_parallelism=-1, or --on with 4 slices"
+    assert wrong.fix == "type arguments.dcn_data_parallelism=-1, or --on 4xtpu7x-4x4x4"
     # MaxText does not look at the network's axes where there is one slice
     assert only("mesh", recipe(dcn_data_parallelism="1", dcn_fsdp_parallelism="4")).level == "info"
 
@@ -363,3 +363,29 @@ def test_a_value_that_maxtext_does_not_know_is_inconclusive(key: str, value: str
 
 def test_capital_letters_of_published_recipes_are_known() -> None:
     assert not [f for f in findings(recipe(remat_policy="FULL", scan_layers="False")) if "is no value" in f.message]
+
+
+@pytest.mark.parametrize(
+    ("on", "arguments", "remedy"),
+    [
+        ("v6e-16", {"model_name": "llama3.1-70b"}, "type --on v6e-32"),
+        ("tpu7x-1x1x1", {"model_name": "llama3.1-70b"}, "type --on tpu7x-2x2x2"),
+        ("tpu7x-4x4x4", {"model_name": "llama3.1-70b", "ici_fsdp_parallelism": "1", "ici_data_parallelism": "128"}, "type arguments.ici_data_parallelism=1 arguments.ici_fsdp_parallelism=-1"),
+        ("tpu7x-1x1x1", {"model_name": "llama3.1-70b", "ici_fsdp_parallelism": "2"}, "type --on tpu7x-2x2x2 arguments.ici_fsdp_parallelism=-1"),
+    ],
+)  # fmt: skip
+def test_a_state_that_is_too_large_is_answered_with_what_holds_it(
+    on: str, arguments: dict[str, str], remedy: str
+) -> None:
+    finding = only("memory", recipe(on, **arguments))
+    assert finding.level == "error" and finding.fix == remedy
+    words = finding.fix.removeprefix("type ").split()
+    typed = dict(word.removeprefix("arguments.").split("=") for word in words if "=" in word)
+    mended = findings(recipe(on, **arguments | typed), words[1] if words[0] == "--on" else "")
+    assert not [f for f in mended if f.level == "error"]
+
+
+def test_a_number_of_slices_that_does_not_come_out_is_answered_with_one_that_does() -> None:
+    finding = only("mesh", recipe(dcn_data_parallelism="3"), "2x tpu7x-4x4x4")
+    assert finding.fix == "type arguments.dcn_data_parallelism=-1, or --on 3xtpu7x-4x4x4"
+    assert not [f for f in findings(recipe(dcn_data_parallelism="3"), "3xtpu7x-4x4x4") if f.level == "error"]

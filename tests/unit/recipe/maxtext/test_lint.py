@@ -135,6 +135,38 @@ def test_a_name_that_is_too_long_and_one_that_is_typed() -> None:
     assert of_script(**{key: value}) == {}
 
 
+@pytest.mark.parametrize(
+    ("workload", "remedy"),
+    [
+        ("My_Run", "write --workload=my-run in the script"),
+        ("${PREFIX}_run", "write --workload=p-run in the script"),
+        ("$RUN_NAME", "type RUN_NAME=p-run"),
+    ],
+)
+def test_the_name_of_a_workload_is_corrected_where_it_stands(workload: str, remedy: str) -> None:
+    text = SCRIPT.replace('--workload="${WORKLOAD_NAME}"', f"--workload={workload}")
+    text = text.replace("xpk workload", "PREFIX=p\nRUN_NAME=P_Run\nxpk workload", 1)
+    finding = of_script(text)["workload-name"]
+    assert finding.fix == remedy
+    verb, pair = remedy.split()[:2]
+    name, _, value = pair.partition("=")
+    mended = text if verb == "type" else text.replace(f"--workload={workload}", pair)
+    assert "workload-name" not in of_script(mended, **({name: value} if verb == "type" else {}))
+
+
+def test_a_name_that_ends_in_the_minute_is_changed_where_it_stands() -> None:
+    assert of_script()["name-collision"].fix == "wait a minute between two, or type WORKLOAD_NAME=NAME"
+    text = SCRIPT.replace('--workload="${WORKLOAD_NAME}"', "--workload=x-$(date +%Y%m%d-%H%M)")
+    assert of_script(text)["name-collision"].fix == "wait a minute between two, or write --workload=NAME in the script"
+
+
+def test_an_upload_to_a_folder_of_the_container_is_corrected_in_the_recipe() -> None:
+    after = "| tee train.log && gsutil cp train.log /logs/train.log"
+    (finding,) = found("artifact-dir", launch=RAW["launch"] | {"after": after})
+    assert finding.message.startswith("the log is copied to /logs/, a folder of the container")
+    assert finding.fix == "write gs://BUCKET/FOLDER before /logs/ in launch.after"
+
+
 def test_a_variable_that_is_not_set_is_found_with_its_line() -> None:
     finding = of_script(SCRIPT.replace("--zone=$ZONE", "--zone=$ZONES"))["unset"]
     line = SCRIPT[: SCRIPT.index("--zone=$ZONE")].count("\n") + 1

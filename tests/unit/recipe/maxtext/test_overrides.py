@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from podwright.cli import app
+from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from tests.unit.recipe.maxtext.example import RAW, example
@@ -63,3 +64,18 @@ def test_the_warning_is_printed_by_a_verb(tmp_path: Path, capsys: pytest.Capture
     path.write_text(load.written(RAW))
     assert app.main(["recipes", "show", str(path), "arguments.step=3"]) == 0
     assert "warning: arguments.step is new; the recipe has arguments.steps" in capsys.readouterr().err
+
+
+def test_an_unknown_key_is_answered_with_that_of_maxtext() -> None:
+    with pytest.raises(UserError, match=r"unknown key steps; type arguments\.steps=VALUE, if MaxText has it"):
+        load.override(example(), ["steps=50"])
+    with pytest.raises(UserError, match="unknown key topologie; did you mean topology"):
+        load.override(example(), ["topologie=v6e-16"])
+
+
+@pytest.mark.parametrize("value", ["banana", "local", "8xH100-80GB"])
+def test_a_topology_that_is_no_slice_of_tpus_is_refused(value: str) -> None:
+    with pytest.raises(UserError, match=rf"topology={value} is no TPU slice; type topology=tpu7x-4x4x8"):
+        load.override(example(), [f"topology={value}"])
+    with pytest.raises(UserError, match=r"has 2 slices; type topology=v6e-16, and num_slices=2"):
+        load.override(example(), ["topology=2x v6e-16"])

@@ -133,7 +133,9 @@ def test_a_script_without_xpk_is_refused_with_its_launcher() -> None:
 
 
 def test_a_slice_that_is_not_sold_is_refused() -> None:
-    with pytest.raises(UserError, match=r"--device-type=tpu7x-4x4x6: no tpu7x slice"):
+    with pytest.raises(
+        UserError, match=r"no tpu7x slice is sold with topology 4x4x6; write --device-type=\S+ or .* in the script"
+    ):
         imported(changed("tpu7x-4x4x4", "tpu7x-4x4x6"))
 
 

@@ -1,12 +1,17 @@
-"""The objects that an attempt of a MaxText run creates in a cluster."""
+"""The objects that an attempt creates in a cluster."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from podwright.errors import UserError
+from podwright.recipe import kinds, load
 from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.run.attempt_job import job_of
+from podwright.rundir import RunDir, write_json
 from podwright.targets.base import Job
 from podwright.targets.gke import attempt, jobset
 from tests.unit.recipe.maxtext.example import example
@@ -70,3 +75,68 @@ def test_what_cannot_be_submitted_is_one_line(
 ) -> None:
     with pytest.raises(UserError, match=message):
         made(tmp_path, example(**changes), **own)
+
+
+V6E: dict[str, Any] = {"topology": "v6e-16", "machine_type": "ct6e-standard-4t"}
+URL = "gs://my-bucket/runs/r-1"
+
+
+def own(
+    path: Path, storage: str = URL, recipe: str = "qwen3-tiny-arithmetic-grpo", **settings: Any
+) -> attempt.AttemptObjects:
+    """Of a recipe that podwright trains, in the directory `path` of its run."""
+    record = load.load(recipe, []).model_dump(mode="json")
+    job = job_of(
+        kinds.find(record["kind"]), record, path, 2, path, 0.0, storage=storage, allocation="pools", takeover=True
+    )
+    return attempt.attempt_of(job, gke(**{**V6E, **settings}), NAME, "12345678", "q", True)
+
+
+def test_an_attempt_of_our_trainer_has_its_code_and_the_files_of_its_run_in_a_config_map(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "r")
+    write_json(run.path / "inputs.json", {"data.source": "inputs/x/data"})
+    write_json(run.profiled, [3])
+    result = own(run.path)
+    (code,) = result.before
+    assert code["metadata"]["name"] == NAME and code["metadata"]["labels"]["podwright-run"] == "12345678"
+    files = {name: json.loads(text) for name, text in code["data"].items() if name.endswith(".json")}
+    assert files.pop("recipe.json")["kind"] == "grpo"
+    assert files == {"storage.json": {"url": URL}, "inputs.json": {"data.source": "inputs/x/data"}, "profile.json": [3]}
+    pod = pod_of(result.jobset)["spec"]
+    (container,) = pod["containers"]
+    options = f"--attempt 2 --storage {URL} --allocation pools --takeover"
+    assert (
+        " ".join(container["command"]) == f"bash /podwright/start.sh runs/r python -m podwright.train runs/r {options}"
+    )
+    assert [each["secretRef"] for each in container["envFrom"]] == [
+        {"name": "podwright-env", "optional": True},
+        {"name": NAME, "optional": True},
+    ]
+    assert result.variables == ("HF_TOKEN",) and pod["terminationGracePeriodSeconds"] == 180
+    assert {"name": "code", "configMap": {"name": NAME, "defaultMode": 0o755}} in pod["volumes"]
+
+
+def test_attempts_meet_at_ports_of_their_own(tmp_path: Path) -> None:
+    recipe = load.load("qwen3-tiny-arithmetic-grpo", [])
+    job, settings = Job(tmp_path, 1, tmp_path, recipe=recipe.model_dump(mode="json"), storage=URL), gke(**V6E)
+    texts = [
+        attempt.own_attempt(recipe, job, settings, f"pw-r-12345678-a{n}", "12345678", "", False).before[0]["data"][
+            "start.sh"
+        ]
+        for n in (1, 2)
+    ]
+    ports = {re.search(r"JAX_COORDINATOR_ADDRESS=.*:(\d+) ", text)[1] for text in texts}  # type: ignore[index]
+    assert len(ports) == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"storage": ""}, "has no bucket, and the disk of a pod ends with it; set bucket="),
+        ({"topology": ""}, "has no topology, and a recipe of kind grpo names none"),
+    ],
+)
+def test_what_pods_cannot_train_is_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        own(tmp_path / "r", **changes)
+    assert message in str(refused.value)

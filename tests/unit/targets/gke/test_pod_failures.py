@@ -101,6 +101,16 @@ def test_the_job_tells_of_pods_that_are_gone() -> None:
     assert ended(jobs=(limit,)).ending is Ending.NODE_LOST
 
 
+def test_pods_that_their_failed_job_ended_tell_of_one_that_is_gone() -> None:
+    limit = failed_job("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    limit["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-01T00:00:10Z"
+    assert ended(exited(0, 143, 11), exited(1, 137, 40), jobs=(limit,)).ending is Ending.NODE_LOST
+    killed = ended(exited(0, 143, 11), exited(1, 137, 10), jobs=(limit,))
+    assert killed.ending is None and killed.returncode == -9 and killed.first == 1, "its end was that of the job"
+    crashed = ended(exited(0, 143, 11), exited(1, 1, 9), jobs=(limit,))
+    assert crashed.ending is None and crashed.returncode == 1
+
+
 def test_failures_are_kept_as_they_were_seen() -> None:
     seen = pod_failures.failures([exited(0, 1, 1), taken(1, "DeletionByPodGC", 3)], 4)
     assert pod_failures.from_records(pod_failures.to_records(seen)) == seen

@@ -184,7 +184,11 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """With a recipe toy.yaml and a target pod."""
     monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "targets.yaml").write_text(yaml.safe_dump({"pod": ENTRY, "box": {"kind": "ssh", "hosts": ["h"]}}))
+    (tmp_path / "targets.yaml").write_text(
+        yaml.safe_dump(
+            {"pod": ENTRY, "box": {"kind": "ssh", "hosts": ["h"]}, "small": ENTRY | {"topology": "tpu7x-4x4x4"}}
+        )
+    )
     (tmp_path / "toy.yaml").write_text(yaml.safe_dump(RAW))
     return tmp_path
 
@@ -207,14 +211,16 @@ def test_rendering_twice_changes_nothing_and_json_lists_the_files(place: Path, c
     assert before == {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in (place / "out").iterdir()}
 
 
-def test_an_edited_file_is_kept_unless_it_is_forced(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_edited_file_is_kept_unless_it_is_to_be_overwritten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(RENDER) == ExitCode.OK
     edited = place / "out" / "node_pool.sh"
     edited.write_text(edited.read_text() + "# mine\n")
     assert main([*RENDER, "arguments.steps=50"]) == ExitCode.USAGE
     assert "node_pool.sh in out was edited, or not rendered; name another directory" in capsys.readouterr().err
     assert "steps=30" in (place / "out/jobset.yaml").read_text() and "# mine" in edited.read_text()
-    assert main([*RENDER, "arguments.steps=50", "--force"]) == ExitCode.OK
+    assert main([*RENDER, "arguments.steps=50", "--force"]) == ExitCode.USAGE
+    assert "# mine" in edited.read_text() and "add --overwrite, which replaces it" in capsys.readouterr().err
+    assert main([*RENDER, "arguments.steps=50", "--overwrite"]) == ExitCode.OK
     assert "steps=50" in (place / "out/jobset.yaml").read_text() and "# mine" not in edited.read_text()
 
 
@@ -231,7 +237,29 @@ def test_what_a_plan_refuses_is_rendered_only_by_force(
 ) -> None:
     assert main([*RENDER, override]) == ExitCode.USAGE
     assert what in capsys.readouterr().err and not (place / "out").exists()
+    assert main([*RENDER, override, "--overwrite"]) == ExitCode.USAGE and not (place / "out").exists()
     assert main([*RENDER, override, "--force"]) == ExitCode.OK and (place / "out/jobset.yaml").is_file()
+
+
+@pytest.mark.parametrize(
+    ("override", "what"),
+    [
+        ("mesh.fsdp=3", "is refused: mesh.data x fsdp x tensor = 3, but there are 16 devices; type mesh.fsdp=16"),
+        ("batch_size=3", "a plan of qwen3-1.7b-gsm8k-grpo is refused: "),
+        ("rollout.total_generation_steps=400000", "a plan of qwen3-1.7b-gsm8k-grpo is refused: "),
+    ],
+)
+def test_what_a_plan_refuses_is_rendered_of_other_kinds_only_by_force(
+    place: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, override: str, what: str
+) -> None:
+    monkeypatch.setattr("podwright.plan.checks.hub._look_up", lambda *_: pytest.fail("the hub was asked"))
+    (place / "targets.yaml").write_text(yaml.safe_dump({"pod": ENTRY | {"topology": "v6e-16"}}))
+    argv = ["render", "qwen3-1.7b-gsm8k-grpo", "--on", "pod", "-o", "out"]
+    assert main([*argv, override]) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert what in error and error.endswith("; --force renders it nevertheless\n") and not (place / "out").exists()
+    assert main([*argv, override, "--force"]) == ExitCode.OK
+    assert main([*argv, "--overwrite"]) == ExitCode.OK
 
 
 def test_variables_that_the_target_fills_in_are_no_error_of_a_plan(place: Path) -> None:
@@ -255,7 +283,12 @@ def test_a_file_that_is_no_longer_rendered_is_removed(place: Path) -> None:
         (["render", "toy.yaml", "-o", "out"], "--on is missing; type --on TARGET"),
         (["render", "toy.yaml", "--on", "pod"], "-o is missing; type -o DIR"),
         (["render", "toy.yaml", "--on", "box", "-o", "out"], "target box is of kind ssh, and scripts are rendered for kind=gke"),
-        (["render", "toy.yaml", "--on", "nobody", "-o", "out"], "there is no target 'nobody'"),
+        (["render", "toy.yaml", "--on", "nobody", "-o", "out"], "there is no target 'nobody' of kind=gke; there are pod, small; `podwright target add NAME kind=gke project=PROJECT cluster=CLUSTER 'zones=[ZONE]'` adds one"),
+        (["render", "toy.yaml", "--on", "local", "-o", "out"], "there is no target 'local' of kind=gke; there are pod, small"),
+        (["render", "toy.yaml", "--on", "tpu7x-4x4x4", "-o", "out"], "there is no target 'tpu7x-4x4x4' of kind=gke; there are pod, small"),
+        (["render", "toy.yaml", "--on", "po", "-o", "out"], "there is no target 'po' of kind=gke; did you mean pod?"),
+        (["render", "toy.yaml", "topology=v6e-16", "--on", "pod", "-o", "out"], "is not for v6e-16, whose hosts have 4 chips; set machine_type to ct6e-standard-4t in the target's file"),
+        (["render", "toy.yaml", "topology=tpu7x-1x1x1", "--on", "small", "-o", "out"], "machine_type=tpu7x-standard-4t of the target is not for tpu7x-1x1x1, whose hosts have 1 chip; in the target's file leave topology out, and set machine_type to tpu7x-standard-1t"),
         (["render", "toy.yaml", "--on", "pod", "-o", "toy.yaml"], "-o toy.yaml is a file"),
     ],
 )  # fmt: skip
@@ -271,3 +304,17 @@ def test_a_record_that_is_damaged_replaces_no_file(tmp_path: Path) -> None:
             folder.write(tmp_path / "d", {"a.sh": "other\n", "b": "2\n"})
     assert (tmp_path / "d" / "a.sh").read_text() == "1\n"
     assert folder.write(tmp_path / "d", {"a.sh": "1\n"}) == {"a.sh": "unchanged"}
+
+
+def test_a_plan_that_needs_a_larger_slice_names_where_it_is_set(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (place / "targets.yaml").write_text(yaml.safe_dump({"pod": ENTRY | {"topology": "v6e-16"}}))
+    assert main(["render", "deepseek-v3-tpu7x-256", "--on", "pod", "-o", "out"]) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert "type --on 2xv6e-256" not in error and "a target of kind=gke has one slice, and 2xv6e-256 is needed" in error
+    (place / "toy.yaml").write_text(yaml.safe_dump(RAW | {"arguments": RAW["arguments"] | {"model_name": "llama3.1-405b", "ici_fsdp_parallelism": "-1"}, "topology": "tpu7x-2x2x1"}))  # fmt: skip
+    (place / "targets.yaml").write_text(yaml.safe_dump({"pod": ENTRY}))
+    assert main(RENDER) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert "type topology=" in error and "--on" not in error

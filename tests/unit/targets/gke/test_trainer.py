@@ -3,9 +3,11 @@
 import base64
 import io
 import json
+import signal
 import subprocess
 import sys
 import tarfile
+import time
 from importlib import resources
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 import pytest
 import yaml
 
+from podwright import slices
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
+from podwright.targets.base import Job
 from podwright.targets.gke import rendering, trainer
 from tests.unit.targets.gke.entry import gke
 from tests.unit.targets.gke.rendered import Scripts
@@ -82,7 +86,7 @@ def test_a_pod_takes_a_public_image_and_no_secret_is_written() -> None:
     assert container["image"] == "python:3.12@sha256:" + "a" * 64 and pod["priorityClassName"] == "low"
     assert container["envFrom"] == [{"secretRef": {"name": "podwright-env", "optional": True}}]
     assert container["resources"] == {"limits": {"google.com/tpu": 4}}
-    assert container["env"] == [{"name": "PODWRIGHT_STORAGE", "value": "gs://my-bucket/runs/${WORKLOAD_NAME}"}]
+    assert container["command"][-2:] == ["--storage", "gs://my-bucket/runs/${WORKLOAD_NAME}"]
     assert (job["parallelism"], job["completions"], job["backoffLimit"]) == (4, 4, 0)
     assert pod["nodeSelector"] == {
         "cloud.google.com/gke-tpu-accelerator": "tpu-v6e-slice",
@@ -106,8 +110,50 @@ def test_what_cannot_run_in_pods_is_refused(recipe: Recipe, settings: dict[str, 
     assert refusal in str(refused.value)
 
 
-PYTHON = '#!/bin/bash\n[ "$1" = -m ] && [ "$2" = podwright.train ] || exec /usr/bin/env python3 "$@"\n'
-PYTHON += 'echo "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID"; echo "$@"\n'
+PYTHON = """#!/bin/bash
+[ "$1" = -m ] || exit 1  # no metadata server
+echo "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID"; echo "$PWD $@"
+"""
+
+
+class Pod:
+    """The files of a ConfigMap, and stand-ins for python and pip."""
+
+    def __init__(self, folder: Path, python: str = PYTHON, pip: str = 'echo "pip $*"', **settings: Any) -> None:
+        config, manifest = documents(demo(), **settings)
+        self.folder, (self.tmp, there) = folder, (folder / "tmp", folder / "bin")
+        for path in (self.tmp, there):
+            path.mkdir()
+        for name, text in config["data"].items():
+            (folder / name).write_text(text)
+        (folder / "code.tar.gz").write_bytes(base64.b64decode(config["binaryData"]["code.tar.gz"]))
+        for name, text in {"python": python, "pip": f"#!/bin/bash\n{pip}\n"}.items():
+            (there / name).write_text(text)
+            (there / name).chmod(0o755)
+        (container,) = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]
+        self.argv = [
+            str(folder / "start.sh") if word == "/podwright/start.sh" else word for word in container["command"]
+        ]
+
+    def start(self, **given: str) -> "subprocess.Popen[str]":
+        env = {"PATH": f"{self.folder}/bin:/usr/bin:/bin", "TMPDIR": str(self.tmp), **given}
+        return subprocess.Popen(
+            [word.replace("${WORKLOAD_NAME}", "r") for word in self.argv],
+            env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def run(self, **given: str) -> tuple[int, str]:
+        process = self.start(**given)
+        out, _ = process.communicate(timeout=60)
+        return process.returncode, out
+
+    def written(self, pattern: str) -> str:
+        (path,) = self.tmp.glob(f"podwright.*/{pattern}")
+        return path.read_text()
+
+
+def hosts(number: int) -> str:
+    return ",".join(f"h{k}" for k in range(number))
 
 
 @pytest.mark.parametrize(
@@ -115,15 +161,15 @@ PYTHON += 'echo "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID"; e
     [
         (
             "v6e-16",
-            {"TPU_WORKER_HOSTNAMES": "h0,h1,h2,h3", "TPU_WORKER_ID": "2"},
+            {"TPU_WORKER_HOSTNAMES": hosts(4), "TPU_WORKER_ID": "2"},
             0,
-            ["h0:8476 4 2", "podwright.train", "--storage gs://b/r"],
+            ["h0:8476 4 2", "-m podwright.train runs/r --attempt 1 --storage gs://my-bucket/runs/r\n"],
         ),
-        ("v6e-4", {"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}, 0, ["  ", "--attempt 1"]),
+        ("v6e-4", {"TPU_WORKER_HOSTNAMES": "localhost", "TPU_WORKER_ID": "0"}, 0, ["\n  \n", "--attempt 1"]),
         ("v6e-4", {}, 0, ["process 0 of 1"]),
         (
             "v6e-16",
-            {"TPU_WORKER_HOSTNAMES": "h0,h1", "TPU_WORKER_ID": "1"},
+            {"TPU_WORKER_HOSTNAMES": hosts(2), "TPU_WORKER_ID": "1"},
             1,
             ["the slice has 4 hosts, and TPU_WORKER_HOSTNAMES names 2: h0,h1"],
         ),
@@ -132,25 +178,56 @@ PYTHON += 'echo "$JAX_COORDINATOR_ADDRESS $JAX_NUM_PROCESSES $JAX_PROCESS_ID"; e
 def test_a_pod_starts_its_process(
     tmp_path: Path, topology: str, given: dict[str, str], code: int, lines: list[str]
 ) -> None:
-    config, _ = documents(demo(), topology=topology)
-    for name, text in config["data"].items():
-        (tmp_path / name).write_text(text)
-    (tmp_path / "code.tar.gz").write_bytes(base64.b64decode(config["binaryData"]["code.tar.gz"]))
-    (tmp_path / "bin").mkdir()
-    for name, text in {"python": PYTHON, "pip": '#!/bin/bash\necho "pip $*"\n'}.items():
-        (tmp_path / "bin" / name).write_text(text)
-        (tmp_path / "bin" / name).chmod(0o755)
-    env = {
-        "PATH": f"{tmp_path}/bin:/usr/bin:/bin",
-        "PODWRIGHT_WORK": f"{tmp_path}/work",
-        "PODWRIGHT_STORAGE": "gs://b/r",
-    }
-    done = subprocess.run(["bash", str(tmp_path / "start.sh")], env=env | given, capture_output=True, text=True, check=False)  # fmt: skip
-    assert done.returncode == code and all(line in done.stdout + done.stderr for line in lines), (
-        done.stdout + done.stderr
-    )
-    assert "--require-hashes" in done.stdout and (tmp_path / "work/run/recipe.json").is_file()
-    assert (tmp_path / "work/code/podwright/train/attempt.py").is_file()
+    pod = Pod(tmp_path, topology=topology)
+    status, out = pod.run(**given)
+    assert status == code and all(line in out for line in lines), out
+    if code == 0:
+        log = "log-2.txt" if given.get("TPU_WORKER_ID") == "2" else "log.txt"
+        assert "--require-hashes" in out and pod.written(f"runs/r/attempts/1/{log}") == out
+        assert json.loads(pod.written("runs/r/recipe.json"))["kind"] == "grpo"
+        assert pod.written("code/podwright/train/attempt.py")
+
+
+def test_processes_of_several_slices_meet_at_the_first_host_of_the_first_slice() -> None:
+    job = Job(Path("r"), 1, Path())
+    script = trainer.start_script(job, slices.parse("2x v6e-16"), 8476)
+    assert "rank=$((MEGASCALE_SLICE_ID * 4 + rank))" in script and "JAX_NUM_PROCESSES=8 " in script
+
+
+SLOW = """#!/bin/bash
+[ "$1" = -m ] || exit 1
+trap 'echo saving; sleep 0.3; echo saved; exit 3' TERM
+echo training; for _ in {1..100}; do sleep 0.1; done
+"""
+
+
+@pytest.mark.parametrize(
+    ("pip", "python", "waited", "code", "last"),
+    [
+        ("true", SLOW, "training\n", 3, "saving\nsaved\n"),
+        ("echo installing; exec sleep 20", SLOW, "installing\n", 143, "installing\n"),
+    ],
+)
+def test_a_signal_reaches_the_process_and_its_exit_code_is_that_of_the_container(
+    tmp_path: Path, pip: str, python: str, waited: str, code: int, last: str
+) -> None:
+    process = Pod(tmp_path, python, pip, topology="v6e-4").start()
+    assert process.stdout
+    lines = []
+    while not lines or lines[-1] != waited:
+        lines.append(process.stdout.readline())
+        assert lines[-1], lines
+    process.send_signal(signal.SIGTERM)
+    began = time.monotonic()
+    lines += process.stdout.readlines()
+    assert process.wait(10) == code and time.monotonic() - began < 5
+    assert "".join(lines).endswith(last), lines
+
+
+def test_a_process_that_is_killed_is_seen_in_the_exit_code_of_the_container(tmp_path: Path) -> None:
+    pod = Pod(tmp_path, "#!/bin/bash\necho training; kill -KILL $$", topology="v6e-4")
+    code, out = pod.run()
+    assert code == 137 and "\ntraining\n" in out and pod.written("runs/r/attempts/1/log.txt") == out
 
 
 def test_the_code_is_created_once_and_goes_with_the_last_run(tmp_path: Path) -> None:

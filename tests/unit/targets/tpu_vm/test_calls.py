@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from podwright.targets.google import access
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls
 from podwright.targets.tpu_vm.calls import Place
@@ -47,13 +48,13 @@ def every_call() -> list[tuple[str, ...]]:
         calls.describe_queued(queued),
         calls.list_queued("my-project"),
         calls.list_nodes("my-project"),
-        calls.accounts(),
+        access.ACCOUNTS,
         calls.configuration(),
         calls.tpu_service("my-project"),
         calls.locations("my-project"),
         calls.accelerator_types("my-project", "us-east5-b"),
         calls.runtime_versions("my-project", "us-east5-b"),
-        calls.describe_bucket("gs://my-bucket"),
+        access.describe_bucket("gs://my-bucket"),
         calls.tunnel("t1v-n-1234abcd-w-0", "my-project", "us-east5-b"),
     ]
 

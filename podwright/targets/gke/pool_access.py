@@ -1,0 +1,142 @@
+"""What the cloud says of a target whose runs create node pools, before anything is requested: login, cluster, machine types, reservations
+and bucket; and what ends node pools without their run.
+
+Nothing is created. What a reservation has free now decides nothing: only a request tells.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from podwright.errors import UserError, counted
+from podwright.rundir import Record
+from podwright.targets.base import RUN_LABEL, Remark
+from podwright.targets.gke import pool_calls, pool_states
+from podwright.targets.gke.pool_calls import Cluster, reservation_of, zone_of
+from podwright.targets.google.access import as_warning, bucket, failed, listed, login
+from podwright.targets.google.gcloud import Gcloud
+from podwright.targets.google.replies import Consequence
+from podwright.targets.settings.gke import GkeSettings
+
+
+def check(own: GkeSettings, gcloud: Gcloud, name: str) -> list[Remark]:
+    """Of target `name`. Each remark says what was looked at; after an error that all further calls would repeat there are none."""
+    try:
+        account, of_login = login(gcloud)
+    except UserError as e:
+        return [Remark("error", e.what, e.fix)]
+    if not account:
+        return [of_login]
+    remarks = [of_login, *_cluster(own, gcloud)]
+    if any(r.level == "error" for r in remarks) or not own.places:
+        return [*remarks, *bucket(gcloud, own.bucket, own.project, own.zones, account)]
+    remarks += [*_machine_types(own, gcloud), *_reservations(own, gcloud), *_policies(own, gcloud)]
+    return [*remarks, *bucket(gcloud, own.bucket, own.project, own.zones, account), *expiry(own, name)]
+
+
+def expiry(own: GkeSettings, name: str) -> list[Remark]:
+    """What ends the machines of a run without its launcher, and what of that could not be checked."""
+    hours = own.life_s / 3600
+    remarks = [Remark("info", f"the cluster ends an attempt after {hours:g} h (activeDeadlineSeconds of its jobs, max_life of the target)")]  # fmt: skip
+    if own.capacity == "flex-start":
+        what = (
+            f"a node ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), and without pods its pool scales to zero; "
+            f"the pool stays, costs nothing then, and goes with its run or by podwright clean {name}"
+        )
+        remarks.append(Remark("info", what))
+    else:
+        what = f"nothing in the cloud ends node pools with provisioning={own.capacity}: they cost until the launcher of their run deletes them"
+        remarks.append(Remark("warning", what, f"if a launcher is gone for good, type podwright clean {name}"))
+    what = f"not checked, since nothing was requested: the quota of {own.machine_type} in {own.project}, and whether you may create and delete node pools"
+    fix = f"ask for the role Kubernetes Engine Cluster Admin (roles/container.clusterAdmin) in {own.project} if you lack it"
+    return [*remarks, Remark("inconclusive", what, fix)]
+
+
+def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
+    cluster = Cluster.of(own)
+    record, failure = gcloud.look(pool_calls.describe_cluster(cluster), own.zones[0])
+    where = f"cluster {cluster.name} in {cluster.location}"
+    if failure or not isinstance(record, dict):
+        return [failed(where, failure)] if failure else []
+    status = record.get("status", "")
+    remarks = [Remark("info", f"{where} is {status}, version {record.get('currentMasterVersion', 'unknown')}")]
+    if status in ("STOPPING", "ERROR"):
+        return [Remark("error", f"{where} is {status}", "correct cluster of the target")]
+    if not own.places:
+        what = "runs create no node pools (provisioning=existing): they wait in the queue for nodes of the cluster"
+        return [*remarks, Remark("info", what)]
+    pools, failure = gcloud.look(pool_calls.list_pools(cluster), own.zones[0])
+    if failure:
+        return [*remarks, failed(f"the node pools of {where}", failure)]
+    ours = [pool for pool in listed(pools) if RUN_LABEL in pool_states.labels_of(pool)]
+    counts = f"{counted(len(listed(pools)), 'node pool')}, {len(ours)} of them created by runs"
+    remarks.append(Remark("info", f"{where} has {counts}"))
+    operations, _ = gcloud.look(pool_calls.list_operations(cluster), own.zones[0])
+    if wait := pool_states.busy(pool_states.of_cluster(listed(operations), cluster.name)):
+        remarks.append(Remark("warning", wait.partition(": ")[2], "a run waits for it"))
+    return remarks
+
+
+def _machine_types(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
+    """What a zone lacks is an error where no zone has it, and a warning where another has."""
+    usable, remarks = [], []
+    for zone in own.zones:
+        _, failure = gcloud.look(pool_calls.describe_machine_type(own, zone), zone)
+        if failure is None:
+            usable.append(zone)
+        elif failure.consequence is Consequence.ABSENT:
+            fix = f"leave {zone} out of zones of the target, or correct machine_type"
+            remarks.append(Remark("error", f"zone {zone} has no machine type {own.machine_type}", fix))
+        else:
+            remarks.append(failed(f"machine type {own.machine_type} in {zone}", failure))
+    if usable:
+        what = f"{own.machine_type} is offered in {', '.join(usable)}; offered is not free"
+        remarks = [Remark("info", what), *map(as_warning, remarks)]
+    return remarks
+
+
+def _reservations(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
+    """Of every place; a reservation that is in no zone is an error where there is no other."""
+    if own.capacity != "reserved":
+        return []
+    remarks = [_reservation(own, gcloud, place) for place in own.places]
+    usable = any(r.level == "info" for r in remarks)
+    return [as_warning(r) for r in remarks] if usable else remarks
+
+
+def _reservation(own: GkeSettings, gcloud: Gcloud, place: str) -> Remark:
+    reservation, zone = reservation_of(place), zone_of(place)
+    where = f"reservation {reservation} in {zone}"
+    record, failure = gcloud.look(pool_calls.describe_reservation(own, reservation, zone), zone)
+    if failure and failure.consequence is Consequence.ABSENT:
+        fix = f"correct reservations and zones of the target: gcloud compute reservations list --project={own.project} shows them"
+        return Remark("error", f"{where} does not exist", fix)
+    if failure or not isinstance(record, dict):
+        return Remark("inconclusive", f"{where} was not read: {failure.reason if failure else 'the answer was cut off'}", "a run tries it all the same")  # fmt: skip
+    return _room(own, where, record)
+
+
+def _room(own: GkeSettings, where: str, record: Record) -> Remark:
+    status, specific = record.get("status", "unknown"), record.get("specificReservation", {})
+    machine_type = specific.get("instanceProperties", {}).get("machineType", "")
+    if machine_type and machine_type != own.machine_type:
+        fix = f"set machine_type={machine_type}, or leave the reservation out of the target"
+        level: Literal["error", "warning"] = "error" if own.devices() else "warning"  # recipes may name other machines
+        return Remark(level, f"{where} is for {machine_type}, and nodes of the target are {own.machine_type}", fix)
+    shown = f"{where} is {status}"
+    if "count" in specific:
+        total, used = int(specific["count"]), int(specific.get("inUseCount", 0))
+        shown += f", and {total - used} of {counted(total, 'machine')} were free when it was read"
+    what = f"{shown}; shown only, a run tries it whatever it says"
+    return Remark("info", what) if status == "READY" else Remark("warning", what)
+
+
+def _policies(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
+    """Whether workload policies, which several hosts of tpu7x need, can be listed."""
+    slice_ = own.devices()
+    if slice_ is None or not pool_calls.policy_name("policy", slice_):
+        return []
+    _, failure = gcloud.look(pool_calls.list_policies(own), own.zones[0])
+    if failure:
+        return [failed(f"the workload policies of {own.project}, of which {slice_.name} needs one", failure)]
+    return [Remark("info", f"you may list workload policies of {own.project}, of which {slice_.name} needs one")]

@@ -1,0 +1,70 @@
+"""What the cloud says of a login, of lists and of a bucket before anything is requested: the same for every target of Google Cloud."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from podwright.rundir import Record
+from podwright.targets.base import Remark
+from podwright.targets.google.gcloud import Argv, Gcloud
+from podwright.targets.google.replies import Consequence, Reply
+
+ACCOUNTS: Argv = ("gcloud", "auth", "list", "--format=json")
+_CERTAIN = (Consequence.FINAL, Consequence.ABSENT)
+
+
+def login(gcloud: Gcloud) -> tuple[str, Remark]:
+    """The account of gcloud, "" without one, and what to say of it."""
+    rows, failure = gcloud.look(ACCOUNTS, "-")
+    account = next((row["account"] for row in listed(rows) if row.get("status") == "ACTIVE"), "")
+    if failure:
+        return "", failed("the login of gcloud", failure)
+    if not account:
+        return "", Remark("error", "gcloud has no login", "type gcloud auth login")
+    return account, Remark("info", f"gcloud is logged in as {account}")
+
+
+def describe_bucket(url: str) -> Argv:
+    """`url`: gs://BUCKET."""
+    return ("gcloud", "storage", "buckets", "describe", url, "--format=json")
+
+
+def bucket(gcloud: Gcloud, url: str, project: str, zones: Sequence[str], account: str) -> list[Remark]:
+    """Of the bucket of `url`, "" for none, by the login of gcloud; with application-default credentials the storage is tried by the trainer's own calls."""
+    if not url:
+        return []
+    name = "gs://" + url.removeprefix("gs://").partition("/")[0]
+    record, failure = gcloud.look(describe_bucket(name), "-")
+    if failure is None and isinstance(record, dict):
+        return [_location(name, record, {zone.rpartition("-")[0] for zone in zones})]
+    reason = failure.reason if failure else "the answer of gcloud was cut off"
+    if "not found: 404" in reason or (failure and failure.consequence is Consequence.ABSENT):
+        create = f"type gcloud storage buckets create {name} --project={project} --location=REGION"
+        return [Remark("error", f"there is no bucket {name}", create)]
+    if reason.startswith("NoPermission"):
+        what = f"{account} may not describe {name} (storage.buckets.get), so its location is not known"
+        return [Remark("warning", what, "ask for the role roles/storage.bucketViewer on it, or leave it at that")]
+    return [Remark("inconclusive", f"{name} cannot be described: {reason}", failure.fix if failure else "try again")]
+
+
+def _location(name: str, record: Record, regions: set[str]) -> Remark:
+    place = str(record.get("location", "")).lower()
+    what = f"bucket {name} is in {place or 'a location that gcloud does not say'}"
+    if record.get("location_type") == "region" and place not in regions:
+        outside = f"{what}, and the zones of the target are in {', '.join(sorted(regions))}"
+        return Remark("warning", outside, "transfers between regions are slower and are charged; take a bucket there")
+    return Remark("info", what)
+
+
+def failed(what: str, failure: Reply) -> Remark:
+    fix = failure.fix or "check again later"
+    certain = failure.consequence in _CERTAIN
+    return Remark("error" if certain else "inconclusive", f"{what}: {failure.reason}", fix)
+
+
+def as_warning(remark: Remark) -> Remark:
+    return Remark("warning", remark.what, remark.fix) if remark.level == "error" else remark
+
+
+def listed(rows: object) -> Sequence[Record]:
+    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

@@ -1,0 +1,432 @@
+"""Node pools of GKE on the simulated cloud: the product's own calls of gcloud and of the real kubectl, from nothing to machines and back to
+nothing, past everything that a cloud may answer."""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from podwright.errors import UserError
+from podwright.recipe.load import load
+from podwright.run import cleaning, create, drive, journal
+from podwright.run.drive import Driver
+from podwright.rundir import Ending, RunDir, read_jsonl
+from podwright.shell import Shell
+from podwright.targets.gke import target
+from podwright.targets.gke.pools import NodePoolProvisioner
+from podwright.targets.machines import Allocation, AllocationState, Request
+from podwright.targets.settings import gke as settings
+from tests.lab import cloud
+from tests.lab.gcloud.control import Gcloud
+from tests.lab.kube.control import Kube
+
+pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
+A, B = "us-central1-a", "us-central1-b"
+PLACE = {"project": "my-project", "cluster": "my-cluster"}
+SETTINGS: dict[str, Any] = PLACE | {"kind": "gke", "zones": [A, B], "topology": "v6e-16"}
+QUEUES = ("resourceflavors", "clusterqueues", "localqueues")
+KUEUE = "kueue.x-k8s.io"
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[cloud.Lab]:
+    with cloud.Lab(tmp_path) as lab:
+        yield lab
+
+
+@pytest.fixture
+def both(lab: cloud.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+    """The cloud and its cluster."""
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    monkeypatch.setattr(settings, "POLL_S", 0.0)
+    monkeypatch.setattr(settings, "LAG_S", 0.5)
+    monkeypatch.setattr(drive, "TICK_S", 0.02)
+    with Gcloud(lab) as gcloud, Kube(lab.root, project="my-project", cluster="my-cluster") as kube:
+        gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(A, B))
+        for name, value in (gcloud.environment | kube.environment).items():
+            monkeypatch.setenv(name, value)
+        yield SimpleNamespace(gcloud=gcloud, kube=kube)
+
+
+def provisioner(**given: object) -> NodePoolProvisioner:
+    own = {"provisioning": "on-demand"} if "reservations" not in given else {}
+    return NodePoolProvisioner(Shell(), settings.GkeSettings.model_validate(SETTINGS | own | given))
+
+
+def until(own: NodePoolProvisioner, request: Request, *states: AllocationState, limit_s: float = 60.0) -> Allocation:
+    limit = time.monotonic() + limit_s
+    while (allocation := own.describe(request)).state not in states:
+        assert time.monotonic() < limit, allocation
+        time.sleep(0.05)
+    return allocation
+
+
+def remove(own: NodePoolProvisioner, request: Request) -> None:
+    """As the driver does it: again until nothing of it is left."""
+    limit = time.monotonic() + 60
+    while True:
+        state = own.describe(request).state
+        if state is AllocationState.GONE:
+            return
+        assert time.monotonic() < limit, state
+        if state is not AllocationState.DELETING:
+            own.delete(request)
+        time.sleep(0.05)
+
+
+def ours(both: SimpleNamespace) -> list[str]:
+    return sorted(row["name"] for row in both.gcloud.pools() if not row["foreign"])
+
+
+def queue_objects(both: SimpleNamespace) -> list[str]:
+    return [each["metadata"]["name"] for kind in QUEUES for each in both.kube.objects(kind)]
+
+
+def test_pools_with_their_policy_and_queues_are_created_ready_by_their_chips_and_deleted(both: SimpleNamespace) -> None:
+    both.gcloud.times(node_apart=0.3, tpu_registration=0.5)
+    own = provisioner(topology="tpu7x-2x2x4")
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    assert own.describe(request).state is AllocationState.GONE
+    assert own.create(request).state is AllocationState.WAITING
+    assert own.create(request).state is AllocationState.WAITING, "what exists is adopted"
+    waiting = until(own, request, AllocationState.WAITING)
+    assert waiting.reason.startswith(("Provisioning: ", "Starting: "))
+    allocation = until(own, request, AllocationState.READY)
+    assert len(allocation.hosts) == 4 and allocation.since is not None and abs(time.time() - allocation.since) < 30
+    (row,) = [row for row in both.gcloud.pools() if not row["foreign"]]
+    assert (row["policy"], row["labels"]) == (request.name, request.labels)
+    nodes = both.kube.objects("nodes", labels=f"podwright-run={request.labels['podwright-run']}")
+    assert sorted(node["metadata"]["name"] for node in nodes) == sorted(host.name for host in allocation.hosts)
+    assert all(node["status"]["allocatable"]["google.com/tpu"] == "4" for node in nodes)
+    assert queue_objects(both) == [request.name] * 3
+    (owned,) = own.list_owned()
+    assert (owned.request.name, owned.request.zone, owned.state, owned.mine) == (
+        request.name,
+        A,
+        AllocationState.READY,
+        True,
+    )
+    assert (owned.run_dir, owned.request.chip, owned.request.num_chips) == ("/runs/r", "tpu7x", 16)
+    assert owned.created and owned.ready_since and owned.expires is None
+    remove(own, request)
+    own.delete(request)
+    assert own.list_owned() == [] and both.gcloud.resources() == [] and queue_objects(both) == []
+    assert [row["name"] for row in both.gcloud.pools()] == ["default-pool"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "scope", "ending"),
+    [
+        ("stockout", f"{A}/r-1", Ending.NO_CAPACITY),
+        pytest.param("zone", A, Ending.NO_CAPACITY, marks=pytest.mark.long),
+        pytest.param("zone-capacity", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
+        pytest.param("atomic-resize", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
+        ("later", f"{A}/r-1", Ending.NO_CAPACITY),
+        ("reservation-short", f"{A}/r-1", Ending.NO_CAPACITY),
+        pytest.param("reservation-capacity", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
+        pytest.param("reservation-incorrect", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
+        pytest.param("reservation-not-ready", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
+        pytest.param("reservation-absent", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
+        ("quota", "", Ending.NO_CAPACITY),
+        pytest.param("cpu-quota", "", Ending.NO_CAPACITY, marks=pytest.mark.long),
+        pytest.param("placement-policy", "", Ending.BAD_INPUT, marks=pytest.mark.long),
+    ],
+)
+def test_every_refusal_is_known_and_leaves_nothing(
+    both: SimpleNamespace, kind: str, scope: str, ending: Ending
+) -> None:
+    short = kind == "reservation-short"
+    machines = {"machine_type": "ct6e-standard-4t", "project": "my-project"}
+    both.gcloud.reservation("r-1", A, 8, in_use=7 if short else 0, **machines)
+    if not short:
+        both.gcloud.pool_outcome(kind)
+    own = provisioner(reservations=["r-1"])
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    answer = own.create(request)
+    if answer.state is not AllocationState.REFUSED:
+        answer = until(own, request, AllocationState.REFUSED)
+    assert (answer.scope, answer.ending, answer.uncreated) == (scope, ending, False)
+    remove(own, request)
+    assert both.gcloud.resources() == [] and queue_objects(both) == [] and both.gcloud.chip_hours() == 0
+
+
+class PoolBench:
+    """A run on a target of kind gke whose attempts cannot be prepared, so that it ends once its machines are ready."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch, **entry: object) -> None:
+        own = {"provisioning": "on-demand"} if "reservations" not in entry else {}
+        (folder / "targets.yaml").write_text(json.dumps({"pod": SETTINGS | own | entry}))
+        monkeypatch.setattr(target.Gke, "render", _no_attempt)
+        self.run: RunDir = create.create(folder / "r", load("qwen3-tiny-arithmetic-grpo"), "pod", {})
+        self.reasons: list[str] = []
+
+    def follow(self, until: Callable[["PoolBench"], bool], limit_s: float = 60.0) -> None:
+        """A launcher, until something holds, or the limit is over."""
+        driver = Driver(self.run, lambda *_: None, lambda _: None)
+        limit = time.monotonic() + limit_s
+        while not until(self):
+            assert time.monotonic() < limit, self.events()
+            driver.step()
+            self.reasons += [driver._waiting] if driver._waiting not in self.reasons[-1:] else []
+            time.sleep(0.02)
+
+    def events(self, name: str = "allocation") -> list[dict[str, Any]]:
+        return [event for event in read_jsonl(self.run.journal) if event["event"].startswith(name)]
+
+    def happened(self, *names: str) -> bool:
+        there = [event["event"].removeprefix("allocation ") for event in self.events("")]
+        return all(there.count(name) >= names.count(name) for name in names)
+
+
+def _no_attempt(*_: object) -> None:
+    raise UserError("this test starts no attempt", "leave it")
+
+
+def test_a_pool_that_would_fill_itself_later_is_deleted_before_the_next_reservation_is_tried(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("r-1", "r-2"):
+        both.gcloud.reservation(name, A, 8, machine_type="ct6e-standard-4t", project="my-project")
+    both.gcloud.pool_outcome("later", fill_after_s=60.0)
+    bench = PoolBench(tmp_path, monkeypatch, reservations=["r-1", "r-2"], zones=[A])
+    bench.follow(
+        lambda it: it.happened("requested", "refused", "deleting", "gone", "requested", "ready", "deleting", "gone")
+    )
+    places = [event["request"]["zone"] for event in bench.events("allocation requested")]
+    assert list(dict.fromkeys(places)) == [f"{A}/r-1", f"{A}/r-2"]
+    calls = [" ".join(row["argv"]) for row in both.gcloud.calls() if row["rc"] == 0]
+    first, second = (
+        next(k for k, call in enumerate(calls) if "node-pools create pw-r-" in call and f"={name} " in call)
+        for name in ("r-1", "r-2")
+    )
+    deleted = next(k for k, call in enumerate(calls) if "node-pools delete" in call)
+    lists = [k for k, call in enumerate(calls) if "node-pools list" in call and deleted < k < second]
+    assert first < deleted < second and len(lists) >= 2, "its deletion was seen, and not only asked for"
+    assert len(both.gcloud.ledger()) == 4, "the first one never had a node"
+    assert both.gcloud.resources() == [] and queue_objects(both) == []
+
+
+@pytest.mark.long
+def test_stockouts_lead_through_all_places_in_order(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.gcloud.capacity(A, 0)
+    bench = PoolBench(tmp_path, monkeypatch)
+    bench.follow(lambda it: it.happened("requested", "refused", "gone", "requested", "ready", "gone"))
+    assert [event["scope"] for event in bench.events("allocation refused")] == [A]
+    assert "NoCapacity" in bench.events("allocation refused")[0]["reason"]
+    assert {row["zone"] for row in both.gcloud.ledger()} == {B} and both.gcloud.resources() == []
+
+
+def test_a_busy_cluster_is_waited_for_with_its_operation_shown(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.gcloud.busy("my-cluster", 4.0)
+    bench = PoolBench(tmp_path, monkeypatch)
+    bench.follow(lambda it: it.happened("ready"))
+    shown = [reason for reason in bench.reasons if reason.startswith("ClusterBusy: the cluster works on operation-")]
+    assert shown and "(UPGRADE_MASTER of my-cluster)" in shown[0]
+    both.gcloud.busy("my-cluster", 4.0)
+    bench.follow(lambda it: it.happened("ready", "deleting", "gone"))
+    assert both.gcloud.resources() == [] and queue_objects(both) == []
+
+
+def test_pools_of_others_are_refused_and_never_deleted(both: SimpleNamespace) -> None:
+    own = provisioner()
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    (name,) = request.details["pools"]
+    both.gcloud.foreign_pool(
+        "my-cluster", name, 4, "ct6e-standard-4t", A, "4x4", project="my-project", labels={"podwright-run": "other"}
+    )
+    answer = own.create(request)
+    assert answer.state is AllocationState.REFUSED and answer.uncreated and answer.ending is Ending.BAD_INPUT
+    assert answer.reason.startswith(f"NameTaken: node pool {name} of cluster my-cluster is not of this run")
+    own.delete(request)
+    assert own.describe(request).state is AllocationState.GONE, "nothing of ours"
+    assert [row["name"] for row in both.gcloud.pools()] == ["default-pool", name] and queue_objects(both) == []
+
+
+def test_an_own_pool_in_error_is_removed_before_another_is_requested(both: SimpleNamespace) -> None:
+    own = provisioner()
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    (name,) = request.details["pools"]
+    both.gcloud.foreign_pool(
+        "my-cluster",
+        name,
+        4,
+        "ct6e-standard-4t",
+        A,
+        "4x4",
+        project="my-project",
+        labels=dict(request.labels),
+        status="ERROR",
+    )
+    answer = own.describe(request)
+    assert answer.state is AllocationState.REFUSED and answer.scope == A
+    remove(own, request)
+    assert [row["name"] for row in both.gcloud.pools()] == ["default-pool"]
+
+
+@pytest.mark.parametrize("concurrent", [False, pytest.param(True, marks=pytest.mark.long)])
+def test_several_slices_have_a_pool_each_and_come_together(both: SimpleNamespace, concurrent: bool) -> None:
+    both.gcloud.set(concurrent_pools=concurrent)
+    own = provisioner(topology="2x v6e-8")
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    limit = time.monotonic() + 60
+    while (answer := own.describe(request)).state is not AllocationState.READY:
+        assert time.monotonic() < limit, answer
+        if answer.state in (AllocationState.GONE, AllocationState.PARTIAL):
+            own.create(request)
+    assert [host.name in str(both.kube.objects("nodes")) for host in answer.hosts] == [True] * 4
+    assert ours(both) == request.details["pools"] and request.num_chips == 16
+    both.gcloud.lose_node(request.details["pools"][1])
+    away = until(own, request, AllocationState.WAITING)
+    assert "1 of 2 nodes" in away.reason
+    assert own.describe(request, ready_since=1.0).state is AllocationState.REPAIRING
+    remove(own, request)
+    assert both.gcloud.resources() == []
+
+
+@pytest.mark.long
+def test_a_slice_that_cannot_be_had_takes_the_others_with_it(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.gcloud.pool_outcome("stockout", pool="*-1-1")
+    bench = PoolBench(tmp_path, monkeypatch, topology="2x v6e-8")
+    bench.follow(lambda it: it.happened("requested", "refused", "gone", "requested", "ready", "gone"), limit_s=90)
+    assert [event["scope"] for event in bench.events("allocation refused")] == [A]
+    assert both.gcloud.resources() == [] and queue_objects(both) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "verb"),
+    [
+        ({"kind": "killed"}, "node-pools create"),
+        ({"kind": "cut"}, "node-pools create"),
+        pytest.param({"status": 503}, "node-pools create", marks=pytest.mark.long),
+        pytest.param({"status": 503, "before": False}, "node-pools create", marks=pytest.mark.long),
+        pytest.param({"status": 503}, "node-pools list", marks=pytest.mark.long),
+        ({"status": 503}, "node-pools delete"),
+        pytest.param({"kind": "killed"}, "node-pools delete", marks=pytest.mark.long),
+        pytest.param({"status": 429}, "operations list", marks=pytest.mark.long),
+    ],
+)
+def test_lost_replies_neither_double_a_pool_nor_leave_one(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: dict[str, Any], verb: str
+) -> None:
+    both.gcloud.fault(verb, **fault)
+    bench = PoolBench(tmp_path, monkeypatch)
+    bench.follow(lambda it: it.happened("ready", "deleting", "gone"))
+    assert {event["allocation"] for event in bench.events()} == {1}
+    assert len(both.gcloud.ledger()) == 4 and both.gcloud.resources() == [], "the nodes of one pool"
+
+
+def test_machines_of_flex_start_come_when_pods_ask_for_them(both: SimpleNamespace) -> None:
+    own = provisioner(provisioning="flex-start")
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    own.create(request)
+    answer = until(own, request, AllocationState.READY)
+    assert answer.hosts == () and both.gcloud.chip_hours() == 0
+    both.gcloud.scale(request.details["pools"][0])
+    assert own.describe(request, ready_since=1.0).state is AllocationState.READY
+    (owned,) = own.list_owned()
+    assert owned.request.num_chips == 16 and owned.expires == float(request.labels["podwright-expires"])
+    remove(own, request)
+    assert both.gcloud.resources() == []
+
+
+def test_a_cluster_that_does_not_answer_leaves_everything_open(both: SimpleNamespace) -> None:
+    own = provisioner()
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    both.kube.unreachable(600)
+    assert own.create(request).state is AllocationState.UNKNOWN and ours(both) == [], "before anything costs"
+    assert own.describe(request).state is AllocationState.UNKNOWN
+    both.kube.clear_faults()
+    assert own.describe(request).state is AllocationState.GONE
+    own.create(request)
+    until(own, request, AllocationState.READY)
+    both.kube.unreachable(600)
+    assert own.describe(request, ready_since=1.0).state is AllocationState.UNKNOWN
+    (owned,) = own.list_owned()
+    assert "queues were not listed (Unreachable" in owned.remark
+    own.delete(request)
+    until(own, request, AllocationState.UNKNOWN)
+    while ours(both):
+        time.sleep(0.05)
+    assert own.describe(request).state is AllocationState.UNKNOWN, "the queues may be there"
+    both.kube.clear_faults()
+    assert own.describe(request).state is AllocationState.PARTIAL
+    remove(own, request)
+    assert queue_objects(both) == []
+
+
+def test_a_missing_login_for_the_cluster_is_told_before_anything_costs(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "empty"))
+    own = provisioner()
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    answer = own.create(request)
+    assert answer.state is AllocationState.REFUSED and answer.uncreated and answer.ending is Ending.BAD_INPUT
+    assert (
+        "type gcloud container clusters get-credentials my-cluster --location=us-central1 --project=my-project"
+        in answer.reason
+    )
+    assert ours(both) == []
+
+
+@pytest.mark.parametrize(
+    ("knob", "reason"),
+    [
+        (lambda it: it.gcloud.set(account=""), "NoLogin"),
+        (lambda it: it.gcloud.deny("container.clusters.update", "container.nodePools.create"), "NoPermission"),
+        (lambda it: it.gcloud.set(api_enabled=False), "ApiOff"),
+    ],
+)
+def test_what_no_repetition_mends_ends_a_run_with_what_to_type(both: SimpleNamespace, knob: Any, reason: str) -> None:
+    knob(both)
+    own = provisioner()
+    answer = own.create(own.describe_request(Path("/runs/r"), 1.0, 1, ()))
+    assert answer.state is AllocationState.REFUSED and answer.reason.startswith(reason) and "; " in answer.reason
+    assert answer.ending is Ending.BAD_INPUT and ours(both) == []
+
+
+def test_a_cluster_that_is_not_there_is_named(both: SimpleNamespace) -> None:
+    own = provisioner(cluster="other")
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    answer = own.create(request)
+    assert answer.uncreated and answer.reason.startswith("NoCluster: my-project has no cluster other in us-central1")
+    own.delete(request)
+    assert own.describe(request).state is AllocationState.GONE
+
+
+@pytest.mark.long
+def test_a_cluster_without_kueue_gets_no_queues(both: SimpleNamespace) -> None:
+    both.kube.set(absent_groups=[KUEUE])
+    own = provisioner()
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    own.create(request)
+    until(own, request, AllocationState.READY)
+    remove(own, request)
+    assert both.gcloud.resources() == []
+
+
+def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.gcloud.foreign_pool("my-cluster", "theirs", 1, "ct6e-standard-4t", A, project="my-project")
+    bench = PoolBench(tmp_path, monkeypatch, topology="tpu7x-2x2x4", price=1.0)
+    bench.follow(lambda it: it.happened("ready"))
+    (left,) = cleaning.inventory("pod", tmp_path).slices
+    assert (left.need, left.removable) == (cleaning.Need.LEFT, True) and left.cost and left.cost > 0
+    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}
+    assert (
+        cleaning.inventory("pod", tmp_path).slices == [] and both.gcloud.resources() == [] and queue_objects(both) == []
+    )
+    assert [row["name"] for row in both.gcloud.pools()] == ["default-pool", "theirs"]
+    record = journal.read(bench.run).allocation
+    assert record and record.phase == "gone"
