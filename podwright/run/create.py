@@ -97,6 +97,8 @@ def steps(text: str, recipe: Recipe) -> list[int]:
 
 def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dict[str, Recipe]:
     """By the name of its run, the recipe with each of the seeds that `--seeds TEXT` names."""
+    if "seed" not in type(recipe).model_fields:
+        raise UserError(f"--seeds {text}: a recipe of kind {recipe.kind} has no seed", "leave --seeds out")
     parts = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip()) for part in text.split(",")]
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
     if (count := sum(map(len, ranges))) > _MOST_SEEDS:
