@@ -66,8 +66,9 @@ def require_startable(recipe: Recipe, target: ResolvedTarget) -> None:
 
 
 def prepared(recipe: Recipe, target: ResolvedTarget, typed: Mapping[str, str]) -> PreparedRecipe:
-    """The recipe with the values that were `typed` for its variables. UserError for a variable that it does not have, and for one of which
-    neither the command line nor the target has a value."""
+    """The recipe with the values that were `typed` for its variables. UserError where the target cannot start it, for a variable that it does
+    not have, and for one of which neither the command line nor the target has a value."""
+    require_startable(recipe, target)
     prepare = kinds.find(recipe.kind).prepare
     if prepare:
         ready: PreparedRecipe = kinds.resolve(prepare)(recipe, target.require_settings(), target.name, typed)

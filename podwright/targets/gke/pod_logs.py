@@ -76,7 +76,7 @@ class LogFollower:
         self._calls = 0
 
     def bring(self, logs: Sequence[PodLog], ended: bool = False) -> str:
-        """Bring what is new of `logs`; why not all of it could be brought, or "". `ended`: no line is added any more.
+        """Bring what is new of `logs`; why not all of it could be brought, or "". `ended`: the logs are complete.
 
         Nothing is brought while another process does it. The first call of a process looks once; from the second on it follows.
         """
