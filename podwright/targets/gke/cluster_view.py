@@ -22,6 +22,8 @@ class ClusterView:
     pods: tuple[Record, ...] = ()
     workload: Record | None = None
     """of Kueue"""
+    unanswered: str = ""
+    """why the workload is not known, where that is so"""
     queue: Record | None = None
     """the ClusterQueue that the workload waits in"""
     events: tuple[Record, ...] = ()

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from podwright.errors import counted
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets import alive
@@ -218,9 +219,10 @@ class Gke:
         """With the answer to a question; one that is not answered leaves the explanation with less."""
         view = replace(view, queried=view.queried | {question.what})
         if question.what == "workload":
-            rows, _ = self._kubectl.json(("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}"))
+            rows, failure = self._kubectl.json(("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}"))
             newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
-            return replace(view, workload=newest[-1] if newest else None)
+            unanswered = failure.reason if failure and failure.consequence is not Consequence.ABSENT else ""
+            return replace(view, workload=newest[-1] if newest else None, unanswered=unanswered)
         if question.what == "priority":
             _, failure = self._kubectl.json(("get", "priorityclass", question.name))
             return replace(view, priority_exists=not (failure and failure.consequence is Consequence.ABSENT))
@@ -254,7 +256,8 @@ class Gke:
         live = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "") in _LIVE]
         if view.jobset is None:
             if live or any(not is_true(job, "Failed") and not is_true(job, "Complete") for job in view.jobs):
-                return Polled(Process.RUNNING, waiting=f"Ending: {len(live)} pods of the attempt are ending")
+                ends = "" if (folder / "stop").exists() else f"Ending: {counted(len(live), 'pod')} of the attempt"
+                return Polled(Process.RUNNING, waiting=ends)
             return _gone(folder, handle, view, known)
         if is_true(view.jobset, "Completed"):
             return Polled(Process.ENDED, 0)

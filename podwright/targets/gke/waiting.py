@@ -92,6 +92,8 @@ def _queued(view: ClusterView, started: bool, names: dict[str, str]) -> Explanat
             "Suspended: somebody has suspended the JobSet; kubectl patch with spec.suspend=false lets it go on"
         )
     if view.workload is None:
+        if view.unanswered:
+            return _waits(f"Queued: why is not known ({view.unanswered})")
         if not view.priority_exists:
             rule = next(rule for rule in CREATING if "PriorityClass" in rule.pattern)
             text = f"no PriorityClass with name {_priority(view.jobset)} was found"

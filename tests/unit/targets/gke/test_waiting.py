@@ -99,6 +99,7 @@ PASSES = [
     (ClusterView(jobset(True), workload=workload(QuotaReserved=("True", "QuotaReserved", ""))), "Admitted: ", "start"),
     (ClusterView(jobset(True), workload=workload()), "Queued: ", "q"),
     (ClusterView(jobset(True)), "Queued: ", "Kueue has not looked"),
+    (ClusterView(jobset(True), unanswered="NoPermission: x"), "Queued: why is not known (NoPermission: x)", ""),
     (ClusterView(jobset(True, other="label")), "Suspended: ", "suspend=false"),
     (
         ClusterView(jobset(True), workload=workload(Evicted=("True", "PodsReadyTimeout", "exceeded the timeout"))),
