@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -117,7 +117,6 @@ def run(
     shared = target.runs if runs == RUNS else None
     typed, changes = variables(overrides)
     resolved = _recipe(recipe, changes, smoke)
-    create.require_startable(resolved, target)
     ready = create.prepared(resolved, target, typed)
     resolved = ready.kept
     slice_ = destination.slice_of(target, resolved)
@@ -153,7 +152,7 @@ def run(
     if planned.errors and not force:
         _refused(planned, as_json)
     show.problems(planned)
-    show.added(ready.added)
+    _say_added(ready.added)
 
     def begin(run_name: str) -> RunDir:
         path = (shared or runs) / run_name
@@ -163,6 +162,12 @@ def run(
     if seeds:
         _several(list(each), begin, at_once=traits.queues, watching=not detach, as_json=as_json)
     drive(begin(base), "submit" if detach else "follow", as_json)
+
+
+def _say_added(arguments: Mapping[str, str]) -> None:
+    """On stderr, for stdout may be a document."""
+    if arguments:
+        print(f"added to the arguments: {' '.join(f'{k}={v}' for k, v in arguments.items())}", file=sys.stderr)
 
 
 def _several(

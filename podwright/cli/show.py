@@ -6,7 +6,7 @@ import json
 import math
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -95,12 +95,6 @@ def plan(planned: Plan) -> None:
             if f.level == level:
                 print(_finding(f))
     print(f"{planned.recipe} on {planned.target}: {_verdict(planned.verdict, planned.findings)}")
-
-
-def added(arguments: Mapping[str, str]) -> None:
-    """On stderr, for stdout may be a document."""
-    if arguments:
-        print(f"added to the arguments: {' '.join(f'{k}={v}' for k, v in arguments.items())}", file=sys.stderr)
 
 
 def _verdict(verdict: str, findings: Sequence[Finding]) -> str:

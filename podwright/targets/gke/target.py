@@ -191,7 +191,7 @@ class Gke:
 
     def check(self) -> list[Remark]:
         """What of the cluster stands in the way of a run."""
-        return cluster_check.check(self._settings, self._kubectl)
+        return cluster_check.check(self._settings, self._kubectl, self.identity["target"])
 
     def check_access(self) -> list[Remark]:
         """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud."""

@@ -129,6 +129,11 @@ def test_a_recipe_without_variables_takes_no_values() -> None:
         create.prepared(RECIPE, LOCAL, {"REGION": "x"})
 
 
+def test_a_recipe_without_a_seed_is_not_run_with_several(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="--seeds 0,1: a recipe of kind maxtext has no seed; leave --seeds out"):
+        create.seeded(example(), "r", "0,1", [tmp_path])
+
+
 def test_typed_values_stay_with_the_run_and_those_of_the_target_are_looked_up_by_each_attempt() -> None:
     recipe = example(environment={"REGION": "${REGION}"})
     ready = create.prepared(recipe, PODS, {"REGION": "here"})
