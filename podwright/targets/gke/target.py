@@ -16,7 +16,7 @@ from podwright.shell import Shell
 from podwright.targets import alive
 from podwright.targets.base import (
     RUN_LABEL,
-    Call,
+    CloudCall,
     Handle,
     Job,
     Polled,
@@ -103,9 +103,9 @@ class Gke:
         }
         return Rendered(self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
 
-    def calls(self, rendered: Rendered, request: Request | None) -> list[Call]:
+    def calls(self, rendered: Rendered, request: Request | None) -> list[CloudCall]:
         created, adopted = submit.calls(self._shell, self._kubectl, rendered)
-        released = [Call(self._kubectl.argv(_deletion(rendered.handle)))]
+        released = [CloudCall(self._kubectl.argv(_deletion(rendered.handle)))]
         if request is None or self._pools is None:
             return [*created, *adopted, *released]
         return [*self._pools.creating(request), *created, *adopted, *released, *self._pools.deleting(request)]
