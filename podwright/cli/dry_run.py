@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from podwright.cli import show
+from podwright.rundir import Record
 from podwright.targets.gke.jobset import text
 
 if TYPE_CHECKING:
     from podwright.plan.document import Plan
 
-Row = dict[str, Any]
+Row = Record
 
 
 def preview(planned: Plan, shown: Row) -> None:

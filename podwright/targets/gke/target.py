@@ -103,7 +103,7 @@ class Gke:
         }
         return Rendered(self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
 
-    def calls(self, rendered: Rendered, request: Request | None) -> list[CloudCall]:
+    def list_calls(self, rendered: Rendered, request: Request | None) -> list[CloudCall]:
         created, adopted = submit.calls(self._shell, self._kubectl, rendered)
         released = [CloudCall(self._kubectl.argv(_deletion(rendered.handle)))]
         if request is None or self._pools is None:
