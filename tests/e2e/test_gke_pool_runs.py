@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import wait_for
-from tests.e2e.test_gke import LAUNCH, TARGET, Cluster
+from tests.e2e.test_gke import LAUNCH, Cluster
 from tests.lab import cloud
 from tests.lab.gcloud.control import Gcloud
 from tests.lab.kube import samples
@@ -64,7 +64,7 @@ def test_a_run_goes_from_no_nodes_over_a_preemption_to_a_report_and_no_nodes(poo
     out, err = launcher.communicate(timeout=300)
     assert launcher.returncode == 0, out + err
     assert [record["ending"] for record in pools.events("ended")] == ["PREEMPTED", "FINISHED"]
-    assert [record["scope"] for record in pools.events("allocation refused")][0] == A
+    assert next(record["scope"] for record in pools.events("allocation refused")) == A
     assert pools.left() == [] and pools.left_in_the_cloud() == []
     usage = json.loads(pools.path("report/result.json").read_text())["usage"]
     assert usage["cost"] == pytest.approx(2.0 * usage["chip_hours"]) and not usage["open"]
