@@ -124,7 +124,9 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
         if pinned:
-            pod["spec"]["nodeSelector"] = pod["spec"]["nodeSelector"] | {RUN_LABEL: tag}
+            # The policy of its pools is named like the run, not as xpk names that of a slice.
+            selector = {k: v for k, v in pod["spec"]["nodeSelector"].items() if k != jobset.POLICY_LABEL}
+            pod["spec"]["nodeSelector"] = selector | {RUN_LABEL: tag}
     return changed
 
 

@@ -52,7 +52,10 @@ def test_a_maxtext_attempt_is_the_rendered_jobset_with_the_limits_and_labels_of_
 
 def test_pods_go_to_the_pools_of_the_run_where_it_has_some_and_wait_in_its_queue(tmp_path: Path) -> None:
     assert pod_of(made(tmp_path, example(), pinned=True).jobset)["spec"]["nodeSelector"]["podwright-run"] == "12345678"
+    pinned = pod_of(made(tmp_path, example(), pinned=True).jobset)["spec"]["nodeSelector"]
+    assert jobset.POLICY_LABEL not in pinned, "the workload policy of its pools is named like the run"
     free = made(tmp_path, example(), queue="").jobset
+    assert pod_of(free)["spec"]["nodeSelector"][jobset.POLICY_LABEL] == "tpu7x-128-4x4x4-placement-policy"
     assert "podwright-run" not in pod_of(free)["spec"]["nodeSelector"]
     assert jobset.QUEUE_LABEL not in free["metadata"]["labels"]
 
