@@ -123,8 +123,7 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
         of_job["spec"]["activeDeadlineSeconds"] = round(own.life_s)
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
-        if pinned:
-            # The policy of its pools is named like the run, not as xpk names that of a slice.
+        if pinned:  # whose workload policy has the name of the request
             selector = {k: v for k, v in pod["spec"]["nodeSelector"].items() if k != jobset.POLICY_LABEL}
             pod["spec"]["nodeSelector"] = selector | {RUN_LABEL: tag}
     return changed

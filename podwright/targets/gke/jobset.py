@@ -26,6 +26,8 @@ EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gk
 POLICY_LABEL = "cloud.google.com/placement-policy-name"
 """of a node, by its pool's workload policy"""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+POLICY_LABEL = "cloud.google.com/placement-policy-name"
+"""of a node, the workload policy of its pool"""
 WORKLOAD_LABEL = "xpk.google.com/workload"
 PRIORITY = "medium"
 """of xpk, where a recipe names none"""

@@ -34,7 +34,7 @@ _TABLE = (
     ),
     ReplyRule(
         r"No Auth Provider found for name \"gcp\"|no Auth Provider found|gcp auth plugin (?:is deprecated|has been removed)"
-        r"|exec plugin: invalid apiVersion|x509: certificate signed by unknown authority|certificate has expired",
+        r"|could not find default credentials|error executing access token command|exec plugin: invalid apiVersion|x509: certificate signed by unknown authority|certificate has expired",
         Consequence.FINAL,
         "OldLogin: what kubectl knows of cluster {cluster} is out of date",
         CREDENTIALS,

@@ -27,13 +27,15 @@ from podwright.targets.base import (
     Stopped,
     identity,
 )
-from podwright.targets.gke import attempt, cluster_check, pod_failures, pod_logs, submit, waiting
+from podwright.targets.gke import attempt, cluster_check, pod_failures, pod_logs, pool_access, submit, waiting
 from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, process_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.pod_failures import PodFailure
 from podwright.targets.gke.pod_logs import LogFollower
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pools import NodePoolProvisioner
+from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
@@ -189,10 +191,12 @@ class Gke:
 
     def check(self) -> list[Remark]:
         """What of the cluster stands in the way of a run."""
-        return cluster_check.check(self._settings, self._kubectl)
+        return cluster_check.check(self._settings, self._kubectl, self.identity["target"])
 
     def check_access(self) -> list[Remark]:
-        return []
+        """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud."""
+        own = self._settings
+        return pool_access.check(own, Gcloud(self._shell, classifier(own)), self.identity["target"])
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """Of no machine: pods have TPUs only while an attempt runs in them."""

@@ -162,9 +162,13 @@ class GkeSettings(BaseModel):
         if not value:
             return value
         try:
-            slices.of_tpus(value, "topology")
+            devices = slices.of_tpus(value, "topology")
         except UserError as e:
             raise ValueError(f"{e.what.removeprefix(f'topology={value} ')}; {e.fix}") from None
+        if devices.num_slices > 1 and xpk_shape.vms_per_slice(devices) == 1:
+            raise ValueError(
+                "has slices of one host, which GKE does not join; write one larger slice, or several of several hosts"
+            )
         return value
 
     @field_validator("patience", "max_life")

@@ -10,7 +10,7 @@ Without controllers nothing happens to objects but what clients do; with them (`
 The context is named as `gcloud container clusters get-credentials` names it; project, location and cluster are arguments of `Kube`.
 
 Acting past all faults: `create` (with its status), `get`, `objects`, `patch`, `patch_status`, `delete`, `api`; over FOLDER/control.sock, where the
-simulated cloud adds and removes nodes too (`control.call_api`). Records: `requests()`, every call of a client with its verb, resource and status.
+simulated cloud adds and removes nodes too (`control_socket.call_api`). Records: `requests()`, every call of a client with its verb, resource and status.
 
 Faults (`Kube.fault(kind, verb=, resource=, name=, skip=, calls=, seconds=, ...)`); verbs as RBAC has them: get list watch create update patch delete;
 `kubectl logs` is get of "pods/log", `kubectl exec` is create of "pods/exec". Without calls= and seconds= a fault stays until `clear_faults()`.
@@ -39,6 +39,6 @@ Knobs (`Kube.set(name=value)`), beside those of the controllers:
 Files: store (objects), discovery (which resources there are), call (a URL), server (HTTP), rest (verbs), streams (watch, logs), execute, patches,
 selectors, validation (names, labels, sizes), schema (fields),
 pod_validation, versions (Kueue's two), protobuf (what kubectl sends so), errors (texts), faults;
-control and samples (for tests). Containers' logs: `streams.log_file`.
+control, control_socket and samples (for tests). Containers' logs: `streams.log_file`.
 Written from the public documents of the Kubernetes API; tests/unit/lab holds it against kubectl. Texts that nobody has shown are marked [?].
 """

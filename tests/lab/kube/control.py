@@ -1,9 +1,7 @@
 """What a test holds of the simulated cluster: its kubeconfig, its objects past all faults, its knobs and its record of calls."""
 
-import http.client
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -12,9 +10,9 @@ from typing import Any
 from urllib.parse import quote
 
 from tests.lab.kube import discovery
+from tests.lab.kube.control_socket import call_api
 from tests.lab.kube.controllers.knobs import check as check_knobs
 from tests.lab.kube.discovery import RESOURCES
-from tests.lab.kube.errors import ApiError
 from tests.lab.machine import REPOSITORY, end_with_parent
 
 Object = dict[str, Any]
@@ -182,33 +180,6 @@ class Kube:
 
     def server_text(self) -> str:
         return (self.folder / "server.txt").read_text(errors="replace")
-
-
-class UnixConnection(http.client.HTTPConnection):
-    def __init__(self, path: Path) -> None:
-        super().__init__("localhost", timeout=60)
-        self.socket_path = path
-
-    def connect(self) -> None:
-        self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(self.timeout)
-        self.sock.connect(str(self.socket_path))
-
-
-def call_api(folder: Path, method: str, path: str, body: Object | None = None) -> Any:
-    """One call over FOLDER/control.sock. Raises ApiError."""
-    connection = UnixConnection(folder / "control.sock")
-    kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
-    try:
-        text = json.dumps(body) if body is not None else None
-        connection.request(method, path, text, {"Content-Type": kind})
-        response = connection.getresponse()
-        answer = json.loads(response.read() or b"{}")
-    finally:
-        connection.close()
-    if response.status >= 400:
-        raise ApiError(response.status, answer.get("reason", ""), answer.get("message", ""))
-    return answer
 
 
 def place(resource: str, namespace: str) -> str:

@@ -66,7 +66,7 @@ def pod_causes(spec: Object, place: str) -> Causes:
     yield from name_causes(volumes, f"{place}.volumes")
     for group in ("containers", "initContainers"):
         containers = spec.get(group) or ()
-        if group == "containers" and not containers:
+        if group == "containers" and containers == []:
             yield f"{place}.containers", "Required value"
         yield from name_causes([c.get("name", "") for c in containers], f"{place}.{group}")
         for number, container in enumerate(containers):

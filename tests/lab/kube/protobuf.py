@@ -12,6 +12,9 @@ from tests.lab.kube.errors import ApiError
 Object = dict[str, Any]
 CONTENT_TYPE = "application/vnd.kubernetes.protobuf"
 MAGIC = b"k8s\0"
+OPENAPI_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
+# A Document of OpenAPI 2 with its version, an info of title and version, no paths and no definitions, for kubectl before 1.28: it then validates nothing.
+EMPTY_OPENAPI = b"\x0a\x032.0\x12\x06\x0a\x01k\x12\x011\x42\x00\x4a\x00"
 
 TEXT, BYTES, FLAG, MAP, BYTES_MAP = "text", "bytes", "flag", "map", "bytes map"
 META = {1: ("name", TEXT), 2: ("generateName", TEXT), 3: ("namespace", TEXT), 11: ("labels", MAP)}

@@ -97,7 +97,7 @@ SPECS = {
 SPECS |= {"resourceflavors": "ResourceFlavor"}
 NAMES = {"s": "string", "i": "integer", "b": "boolean", "q": "integer or string"}
 QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)(([KMGTPE]i)|[numkMGTPE]|([eE][+-]?\d+))?")
-REQUIRED = "Required value"
+REQUIRED, UNKNOWN = "Required value", "unknown"
 Types = dict[str, dict[str, tuple[str, bool]]]
 
 
@@ -113,23 +113,31 @@ def types() -> Types:
 
 
 def check(row: Resource, version: str, body: Object, strict: bool) -> None:
-    """400 for unknown fields (if strict) and for wrong types of built-in kinds; 422 for what a custom resource's definition refuses."""
-    head = {"apiVersion": ("s", False), "kind": ("s", False), "metadata": ("Meta", False), "status": ("*", False)}
-    fields = head | (
-        types()[BY_KIND[row.plural]] if row.plural in BY_KIND else {"spec": (SPECS.get(row.plural, "*"), False)}
-    )
-    if row.plural not in (*BY_KIND, *SPECS):
-        fields = {**{key: ("*", False) for key in body}, "metadata": ("Meta", False)}
-    faults = list(object_faults(body, fields, ""))
-    unknown = [f'unknown field "{path}"' for path, text in faults if text == "unknown"]
-    wrong = [(path, text) for path, text in faults if text != "unknown"]
+    """400 for unknown fields (if strict) and for wrong types of built-in kinds; 422 for wrong types of custom resources."""
+    faults = [(path, text) for path, text in object_faults(body, fields_of(row, body), "") if text != REQUIRED]
+    unknown = [f'unknown field "{path}"' for path, text in faults if text == UNKNOWN]
+    wrong = [(path, text) for path, text in faults if text != UNKNOWN]
     prefix = f'{row.kind} in version "{version}" cannot be handled as a {row.kind}'
     if unknown and strict:
         raise bad_request(f"{prefix}: strict decoding error: {', '.join(unknown)}")
-    if row.strategic and (unreadable := [text for _, text in wrong if text != REQUIRED]):
-        raise bad_request(f"{prefix}: {unreadable[0]}")
+    if wrong and row.strategic:
+        raise bad_request(f"{prefix}: {wrong[0][1]}")
     if wrong:
         raise invalid(row.kind, row.group, body["metadata"].get("name", ""), wrong)
+
+
+def missing(row: Resource, body: Object) -> list[tuple[str, str]]:
+    """Fields that must be there, which a webhook may have added."""
+    return [(path, text) for path, text in object_faults(body, fields_of(row, body), "") if text == REQUIRED]
+
+
+def fields_of(row: Resource, body: Object) -> dict[str, tuple[str, bool]]:
+    head = {"apiVersion": ("s", False), "kind": ("s", False), "metadata": ("Meta", False), "status": ("*", False)}
+    if row.plural in BY_KIND:
+        return head | types()[BY_KIND[row.plural]]
+    if row.plural in SPECS:
+        return head | {"spec": (SPECS[row.plural], False)}
+    return {**{key: ("*", False) for key in body}, "metadata": ("Meta", False)}
 
 
 def object_faults(body: Any, fields: dict[str, tuple[str, bool]], path: str) -> Iterator[tuple[str, str]]:
@@ -139,7 +147,7 @@ def object_faults(body: Any, fields: dict[str, tuple[str, bool]], path: str) -> 
     for key, value in body.items():
         place = f"{path}.{key}" if path else key
         if key not in fields:
-            yield place, "unknown"
+            yield place, UNKNOWN
         elif value is not None:
             yield from value_faults(value, fields[key][0], place)
     for key, (_, required) in fields.items():

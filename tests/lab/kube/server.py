@@ -23,6 +23,7 @@ from aiohttp import web
 
 from tests.lab.kube import discovery, protobuf, streams, versions
 from tests.lab.kube.call import Call, parsed
+from tests.lab.kube.control_socket import short_path
 from tests.lab.kube.errors import ApiError, bad_request
 from tests.lab.kube.execute import execute
 from tests.lab.kube.faults import Faults, Rule, forbidden, http_error
@@ -62,7 +63,8 @@ class Server:
             self.loop.add_signal_handler(number, stop.set)
         self.runner, control = await self.runner_of(self.serve), await self.runner_of(self.serve_control)
         await self.listen()
-        await web.UnixSite(control, str(self.folder / "control.sock")).start()
+        with short_path(self.folder) as short:
+            await web.UnixSite(control, f"{short}/control.sock").start()
         ticking = threading.Thread(target=self.tick, daemon=True)
         ticking.start()
         (self.folder / "url.part").write_text(f"http{'s' if self.tls else ''}://127.0.0.1:{self.port}")
@@ -205,6 +207,8 @@ class Server:
         answer: Object | None = None
         if path in ("/healthz", "/livez", "/readyz"):
             return web.Response(text="ok")
+        if parts == ["openapi", "v2"]:
+            return web.Response(body=protobuf.EMPTY_OPENAPI, content_type=protobuf.OPENAPI_TYPE)
         if parts == ["version"]:
             answer = discovery.version()
         elif parts == ["api"]:

@@ -3,7 +3,7 @@
 import re
 from typing import Any
 
-from tests.lab.kube import pod_validation
+from tests.lab.kube import pod_validation, schema
 from tests.lab.kube.discovery import Resource
 from tests.lab.kube.errors import invalid
 
@@ -44,6 +44,7 @@ def check(row: Resource, body: Object, old: Object | None = None) -> None:
     annotations = metadata.get("annotations") or {}
     if sum(len(key) + len(str(value)) for key, value in annotations.items()) > ANNOTATION_BYTES:
         causes.append(("metadata.annotations", f"Too long: may not be more than {ANNOTATION_BYTES} bytes"))
+    causes += schema.missing(row, body) if old is None else ()
     if row.plural == "pods" and old is None:
         causes += pod_validation.pod_causes(body.get("spec") or {}, "spec")
     if row.plural == "jobs" and old is None:

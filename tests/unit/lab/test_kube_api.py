@@ -2,7 +2,6 @@
 
 import base64
 import json
-import shutil
 import subprocess
 import threading
 import time
@@ -11,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from tests.lab.kube.control import Kube
-from tests.unit.lab.kube_cluster import jobset, pod
+from tests.unit.lab.kube_cluster import jobset, needs_kubectl, needs_new_kubectl, pod
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = needs_kubectl
 
 
 def names(done: "subprocess.CompletedProcess[str]") -> list[str]:
@@ -142,6 +141,7 @@ def test_labels_annotations_and_patches(kube: Kube) -> None:
     assert kube.get("pods", "p")["spec"]["containers"] == [{"name": "main", "image": "j"}]
 
 
+@needs_new_kubectl
 def test_the_status_is_a_subresource(kube: Kube) -> None:
     given = json.loads(jobset("a")) | {"status": {"restarts": 3}}
     kube.call("create", "-f", "-", text=json.dumps(given))
@@ -209,6 +209,7 @@ def test_versions_and_resources_are_discovered(kube: Kube) -> None:
     assert {"pods", "jobsets.jobset.x-k8s.io", "localqueues.kueue.x-k8s.io"} <= set(listed)
 
 
+@needs_new_kubectl
 def test_nothing_is_stored_by_a_dry_run(kube: Kube) -> None:
     assert kube.call("create", "--dry-run=server", "-f", "-", text=jobset("a")).returncode == 0
     assert kube.objects("jobsets") == []
@@ -263,6 +264,7 @@ CONTAINER = {"name": "main", "image": "i"}
         ),
     ],
 )
+@needs_new_kubectl
 def test_fields_of_a_manifest_are_checked(kube: Kube, pod_spec: dict[str, object], text: str) -> None:
     body = json.loads(jobset("a"))
     body["spec"] = {"replicatedJobs": [{"name": "r", "template": {"spec": {"template": {"spec": pod_spec}}}}]}

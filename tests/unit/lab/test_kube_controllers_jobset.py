@@ -91,6 +91,7 @@ def test_fail_jobset_rule_names_its_action() -> None:
     rule = {"action": "FailJobSet", "onJobFailureReasons": ["PodFailurePolicy"]}
     body["spec"]["failurePolicy"] = {"rules": [rule], "maxRestarts": 3}
     cluster.add(body)
+    assert cluster.get("jobsets", "w")["spec"]["failurePolicy"]["rules"][0]["name"] == "failurePolicyRule0"
     cluster.tick()
     cluster.end(cluster.pods()[0], 1)
     cluster.tick()

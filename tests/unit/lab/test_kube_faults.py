@@ -1,7 +1,6 @@
 """Faults of the simulated API server, and what the real kubectl makes of each."""
 
 import json
-import shutil
 import threading
 import time
 from pathlib import Path
@@ -10,9 +9,9 @@ import pytest
 
 from tests.lab.kube.control import Kube
 from tests.lab.kube.faults import Faults
-from tests.unit.lab.kube_cluster import jobset, pod
+from tests.unit.lab.kube_cluster import jobset, needs_kubectl, pod
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = needs_kubectl
 
 
 def test_nobody_reaches_the_api_for_a_time(kube: Kube) -> None:
@@ -125,7 +124,7 @@ def test_a_login_is_needed_and_expires(tmp_path: Path) -> None:
 
 
 def test_the_credential_plugin_is_missing(tmp_path: Path) -> None:
-    with Kube(tmp_path, login="no-such-plugin") as kube:
+    with Kube(tmp_path / ("long" * 30), login="no-such-plugin") as kube:
         done = kube.call("get", "pods")
         assert done.returncode == 1 and "executable no-such-plugin not found" in done.stderr
 

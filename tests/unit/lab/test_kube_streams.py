@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import threading
 import time
@@ -14,9 +13,9 @@ import pytest
 
 from tests.lab.kube import streams
 from tests.lab.kube.control import Kube
-from tests.unit.lab.kube_cluster import jobset, pod
+from tests.unit.lab.kube_cluster import jobset, needs_kubectl, needs_new_kubectl, pod
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="kubectl is not installed")
+pytestmark = needs_kubectl
 RUNNING = {"phase": "Running", "containerStatuses": [{"name": "main", "restartCount": 0, "state": {"running": {}}}]}
 ENDED = {"phase": "Failed", "containerStatuses": [{"name": "main", "restartCount": 0, "state": {"terminated": {}}}]}
 
@@ -225,6 +224,7 @@ def test_a_log_breaks_off_within_a_line_or_ends_with_a_text_of_the_node(kube: Ku
 # exec
 
 
+@needs_new_kubectl
 def test_exec_passes_input_output_and_the_exit_code(kube: Kube) -> None:
     running(kube)
     script = "cat; echo error >&2; exit 7"
@@ -243,6 +243,7 @@ def test_exec_needs_a_running_container(kube: Kube) -> None:
     assert done.returncode == 1
 
 
+@needs_new_kubectl
 def test_an_interrupted_exec_ends_its_process(kube: Kube) -> None:
     running(kube)
     with reading(kube, "exec", "a", "--", "sh", "-c", "echo $$; sleep 600") as process:
@@ -255,6 +256,7 @@ def test_an_interrupted_exec_ends_its_process(kube: Kube) -> None:
             time.sleep(0.05)
 
 
+@needs_new_kubectl
 def test_calls_are_recorded(kube: Kube) -> None:
     running(kube)
     kube.call("exec", "a", "--", "true")

@@ -54,6 +54,8 @@ def jobset_webhook(store: Store, body: Json) -> None:
     if own.get("failurePolicy"):
         own["failurePolicy"].setdefault("restartStrategy", "Recreate")
         own["failurePolicy"].setdefault("maxRestarts", 0)
+        for number, rule in enumerate(own["failurePolicy"].get("rules") or []):
+            rule.setdefault("name", f"failurePolicyRule{number}")
     for group in own.get("replicatedJobs") or []:
         group.setdefault("replicas", 1)
         group.setdefault("groupName", "default")

@@ -40,7 +40,7 @@ DEFAULTS: Json = {
     "hidden": [],  # folders of this machine that are empty in every container
 }
 
-OF_SERVER = ("absent_groups", "kueue_versions", "watch_s")  # see tests/lab/kube/__init__.py
+OF_SERVER = ("absent_groups", "kueue_versions", "watch_s", "garbage_s", "token")  # see tests/lab/kube/__init__.py
 
 
 def of(store: Store) -> Json:
