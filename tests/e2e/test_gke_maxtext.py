@@ -155,6 +155,7 @@ def test_a_dry_run_shows_the_jobset_and_creates_nothing(cluster: MaxTextCluster)
     assert not cluster.path().exists() and not cluster.created()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 def test_a_run_finds_the_reservation_that_works_and_gives_its_pools_back(tmp_path: Path) -> None:
     """The first reservation is used up, the second keeps a pool that would fill itself later, the third is in another zone."""
@@ -166,9 +167,8 @@ def test_a_run_finds_the_reservation_that_works_and_gives_its_pools_back(tmp_pat
     ):
         gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(a, b))
         gcloud.reservation("r-1", a, 32, in_use=20, project="my-project")
-        gcloud.reservation("r-2", a, 32, project="my-project")
+        gcloud.reservation("r-2", a, 32, usable=8, checked=False, project="my-project")
         gcloud.reservation("r-3", b, 32, project="my-project")
-        gcloud.pool_outcome("later", fill_after_s=3600.0)
         gcloud.busy("my-cluster", 2.0)
         bench = MaxTextCluster(tmp_path, kube)
         bench.variables = gcloud.environment

@@ -23,8 +23,6 @@ Manifest = dict[str, Any]
 API_VERSION = "jobset.x-k8s.io/v1alpha2"
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
 """one slice to a node pool"""
-POLICY_LABEL = "cloud.google.com/placement-policy-name"
-"""of a node, by its pool's workload policy"""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
 POLICY_LABEL = "cloud.google.com/placement-policy-name"
 """of a node, the workload policy of its pool"""
