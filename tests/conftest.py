@@ -48,10 +48,11 @@ SLOWEST = (
     "tests/unit/train/test_muon.py",
 )
 
-# They need SLURM, an sshd, networks of hosts, user namespaces or a browser. `.ci/run` sets SKIPS_FAIL where it has installed these: a skip is then a fault.
+# They need SLURM, an sshd, networks of hosts, user namespaces, kubectl or a browser. `.ci/run` sets SKIPS_FAIL where it has installed these: a skip is then a fault.
 INSTALLED_FOR = (
     "tests/e2e/test_allocations.py",
     "tests/e2e/test_chaos.py",
+    "tests/e2e/test_gke.py",
     "tests/e2e/test_gke_dry_run.py",
     "tests/e2e/test_gke_maxtext.py",
     "tests/e2e/test_gke_pool_runs.py",
@@ -59,6 +60,7 @@ INSTALLED_FOR = (
     "tests/e2e/test_gke_training.py",
     "tests/e2e/test_hostile_scripts.py",
     "tests/e2e/test_simulated_gcloud.py",
+    "tests/e2e/test_simulated_kube.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_slurm_training.py",
     "tests/e2e/test_ssh.py",

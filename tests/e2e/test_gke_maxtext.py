@@ -17,10 +17,12 @@ from tests.e2e.conftest import wait_for
 from tests.e2e.test_gke import Cluster
 from tests.lab import cloud
 from tests.lab.gcloud.control import Gcloud
-from tests.lab.kube import samples
+from tests.lab.kube import controllers, samples
 from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.report.test_maxtext_report import DEEPSEEK, deepseek, source_log
+
+pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 
 DEEPSEEK_SLICE, ALMODEL_SLICE = "tpu7x-4x4x8", "tpu7x-2x4x4"
 ALMODEL = {

@@ -26,8 +26,8 @@ class Stoppable:
 
 
 def missing() -> str:
-    """Why there can be no pods here; "" where there can."""
-    return lacking(("unshare", "nsenter"), "util-linux")
+    """Why there can be no pods here, or nobody to see them; "" where there can."""
+    return lacking(("unshare", "nsenter", "kubectl"), "util-linux kubernetes-client")
 
 
 def start(store: Store, folder: Path) -> list[Any]:
