@@ -1,4 +1,5 @@
-"""`podwright report --log` of a log with a million steps: processor time, wall time and peak memory, of a process of its own.
+"""`podwright report --log` of a log with a million steps: processor time, wall time and peak memory, of a process of its own, and
+the load of the machine over the last minute (/proc/loadavg) before and after it.
 
 python bench/maxtext_log.py [--steps 1000000] [--out bench/results/maxtext_log.json]
 
@@ -46,6 +47,7 @@ def write_log(path: Path, steps: int) -> int:
 
 def measure(log: Path) -> dict[str, Any]:
     """Of the command itself."""
+    load = os.getloadavg()[0]
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.monotonic()
     argv = [sys.executable, "-m", "podwright", "report", "--log", str(log), "--on", "tpu7x-4x4x8", "--json"]
     argv += ["-o", str(log.with_suffix(".report"))]
@@ -57,6 +59,8 @@ def measure(log: Path) -> dict[str, Any]:
     return {
         "cpu_s": round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1),
         "wall_s": round(time.monotonic() - start, 1),
+        "load_before": round(load, 2),
+        "load_after": round(os.getloadavg()[0], 2),
         "peak_memory_mb": round(after.ru_maxrss * 1024 / 1e6),  # kB on Linux
         "steps_logged": r["steps_logged"],
         "steps_recomputed": r["steps_recomputed"],

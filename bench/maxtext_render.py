@@ -109,7 +109,7 @@ def same_words(
     """
     known = workload.values(recipe, own, "pod", values)
     script = read.read(path, path.read_text(), typed | known, NOW, files)
-    options = xpk.options(script.argv).values
+    options = xpk.options(script.argv, "").values
     known["WORKLOAD_NAME"] = options["workload"]
     ours, theirs = (words(text) for text in (command(workload.resolved(recipe, known)), options["command"]))
     begin = [each.index(recipe.launch.module) for each in (ours, theirs)]

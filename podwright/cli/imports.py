@@ -119,11 +119,17 @@ def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
     return load.require(changed, MaxTextRecipe)
 
 
+def _xpk_version(request: ImportRequest) -> str:
+    """That was typed; ""."""
+    given = dict(pair.partition("=")[::2] for pair in given_values.overrides(request.pairs))
+    return given.get("versions.xpk", "")
+
+
 def _script(request: ImportRequest, path: Path) -> None:
     if request.phase is not None:
         raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
     values, now = _values(request.pairs), datetime.now().astimezone()
-    result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
+    result = read.read(path, tree.text_of(path), values, now, tree.siblings(path), _xpk_version(request))
     unused = {name: values[name] for name in _unused(path, values, result)}
     given_values.refuse(path, unused, _texts(path), result.recipe["arguments"])
     bash, problem = _by_bash(path, values, now, result)
@@ -192,7 +198,7 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     arguments = dict[str, str]()
     for path in scripts:
         try:
-            result = read.read(path, tree.text_of(path), values, now, tree.siblings(path))
+            result = read.read(path, tree.text_of(path), values, now, tree.siblings(path), _xpk_version(request))
             recipe = load.require(load.parse(result.recipe), MaxTextRecipe)
         except UserError as e:
             unread[str(path.relative_to(folder))] = e.what

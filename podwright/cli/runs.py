@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from podwright.plan.compiled.compile import CompileContext
     from podwright.plan.document import Plan
     from podwright.recipe.kinds import Recipe
+    from podwright.targets import ResolvedTarget
 
 
 def plan(
@@ -117,7 +118,6 @@ def run(
     shared = target.runs if runs == RUNS else None
     typed, changes = variables(overrides)
     resolved = _recipe(recipe, changes, smoke)
-    create.require_startable(resolved, target)
     ready = create.prepared(resolved, target, typed)
     resolved = ready.kept
     slice_ = destination.slice_of(target, resolved)
@@ -132,18 +132,11 @@ def run(
     folders = [runs, *([shared] if shared else [])]
     base = create.choose_name(folders if seeds is None else [], resolved.name, name)
     each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
-    shown = []
-    if dry_run or traits.pods:  # what pods cannot run is refused before machines are requested for it
-        from podwright.run.drive import preview
-
-        paths = [(shared or runs) / run_name for run_name in each]
-        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, each[path.name])} for path in paths]
+    shown = (
+        _previews([(shared or runs) / run_name for run_name in each], target, each) if dry_run or traits.pods else []
+    )
     if dry_run:
-        for row in shown if not as_json else ():
-            show.preview(planned, row)
-        if as_json:
-            listed = [row | planned.document() for row in shown]
-            show.document(listed if seeds else listed[0])
+        _dry_run(planned, shown, as_json, several=bool(seeds))
         raise typer.Exit(ExitCode.OK if force else of_verdict(planned.verdict))
     if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
@@ -153,7 +146,7 @@ def run(
     if planned.errors and not force:
         _refused(planned, as_json)
     show.problems(planned)
-    show.added(ready.added)
+    _say_added(ready.added)
 
     def begin(run_name: str) -> RunDir:
         path = (shared or runs) / run_name
@@ -163,6 +156,29 @@ def run(
     if seeds:
         _several(list(each), begin, at_once=traits.queues, watching=not detach, as_json=as_json)
     drive(begin(base), "submit" if detach else "follow", as_json)
+
+
+def _say_added(arguments: Mapping[str, str]) -> None:
+    """On stderr, for stdout may be a document."""
+    if arguments:
+        print(f"added to the arguments: {' '.join(f'{k}={v}' for k, v in arguments.items())}", file=sys.stderr)
+
+
+def _previews(paths: list[Path], target: ResolvedTarget, recipes: dict[str, Recipe]) -> list[show.Row]:
+    """What starting each run would create. UserError for what its target cannot run, before machines are requested for it."""
+    from podwright.run.drive import preview
+
+    return [{"name": p.name, "run_dir": str(p), **preview(p, target, recipes[p.name])} for p in paths]
+
+
+def _dry_run(planned: Plan, shown: list[show.Row], as_json: bool, *, several: bool) -> None:
+    from podwright.cli import dry_run
+
+    for row in shown if not as_json else ():
+        dry_run.preview(planned, row)
+    if as_json:
+        listed = [row | planned.document() for row in shown]
+        show.document(listed if several else listed[0])
 
 
 def _several(

@@ -41,7 +41,9 @@ def add(
         show.document(written)
         return
     if proposed:
-        show.text(f"taken from gcloud's configuration (gcloud config list): {' '.join(proposed)}\n")
+        show.text(
+            f"taken from {'kubectl (kubectl config get-contexts) and ' if written['kind'] == 'gke' else ''}gcloud's configuration (gcloud config list): {' '.join(proposed)}\n"
+        )
     show.text(f"wrote {name} to {targets_file()}; `podwright target check {name}` checks it\n")
 
 

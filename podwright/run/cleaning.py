@@ -124,7 +124,7 @@ def _require_creating(name: str, fix: str) -> None:
 def inventory(name: str, runs: Path) -> Inventory:
     """Of target `name`, or of all ("") that create machines; a slice that several targets list is there once. Borrowed machines are not."""
     if name:
-        _require_creating(name, "name a target of kind=tpu-vm, or none for all")
+        _require_creating(name, "name a target of kind=tpu-vm or gke whose runs create machines, or none for all")
     known = Inventory()
     journals = _journals(runs)
     slices: dict[Key, CloudSlice] = {}
@@ -148,7 +148,7 @@ def inventory(name: str, runs: Path) -> Inventory:
 
 def of_target(name: str, runs: Path) -> list[CloudSlice]:
     """What the cloud lists for target `name`, borrowed machines among it. UserError where it creates and borrows none."""
-    _require_creating(name, "leave --live out, or name a target of kind=tpu-vm")
+    _require_creating(name, "leave --live out, or name a target of kind=tpu-vm or gke whose runs create machines")
     journals = _journals(runs)
     return [_slice(name, owned, journals) for owned in _listed(name)]
 

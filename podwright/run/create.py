@@ -66,8 +66,9 @@ def require_startable(recipe: Recipe, target: ResolvedTarget) -> None:
 
 
 def prepared(recipe: Recipe, target: ResolvedTarget, typed: Mapping[str, str]) -> PreparedRecipe:
-    """The recipe with the values that were `typed` for its variables. UserError for a variable that it does not have, and for one of which
-    neither the command line nor the target has a value."""
+    """The recipe with the values that were `typed` for its variables. UserError where the target cannot start it, for a variable that it does
+    not have, and for one of which neither the command line nor the target has a value."""
+    require_startable(recipe, target)
     prepare = kinds.find(recipe.kind).prepare
     if prepare:
         ready: PreparedRecipe = kinds.resolve(prepare)(recipe, target.require_settings(), target.name, typed)
@@ -97,6 +98,8 @@ def steps(text: str, recipe: Recipe) -> list[int]:
 
 def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dict[str, Recipe]:
     """By the name of its run, the recipe with each of the seeds that `--seeds TEXT` names."""
+    if "seed" not in type(recipe).model_fields:
+        raise UserError(f"--seeds {text}: a recipe of kind {recipe.kind} has no seed", "leave --seeds out")
     parts = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip()) for part in text.split(",")]
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
     if (count := sum(map(len, ranges))) > _MOST_SEEDS:

@@ -75,7 +75,8 @@ def proposals(pairs: Sequence[str]) -> dict[str, str]:
     if given.get("kind") not in kinds.configured():
         return {}
     fields = kinds.settings_class(given["kind"]).model_fields
-    return kinds.proposals(given["kind"], [k for k, field in fields.items() if field.is_required() and k not in given])
+    missing = [key for key, field in fields.items() if field.is_required() and key not in given]
+    return kinds.proposals(given["kind"], missing, given)
 
 
 def add(name: str, pairs: Sequence[str]) -> Settings:

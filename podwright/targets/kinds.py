@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,7 @@ class TargetKind:
     in_file: bool = True
     """whether entries of the user's file may be of it"""
     proposals: str = ""
-    """MODULE:FUNCTION of a Shell: values by key, as they are typed, from the configuration of the cloud's own tool"""
+    """MODULE:FUNCTION of a Shell and of what is given: values by key, as they are typed, from the configuration of the cloud's own tools"""
 
 
 KINDS = {
@@ -33,7 +33,11 @@ KINDS = {
         "podwright.targets.tpu_vm.target:TpuVm",
         proposals="podwright.targets.tpu_vm.configuration:proposed",
     ),
-    "gke": TargetKind("podwright.targets.settings.gke:GkeSettings", "podwright.targets.gke.target:Gke"),
+    "gke": TargetKind(
+        "podwright.targets.settings.gke:GkeSettings",
+        "podwright.targets.gke.target:Gke",
+        proposals="podwright.targets.gke.configuration:proposed",
+    ),
 }
 
 
@@ -46,13 +50,14 @@ def settings_class(kind: str) -> type[BaseModel]:
     return _imported(KINDS[kind].settings)
 
 
-def proposals(kind: str, missing: Collection[str]) -> dict[str, str]:
-    """Values for some of the `missing` keys, as they are typed; nothing is asked where none is missing."""
+def proposals(kind: str, missing: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
+    """Values for some of the `missing` keys, and for others that are not `given` and go with them, as they are typed; nothing is asked
+    where none is missing."""
     from podwright.shell import Shell
 
     where = KINDS[kind].proposals
-    values: dict[str, str] = _imported(where)(Shell()) if where and missing else {}
-    return {key: value for key, value in values.items() if key in missing}
+    values: dict[str, str] = _imported(where)(Shell(), given) if where and missing else {}
+    return {key: value for key, value in values.items() if key not in given}
 
 
 def open_target(kind: str, name: str, settings: Any) -> Target:

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from podwright.recipe.advice import of_kind
 from podwright.rundir import Record
 from podwright.watch import explain, timestamps
 from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, more_of_step, step_line
@@ -90,7 +91,7 @@ class _LogReader:
         log.more = more_of_step(self._last_line)
         tail = b"".join(self._tail)
         tail = tail[max(0, self._attempt_at - (log.num_bytes - len(tail))) :]
-        log.failures = explain.stream([tail])
+        log.failures = explain.stream([tail], of_kind("maxtext"))
         log.last_lines = [_shown(line) for line in tail[tail.rfind(b"step: ") :].splitlines()[1:][-_LAST_LINES:]]
         return log
 

@@ -96,10 +96,10 @@ def _reservations(value: Any, zones: list[str]) -> list[str]:
 
 
 def words(options: Mapping[str, str]) -> list[str]:
-    """Of the options cluster, project and zone that a script has a value for; [] without a cluster."""
+    """Of the options cluster, project, zone and namespace that a script has a value for; [] without a cluster."""
     if not options.get("cluster"):
         return []
-    pairs = {name: options[name] for name in ("project", "cluster") if options.get(name)}
+    pairs = {name: options[name] for name in ("project", "cluster", "namespace") if options.get(name)}
     zone = options.get("zone", "")
     if zone:
         pairs |= {"zones": f"[{zone}]"} if _ZONE.fullmatch(zone) else {"region": zone}

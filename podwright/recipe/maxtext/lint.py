@@ -7,9 +7,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from podwright.errors import UserError
+from podwright.recipe.maxtext import xpk
 from podwright.recipe.maxtext.read import FROM_TARGET, ImportedScript
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
-from podwright.recipe.maxtext.xpk import options
 
 XPK_RELEASES = frozenset(
     [
@@ -64,7 +65,6 @@ XPK_RELEASES = frozenset(
     ]
 )
 """versions on https://pypi.org/project/xpk/ on 2026-11-23, the newest of 2026-08-04"""
-_NEWEST = (1, 16, 0)
 LONGEST_NAME = 40
 """characters of the name of a workload that xpk accepts"""
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
@@ -102,6 +102,7 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
         *_words_without_key(recipe),
         *_log_upload(recipe),
         *_xpk_version(recipe.versions.xpk),
+        *_xpk_options(recipe),
         *_other_topology(recipe),
         *_profiler(recipe),
         *_leftovers(recipe),
@@ -112,8 +113,7 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
 
 def of_script(imported: ImportedScript, user: str) -> list[LintFinding]:
     """What concerns the script as it would be submitted by hand: the name of its workload, and values that are missing."""
-    given = options(imported.argv).values if imported.argv else {}
-    findings = list(_workload_name(given.get("workload", ""), user, imported.name_variable))
+    findings = list(_workload_name(imported.workload_name, user, imported.name_variable))
     unset = [name for name in imported.reading.unset if name not in FROM_TARGET]
     if unset:
         lines = ", ".join(f"{name} (line {imported.reading.unset[name]})" for name in unset)
@@ -197,19 +197,31 @@ def _xpk_version(version: str) -> Iterator[LintFinding]:
             "xpk-version",
             "inconclusive",
             "neither script nor README says which xpk it needs",
-            "type versions.xpk=1.16.0",
+            f"type versions.xpk={xpk.NEWEST}",
         )
         return
     numbers = tuple(int(number) for number in re.findall(r"\d+", version)[:3])
     if version in XPK_RELEASES:
         return
-    if numbers > _NEWEST:
-        message = f"xpk {version} is newer than the newest that is known here, 1.16.0 of 2026-08-04"
+    if numbers > _numbers(xpk.NEWEST):
+        message = f"xpk {version} is newer than the newest that is known here, {xpk.NEWEST} of 2026-08-04"
         yield LintFinding("xpk-version", "inconclusive", message, f"type pip download --no-deps xpk=={version}")
         return
-    older = max((r for r in XPK_RELEASES if _numbers(r) < numbers), key=_numbers, default="1.16.0")
+    older = max((r for r in XPK_RELEASES if _numbers(r) < numbers), key=_numbers, default=xpk.NEWEST)
     message = f"xpk {version}, which the script asks for, is not on PyPI (as of 2026-11-23)"
     yield LintFinding("xpk-version", "error", message, f"type versions.xpk={older}, the release before it")
+
+
+def _xpk_options(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    for name in recipe.xpk:
+        try:
+            xpk.require_option(name, recipe.versions.xpk)
+        except UserError as e:
+            yield LintFinding("xpk-option", "error", e.what, e.fix)
+            continue
+        if name not in xpk.OPTIONS:
+            message = f"--{name} is no option of xpk until {xpk.NEWEST}; xpk {recipe.versions.xpk}, which the recipe asks for, may have it"
+            yield LintFinding("xpk-option", "inconclusive", message, "check it with xpk workload create --help")
 
 
 def _numbers(version: str) -> tuple[int, ...]:

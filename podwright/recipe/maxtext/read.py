@@ -42,15 +42,19 @@ class ImportedScript:
     target: dict[str, str]
     """option of xpk that belongs to a target -> its value, where the script has one"""
     reading: ScriptReading
+    workload_name: str = ""
+    """with the values that were given"""
     name_variable: str = ""
     """of the script, that has the name of the workload; "" where no variable alone has it"""
 
 
-def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files: Mapping[str, str]) -> ImportedScript:
+def read(
+    path: Path, text: str, values: Mapping[str, str], now: datetime, files: Mapping[str, str], xpk_version: str = ""
+) -> ImportedScript:
     """The recipe of a launch script, or of a script that a container runs to train.
 
     `values`: variables and placeholders of the script by name; `topology` of a training script. `files`: those beside the script by
-    name. UserError, with a line, for what cannot be read exactly.
+    name. `xpk_version`: that counts in place of the one that the script states. UserError, with a line, for what cannot be read exactly.
     """
     if "\r\n" in text:
         what = f"{path.name} has Windows line ends (CRLF), which bash takes for parts of the words"
@@ -60,8 +64,10 @@ def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files:
     reading = script.read(text, values, now, files, path.name)
     marks = _marks(text, reading, values)
     marked = script.read(text, {**values, **marks}, now, files, path.name)
-    options = xpk.options(marked.call.argv)
-    given = xpk.options(reading.call.argv)
+    stated, differences = versions(text, files)
+    xpk_version = xpk_version or stated.get("xpk", "")
+    options = xpk.options(marked.call.argv, xpk_version)
+    given = xpk.options(reading.call.argv, xpk_version)
     notes = {f"--{name}": _repeated(value) for name, value in given.repeated.items()}
     notes |= {
         name: f"line {line}: it is not beside the script, and was not read" for name, line in reading.sourced.items()
@@ -78,10 +84,11 @@ def read(path: Path, text: str, values: Mapping[str, str], now: datetime, files:
     notes |= differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()}
     notes |= command.notes
     typed = {"", *values.values()}
-    own = {name: value for name, value in given.values.items() if name in ("cluster", "project", "zone")}
+    own = {name: value for name, value in given.values.items() if name in ("cluster", "project", "zone", "namespace")}
     target = {name: value for name, value in own.items() if value not in typed and "<" not in value}
     cleaned = {key: _unmarked(value) for key, value in notes.items()}
-    return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading, _variable("workload", text))
+    named = given.values.get("workload", ""), _variable("workload", text)
+    return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading, *named)
 
 
 def _training_script(
@@ -170,7 +177,7 @@ def _recipe(
     flags = environment.pop(COMPILER_FLAGS, "").split()
     model = command.arguments.get("model_name", "")
     steps = command.arguments.get("steps", "")
-    others = {*xpk.OF_TARGET, *xpk.DEVICES, "docker-image", "command", "num-slices"}
+    others = {*xpk.OF_TARGET, *xpk.DEVICES, "namespace", "docker-image", "command", "num-slices"}
     return {
         "kind": "maxtext",
         "name": name_of(path, slice_.topology),

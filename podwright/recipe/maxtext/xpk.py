@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -16,7 +17,7 @@ _OPTIONS = (
     " custom-pathways-server-args custom-pathways-worker-args debug-dump-gcs dependency-auto-download"
     " deploy-stacktrace-sidecar device-type docker-image docker-image-pull-secret docker-name dry-run elastic-slices"
     " enable-debug-logs env env-file experiment-name flex force headless kind-cluster max-restarts max-slice-restarts"
-    " mtc-enabled num-nodes num-slices on-demand output-manifest-file pathways-gcs-location priority project"
+    " mtc-enabled namespace num-nodes num-slices on-demand output-manifest-file pathways-gcs-location priority project"
     " project-number proxy-server-image quiet ramdisk-directory remote-python-sidecar-image reservation"
     " restart-on-exit-codes restart-on-user-code-failure sandbox-kubeconfig scheduler script-dir server-image"
     " skip-validation spot storage sub-slicing-topology termination-grace-period-seconds timeout tpu-type"
@@ -24,7 +25,9 @@ _OPTIONS = (
     " wait-for-job-completion workload zone"
 )
 OPTIONS = frozenset(_OPTIONS.split())
-"""of xpk workload create, in any version until 2026-06-25: src/xpk/parser/workload.py and common.py, before 1.0 xpk.py"""
+"""of xpk workload create, in any version until NEWEST: src/xpk/parser/workload.py and common.py, before 1.0 xpk.py"""
+NEWEST = "1.16.0"
+"""the newest version that is known here, of 2026-08-04"""
 
 
 @dataclass
@@ -35,8 +38,28 @@ class XpkOptions:
     """option that is there more than once -> the values that do not count"""
 
 
-def options(argv: Sequence[str]) -> XpkOptions:
-    """Of a call that begins with xpk, or with python and xpk.py. UserError for an option that xpk does not have, an abbreviation too."""
+def is_newer(version: str) -> bool:
+    """Whether a version of xpk is a release after the newest that is known here."""
+    return bool(re.fullmatch(r"v?\d+(?:\.\d+)*", version)) and _numbers(version) > _numbers(NEWEST)
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(map(int, re.findall(r"\d+", version)))
+
+
+def require_option(name: str, version: str) -> None:
+    """UserError for an option that `xpk workload create` does not have in `version` ("": not known), nor in any other that is known here."""
+    if name in OPTIONS or is_newer(version):
+        return
+    guess = nearest(name, sorted(OPTIONS))
+    fix = "leave it out, or type versions.xpk=VERSION of a newer xpk that has it"
+    what = f"xpk workload create has no option --{name}, in any version until {NEWEST}"
+    raise UserError(what, f"did you mean --{guess}?" if guess else fix)
+
+
+def options(argv: Sequence[str], version: str) -> XpkOptions:
+    """Of a call that begins with xpk, or with python and xpk.py. UserError for an option that xpk does not have in `version`, an abbreviation
+    too."""
     words = list(argv[argv.index("create") + 1 :])
     parsed = XpkOptions()
     while words:
@@ -44,10 +67,7 @@ def options(argv: Sequence[str]) -> XpkOptions:
         if not word.startswith("--") or word == "--":
             raise UserError(f"xpk workload create has the word {word!r} without an option", "put the value in quotes")
         name, equals, value = word[2:].partition("=")
-        if name not in OPTIONS:
-            guess = nearest(name, sorted(OPTIONS))
-            what = f"xpk workload create has no option --{name}, in any version until 2026-06-25"
-            raise UserError(what, f"did you mean --{guess}?" if guess else "leave it out")
+        require_option(name, version)
         if not equals and words and not words[0].startswith("--"):
             value = words.pop(0)
         if name in parsed.values:

@@ -45,6 +45,8 @@ def flops(facts: RunFacts, speed: Result) -> Result:
 
 def _tokens(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Check:
     """Tokens/s of a chip = total_weights / step time / chips, the median over the steps that count."""
+    if not chosen.rows:
+        return {"check": "tokens", "verdict": "unknown", "why": "steps"}
     table, each = log.steps, facts.devices_per_chip
     if facts.devices is None:
         return {"check": "tokens", "verdict": "unknown", "why": "devices"}
@@ -75,6 +77,8 @@ def _tokens(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Check:
 
 def _peak(facts: RunFacts, speed: Result) -> Check:
     """TFLOP/s above what the hardware can do."""
+    if not speed["num_steps"]:
+        return {"check": "peak", "verdict": "unknown", "why": "steps"}
     peak, logged = facts.peak_flops, speed["logged_tflops_per_device"]
     if peak is None or logged is None:
         return {"check": "peak", "verdict": "unknown", "why": "hardware" if peak is None else "tflops"}
@@ -84,6 +88,8 @@ def _peak(facts: RunFacts, speed: Result) -> Check:
 
 def _flops(counted: Result, speed: Result, facts: RunFacts) -> Check:
     """The log's FLOP formula against the architecture."""
+    if not speed["num_steps"]:
+        return {"check": "flops", "verdict": "unknown", "why": "steps"}
     ratio = counted["ratio"]
     if ratio is None:
         return {"check": "flops", "verdict": "unknown", "why": "log" if counted["per_token"] else "architecture"}

@@ -273,5 +273,7 @@ def not_a_log(log: MaxTextLog, path: Path | str) -> tuple[str, str]:
         return f"{where} ends in its first step: {log.cut!r}", "give the whole log"
     if cause := next((f["cause"] for f in log.failures), ""):
         return f"{where} has no completed step in {lines}: {cause}", "type podwright diagnose with that log"
+    if log.known.devices or log.known.settings or log.known.params_billion:
+        return f"{where} ends before the first completed step ({lines})", "give it when the run has logged some steps"
     fix = "give the log of a training process of MaxText: its lines say completed step: N, seconds: S, ..."
     return f"{where} has no completed step in {lines}", fix

@@ -14,7 +14,7 @@ from podwright.errors import UserError, from_os
 from podwright.recipe.kinds import Recipe
 from podwright.report.figures import plots, style
 from podwright.report.figures.drawing import Plot, raw_and_smooth
-from podwright.report.figures.series import line, note
+from podwright.report.figures.series import Line, line
 from podwright.report.maxtext import figures, log_readme, tables
 from podwright.report.maxtext.facts import gathered, published_row
 from podwright.report.maxtext.words import Words
@@ -56,7 +56,7 @@ def write(report: LogReport, folder: Path, readme: Path | None, language: str) -
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with style.settings():
-            drawn = [plot for plot in (_step_time(r, steps), _loss(r, steps)) if plot]
+            drawn = [plot for plot in (_step_time(r, steps, t), _loss(r, steps, t)) if plot]
         for name, text in plots.files(drawn):
             replace_file(folder / name, text.encode())
         page = html_templates().get_template("log.html.j2").render(context(r, t, steps), plots=drawn)
@@ -104,7 +104,7 @@ def summary(r: Result, t: Words) -> list[str]:
         for name, ours, theirs, off in tables.published(r)
     ]
     lines += [f"warning: {t.check(c)}" for c in r["checks"] if c["verdict"] == "warning"]
-    lines += [f"warning: {sentence}" for sentence in r["warnings"]]
+    lines += [f"warning: {t.sentence(text)}" for text in r["warnings"]]
     lines += [t.check(c) for c in r["checks"] if c["verdict"] != "warning"]
     return [text for text in lines if text]
 
@@ -113,7 +113,7 @@ def _finite(step: Record) -> Record:
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in step.items()}
 
 
-def _step_time(r: Result, steps: list[Record]) -> Plot | None:
+def _step_time(r: Result, steps: list[Record], t: Words) -> Plot | None:
     """The steps that count as a line, the others as points, which are cut off at 2.5 times the median."""
     median = r["steady_state"]["step_s"]
     left_out = {e["step"] for e in r["excluded"]}
@@ -127,19 +127,23 @@ def _step_time(r: Result, steps: list[Record]) -> Plot | None:
     if points:
         ax.plot(*zip(*points, strict=True), linestyle="", marker="o", markersize=4, color=style.color("grey"))
     ax.set_ylim(bottom=0)
-    caption = "Seconds of each step. Grey points are left out of the medians and are cut off at 2.5 times the median."
-    return Plot("step-time", "Step time", caption + note(raw), style.to_svg(fig, "Step time over steps"))
+    caption = t("step_time_caption") + _note(raw, t)
+    return Plot("step-time", t("step_time_title"), caption, style.to_svg(fig, t("step_time_label")))
 
 
-def _loss(r: Result, steps: list[Record]) -> Plot | None:
+def _loss(r: Result, steps: list[Record], t: Words) -> Plot | None:
     raw = line(steps, "loss")
     if not raw:
         return None
-    fig, (ax,) = style.figure("nats per token", x="step")
+    fig, (ax,) = style.figure(t("nats"), x="step")
     raw_and_smooth(ax, raw, "blue")
     tests = [(test["step"], test["loss"]) for test in r["evaluations"] if test["loss"] is not None]
     if tests:
         ax.plot(*zip(*tests, strict=True), color=style.color("orange"), marker="o", markersize=4.5, linewidth=1.2)
     ax.set_ylim(bottom=0)
-    caption = "Training loss of each step" + ("; the points are the evaluations." if tests else ".")
-    return Plot("loss", "Loss", caption + note(raw), style.to_svg(fig, "Loss over steps"))
+    caption = t("loss_caption_tests" if tests else "loss_caption") + _note(raw, t)
+    return Plot("loss", t("loss_title"), caption, style.to_svg(fig, t("loss_label")))
+
+
+def _note(raw: Line, t: Words) -> str:
+    return t("per_point", n=raw.per_point) if raw.per_point > 1 else ""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import datetime
+import re
 import string
 from collections.abc import Mapping
 from typing import Any
 
+from podwright.report.maxtext import chinese
 from podwright.report.records import Result, number
 from podwright.report.wording import DASH, signed_percent, visible
 
@@ -71,9 +73,34 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     ),
     "iqr": ("; interquartile range {low} to {high}", "；四分位区间 {low} 至 {high}"),
     "no_steady": (
-        "No step stands for the speed: each of the {n} is left out for a reason below.",
-        "没有可用于稳态统计的 step：全部 {n} 步均因下列原因排除。",
+        "No step time: all {n} steps are left out, for the reasons below.",
+        "没有单步耗时：全部 {n} 步均因下列原因排除。",
     ),
+    "only_first": (
+        "No step time: the log has only the step that compiles. Give the log of a run with more steps.",
+        "没有单步耗时：日志只有编译的一步。请使用步数更多的日志。",
+    ),
+    "only_starts": (
+        "No step time: the log has only the {n} steps that compile and warm up. Give the log of a run with more steps.",
+        "没有单步耗时：日志只有编译与 warmup 的 {n} 步。请使用步数更多的日志。",
+    ),
+    "page": ("Podwright report", "Podwright 报告"),
+    "step_time_title": ("Step time", "单步耗时"),
+    "step_time_label": ("Step time over steps", "单步耗时曲线"),
+    "step_time_caption": (
+        "Seconds of each step. Grey points are left out of the medians and are cut off at 2.5 times the median.",
+        "每步耗时（秒）。灰点不计入中位数，超过中位数 2.5 倍处截断。",
+    ),
+    "loss_title": ("Loss", "Loss"),
+    "loss_label": ("Loss over steps", "Loss 曲线"),
+    "loss_caption": ("Training loss of each step.", "每步的训练 loss。"),
+    "loss_caption_tests": (
+        "Training loss of each step; the points are the evaluations.",
+        "每步的训练 loss；圆点为评估结果。",
+    ),
+    "per_point": (" Each point is the mean of {n} steps.", "每个点为 {n} 步的均值。"),
+    "nats": ("nats per token", "nats/token"),
+    "loss_single": ("Loss: {first} (step {first_step})", "Loss：{first}（step {first_step}）"),
     "loss_text": (
         "Loss: {first} (step {first_step}) to {last} (step {last_step}), {change}",
         "Loss 变化：{first}（step {first_step}）→ {last}（step {last_step}），{change}",
@@ -81,7 +108,7 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "of": ("{done} of {planned} steps", "{done}/{planned} 步"),
     "done": ("{done} steps", "{done} 步"),
     "restarts": (
-        "{attempts} attempts; {recomputed} steps were computed again, and the later ones count.",
+        "{attempts} attempts; steps computed again: {recomputed}, of which the later ones count.",
         "共 {attempts} 次启动；{recomputed} 步被重复计算，以最后一次为准。",
     ),
     "goodput_text": (
@@ -96,7 +123,7 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "more_rows": ("{n} more steps", "另有 {n} 步"),
     "more_reasons": ("and {n} more", "等，另有 {n} 步"),
     "slow": (
-        "{n} steps that count took over twice the median, such as step {step} with {seconds} s; nothing in the log explains them.",
+        "Steps that count and took over twice the median: {n}, such as step {step} with {seconds} s; the log has no explanation.",
         "{n} 个计入统计的 step 超过中位数两倍，例如 step {step} 为 {seconds} s；日志中没有说明原因。",
     ),
     # why a step is left out
@@ -185,6 +212,18 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "TFLOP/s could not be compared with a peak: the kind of chip is not known. Name --recipe or --on SLICE.",
         "无法与峰值比较：芯片型号未知，请用 --recipe 或 --on 指明。",
     ),
+    "tokens_unknown_steps": (
+        "Tokens/s could not be checked: no step counts.",
+        "无法校验 Tokens/s：没有计入统计的 step。",
+    ),
+    "peak_unknown_steps": (
+        "TFLOP/s against the peak could not be checked: no step counts.",
+        "无法与峰值比较：没有计入统计的 step。",
+    ),
+    "flops_unknown_steps": (
+        "The log's FLOP formula could not be checked: no step counts.",
+        "无法校验日志的 FLOP 公式：没有计入统计的 step。",
+    ),
     "peak_unknown_tflops": ("The log has no TFLOP/s to compare with the peak.", "日志没有 TFLOP/s，无法与峰值比较。"),
     "flops_ok": (
         "The log's FLOP formula agrees with the architecture: {logged_gflop} against {true_gflop} GFLOP a token.",
@@ -206,21 +245,26 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "mfu_text": (", {share} of the peak", "，为峰值的 {share}"),
     "conflict": ("Log and recipe differ: {what}.", "日志与 recipe 不一致：{what}。"),
     "damaged": (
-        "{n} step lines cannot be read and do not count, the first: {what}",
+        "Step lines that cannot be read and do not count: {n}, the first: {what}",
         "{n} 行 step 日志无法解析，不计入，第一行：{what}",
     ),
     "cut": ("The last line is cut and does not count: {what}", "最后一行被截断，不计入：{what}"),
     "repeated": (
-        "{n} lines repeat the step before them with the same loss (several processes of a host); they count once.",
+        "Lines that repeat the step before them with the same loss: {n} (several processes of a host); they count once.",
         "{n} 行重复了前一步（同一主机的多个进程），只计一次。",
     ),
     "hosts": (
-        "Lines of {n} other hosts are in the log; the first one's count.",
+        "The log has lines of other hosts too ({n}); those of the first one count.",
         "日志含另外 {n} 台主机的输出；以第一台为准。",
     ),
     "loss_nan": ("The loss is not finite from step {step} on.", "loss 自 step {step} 起为 NaN 或无穷大。"),
     "loss_recovered": ("The loss was not finite at step {step}.", "loss 在 step {step} 为 NaN 或无穷大。"),
 }
+
+
+def _singular(text: str) -> str:
+    """English with `1 step` in place of `1 steps`."""
+    return re.sub(r"(?<![\d,.])1 (more )?(step|line|attempt)s\b", lambda m: f"1 {m[1] or ''}{m[2]}", text)
 
 
 class Words:
@@ -231,7 +275,12 @@ class Words:
         self._column = LANGUAGES.index(language)
 
     def __call__(self, key: str, **values: Any) -> str:
-        return string.Formatter().vformat(TEXTS[key][self._column], (), values)
+        text = string.Formatter().vformat(TEXTS[key][self._column], (), values)
+        return text if self._column else _singular(text)
+
+    def sentence(self, text: str) -> str:
+        """A sentence that another part of a report has written in English."""
+        return chinese.sentence(text) if self._column else text
 
     def of_steps(self, r: Result) -> str:
         if r["steps_planned"]:
@@ -270,12 +319,16 @@ class Words:
         values["ratio"] = decimals(check.get("ratio"), 2)
         values["n"] = f"{check.get('num', check.get('num_steps', 0)):,}"
         values["what"] = visible(check.get("what", ""))
+        if kind == "conflict":
+            values["what"] = self.sentence(values["what"])
         return self(key, **values)
 
     def steady(self, r: Result) -> str:
         s = r["steady_state"]
         if s["step_s"] is None:
-            return self("no_steady", n=s["num_left_out"])
+            starts = set(r["excluded_counts"]) <= {"compiles", "warm_up"}
+            key = "no_steady" if not starts else "only_first" if s["num_left_out"] == 1 else "only_starts"
+            return self(key, n=s["num_left_out"])
         per = "chip" if s["tokens_per_s_per_chip"] is not None or s["tflops_per_chip"] is not None else "device"
         low_high = s["step_s_iqr"]
         iqr = self("iqr", low=decimals(low_high[0], 3), high=decimals(low_high[1], 3)) if low_high else ""
@@ -294,6 +347,8 @@ class Words:
         loss = r["loss"]
         if loss["first"] is None:
             return ""
+        if loss["first_step"] == loss["last_step"]:
+            return self("loss_single", first=decimals(loss["first"], 3), first_step=loss["first_step"])
         change = signed_percent(loss["last"] / loss["first"] - 1) if loss["first"] else DASH
         values = {name: decimals(loss[name], 3) for name in ("first", "last")}
         return self("loss_text", change=change, first_step=loss["first_step"], last_step=loss["last_step"], **values)

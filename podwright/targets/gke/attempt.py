@@ -41,6 +41,8 @@ class AttemptObjects:
 def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> PreparedRecipe:
     """A MaxText recipe for a run on `target`, with a short trace where it asks for none. UserError, in one line, for whatever an attempt
     of it would lack: before anything is created."""
+    if workload.NAME in typed:
+        raise UserError(f"{workload.NAME} is named after the run", f"type --name {typed[workload.NAME]} in its place")
     profiled, added = workload.profiled(load.require(recipe, MaxTextRecipe))
     ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
     require_submittable(ready, own)
@@ -123,8 +125,9 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
         of_job["spec"]["activeDeadlineSeconds"] = round(own.life_s)
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
-        if pinned:
-            pod["spec"]["nodeSelector"] = pod["spec"]["nodeSelector"] | {RUN_LABEL: tag}
+        if pinned:  # whose workload policy has the name of the request
+            selector = {k: v for k, v in pod["spec"]["nodeSelector"].items() if k != jobset.POLICY_LABEL}
+            pod["spec"]["nodeSelector"] = selector | {RUN_LABEL: tag}
     return changed
 
 

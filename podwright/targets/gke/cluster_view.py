@@ -15,20 +15,22 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The objects of an attempt at one moment; what was not asked for is not in `asked`."""
+    """The objects of an attempt at one moment; what was not queried is not in `queried`."""
 
     jobset: Record | None = None
     jobs: tuple[Record, ...] = ()
     pods: tuple[Record, ...] = ()
     workload: Record | None = None
     """of Kueue"""
+    unanswered: str = ""
+    """why the workload is not known, where that is so"""
     queue: Record | None = None
     """the ClusterQueue that the workload waits in"""
     events: tuple[Record, ...] = ()
     """of the object on which the attempt waits"""
     priority_exists: bool = True
     """whether the cluster has the PriorityClass of the pods"""
-    asked: frozenset[str] = frozenset()
+    queried: frozenset[str] = frozenset()
 
     @property
     def suspended(self) -> bool:

@@ -24,6 +24,8 @@ API_VERSION = "jobset.x-k8s.io/v1alpha2"
 EXCLUSIVE = {"alpha.jobset.sigs.k8s.io/exclusive-topology": "cloud.google.com/gke-nodepool"}
 """one slice to a node pool"""
 QUEUE_LABEL = "kueue.x-k8s.io/queue-name"
+POLICY_LABEL = "cloud.google.com/placement-policy-name"
+"""of a node, the workload policy of its pool"""
 WORKLOAD_LABEL = "xpk.google.com/workload"
 PRIORITY = "medium"
 """of xpk, where a recipe names none"""
@@ -114,7 +116,7 @@ def node_selector(slice_: Slice) -> dict[str, str]:
         "cloud.google.com/gke-tpu-topology": slice_.topology,
     }
     policy = xpk_shape.placement_policy(slice_)
-    return labels | ({"cloud.google.com/placement-policy-name": policy} if policy else {})
+    return labels | ({POLICY_LABEL: policy} if policy else {})
 
 
 def with_debug_logs(command: str) -> str:

@@ -34,7 +34,7 @@ _TABLE = (
     ),
     ReplyRule(
         r"No Auth Provider found for name \"gcp\"|no Auth Provider found|gcp auth plugin (?:is deprecated|has been removed)"
-        r"|exec plugin: invalid apiVersion|x509: certificate signed by unknown authority|certificate has expired",
+        r"|could not find default credentials|error executing access token command|exec plugin: invalid apiVersion|x509: certificate signed by unknown authority|certificate has expired",
         Consequence.FINAL,
         "OldLogin: what kubectl knows of cluster {cluster} is out of date",
         CREDENTIALS,
@@ -101,15 +101,21 @@ _TABLE = (
         "type kubectl create namespace {quota} --context={context}, or correct namespace of the target",
     ),
     ReplyRule(
-        r"no matches for kind \"JobSet\"|doesn't have a resource type \"jobsets?\"|could not find the requested resource \(post jobsets",
+        r"no matches for kind \"JobSet\"|doesn't have a resource type \"jobsets?\"|could not find the requested resource \((?:get|post|delete) jobsets"
+        r"|Resource=jobsets\"[^\n]*could not find the requested resource",
         Consequence.FINAL,
         "NoJobSet: JobSet, by which a run is submitted, is not installed in cluster {cluster}",
         _JOBSET,
     ),
     ReplyRule(
-        r"doesn't have a resource type \"(?P<quota>[^\"]+)\"|no matches for kind \"(?P<quota2>[^\"]+)\"",
+        r"Resource=(?P<quota3>[\w.-]+)\"[^\n]*could not find the requested resource|doesn't have a resource type \"(?P<quota>[^\"]+)\"|no matches for kind \"(?P<quota2>[^\"]+)\"",
         Consequence.ABSENT,
         "NoKind: cluster {cluster} has no objects of kind {quota}",
+    ),
+    ReplyRule(
+        r"could not find the requested resource",
+        Consequence.ABSENT,
+        "NoKind: cluster {cluster} does not know this kind of object",
     ),
     ReplyRule(r"\(NotFound\)|\" not found", Consequence.ABSENT, "Absent: nothing of this name exists"),
     ReplyRule(
@@ -162,7 +168,7 @@ def classify(text: str, own: GkeSettings) -> Reply:
         if match := re.search(row.pattern, text):
             groups = match.groupdict()
             known = fields | {
-                "quota": groups.get("quota") or groups.get("quota2") or "",
+                "quota": groups.get("quota") or groups.get("quota2") or groups.get("quota3") or "",
                 "message": groups.get("message") or fields["summary"],
             }
             return Reply(row.consequence, row.reason.format(**known), row.fix.format(**known))

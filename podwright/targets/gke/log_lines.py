@@ -27,7 +27,7 @@ _CUT = re.compile(
 _NO_LOG = re.compile(
     rb"is waiting to start|not found|is terminated|unable to retrieve container logs|is not valid for pod"
 )
-"""of a container that has no log, or none any more"""
+"""of a container that has no log, or no longer one"""
 _END_BYTES = 4 << 20
 """of a file, in which the lines of its last OVERLAP_S are"""
 

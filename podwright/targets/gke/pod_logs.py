@@ -76,10 +76,16 @@ class LogFollower:
         self._calls = 0
 
     def bring(self, logs: Sequence[PodLog], ended: bool = False) -> str:
-        """Bring what is new of `logs`; why not all of it could be brought, or "". `ended`: no line is added any more.
+        """Bring what is new of `logs`; why not all of it could be brought, or "". `ended`: the logs are complete.
 
         Nothing is brought while another process does it. The first call of a process looks once; from the second on it follows.
         """
+        try:
+            return self._bring(logs, ended)
+        except OSError as e:
+            return f"logs cannot be written: {e}"
+
+    def _bring(self, logs: Sequence[PodLog], ended: bool) -> str:
         self._calls += 1
         first, others = [log for log in logs if not log.process], [log for log in logs if log.process]
         failure = self._first.bring(first[0], self._calls > 1, ended) if first else ""
@@ -154,9 +160,15 @@ class _OtherLogs:
     def follow(self, logs: Sequence[PodLog]) -> str:
         """Start a round over all pods if it is time for one; why the last one has not brought everything, or ""."""
         if (self._thread is None or not self._thread.is_alive()) and time.monotonic() >= self._next:
-            self._thread = threading.Thread(target=self._round, args=(logs, 0.0), daemon=True)
+            self._thread = threading.Thread(target=self._round_or_why, args=(logs,), daemon=True)
             self._thread.start()
         return self._failure
+
+    def _round_or_why(self, logs: Sequence[PodLog]) -> None:
+        try:
+            self._round(logs, 0.0)
+        except OSError as e:
+            self._failure = f"logs cannot be written: {e}"
 
     def bring_rest(self, logs: Sequence[PodLog]) -> str:
         """Bring all that is left of pods that have ended."""

@@ -62,6 +62,7 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     remarks = [Remark("info", f"{where} is {status}, version {record.get('currentMasterVersion', 'unknown')}")]
     if status in ("STOPPING", "ERROR"):
         return [Remark("error", f"{where} is {status}", "correct cluster of the target")]
+    remarks += _slices(own, where, record)
     if not own.places:
         what = "runs create no node pools (provisioning=existing): they wait in the queue for nodes of the cluster"
         return [*remarks, Remark("info", what)]
@@ -75,6 +76,19 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     if wait := pool_states.busy(pool_states.of_cluster(listed(operations), cluster.name)):
         remarks.append(Remark("warning", wait.partition(": ")[2], "a run waits for it"))
     return remarks
+
+
+def _slices(own: GkeSettings, where: str, record: Record) -> list[Remark]:
+    """What a cluster must have been created with for several slices, which talk to each other over the network of their hosts."""
+    slice_ = own.devices()
+    if slice_ is None or slice_.num_slices == 1:
+        return []
+    network = record.get("networkConfig", {})
+    if network.get("enableMultiNetworking"):
+        return [Remark("info", f"{where} can give hosts several network interfaces, which joins slices faster")]
+    what = f"{where} gives each host one network interface, over which the {slice_.num_slices} slices of the target talk; more cannot be added to it later"
+    fix = "nothing, if that is enough; else create another cluster with --enable-dataplane-v2 --enable-multi-networking"
+    return [Remark("warning", what, fix)]
 
 
 def _machine_types(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:

@@ -13,6 +13,7 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import Recipe
+from podwright.recipe.maxtext import xpk
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
 from podwright.rundir import STORAGE_OPTION
 from podwright.slices import Slice
@@ -48,6 +49,8 @@ def filled(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
 
 def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
     """Scripts and JobSet of a MaxText recipe. UserError, in one line, for what recipe and target lack."""
+    for option in recipe.xpk:
+        xpk.require_option(option, recipe.versions.xpk)
     slice_ = jobset.slice_of(recipe)
     jobset.require_machines(own, slice_)
     profiled, added = workload.profiled(recipe)

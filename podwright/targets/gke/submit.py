@@ -15,7 +15,7 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record, write_json
 from podwright.shell import Shell
-from podwright.targets.base import Call, Rendered
+from podwright.targets.base import PlannedCall, Rendered
 from podwright.targets.gke import trainer
 from podwright.targets.gke.jobset import API_VERSION
 from podwright.targets.gke.kubectl import Kubectl
@@ -30,7 +30,7 @@ CREATE = ("create", "--filename=-")
 PATIENCE_S = 1800.0
 """for which a cluster that takes nothing is asked again"""
 PAUSE_S = 3.0
-_AGAIN = (Consequence.REPEAT, Consequence.UNKNOWN)
+_REPEATED = (Consequence.REPEAT, Consequence.UNKNOWN)
 
 
 class Submission:
@@ -51,7 +51,7 @@ class Submission:
             if failure is None or failure.consequence is Consequence.EXISTS:
                 return None
             print(failure.reason, flush=True)  # what the attempt waits for
-            if failure.consequence not in _AGAIN or time.monotonic() > self._until:
+            if failure.consequence not in _REPEATED or time.monotonic() > self._until:
                 return failure
             time.sleep(PAUSE_S)
         return None
@@ -94,15 +94,15 @@ def adopt(kubectl: Kubectl, jobset: str, dependents: Sequence[str]) -> None:
             print(f"{name}: {failure.reason}")
 
 
-def calls(shell: Shell, kubectl: Kubectl, rendered: Rendered) -> tuple[list[Call], list[Call]]:
+def calls(shell: Shell, kubectl: Kubectl, rendered: Rendered) -> tuple[list[PlannedCall], list[PlannedCall]]:
     """What creates the objects of an attempt, and what makes the JobSet their owner, for a dry run. No value of a variable is in it."""
     texts = {path.name: text for path, text in rendered.files.items()}
     order = json.loads(texts[ORDER])
     own = GkeSettings.model_validate(order["settings"])
     secrets = _secrets(order, own, dict.fromkeys(shell.variables(order["variables"]), ""))
-    create = [Call(kubectl.argv(CREATE), manifest) for manifest in (*secrets, *json.loads(texts[OBJECTS]))]
+    create = [PlannedCall(kubectl.argv(CREATE), manifest) for manifest in (*secrets, *json.loads(texts[OBJECTS]))]
     dependents = _dependents(secrets, order)
-    return create, [Call(kubectl.argv(_adoption(name, order["jobset"], "UID"))) for name in dependents]
+    return create, [PlannedCall(kubectl.argv(_adoption(name, order["jobset"], "UID"))) for name in dependents]
 
 
 def _secrets(order: Record, own: GkeSettings, values: Mapping[str, str]) -> list[Record]:
@@ -122,7 +122,7 @@ def _adoption(name: str, jobset: str, uid: str) -> tuple[str, ...]:
 
 
 def _refused(failure: Reply) -> Record:
-    final = failure.consequence not in _AGAIN
+    final = failure.consequence not in _REPEATED
     ending = Ending.BAD_INPUT if final else Ending.UNKNOWN
     late = "" if final else f", for {PATIENCE_S / 60:g} min"
     detail = f"the attempt could not be submitted{late}: {failure.reason}"

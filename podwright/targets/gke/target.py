@@ -11,14 +11,15 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+from podwright.errors import counted
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets import alive
 from podwright.targets.base import (
     RUN_LABEL,
-    Call,
     Handle,
     Job,
+    PlannedCall,
     Polled,
     Process,
     Released,
@@ -27,13 +28,15 @@ from podwright.targets.base import (
     Stopped,
     identity,
 )
-from podwright.targets.gke import attempt, cluster_check, pod_failures, pod_logs, submit, waiting
+from podwright.targets.gke import attempt, cluster_check, pod_failures, pod_logs, pool_access, submit, waiting
 from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, process_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.pod_failures import PodFailure
 from podwright.targets.gke.pod_logs import LogFollower
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pools import NodePoolProvisioner
+from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
@@ -57,7 +60,7 @@ class Gke:
         self.traits = settings.traits()
         self._pools = NodePoolProvisioner(shell, settings) if settings.places else None
         self.provisioner: Provisioner | None = self._pools
-        self._said: dict[str, tuple[str, float]] = {}
+        self._told_since: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}
 
@@ -101,9 +104,9 @@ class Gke:
         }
         return Rendered(self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
 
-    def calls(self, rendered: Rendered, request: Request | None) -> list[Call]:
+    def planned_calls(self, rendered: Rendered, request: Request | None) -> list[PlannedCall]:
         created, adopted = submit.calls(self._shell, self._kubectl, rendered)
-        released = [Call(self._kubectl.argv(_deletion(rendered.handle)))]
+        released = [PlannedCall(self._kubectl.argv(_deletion(rendered.handle)))]
         if request is None or self._pools is None:
             return [*created, *adopted, *released]
         return [*self._pools.creating(request), *created, *adopted, *released, *self._pools.deleting(request)]
@@ -189,10 +192,12 @@ class Gke:
 
     def check(self) -> list[Remark]:
         """What of the cluster stands in the way of a run."""
-        return cluster_check.check(self._settings, self._kubectl)
+        return cluster_check.check(self._settings, self._kubectl, self.identity["target"])
 
     def check_access(self) -> list[Remark]:
-        return []
+        """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud."""
+        own = self._settings
+        return pool_access.check(own, Gcloud(self._shell, classifier(own)), self.identity["target"])
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """Of no machine: pods have TPUs only while an attempt runs in them."""
@@ -200,31 +205,32 @@ class Gke:
 
     def _view(self, handle: Handle) -> tuple[ClusterView | None, Reply | None]:
         """Everything that explains the state of the attempt; None where the cluster did not tell what is most needed."""
-        found, failure = self._kubectl.json(("get", "jobsets,jobs,pods", _selector(handle)))
-        if found is None:
+        listed, failure = self._kubectl.json(("get", "jobsets,jobs,pods", _selector(handle)))
+        if listed is None:
             return None, failure
-        items = found.get("items", [])
+        items = listed.get("items", [])
         jobsets = by_kind(items, "JobSet")
         view = ClusterView(jobsets[0] if jobsets else None, by_kind(items, "Job"), by_kind(items, "Pod"))
         while more := waiting.question(view):
             view = self._answered(view, more)
         return view, None
 
-    def _answered(self, view: ClusterView, asked: waiting.Question) -> ClusterView:
+    def _answered(self, view: ClusterView, question: waiting.Question) -> ClusterView:
         """With the answer to a question; one that is not answered leaves the explanation with less."""
-        view = replace(view, asked=view.asked | {asked.what})
-        if asked.what == "workload":
-            rows, _ = self._kubectl.json(("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={asked.name}"))
+        view = replace(view, queried=view.queried | {question.what})
+        if question.what == "workload":
+            rows, failure = self._kubectl.json(("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}"))
             newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
-            return replace(view, workload=newest[-1] if newest else None)
-        if asked.what == "priority":
-            _, failure = self._kubectl.json(("get", "priorityclass", asked.name))
+            unanswered = failure.reason if failure and failure.consequence is not Consequence.ABSENT else ""
+            return replace(view, workload=newest[-1] if newest else None, unanswered=unanswered)
+        if question.what == "priority":
+            _, failure = self._kubectl.json(("get", "priorityclass", question.name))
             return replace(view, priority_exists=not (failure and failure.consequence is Consequence.ABSENT))
-        if asked.what == "queue":
-            queue, _ = self._kubectl.json(("get", "localqueue", asked.name))
+        if question.what == "queue":
+            queue, _ = self._kubectl.json(("get", "localqueue", question.name))
             name = (queue or {}).get("spec", {}).get("clusterQueue", "")
             return replace(view, queue=self._kubectl.json(("get", "clusterqueue", name))[0] if name else None)
-        rows, _ = self._kubectl.json(("get", "events", f"--field-selector=involvedObject.name={asked.name}"))
+        rows, _ = self._kubectl.json(("get", "events", f"--field-selector=involvedObject.name={question.name}"))
         return replace(view, events=tuple((rows or {}).get("items", [])))
 
     def _bring_logs(self, handle: Handle, view: ClusterView, ended: bool) -> str:
@@ -250,7 +256,8 @@ class Gke:
         live = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "") in _LIVE]
         if view.jobset is None:
             if live or any(not is_true(job, "Failed") and not is_true(job, "Complete") for job in view.jobs):
-                return Polled(Process.RUNNING, waiting=f"Ending: {len(live)} pods of the attempt are ending")
+                ends = "" if (folder / "stop").exists() else f"Ending: {counted(len(live), 'pod')} of the attempt"
+                return Polled(Process.RUNNING, waiting=ends)
             return _gone(folder, handle, view, known)
         if is_true(view.jobset, "Completed"):
             return Polled(Process.ENDED, 0)
@@ -265,11 +272,11 @@ class Gke:
         """An ending that only a text tells counts when it has been said for some time."""
         polled, now = explanation.polled, time.monotonic()
         if polled.process is not Process.ENDED:
-            self._said.pop(name, None)
+            self._told_since.pop(name, None)
             return polled
-        text, since = self._said.setdefault(name, (polled.detail, now))
+        text, since = self._told_since.setdefault(name, (polled.detail, now))
         if text != polled.detail:
-            self._said[name] = polled.detail, now
+            self._told_since[name] = polled.detail, now
             since = now
         if now - since >= explanation.after_s:
             return replace(polled, waiting="")
@@ -322,8 +329,8 @@ def _submitting(folder: Path) -> str:
         lines = (folder / "submit.txt").read_text(errors="replace").split("\n")
     except FileNotFoundError:
         lines = []
-    said = next((line for line in reversed(lines) if line.strip()), "")
-    return f"Submitting: {said}" if said else "Submitting: kubectl has not answered yet"
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f"Submitting: {last}" if last else "Submitting: kubectl has not answered yet"
 
 
 def _never_sent(folder: Path) -> bool:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from podwright.recipe.maxtext import xpk
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.slices import Slice
 
@@ -76,5 +77,5 @@ def placement_policy(slice_: Slice) -> str:
 
 
 def left_to_xpk(recipe: MaxTextRecipe) -> list[str]:
-    """Options of the recipe that only xpk itself can carry out."""
-    return [f"--{name}" for name in recipe.xpk if name in UNSUPPORTED]
+    """Options of the recipe that only xpk itself can carry out, those of a newer xpk among them."""
+    return [f"--{name}" for name in recipe.xpk if name in UNSUPPORTED or name not in xpk.OPTIONS]

@@ -77,7 +77,7 @@ def answer(root: Path, argv: list[str]) -> tuple[int, str, str]:
         if fault.get("kind") == "timeout" and "timeout" in call.spec.flags:
             call.flags["timeout"], fault = "0", {}
         RUN[call.verb](session)
-        if "status" in fault:
+        if "status" in fault and not fault["before"]:
             raise session.fail(session.describe(refusal(fault, call)))
         status = 0
     except Refusal as refused:

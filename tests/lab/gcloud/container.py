@@ -15,6 +15,7 @@ PATH = re.compile(
     r"^/v1(?:beta1|alpha1)?/projects/(?P<project>[^/]+)/locations/(?P<location>[^/]+)/"
     r"(?:operations(?:/(?P<operation>[^/]+))?|clusters(?:/(?P<cluster>[^/]+)(?:/nodePools(?:/(?P<pool>[^/]+))?)?)?)$"
 )
+MOST_OPERATIONS = 5  # of a cluster at once: github.com/hashicorp/terraform-provider-google #15205
 DEFAULTS: Json = {
     "diskSizeGb": 100,
     "diskType": "pd-balanced",
@@ -145,8 +146,9 @@ def create(state: State, cluster: str, body: Json) -> Json:
     existing = state["pools"].get(full_name)
     if existing and existing["state"] != "GONE":
         raise ApiError(409, f"Already exists: {full_name}.")
-    refuse_while_busy(state, cluster, creating=True)
-    config = body["config"] = DEFAULTS | body["config"]
+    refuse_while_busy(state, cluster, full_name)
+    metadata = {"metadata": DEFAULTS["metadata"] | body["config"].get("metadata", {})}
+    config = body["config"] = DEFAULTS | body["config"] | metadata
     zones = body.setdefault("locations", state["clusters"][cluster]["zones"])
     body.setdefault("version", state["clusters"][cluster]["version"])
     if pools.chips(config["machineType"]):
@@ -156,26 +158,30 @@ def create(state: State, cluster: str, body: Json) -> Json:
         ]
     record = pools.new_pool(state, full_name, body, zones[0], "")
     outcome = pools.planned_outcome(state, body["name"]) or judged(state, record)
-    record["outcome"] = {key: value for key, value in outcome.items() if key != "more"} if outcome else None
-    if outcome and outcome["kind"] in REFUSALS and REFUSALS[outcome["kind"]].arrives == CALL:
-        del state["pools"][full_name]
+    if outcome and outcome["kind"]:
         refusal = REFUSALS[outcome["kind"]]
-        text = outcome.get("message") or pools.details(state, record, refusal, **outcome.get("more", {}))["message"]
-        raise ApiError(refusal.status, text)
-    record["outcome"] = record["outcome"] if record["outcome"] and record["outcome"]["kind"] else None
+        if refusal.arrives == CALL:
+            del state["pools"][full_name]
+            text = outcome.get("message") or pools.details(state, record, refusal, **outcome.get("more", {}))["message"]
+            raise ApiError(refusal.status, text)
+        record["outcome"] = outcome
     record["topology"] = topology(state, record)
     record["operation"] = pools.begin(state, cluster, full_name, "CREATE_NODE_POOL")
     return pools.operation_view(state["gke_operations"][record["operation"]])
 
 
-def refuse_while_busy(state: State, cluster: str, creating: bool = False) -> None:
-    operation = pools.running(state, cluster)
-    if operation is None or (
-        creating and state["knobs"]["concurrent_pools"] and operation["kind"] == "CREATE_NODE_POOL"
-    ):
-        return
-    name = operation["name"].split("/")[-1]
-    raise ApiError(400, f"Cluster is running incompatible operation {name}.", "FAILED_PRECONDITION")
+def refuse_while_busy(state: State, cluster: str, pool: str) -> None:
+    """Where `concurrent_pools` is set, as newer clusters have it, operations on other pools may run too, five of them at most."""
+    busy = pools.running(state, cluster)
+    if state["knobs"]["concurrent_pools"]:
+        others = [r for r in busy if r["target"] not in (cluster, pool)]
+        if len(others) >= MOST_OPERATIONS:
+            text = REFUSALS["many-operations"].text.format(cluster=cluster.split("/")[-1])
+            raise ApiError(429, text)
+        busy = [r for r in busy if r["target"] in (cluster, pool)]
+    for operation in busy:
+        name = operation["name"].split("/")[-1]
+        raise ApiError(400, f"Cluster is running incompatible operation {name}.", "FAILED_PRECONDITION")
 
 
 def topology(state: State, pool: Json) -> str:
@@ -237,6 +243,8 @@ def label_is_valid(field: str, key: str, value: str) -> bool:
 def slice_refusal(state: State, pool: Json) -> tuple[str, Json]:
     """tpu7x takes a workload policy and no topology; other generations a topology; a single host neither."""
     placement = pool["body"].get("placementPolicy", {})
+    if len(pool["body"]["locations"]) > 1:
+        return "several-zones", {"zones": ", ".join(pool["body"]["locations"])}
     workload = pools.family(pool["machine_type"]) == "tpu7x"
     if workload and (placement.get("tpuTopology") or placement.get("type") == "COMPACT"):
         return "placement-policy", {}
@@ -247,6 +255,8 @@ def slice_refusal(state: State, pool: Json) -> tuple[str, Json]:
     if not placement.get("tpuTopology") and not pool["policy"]:
         return "no-topology", {}
     needed = pools.product(topology(state, pool)) // pool["chips"]
+    if needed != pool["vms"] and pool["policy"]:
+        return "gang", {"needed": needed}
     if needed != pool["vms"]:
         return "topology-count", {"topology": topology(state, pool), "needed": needed}
     return "", {}
@@ -258,8 +268,8 @@ def reservation_refusal(state: State, pool: Json) -> tuple[str, Json]:
     if reservation is None:
         return "reservation-absent", {}
     if reservation["status"] != "READY":
-        return "reservation-not-ready", {}
-    if reservation["machine_type"] != pool["machine_type"]:
+        return "reservation-not-ready", {"status": reservation["status"]}
+    if reservation["machine_type"] != pool["machine_type"] or reservation["maintenance"]:
         return "reservation-incorrect", {}
     short = pool["vms"] - (reservation["vms"] - pools.in_use(state, reservation))
     if short > 0 and reservation["checked"]:
@@ -283,7 +293,7 @@ def quota_exceeded(state: State, pool: Json) -> bool:
 
 def delete(state: State, full_name: str) -> Json:
     record = require_pool(state, full_name)
-    refuse_while_busy(state, record["cluster"])
+    refuse_while_busy(state, record["cluster"], full_name)
     pools.become(state, record, "STOPPING")
     for node in record["nodes"]:  # GKE drains them
         node["notice_s"] = state["knobs"]["times"]["pool_deleting"]
@@ -294,7 +304,7 @@ def delete(state: State, full_name: str) -> Json:
 def update(state: State, full_name: str, body: Json) -> Json:
     """Labels of nodes and of resources, at once."""
     record = require_pool(state, full_name)
-    refuse_while_busy(state, record["cluster"])
+    refuse_while_busy(state, record["cluster"], full_name)
     if "labels" in body:
         record["body"]["config"]["labels"] = body["labels"].get("labels", {})
     if "resourceLabels" in body:

@@ -80,6 +80,7 @@ class GkeKnobs:
             elif status in ("RUNNING", "RUNNING_WITH_ERROR", "RECONCILING"):
                 pools.start_nodes(state, pool, time.time() - 60)
             pools.become(state, pool, status, error)
+            pool["history"] = [[0.0, pools.view(state, pool)]]
 
     def reservation(
         self,
@@ -96,7 +97,8 @@ class GkeKnobs:
     ) -> None:
         """A reservation of `vms` machines, of which others have `in_use`. `usable`: so many start now, although it has more: a larger pool
         is created without nodes and gets them when this is raised. `checked`: a pool larger than what is left is refused at the call with
-        429, else it is created without nodes. A second call changes it."""
+        429, else it is created without nodes. `maintenance`: its host maintenance interval, such as PERIODIC, which no pool here has: they do
+        not fit. A second call changes it."""
         row = {"name": name, "zone": zone, "vms": vms, "in_use": in_use, "status": status, "usable": usable}
         row |= {"machine_type": machine_type, "checked": checked, "maintenance": maintenance, "project": project}
         row |= {"id": str(secrets.randbelow(1 << 62)), "created": "2026-01-01T00:00:00.000-08:00"}

@@ -1,7 +1,7 @@
 """What GKE says when a node pool cannot be created, each text with its source and with how it reaches the caller.
 
-Sources: the list of errors in the cluster autoscaler's GKE provider (`gke/errors.go`), the tests of xpk (`nodepool_test.py`), and the issues
-named. How a text arrives (at the call, or at the operation's end) and the code beside it are [?] where the source shows the text alone.
+Sources: the list of errors in the cluster autoscaler's GKE provider (`gke/errors.go`) and its tests, the tests of xpk (`nodepool_test.py`),
+and the issues named. How a text arrives (at the call, or at the operation's end) and the codes beside it are [?] where the source is no issue.
 """
 
 from dataclasses import dataclass
@@ -21,6 +21,7 @@ class PoolRefusal:
     code: str = ""  # of the condition: GCE_STOCKOUT, GCE_QUOTA_EXCEEDED
     canonical: str = "RESOURCE_EXHAUSTED"
     after_retries: bool = False
+    instance: str = ""  # the code of each instance's error, where it is not that of the condition
 
 
 _IGM = (
@@ -85,17 +86,46 @@ REFUSALS = {
     ),
     "reservation-not-ready": PoolRefusal(
         OPERATION,
-        _OWN
-        + "Cannot use reservation '{reservation}', it requires reservation to be in READY state.",  # [?] its first half
-        "cluster autoscaler gke/errors.go",
+        _IGM
+        + "Cannot insert instance to a reservation with status: {status}, as it requires reservation to be in READY state.",
+        "tests of the cluster autoscaler",
         canonical="FAILED_PRECONDITION",
+        after_retries=True,
+        instance="CONDITION_NOT_MET",
     ),
-    "reservation-absent": PoolRefusal(
+    "reservation-exceeded": PoolRefusal(
+        OPERATION,
+        _IGM + "Specified reservation '{reservation}' does not have available resources for the request.",
+        "tests of the cluster autoscaler",
+        after_retries=True,
+        instance="CONDITION_NOT_MET",
+    ),
+    "reservation-incompatible": PoolRefusal(
+        OPERATION,
+        _IGM + "No available resources in specified reservations '{reservation}'.",
+        "tests of the cluster autoscaler",
+        after_retries=True,
+        instance="CONDITION_NOT_MET",
+    ),
+    "reservation-unknown": PoolRefusal(
+        OPERATION,
+        _IGM + "Specified reservation '{reservation}' does not exist.",
+        "tests of the cluster autoscaler",
+        canonical="NOT_FOUND",
+        instance="CONDITION_NOT_MET",
+    ),
+    "reservation-unnamed": PoolRefusal(
         OPERATION,
         _OWN
         + "Could not find the given reservation with the following name: '{reservation}'.",  # [?] from the colon on
         "cluster autoscaler gke/errors.go",
         canonical="NOT_FOUND",
+    ),
+    "reservation-absent": PoolRefusal(
+        CALL,
+        'Google Compute Engine: reservation "{reservation}" not found for node pool "{pool}" at zone "{zone}".',
+        "github.com/GoogleCloudPlatform/cluster-toolkit #5043",
+        status=404,
     ),
     "quota": PoolRefusal(
         OPERATION,
@@ -103,13 +133,53 @@ REFUSALS = {
         "cluster autoscaler gke/errors.go; form: gcloud 528, Operation of container v1",
         code="GCE_QUOTA_EXCEEDED",
     ),
+    "regional-quota": PoolRefusal(
+        CALL,
+        "Insufficient regional quota to satisfy request: resource \"CPUS\": request requires '144.0' and is short '109.0'. project has a "
+        "quota of '128.0' with '35.0' available. View and manage quotas at "
+        "https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={project}.",
+        "github.com/m-lab/etl #798",
+        status=403,
+    ),
+    "regional-quotas": PoolRefusal(
+        CALL,
+        "\n\t(1) insufficient regional quota to satisfy request: resource \"CPUS\": request requires '72.0' and is short '48.0'. project has a "
+        "quota of '24.0' with '24.0' available. View and manage quotas at "
+        "https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={project}\n\t(2) insufficient regional quota to satisfy request: "
+        "resource \"IN_USE_ADDRESSES\": request requires '9.0' and is short '1.0'. project has a quota of '8.0' with '8.0' available. "
+        "View and manage quotas at https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={project}.",
+        "github.com/googlecodelabs/feedback #950",
+        status=403,
+    ),
     "cpu-quota": PoolRefusal(
         CALL,
-        "Insufficient regional quota to satisfy request for resource: \"CPUS\". The request requires '{vms}.0' and is short '{vms}.0'. "
-        "project has a quota of '0.0' with '0.0' available. View and manage quotas at "
-        "https://console.cloud.google.com/iam-admin/quotas?usage=USED&project={project}.",
-        "cluster autoscaler gke/errors.go; the sentences after the first: [?]",
+        "Insufficient regional quota to satisfy request for resource: \"CPUS\". The request requires '9.0' and is short '1.0'. "
+        "The regional quota is '8.0' with '8.0' available.",
+        "github.com/kubeflow/kubeflow #842, github.com/amygdala/tensorflow-workshop #13",
         status=403,
+    ),
+    "many-operations": PoolRefusal(
+        CALL,
+        'Too many operations: cluster "{cluster}" hits the concurrent operations quota 5, please try again later.',
+        "github.com/hashicorp/terraform-provider-google #15205, #15579",
+        status=429,
+    ),
+    "exhausted": PoolRefusal(
+        OPERATION,
+        _IGM
+        + "The zone 'projects/{project}/zones/{zone}' does not have enough resources available to fulfill the request.",
+        "github.com/NVIDIA/aicr #2764; the sentence is that of GCE_STOCKOUT [?]",
+        code="GCE_STOCKOUT",
+        after_retries=True,
+        instance="ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS",
+    ),
+    "gang": PoolRefusal(
+        OPERATION,
+        _OWN
+        + "Invalid value for field 'resource.resizeBy': '{vms}'. Requested invalid target size '{vms}' for a Managed Instance Group in "
+        "the gang mode of size '{needed}'. Should be equal to the gang size.",
+        "github.com/AI-Hypercomputer/xpk #751",
+        canonical="INVALID_ARGUMENT",
     ),
     "placement-policy": PoolRefusal(
         OPERATION,
@@ -139,6 +209,7 @@ REFUSALS = {
     "no-topology": PoolRefusal(
         CALL, "Node pool {pool}: {vms} nodes of {machine_type} need a TPU topology or a workload policy.", "[?]"
     ),
+    "several-zones": PoolRefusal(CALL, "Node pool {pool}: a TPU slice is in one zone, not in {zones}.", "[?]"),
     "no-policy": PoolRefusal(
         CALL, "Resource policy projects/{project}/regions/{region}/resourcePolicies/{policy} was not found.", "[?]"
     ),

@@ -4,17 +4,24 @@ import fnmatch
 import re
 import secrets
 import time
+import uuid
 from typing import Any
 
 from tests.lab.gcloud import catalog, history, metadata
-from tests.lab.gcloud.pool_texts import CALL, REFUSALS, STAYS, PoolRefusal
-from tests.lab.gcloud.store import State, number, timestamp
+from tests.lab.gcloud.pool_texts import REFUSALS, STAYS, PoolRefusal
+from tests.lab.gcloud.store import State, timestamp
 
 Json = dict[str, Any]
 SERVICE = "https://container.googleapis.com/v1"
 FAMILIES = {"tpu7x": "tpu7x", "ct6e": "tpu-v6e-slice", "ct5p": "tpu-v5p-slice", "ct5lp": "tpu-v5-lite-podslice"}
 GENERATIONS = {"tpu7x": "tpu7x", "ct6e": "v6e", "ct5p": "v5p", "ct5lp": "v5litepod"}
-SINGLE_HOST = {("tpu7x", 4): "2x2x1", ("ct5p", 4): "2x2x1", ("ct6e", 4): "2x2", ("ct5lp", 4): "2x2"}
+SINGLE_HOST = {
+    ("tpu7x", 4): "2x2x1",
+    ("tpu7x", 1): "1x1x1",
+    ("ct5p", 4): "2x2x1",
+    ("ct6e", 4): "2x2",
+    ("ct5lp", 4): "2x2",
+}
 RPC = {"RESOURCE_EXHAUSTED": 8, "INVALID_ARGUMENT": 3, "FAILED_PRECONDITION": 9, "NOT_FOUND": 5}  # google.rpc.Code
 
 
@@ -43,7 +50,7 @@ def location_link(full_name: str) -> str:
 def begin(state: State, cluster: str, target: str, kind: str, until: float | None = None) -> str:
     """The full name of a new operation of a cluster; one with `until` ends by itself then."""
     parent = cluster.rpartition("/clusters/")[0]
-    stamp = f"{time.time_ns() // 1_000_000}-{secrets.token_hex(4)}-{number(state):04x}"
+    stamp = f"{time.time_ns() // 1_000_000}-{uuid.uuid4()}"
     full_name = f"{parent}/operations/operation-{stamp}"
     record = {"name": full_name, "cluster": cluster, "target": target, "kind": kind, "created": time.time()}
     state["gke_operations"][full_name] = record | {"done_at": None, "until": until, "error": None}
@@ -61,12 +68,9 @@ def done(record: Json) -> bool:
     return record["done_at"] is not None and time.time() >= record["done_at"]
 
 
-def running(state: State, cluster: str) -> Json | None:
-    """The operation of a cluster that others have to wait for."""
-    for record in state["gke_operations"].values():
-        if record["cluster"] == cluster and not done(record):
-            return dict(record)
-    return None
+def running(state: State, cluster: str) -> list[Json]:
+    """The operations of a cluster that have not ended."""
+    return [dict(r) for r in state["gke_operations"].values() if r["cluster"] == cluster and not done(r)]
 
 
 def operation_view(record: Json) -> Json:
@@ -85,7 +89,7 @@ def operation_view(record: Json) -> Json:
         if error := record["error"]:
             shown["statusMessage"] = error["message"]
             shown["error"] = {"code": RPC[error["canonical"]], "message": error["message"]}
-            shown["nodepoolConditions"] = [condition(error)]
+            shown |= {"detail": error["message"], "clusterConditions": [condition(error)]}
     return shown
 
 
@@ -158,7 +162,8 @@ def new_pool(state: State, full_name: str, body: Json, zone: str, topology: str,
 
 def details(state: State, record: Json, refusal: PoolRefusal, **more: Any) -> Json:
     """The error of an operation or of a pool: a refusal with its blanks filled in."""
-    message = refusal.text.format_map(blanks(record) | more | {"gce": refusal.code or "INTERNAL"})
+    shown = {"gce": refusal.instance or refusal.code, "status": "CREATING", "needed": record["vms"]}
+    message = refusal.text.format_map(blanks(record) | shown | more)
     return {"message": message, "code": refusal.code, "canonical": refusal.canonical}
 
 
@@ -167,6 +172,7 @@ def blanks(record: Json) -> Json:
     return {
         "pool": record["name"].split("/")[-1],
         "project": record["name"].split("/")[1],
+        "cluster": record["cluster"].split("/")[-1],
         "zone": zone,
         "region": catalog.region(zone),
         "vms": record["vms"],
@@ -214,7 +220,7 @@ def provision(state: State, pool: Json, now: float) -> None:
         if not pool["autoscaled"]:
             start_nodes(state, pool, now)
         return
-    error = details(state, pool, refusal)
+    error = details(state, pool, refusal, **(pool["outcome"] or {}).get("more", {}))
     if pool["outcome"] and pool["outcome"].get("message"):
         error["message"] = pool["outcome"]["message"]
     finish(state, pool["operation"], error)
@@ -341,7 +347,3 @@ def planned_outcome(state: State, pool: str) -> Json | None:
                 state["knobs"]["pool_outcomes"].remove(outcome)
             return dict(outcome)
     return None
-
-
-def refused_at_call(outcome: Json | None) -> bool:
-    return outcome is not None and outcome["kind"] != "" and REFUSALS[outcome["kind"]].arrives == CALL

@@ -165,7 +165,8 @@ def guest_attributes(session: Session) -> None:
 def list_services(session: Session) -> None:
     project = session.setting("project", "core/project", "project")
     knobs = signed_in(session)["knobs"]
-    names = ["compute.googleapis.com", "storage.googleapis.com"] + ["tpu.googleapis.com"] * knobs["api_enabled"]
+    names = ["compute.googleapis.com", "storage.googleapis.com"]
+    names += ["container.googleapis.com", "tpu.googleapis.com"] * knobs["api_enabled"]
     parent = f"projects/{metadata.PROJECT_NUMBER}"
     rows = [
         {"config": {"name": n}, "name": f"{parent}/services/{n}", "parent": parent, "state": "ENABLED"} for n in names

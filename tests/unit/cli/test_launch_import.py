@@ -253,8 +253,8 @@ def test_a_value_without_its_variable_is_refused(
 @pytest.mark.parametrize(
     ("before", "after", "message"),
     [
-        ("--num-slices=1", "--num-slice=2", "has no option --num-slice, in any version until 2026-06-25; did you mean --num-slices?"),
-        ("--docker-image=", "--docker-imag=", "has no option --docker-imag, in any version until 2026-06-25; did you mean --docker-image?"),
+        ("--num-slices=1", "--num-slice=2", "has no option --num-slice, in any version until 1.16.0; did you mean --num-slices?"),
+        ("--docker-image=", "--docker-imag=", "has no option --docker-imag, in any version until 1.16.0; did you mean --docker-image?"),
         ("--num-slices=1", "--num-slices=two", "--num-slices=two is no whole number above 0; write --num-slices=1"),
         ("--device-type=tpu7x-4x4x4", '--device-type="$DT"', "--device-type, or its value is empty; type DT=tpu7x-4x4x4"),
         ("--device-type=tpu7x-4x4x4", "--device-type=banana", "--device-type=banana is no TPU slice; write --device-type=tpu7x-4x4x8 in the script"),
@@ -310,3 +310,39 @@ def test_a_refusal_names_the_file_and_the_line(tree: Path, capsys: pytest.Captur
     line = SCRIPT[: SCRIPT.index("--num-slices")].count("\n") + 1
     assert f"run_recipe.sh line {line}: the arithmetic $((1+1)) is not computed" in call(capsys, str(path))[2]
     assert issubclass(UnreadableScript, imports.UserError)
+
+
+@pytest.mark.parametrize(
+    ("version", "typed", "fix"),
+    [
+        ("1.8.0", [], "leave it out, or type versions.xpk=VERSION of a newer xpk that has it"),
+        ("1.16.0", [], "leave it out, or type versions.xpk=VERSION"),
+        ("1.17.0", [], ""),
+        ("2.0.0", [], ""),
+        ("1.8.0", ["versions.xpk=1.17.0"], ""),
+    ],
+)
+def test_an_option_that_is_not_known_is_that_of_a_newer_xpk(
+    tree: Path, capsys: pytest.CaptureFixture[str], version: str, typed: list[str], fix: str
+) -> None:
+    script = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
+    script.write_text(
+        SCRIPT.replace("xpk==1.8.0", f"xpk=={version}").replace("--num-slices=1", "--num-slices=1 --turbo=3")
+    )
+    code, out, err = call(capsys, str(script), *typed, "--out", "r.yaml")
+    if fix:
+        assert code == 2 and f"has no option --turbo, in any version until 1.16.0; {fix}" in err
+        return
+    assert code == 0, err
+    assert "inconclusive: xpk-option: --turbo is no option of xpk until 1.16.0; " in out
+    assert load("r.yaml").model_dump()["xpk"]["turbo"] == "3"
+    tree_code, table, _ = call(capsys, str(tree), *typed)
+    assert tree_code == 0 and "3 recipes in" in table
+
+
+def test_the_namespace_of_a_script_is_that_of_a_target(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
+    script.write_text(SCRIPT.replace("--cluster=$CLUSTER_NAME", "--cluster=a-cluster --namespace=team"))
+    code, out, _ = call(capsys, str(script), "--out", "r.yaml")
+    assert code == 0 and "kind=gke cluster=a-cluster namespace=team" in out
+    assert "namespace" not in load("r.yaml").model_dump()["xpk"]

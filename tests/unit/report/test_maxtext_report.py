@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
 from podwright.report.maxtext import pages
 from podwright.report.maxtext.words import LANGUAGES, TEXTS, Words
+from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
 from tests.unit.recipe.maxtext.example import example
 
@@ -264,7 +266,7 @@ def test_single_steps_above_the_peak_do_not_count_and_all_of_them_are_a_wrong_fo
 def test_nothing_is_steady_in_two_steps() -> None:
     r = report(log(60.0, 3.0), on="v6e-16")
     assert r["steady_state"]["step_s"] is None and r["steady_state"]["num_left_out"] == 2
-    assert Words("en").steady(r).startswith("No step stands for the speed: each of the 2")
+    assert Words("en").steady(r).startswith("No step time: the log has only the 2 steps that compile and warm up.")
 
 
 # --- restarts, time
@@ -280,7 +282,7 @@ def test_repeated_steps_are_counted_and_told() -> None:
         "started": None,
         "ended": None,
     }
-    assert "3 steps were computed again" in "\n".join(pages.summary(r, Words("en")))
+    assert "steps computed again: 3" in "\n".join(pages.summary(r, Words("en")))
 
 
 def test_goodput_is_the_time_of_steps_that_count() -> None:
@@ -687,3 +689,89 @@ def test_steps_between_two_hidden_ones_are_profiled_up_to_32_steps_apart(between
     lines += [step(6 + between + n, 4.0) for n in range(4)]
     r = report("\n".join(lines))
     assert r["excluded_counts"].get("profiled", 0) == profiled and r["excluded_counts"]["no_seconds"] == 2
+
+
+# --- words of short logs, and of both languages
+
+
+def test_a_log_of_one_step_says_what_it_lacks() -> None:
+    r = report(log(60.0), on="v6e-16")
+    text = "\n".join(pages.summary(r, Words("en")))
+    assert "after 1 step and" in text and "1 steps" not in text
+    assert "No step time: the log has only the step that compiles. Give the log of a run with more steps." in text
+    assert "Loss: 3.000 (step 0)\n" in text + "\n" and " to 3.000" not in text
+    for name in ("tokens", "peak", "flops"):
+        assert check(r, name) == {"check": name, "verdict": "unknown", "why": "steps"}
+        assert "could not be checked: no step counts." in Words("en").check(check(r, name))
+    chinese = "\n".join(pages.summary(r, Words("zh")))
+    assert "没有单步耗时：日志只有编译的一步" in chinese and "Loss：3.000（step 0）" in chinese
+
+
+def test_a_log_whose_steps_are_left_out_for_several_reasons_names_them() -> None:
+    header = "Num_devices: 16, shape (16,)\nConfig param profiler: xplane\nConfig param profiler_steps: 9\nConfig param skip_first_n_steps_for_profiler: 2"
+    r = report(log(60.0, 3.0, 2.0, 2.0, header=header))
+    assert Words("en").steady(r) == "No step time: all 4 steps are left out, for the reasons below."
+
+
+def test_a_log_that_ends_before_its_first_step_is_called_that() -> None:
+    with pytest.raises(
+        UserError, match=r"train.log ends before the first completed step \(1 line\); give it when the run has"
+    ):
+        report("Num_devices: 16, shape (16,)\n")
+
+
+def test_counts_of_one_are_singular() -> None:
+    assert Words("en")("done", done="1") == "1 step" and Words("en")("done", done="1,001") == "1,001 steps"
+    assert Words("en")("of", done="1", planned="21") == "1 of 21 steps" and Words("en")("done", done="11") == "11 steps"
+
+
+def test_a_page_in_chinese_has_no_english_sentence(tmp_path: Path) -> None:
+    """Curves, tables, checks, warnings and what differs from the recipe."""
+    given = {"steps": "8", "per_device_batch_size": "2", "max_target_length": "8192", "model_name": "llama3.1-8b"}
+    evaluated = "Completed eval after train step 9, loss=9.0"
+    text = (
+        log(60.0, 3.0, 0.01, 4.0, *[2.0] * 8)
+        + evaluated
+        + "\n"
+        + log(60.0, 3.0, *[2.0] * 4, first=10, header="XPK Start: now")
+    )
+    text = text.replace("loss: 3.000", "loss: 12.000", 2).replace("loss: 3.000", "loss: 0.010")
+    written = pages.read([text.encode()], "train.log", example(topology="v6e-32", arguments=given), "")
+    assert written.result["warnings"] and [c for c in written.result["checks"] if c["check"] == "conflict"]
+    pages.write(written, tmp_path, None, "zh")
+    page = (tmp_path / "report.html").read_text()
+    page = re.sub(r"<style>.*?</style>|<svg.*?>|<[^>]*>", "\n", page, flags=re.DOTALL)
+    readme = re.sub(r"<!--.*?-->", "", (tmp_path / "README.md").read_text())
+    plain = re.compile(r"(?:\b[a-zA-Z]+\b[ ,;.:]+){3,}")
+    assert [line for line in (page + readme).splitlines() if plain.search(line)] == []
+    assert (
+        "单步耗时" in page
+        and "灰点" in page
+        and "可能是另一个 recipe" in page
+        and "nats/token" in (tmp_path / "loss.svg").read_text()
+    )
+
+
+@pytest.mark.parametrize(
+    ("sentence", "expected"),
+    [
+        ("16 devices in the log, 32 in v6e-32", "日志为 16 devices，v6e-32 为 32"),
+        ("steps is 12 in the log and 40 in the recipe: probably another recipe", "steps 在日志中为 12，在 recipe 中为 40：可能是另一个 recipe"),
+        ("a, b", "a，b"),
+    ],
+)  # fmt: skip
+def test_sentences_of_other_parts_have_a_chinese_form(sentence: str, expected: str) -> None:
+    assert Words("zh").sentence(sentence) == expected and Words("en").sentence(sentence) == sentence
+
+
+def test_every_suspicion_of_a_log_has_a_chinese_form() -> None:
+    steps = [{"step": n, "loss": 12.0 if n < 2 else 0.1} for n in range(40)]
+    slow = [{"step": n, "loss": 12.0 - n / 4} for n in range(40)]
+    rising = [{"step": n, "loss": 12.0 - n / 100} for n in range(400)]
+    curves = [
+        suspicions(steps, [], None),
+        suspicions(slow, [{"step": 39, "loss": 9.0}], None),
+        suspicions(rising, [{"step": 100, "loss": 8.0}, {"step": 390, "loss": 8.3}], None),
+    ]
+    for (sentence,) in curves:
+        assert not re.search(r"[a-z]{2,} [a-z]{2,} [a-z]{2,}", Words("zh").sentence(sentence)), sentence

@@ -293,6 +293,11 @@ def test_a_step_of_the_full_batch_has_no_marks(line: str) -> None:
     assert list(read(line).steps.marks) == [0]
 
 
+@pytest.mark.parametrize("line", [USUAL, f"{USUAL}, lm_loss: 1.0", "completed step: 9, seconds: 5.667"])
+def test_a_step_of_a_growing_batch_may_begin_its_line(line: str) -> None:
+    assert list(read("[Rampup Batch Size Phase], " + line).steps.marks) == [RAMP_UP]
+
+
 def test_an_evaluation_whose_loss_is_no_number_has_none() -> None:
     lines = [f"Completed eval after train step 4 loss={loss}, total_weights=10" for loss in ("2.5", "nan")]
     assert [e["loss"] for e in read(step(0), *lines).known.evaluations] == [2.5, None]

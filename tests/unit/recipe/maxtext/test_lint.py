@@ -95,6 +95,14 @@ def test_versions_of_xpk_that_are_not_known() -> None:
     assert "is not on PyPI (as of 2026-11-23)" in missing.message and missing.fix.startswith("type versions.xpk=1.3.0,")
 
 
+def test_an_option_that_no_known_xpk_has() -> None:
+    (finding,) = found("xpk-option", versions={"xpk": "1.8.0"}, xpk={"num-node": "2", "max-restarts": "0"})
+    assert finding.level == "error" and finding.message.startswith("xpk workload create has no option --num-node")
+    assert finding.fix == "did you mean --num-nodes?"
+    (finding,) = found("xpk-option", versions={"xpk": "1.17.0"}, xpk={"num-node": "2"})
+    assert finding.level == "inconclusive" and "xpk 1.17.0, which the recipe asks for, may have it" in finding.message
+
+
 def test_a_training_script_that_is_not_there_is_found() -> None:
     (finding,) = found("training-script", launch={"module": "/tmp/train.sh"}, arguments={})
     assert finding.level == "inconclusive" and finding.fix == "put train.sh beside the launch script and import again"

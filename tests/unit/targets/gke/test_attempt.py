@@ -50,8 +50,17 @@ def test_a_maxtext_attempt_is_the_rendered_jobset_with_the_limits_and_labels_of_
     assert "gs://my-bucket/runs" in pod["containers"][0]["command"][2]
 
 
+def test_pools_of_a_run_have_a_workload_policy_of_their_own(tmp_path: Path) -> None:
+    selectors = [
+        pod_of(made(tmp_path, example(), pinned=pinned).jobset)["spec"]["nodeSelector"] for pinned in (False, True)
+    ]
+    assert [jobset.POLICY_LABEL in selector for selector in selectors] == [True, False]
+
+
 def test_pods_go_to_the_pools_of_the_run_where_it_has_some_and_wait_in_its_queue(tmp_path: Path) -> None:
-    assert pod_of(made(tmp_path, example(), pinned=True).jobset)["spec"]["nodeSelector"]["podwright-run"] == "12345678"
+    selector = pod_of(made(tmp_path, example(), pinned=True).jobset)["spec"]["nodeSelector"]
+    assert selector["podwright-run"] == "12345678"
+    assert jobset.POLICY_LABEL not in selector, "its pools have a policy of their own"
     free = made(tmp_path, example(), queue="").jobset
     assert "podwright-run" not in pod_of(free)["spec"]["nodeSelector"]
     assert jobset.QUEUE_LABEL not in free["metadata"]["labels"]

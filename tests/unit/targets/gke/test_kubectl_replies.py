@@ -113,6 +113,20 @@ DOCUMENTED = [
         "NoJobSet",
         "jobset.sigs.k8s.io",
     ),
+    (
+        'Error from server (NotFound): Unable to find "jobset.x-k8s.io/v1alpha2, Resource=jobsets" that match label selector "a=b", field '
+        'selector "": the server could not find the requested resource',
+        Consequence.FINAL,
+        "NoJobSet",
+        "jobset.sigs.k8s.io",
+    ),
+    (
+        'Error from server (NotFound): Unable to list "kueue.x-k8s.io/v1beta1, Resource=workloads": the server could not find the requested '
+        "resource (get workloads.kueue.x-k8s.io)",
+        Consequence.ABSENT,
+        "NoKind: cluster my-cluster has no objects of kind workloads",
+        "",
+    ),
     ("Unable to connect to the server: net/http: TLS handshake timeout", Consequence.UNKNOWN, "Unreachable", ""),
     ("Error from server: etcdserver: request timed out", Consequence.REPEAT, "ServerBusy", ""),
     (

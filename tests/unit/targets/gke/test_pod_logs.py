@@ -210,6 +210,19 @@ def test_an_api_server_that_is_away_is_said_and_asked_again(kube: Kube, tmp_path
     assert job.kept(tmp_path) == job.lines
 
 
+def test_a_full_disk_is_said_and_what_is_missing_is_brought_later(kube: Kube, tmp_path: Path) -> None:
+    job = Job(kube, 2)
+    for n in range(2):
+        job.write(n, "a")
+    job.end()
+    follower = job.follower(tmp_path)
+    (tmp_path / "attempts").write_text("in the way")
+    assert "cannot be written" in follower.bring(job.logs, ended=True)
+    (tmp_path / "attempts").unlink()
+    assert follower.bring(job.logs, ended=True) == ""
+    assert job.kept(tmp_path) == job.lines
+
+
 def test_logs_are_those_of_pods_that_have_begun() -> None:
     def begun(name: str, state: str, containers: int = 1) -> dict[str, Any]:
         names = [f"jax-tpu-{k + 1}" for k in range(containers)]

@@ -140,6 +140,7 @@ def test_names_of_recipes_cannot_end_a_comment() -> None:
         ({}, {}, {"WORKLOAD_NAME": "n"}, "WORKLOAD_NAME names a run, and a folder is rendered for many"),
         ({"topology": "v6e-16"}, {}, {}, "machine_type=tpu7x-standard-4t of the target is not for v6e-16"),
         ({"xpk": {"storage": "s"}}, {"queue": "q"}, {}, "only xpk carries out --storage of the recipe"),
+        ({"xpk": {"turbo": "1"}, "versions": {"xpk": "1.8.0"}}, {}, {}, "xpk workload create has no option --turbo, in any version until 1.16.0; leave it out, or type versions.xpk="),
         ({"xpk": {"docker-name": "$(id)"}}, {}, {}, "xpk.docker-name=$(id) is no name of a container"),
     ],
 )  # fmt: skip
@@ -318,3 +319,9 @@ def test_a_plan_that_needs_a_larger_slice_names_where_it_is_set(
     assert main(RENDER) == ExitCode.USAGE
     error = capsys.readouterr().err
     assert "type topology=" in error and "--on" not in error
+
+
+def test_an_option_of_a_newer_xpk_is_left_to_xpk() -> None:
+    result = rendered(example(xpk={"turbo": "1"}, versions={"xpk": "1.17.0"}))
+    assert "--turbo=1" in result.files["submit_toy.sh"]
+    assert any("only xpk carries out --turbo" in line for line in result.by_hand)

@@ -1,0 +1,187 @@
+"""MaxText runs on a simulated cluster, from the plan to the written report; pods replay logs of MaxText."""
+
+import json
+import os
+import signal
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import pytest
+import yaml
+
+from podwright import slices
+from podwright.targets.gke import jobset
+from tests.e2e.conftest import wait_for
+from tests.e2e.test_gke import Cluster
+from tests.lab import cloud
+from tests.lab.gcloud.control import Gcloud
+from tests.lab.kube import samples
+from tests.lab.kube.control import Kube
+from tests.unit.recipe.maxtext.example import example
+from tests.unit.report.test_maxtext_report import DEEPSEEK, deepseek, source_log
+
+DEEPSEEK_SLICE, ALMODEL_SLICE = "tpu7x-4x4x8", "tpu7x-2x4x4"
+ALMODEL = {
+    "model_name": "almodel-8b",
+    "per_device_batch_size": "1",
+    "max_target_length": "4096",
+    "steps": "10",
+    "profiler": "",
+}
+LEGAL = {"ici_fsdp_parallelism": "16", "ici_tensor_parallelism": "4", "ici_context_parallelism": "1"}
+ILLEGAL = {"ici_fsdp_parallelism": "8", "ici_tensor_parallelism": "4", "ici_context_parallelism": "2"}
+
+
+class MaxTextCluster(Cluster):
+    """Recipes of MaxText, and nodes for the slice that each needs."""
+
+    variables: Mapping[str, str] = MappingProxyType({})
+
+    def start(self, *argv: str, **env: str):  # type: ignore[no-untyped-def]
+        return super().start(*argv, **self.variables, **env)
+
+    def recipe(self, slice_: str, arguments: dict[str, str], *, nodes: bool = True, **changes: Any) -> None:
+        """recipe.yaml in the folder, and, with `nodes`, nodes and a queue for it in the cluster."""
+        parsed = slices.parse(slice_)
+        recipe = example(name="model", topology=slice_, arguments=arguments, xpk={}, **changes)
+        (self.folder / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+        if not nodes:
+            for each in samples.priority_classes():
+                self.kube.create(each)
+            return
+        hosts, labels = parsed.num_hosts, jobset.node_selector(parsed)
+        for each in (*samples.priority_classes(), *samples.queues(4 * hosts, topology=parsed.topology)):
+            self.kube.create(each)
+        for number in range(hosts):
+            node = samples.node(f"gke-np-{number}", "np", parsed.topology)
+            node["metadata"]["labels"] |= labels
+            self.kube.create(node)
+
+    def logs(self, text: str, exit_code: int = 0, lines_per_s: float = 0.0) -> None:
+        """What the first pod prints; the others print a line."""
+        first, others = self.folder / "first.log", self.folder / "other.log"
+        first.write_text(text if text.endswith("\n") else text + "\n")
+        others.write_text("Num_devices: 256\n")
+        end = {"exit_code": exit_code, "lines_per_s": lines_per_s}
+        lasts_s = len(text.splitlines()) / lines_per_s if lines_per_s else 0.0
+        rows: list[dict[str, Any]] = [
+            {"pod": "*-0-0-*", "file": str(first), **end, "wait_s": 2.0},  # the other pods are created while it runs
+            {"pod": "*", "file": str(others), **end, "wait_s": lasts_s + 1.0},
+        ]
+        self.kube.set(replay=rows)
+
+    def typed(self, *more: str) -> list[str]:
+        return ["run", "recipe.yaml", *more, "--on", "pod", "--name", "r"]
+
+    def created(self) -> list[str]:
+        return [r["resource"] for r in self.kube.requests() if r["verb"] == "create" and "review" not in r["resource"]]
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[MaxTextCluster]:
+    with Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube:
+        bench = MaxTextCluster(tmp_path, kube)
+        yield bench
+        bench.close()
+
+
+def test_a_public_recipe_runs_to_a_report_with_the_published_figure(cluster: MaxTextCluster) -> None:
+    cluster.recipe(DEEPSEEK_SLICE, DEEPSEEK | {"steps": "10", "dataset_type": "synthetic"})
+    cluster.logs(deepseek() + "\nEXIT_CODE=0")
+    code, out, err = cluster.call(*cluster.typed())
+    assert code == 0, out + err
+    assert "maxtext 10/10" in out
+    assert cluster.steps() == list(range(10)) and cluster.left() == []
+    assert len(list(cluster.path("attempts/1").glob("log*.txt"))) == 32
+    row = cluster.standing()
+    assert (row["ending"], row["step"], row["max_steps"]) == ("FINISHED", 10, 10)
+    code, out, err = cluster.call("report", "r", "--readme", "README.md")
+    assert code == 0 and "published: Step Time (s) 27.020, measured 27.420 (+1.5 %)" in out, out + err
+    text = (cluster.folder / "README.md").read_text()
+    assert "| 4k-bf16-tpu7x-4x4x8 | bf16 | 27.420 |" in text and "27.020" in text
+    code, out, _ = cluster.call("logs", "r")
+    assert code == 0 and out.count("completed step") == 10
+
+
+def test_a_mesh_that_does_not_come_out_is_refused_before_anything_is_created(cluster: MaxTextCluster) -> None:
+    cluster.recipe(ALMODEL_SLICE, ALMODEL | ILLEGAL)
+    code, _, err = cluster.call(*cluster.typed())
+    assert code == 3 and "arguments.ici_fsdp_parallelism=16 arguments.ici_context_parallelism=1" in err, err
+    assert not cluster.path().exists() and not cluster.created()
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_the_end_of_the_data_is_recognized_at_every_exit_code(cluster: MaxTextCluster, exit_code: int) -> None:
+    cluster.recipe(ALMODEL_SLICE, ALMODEL | LEGAL)
+    cluster.logs(source_log().replace("EXIT_CODE=1", f"EXIT_CODE={exit_code}"), exit_code)
+    code, out, err = cluster.call(*cluster.typed())
+    assert code == 1, out + err
+    row = cluster.standing()
+    assert (row["ending"], row["step"], row["max_steps"]) == ("OUT_OF_DATA", 7, 10)
+    assert row["detail"].startswith("7 of 10 steps; then the training data ended") and "arguments.steps" in row["fix"]
+    result = json.loads(cluster.path("report/result.json").read_text())
+    assert result["steady_state"]["tflops_per_device"] == pytest.approx(11.07, abs=0.03)
+    assert result["steady_state"]["logged_tflops_per_device"] == pytest.approx(32.0, abs=0.02)
+    assert cluster.left() == []
+
+
+def test_a_killed_launcher_loses_and_doubles_no_step(cluster: MaxTextCluster) -> None:
+    cluster.recipe("tpu7x-2x2x2", {"model_name": "toy", "steps": "10"})
+    cluster.logs(deepseek() + "\nEXIT_CODE=0", lines_per_s=2.0)
+    launcher = cluster.start(*cluster.typed())
+    wait_for(lambda: len(cluster.steps()) > 1, 60)
+    os.kill(launcher.pid, signal.SIGKILL)
+    cluster.kube.fault("cut", resource="pods/log", lines=2, calls=6)
+    row = cluster.standing()
+    assert row["state"] == "running" and 2 <= row["step"] <= 10
+    code, out, err = cluster.call("watch", "r")
+    assert code == 0, out + err
+    assert cluster.steps() == list(range(10)) and cluster.standing()["ending"] == "FINISHED"
+    assert cluster.path("attempts/1/log.txt").read_text().count("completed step") == 10
+
+
+def test_a_dry_run_shows_the_jobset_and_creates_nothing(cluster: MaxTextCluster) -> None:
+    changes = {"environment": {"REGION": "${REGION}"}}
+    cluster.recipe(DEEPSEEK_SLICE, DEEPSEEK | {"dataset_type": "synthetic"}, **changes)
+    code, _, err = cluster.call(*cluster.typed("--dry-run"))
+    assert code == 2 and "the recipe has no value of REGION; type REGION=VALUE" in err
+    code, out, err = cluster.call(*cluster.typed("REGION=here", "--smoke", "3", "--dry-run", "--json"))
+    assert code == 0 or "inconclusive" in out, out + err
+    files = json.loads(out)["files"]
+    text = next(text for name, text in files.items() if name.endswith("objects.json"))
+    assert "REGION=here" in text and "steps=3" in text and "${WORKLOAD_NAME}" not in text
+    assert not cluster.path().exists() and not cluster.created()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
+def test_a_run_finds_the_reservation_that_works_and_gives_its_pools_back(tmp_path: Path) -> None:
+    """The first reservation is used up, the second keeps a pool that would fill itself later, the third is in another zone."""
+    a, b = "us-central1-a", "us-central1-b"
+    with (
+        cloud.Lab(tmp_path) as lab,
+        Gcloud(lab) as gcloud,
+        Kube(lab.root, controllers=True, project="my-project", cluster="my-cluster") as kube,
+    ):
+        gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(a, b))
+        gcloud.reservation("r-1", a, 32, in_use=20, project="my-project")
+        gcloud.reservation("r-2", a, 32, usable=8, checked=False, project="my-project")
+        gcloud.reservation("r-3", b, 32, project="my-project")
+        gcloud.busy("my-cluster", 2.0)
+        bench = MaxTextCluster(tmp_path, kube)
+        bench.variables = gcloud.environment
+        bench.target(zones=[a, b], reservations=["r-1", "r-2", "r-3"])
+        bench.recipe(DEEPSEEK_SLICE, DEEPSEEK | {"steps": "10", "dataset_type": "synthetic"}, nodes=False)
+        bench.logs(deepseek() + "\nEXIT_CODE=0")
+        code, out, err = bench.call(*bench.typed())
+        assert code == 0, out + err
+        places = [event["request"]["zone"] for event in bench.events("allocation requested")]
+        assert list(dict.fromkeys(places))[-1] == f"{b}/r-3" and f"{a}/r-2" in places
+        assert bench.steps() == list(range(10)) and bench.left() == []
+        assert gcloud.resources() == [] and [row["name"] for row in gcloud.pools()] == ["default-pool"]
+        assert not kube.objects("clusterqueues") and not kube.objects("resourceflavors")
+        result = json.loads(bench.path("report/result.json").read_text())
+        assert result["published"]["step_s"] == 27.02 and result["usage"]["chip_hours"] > 0
+        bench.close()

@@ -1,0 +1,106 @@
+"""What `target check` says of a cluster, by the real kubectl on the simulated API server."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright import slices
+from podwright.shell import Shell
+from podwright.targets.base import Remark
+from podwright.targets.gke import cluster_check, jobset
+from podwright.targets.gke.kubectl import Kubectl
+from tests.lab.kube import samples
+from tests.lab.kube.control import Kube
+from tests.unit.targets.gke.entry import gke
+
+SLICE = "tpu7x-2x2x2"
+
+
+@pytest.fixture
+def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
+    with Kube(tmp_path, project="my-project", cluster="my-cluster") as kube:
+        monkeypatch.setenv("HOME", str(tmp_path))
+        for name, value in kube.environment.items():
+            monkeypatch.setenv(name, value)
+        yield kube
+
+
+def check(**settings: Any) -> list[Remark]:
+    own = gke(topology=SLICE, zones=["us-central1-ai1a"], **settings)
+    return cluster_check.check(own, Kubectl(Shell(), own), "pod")
+
+
+def levels(remarks: list[Remark], *levels_: str) -> str:
+    return "\n".join(f"{r.what}; {r.fix}" for r in remarks if r.level in (levels_ or ("error", "warning")))
+
+
+def node(number: int, **labels: str) -> dict[str, Any]:
+    body = samples.node(f"n-{number}", "np", "2x2x2")
+    own = jobset.node_selector(slices.parse(SLICE)) | {"topology.kubernetes.io/zone": "us-central1-ai1a"}
+    body["metadata"]["labels"] |= own | labels
+    chips = {"allocatable": {"google.com/tpu": "4"}, "capacity": {"google.com/tpu": "4"}}
+    ready = {"conditions": [{"type": "Ready", "status": "True"}]}
+    return body | {"status": chips | ready}
+
+
+def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -> None:
+    said = levels(check())
+    assert "namespace default has no queue multislice-queue" in said and "kubectl get localqueues" in said
+    assert "has no node of tpu7x-2x2x2 now" in said and "node_pool.sh" in said and "provisioning" in said
+
+    flavor, cluster_queue, local_queue = samples.queues(4, topology="2x2x2")
+    kube.create(local_queue)
+    assert "belongs to ClusterQueue cluster-queue, which does not exist" in levels(check())
+    kube.create(cluster_queue)
+    assert "names ResourceFlavor v6e, which the cluster does not have" in levels(check())
+    kube.create(flavor)
+    assert "has at most 4 chips of flavor v6e, and tpu7x-2x2x2 needs 8" in levels(check())
+    kube.patch("resourceflavors", "v6e", {"spec": {"nodeLabels": {"cloud.google.com/gke-tpu-topology": "4x4"}}}, "")
+    said = levels(check())
+    assert "no flavor of ClusterQueue cluster-queue (v6e) is for nodes of tpu7x-2x2x2" in said
+    assert "gke-tpu-topology=2x2x2" in said and "kubectl edit clusterqueue cluster-queue" in said
+    kube.patch("resourceflavors", "v6e", {"spec": {"nodeLabels": {"cloud.google.com/gke-tpu-topology": "2x2x2"}}}, "")
+    group = {"coveredResources": ["google.com/tpu"], "flavors": [{"name": "v6e", "resources": [{"name": "google.com/tpu", "nominalQuota": 8}]}]}  # fmt: skip
+    kube.patch("clusterqueues", "cluster-queue", {"spec": {"resourceGroups": [group]}}, "")
+
+    kube.create(node(0, **{"cloud.google.com/placement-policy-name": "another"}))
+    assert "has the workload policy tpu7x-16-2x2x2-placement-policy" in levels(check())
+    kube.delete("nodes", "n-0", "")
+    kube.create(node(0, **{"topology.kubernetes.io/zone": "us-central1-b"}))
+    said = levels(check())
+    assert "1 of 2 nodes that a run needs are ready" in said
+    assert "nodes of tpu7x-2x2x2 are in us-central1-b, which is not among zones of the target" in said
+    kube.delete("nodes", "n-0", "")
+    for number in range(2):
+        kube.create(node(number))
+    remarks = check()
+    assert not levels(remarks), remarks
+    infos = levels(remarks, "info")
+    assert "has flavor v6e for tpu7x-2x2x2, with 8 chips" in infos and "2 of 2 nodes" in infos
+    assert "no ConfigMap my-cluster-resources-configmap" in infos
+    data = {SLICE: "2"}
+    kube.create(
+        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-cluster-resources-configmap"}, "data": data}
+    )
+    assert "only xpk reads, has tpu7x-2x2x2" in levels(check(), "info")
+    assert "no PriorityClass vip" in levels(check(priority="vip"))
+    assert "runs create node pools" in levels(check(provisioning="spot"), "info")
+
+
+def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
+    (missing,) = check(cluster="another")
+    assert missing.level == "error" and "get-credentials another" in missing.fix
+    kube.fault("forbidden", verb="list", resource="jobsets")
+    (refused,) = check()
+    assert refused.level == "error" and "cannot list resource" in refused.what
+    kube.clear_faults()
+    kube.set(absent_groups=["jobset.x-k8s.io"])
+    (absent,) = check()
+    assert absent.level == "error" and "JobSet" in absent.what
+    kube.set(absent_groups=["kueue.x-k8s.io"])
+    assert "has no Kueue: a JobSet starts when nodes are free" in levels(check(), "info")
+    kube.unreachable(30)
+    (away,) = check()
+    assert away.level == "inconclusive" and "does not reach the API server" in away.what

@@ -1,0 +1,41 @@
+"""What several slices need: hosts that GKE can join, and a cluster that was created for them."""
+
+from pathlib import Path
+
+import pytest
+from pydantic import ValidationError
+
+from podwright.shell import Shell
+from podwright.targets.gke import pool_access
+from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.google.gcloud import Gcloud
+from tests.lab.gcloud import control
+from tests.unit.targets.gke.entry import gke
+
+
+@pytest.mark.parametrize("topology", ["2x v6e-4", "3x tpu7x-2x2x1"])
+def test_slices_of_one_host_are_refused(topology: str) -> None:
+    with pytest.raises(
+        ValidationError, match="has slices of one host, which GKE does not join; write one larger slice"
+    ):
+        gke(topology=topology)
+
+
+@pytest.mark.parametrize(
+    ("topology", "network", "said"),
+    [
+        ("v6e-16", {}, {}),
+        ("2x v6e-16", {}, {"warning": "gives each host one network interface, over which the 2 slices of the target talk"}),
+        ("2x v6e-16", {"enableMultiNetworking": True}, {"info": "can give hosts several network interfaces"}),
+    ],
+)  # fmt: skip
+def test_a_check_looks_at_what_cannot_be_added_to_a_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topology: str, network: dict[str, bool], said: dict[str, str]
+) -> None:
+    own = gke(topology=topology, zones=["us-central1-a"])
+    with control.Folder(tmp_path) as folder, control.Gcloud(folder) as cloud:
+        cloud.cluster("my-cluster", "us-central1", project="my-project", networkConfig=network)
+        monkeypatch.setenv("PATH", cloud.environment["PATH"])
+        remarks = pool_access.check(own, Gcloud(Shell(), PoolReplies(own).classify), "pod")
+    assert {r.level: r.what for r in remarks if "interface" in r.what}.keys() == said.keys()
+    assert all(any(r.level == level and text in r.what for r in remarks) for level, text in said.items())
