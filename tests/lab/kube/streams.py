@@ -165,6 +165,7 @@ def bookmark(call: Call, version: int) -> Object:
 
 NODE_OFF = "lab/off"  # annotation of a node that does not run any more, though its object is still there
 
+
 def log_file(folder: Path, pod: Object, container: str, restart: int = 0) -> Path:
     """Where a container's log is kept, as in /var/log/pods. What was there before a rotation has another name."""
     metadata = pod["metadata"]
