@@ -12,6 +12,7 @@ from urllib.parse import SplitResult, urlsplit
 
 from tests.lab import machine
 from tests.lab.gcloud import catalog, pools, store
+from tests.lab.kube.control_socket import short_path
 
 Json = dict[str, Any]
 TICK_S = 0.05
@@ -103,7 +104,8 @@ class Connection(http.client.HTTPConnection):
             return super().connect()
         self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self.sock.settimeout(5)
-        self.sock.connect(str(self.control))
+        with short_path(self.control.parent) as folder:
+            self.sock.connect(f"{folder}/{self.control.name}")
 
 
 def scale(state: store.State, pool: Json, selectors: list[Json], used: set[str]) -> None:

@@ -28,9 +28,7 @@ class Rule:
     lines: int | None = None  # cut: after so many lines of a log or events of a watch
     bytes: int | None = None  # cut: after so much of a log, also in the middle of a line
     after_s: float | None = None  # cut: after so much time
-    clean: bool = (
-        False  # cut: the stream ends as if all were said, after `text` if there is one; otherwise the connection breaks
-    )
+    clean: bool = False  # cut: the stream ends as at its end, after `text`; otherwise the connection breaks
     back_s: float = 0.0  # repeat: so much earlier than --since-time
     set_at: float = field(default_factory=time.monotonic)
     uses: int = 0

@@ -119,10 +119,12 @@ class Rest:
         if call.row.plural == "selfsubjectrulesreviews":
             rules = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]
             return body | {"status": {"resourceRules": rules, "nonResourceRules": [], "incomplete": False}}
-        asked = (body.get("spec") or {}).get("resourceAttributes") or {}
-        resource = asked.get("resource", "") + (f"/{asked['subresource']}" if asked.get("subresource") else "")
-        denied = self.faults.denies(asked.get("verb", ""), resource)
-        reason = missing_permission(asked.get("verb", ""), resource, asked.get("group", ""))
+        attributes = (body.get("spec") or {}).get("resourceAttributes") or {}
+        resource = attributes.get("resource", "") + (
+            f"/{attributes['subresource']}" if attributes.get("subresource") else ""
+        )
+        denied = self.faults.denies(attributes.get("verb", ""), resource)
+        reason = missing_permission(attributes.get("verb", ""), resource, attributes.get("group", ""))
         return body | {"status": {"allowed": False, "reason": reason} if denied else {"allowed": True}}
 
 

@@ -394,13 +394,13 @@ def merged(value: Any, patch: Any) -> Any:
     return kept | {key: merged(base.get(key), part) for key, part in patch.items() if part is not None}
 
 
-def grace_of(resource: str, body: Object, asked_s: float | None) -> float:
+def grace_of(resource: str, body: Object, requested_s: float | None) -> float:
     """Seconds that a deleted pod gets; 0 for what is not running anywhere."""
     if resource != "pods" or not body.get("spec", {}).get("nodeName"):
         return 0
     if body.get("status", {}).get("phase") in ("Succeeded", "Failed"):
         return 0
-    return float(body["spec"].get("terminationGracePeriodSeconds", GRACE_S) if asked_s is None else asked_s)
+    return float(body["spec"].get("terminationGracePeriodSeconds", GRACE_S) if requested_s is None else requested_s)
 
 
 def lingers(resource: str, body: Object) -> bool:

@@ -7,7 +7,6 @@ import os
 import random
 import re
 import time
-from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -98,14 +97,14 @@ async def watch(
     match = selectors.compiled(
         call.row.plural, call.query.get("labelSelector", ""), call.query.get("fieldSelector", "")
     )
-    named = only(rules, "gone")
+    gone = only(rules, "gone")
     limit = Limit(rules)
     seconds = float(call.query.get("timeoutSeconds") or store.knobs.get("watch_s", random.uniform(1800, 3600)))
     end = time.monotonic() + seconds
     bookmarks = call.query.get("allowWatchBookmarks") == "true"
     response = await opened(request, "application/json")
     version = int(call.query.get("resourceVersion") or 0)
-    if named:
+    if gone:
         await response.write(
             event("ERROR", ApiError(410, "Expired", f"too old resource version: {version} (0)").status())
         )
@@ -311,8 +310,8 @@ class LogFile:
             self.open()
             return self.read() if self.descriptor is not None else b""
         self.position += len(text)
-        whole, newline, self.part = (self.part + text).rpartition(b"\n")
-        return whole + newline
+        lines, newline, self.part = (self.part + text).rpartition(b"\n")
+        return lines + newline
 
     def rotated(self) -> bool:
         assert self.descriptor is not None
@@ -330,25 +329,24 @@ def since_of(call: Call) -> float | None:
 
 def seconds_of(text: str) -> float:
     """Unix seconds of an RFC 3339 time, whose fraction may have nine digits."""
-    whole, _, fraction = text.rstrip("Z").partition(".")
+    seconds, _, fraction = text.rstrip("Z").partition(".")
     if not text.endswith("Z"):
         return datetime.fromisoformat(text).timestamp()
-    return datetime.fromisoformat(whole + "+00:00").timestamp() + float(f"0.{fraction or 0}")
+    return datetime.fromisoformat(seconds + "+00:00").timestamp() + float(f"0.{fraction or 0}")
 
 
 def first_at(text: bytes, since: float) -> int:
-    """Where the first line begins that is not earlier."""
-    for start, line_text in line_starts(text):
-        if seconds_of(line_text.split(b" ", 1)[0].decode()) >= since:
-            return start
-    return len(text)
-
-
-def line_starts(text: bytes) -> Iterator[tuple[int, bytes]]:
-    start = 0
-    for row in text.splitlines(keepends=True):
-        yield start, row
-        start += len(row)
+    """Where the first line begins that is not earlier; times of a log only grow, so half of it is left out at each step."""
+    low, high = 0, len(text)
+    while low < high:
+        middle = (low + high) // 2
+        start = max(text.rfind(b"\n", low, middle) + 1, low)
+        end = text.find(b"\n", start) + 1 or len(text)
+        if seconds_of(text[start:end].split(b" ", 1)[0].decode()) >= since:
+            high = start
+        else:
+            low = end
+    return low
 
 
 def shown(text: bytes, stamped: bool) -> bytes:

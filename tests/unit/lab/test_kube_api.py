@@ -105,7 +105,7 @@ def test_orphans_stay(kube: Kube) -> None:
     assert "ownerReferences" not in left["metadata"]
 
 
-def test_a_running_pod_is_deleted_when_its_kubelet_says_so(kube: Kube) -> None:
+def test_a_running_pod_stays_until_its_kubelet_deletes_it(kube: Kube) -> None:
     kube.create(pod("a", spec={"nodeName": "n", "terminationGracePeriodSeconds": 180}, status={"phase": "Running"}))
     kube.call("delete", "pod", "a", "--wait=false")
     assert kube.get("pods", "a")["metadata"]["deletionGracePeriodSeconds"] == 180

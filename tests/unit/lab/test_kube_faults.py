@@ -14,7 +14,7 @@ from tests.unit.lab.kube_cluster import jobset, needs_kubectl, pod
 pytestmark = needs_kubectl
 
 
-def test_nobody_reaches_the_api_for_a_time(kube: Kube) -> None:
+def test_connections_are_refused_while_the_api_is_unreachable(kube: Kube) -> None:
     kube.call("get", "pods")
     kube.unreachable(1.5)
     refused = kube.call("get", "pods", "-o", "name")
@@ -32,7 +32,7 @@ def test_connections_break_when_the_api_becomes_unreachable(kube: Kube) -> None:
     assert done.returncode in (0, 1)
 
 
-def test_kubectl_tries_again_after_429_for_as_long_as_it_is_told(kube: Kube) -> None:
+def test_kubectl_retries_after_the_time_that_429_names(kube: Kube) -> None:
     kube.fault("http", status=429, retry_after_s=1, verb="list", resource="pods", calls=2)
     started = time.monotonic()
     assert kube.call("get", "pods").returncode == 0

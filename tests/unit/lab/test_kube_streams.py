@@ -129,6 +129,16 @@ def test_lines_since_a_time_are_whole_seconds_and_may_repeat(kube: Kube) -> None
     assert done.stdout.splitlines() == ["line 0", "line 1", "line 2", "line 3"]
 
 
+def test_the_first_line_since_a_time_is_found_by_halves() -> None:
+    lines = [f"2026-01-01T00:00:{n // 2:02}.{n % 2 * 5}Z stdout F {n * 'x'}\n".encode() for n in range(60)]
+    text = b"".join(lines)
+    start = streams.seconds_of("2026-01-01T00:00:00Z")
+    for half in range(-1, 62):
+        expected = len(b"".join(lines[: max(half, 0)]))
+        assert streams.first_at(text, start + half / 2) == min(expected, len(text))
+    assert streams.first_at(b"", start) == 0
+
+
 def test_the_last_lines_are_shown(kube: Kube) -> None:
     log = Writer(kube, running(kube))
     for number in range(5):
@@ -158,11 +168,11 @@ def test_containers_are_named(kube: Kube) -> None:
     body = kube.create(pod("a", spec={"nodeName": "n", "containers": two}, status=status))
     Writer(kube, body, "main", 0).line("before")
     Writer(kube, body, "main", 1).line("now")
-    Writer(kube, body, "other", 1).line("beside")
+    Writer(kube, body, "other", 1).line("second")
     assert kube.call("logs", "a", "-c", "main").stdout == "now\n"
     assert kube.call("logs", "a", "-c", "main", "--previous").stdout == "before\n"
     both = kube.call("logs", "a", "--all-containers", "--prefix").stdout.splitlines()
-    assert sorted(both) == ["[pod/a/main] now", "[pod/a/other] beside"]
+    assert sorted(both) == ["[pod/a/main] now", "[pod/a/other] second"]
     assert "container none is not valid for pod a" in kube.call("logs", "a", "-c", "none").stderr
 
 
