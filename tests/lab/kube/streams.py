@@ -184,7 +184,7 @@ async def log(request: web.Request, call: Call, store: Store, folder: Path, rule
         raise not_found("nodes", node)
     if NODE_OFF in ((store.find("nodes", node) or {"metadata": {}})["metadata"].get("annotations") or {}):
         place = f"https://127.0.0.1:10250/containerLogs/{call.namespace}/{call.name}/{container}"
-        raise ApiError(500, "InternalError", f'Get "{place}": dial tcp 127.0.0.1:10250: i/o timeout')
+        raise ApiError(500, "InternalError", f'Get "{place}": dial tcp 127.0.0.1:10250: i/o timeout')  # [?]
     restart = instance(pod, container, call)
     follow, limit = call.query.get("follow") == "true", Limit(rules)
     file = LogFile(log_file(folder, pod, container, restart))

@@ -215,7 +215,7 @@ class PodRun:
             "startedAt": objects.timestamp(container.started),
             "finishedAt": objects.timestamp(now),
         }
-        if text := container.process.start_error():
+        if text := container.process.start_error():  # [?]
             what = "failed to create containerd task: failed to create shim task: OCI runtime create failed: runc create failed"
             what += f": unable to start container process: {text}: unknown"
             ended |= {"reason": "StartError", "message": what, "startedAt": objects.timestamp(0)}

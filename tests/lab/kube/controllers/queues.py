@@ -78,6 +78,7 @@ def counts(workloads: list[Json]) -> Json:
 
 
 def local_state(local: Json, cluster_queue: Json | None) -> tuple[bool, str, str]:
+    """Status, reason and message of a LocalQueue's condition Active [?]."""
     if objects.spec(local).get("stopPolicy", "None") != "None":
         return False, "Stopped", "LocalQueue is stopped"
     if cluster_queue is None:
