@@ -143,6 +143,8 @@ class NodePoolProvisioner:
         answer = self._describe(request, ready_since)
         if answer is GONE and being_created:
             return waiting("Requesting: gcloud, which creates it, has not ended yet")
+        if answer is GONE:
+            _creating(request.name).unlink(missing_ok=True)
         return answer
 
     def _describe(self, request: Request, ready_since: float | None) -> Allocation:
