@@ -49,7 +49,8 @@ _TABLE = (
         "NoCapacity: the reservation has not enough free machines ({quota})",
     ),
     ReplyRule(
-        r"Reservation \S+ does not have (?:sufficient capacity|enough resources)|Reservation does not have enough resources",
+        r"[Rr]eservation \S+ does not have (?:sufficient capacity|enough resources|available resources)"
+        r"|Reservation does not have enough resources|No available resources in specified reservations",
         Consequence.PLACE,
         "NoCapacity: the reservation has not enough free machines",
     ),
@@ -66,7 +67,7 @@ _TABLE = (
         "ReservationNotReady: the reservation is not ready",
     ),
     ReplyRule(
-        r"Could not find the given reservation",
+        r"Could not find the given reservation|[Rr]eservation ['\"][^'\"]+['\"] (?:not found|does not exist)",
         Consequence.PLACE,
         "NoReservation: there is no such reservation in {zone}",
         "correct reservations and zones of the target: gcloud compute reservations list --project={project} shows them",
