@@ -30,7 +30,7 @@ CREATE = ("create", "--filename=-")
 PATIENCE_S = 1800.0
 """for which a cluster that takes nothing is asked again"""
 PAUSE_S = 3.0
-_AGAIN = (Consequence.REPEAT, Consequence.UNKNOWN)
+_REPEATED = (Consequence.REPEAT, Consequence.UNKNOWN)
 
 
 class Submission:
@@ -51,7 +51,7 @@ class Submission:
             if failure is None or failure.consequence is Consequence.EXISTS:
                 return None
             print(failure.reason, flush=True)  # what the attempt waits for
-            if failure.consequence not in _AGAIN or time.monotonic() > self._until:
+            if failure.consequence not in _REPEATED or time.monotonic() > self._until:
                 return failure
             time.sleep(PAUSE_S)
         return None
@@ -122,7 +122,7 @@ def _adoption(name: str, jobset: str, uid: str) -> tuple[str, ...]:
 
 
 def _refused(failure: Reply) -> Record:
-    final = failure.consequence not in _AGAIN
+    final = failure.consequence not in _REPEATED
     ending = Ending.BAD_INPUT if final else Ending.UNKNOWN
     late = "" if final else f", for {PATIENCE_S / 60:g} min"
     detail = f"the attempt could not be submitted{late}: {failure.reason}"

@@ -60,7 +60,7 @@ class Gke:
         self.traits = settings.traits()
         self._pools = NodePoolProvisioner(shell, settings) if settings.places else None
         self.provisioner: Provisioner | None = self._pools
-        self._said: dict[str, tuple[str, float]] = {}
+        self._explained: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}
 
@@ -205,32 +205,34 @@ class Gke:
 
     def _view(self, handle: Handle) -> tuple[ClusterView | None, Reply | None]:
         """Everything that explains the state of the attempt; None where the cluster did not tell what is most needed."""
-        found, failure = self._kubectl.json(("get", "jobsets,jobs,pods", _selector(handle)))
-        if found is None:
+        listing, failure = self._kubectl.json(("get", "jobsets,jobs,pods", _selector(handle)))
+        if listing is None:
             return None, failure
-        items = found.get("items", [])
+        items = listing.get("items", [])
         jobsets = by_kind(items, "JobSet")
         view = ClusterView(jobsets[0] if jobsets else None, by_kind(items, "Job"), by_kind(items, "Pod"))
         while more := waiting.question(view):
             view = self._answered(view, more)
         return view, None
 
-    def _answered(self, view: ClusterView, asked: waiting.Question) -> ClusterView:
+    def _answered(self, view: ClusterView, question: waiting.Question) -> ClusterView:
         """With the answer to a question; one that is not answered leaves the explanation with less."""
-        view = replace(view, asked=view.asked | {asked.what})
-        if asked.what == "workload":
-            rows, failure = self._kubectl.json(("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={asked.name}"))
+        view = replace(view, answered=view.answered | {question.what})
+        if question.what == "workload":
+            rows, failure = self._kubectl.json(
+                ("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}")
+            )
             newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
             unanswered = failure.reason if failure and failure.consequence is not Consequence.ABSENT else ""
             return replace(view, workload=newest[-1] if newest else None, unanswered=unanswered)
-        if asked.what == "priority":
-            _, failure = self._kubectl.json(("get", "priorityclass", asked.name))
+        if question.what == "priority":
+            _, failure = self._kubectl.json(("get", "priorityclass", question.name))
             return replace(view, priority_exists=not (failure and failure.consequence is Consequence.ABSENT))
-        if asked.what == "queue":
-            queue, _ = self._kubectl.json(("get", "localqueue", asked.name))
+        if question.what == "queue":
+            queue, _ = self._kubectl.json(("get", "localqueue", question.name))
             name = (queue or {}).get("spec", {}).get("clusterQueue", "")
             return replace(view, queue=self._kubectl.json(("get", "clusterqueue", name))[0] if name else None)
-        rows, _ = self._kubectl.json(("get", "events", f"--field-selector=involvedObject.name={asked.name}"))
+        rows, _ = self._kubectl.json(("get", "events", f"--field-selector=involvedObject.name={question.name}"))
         return replace(view, events=tuple((rows or {}).get("items", [])))
 
     def _bring_logs(self, handle: Handle, view: ClusterView, ended: bool) -> str:
@@ -272,11 +274,11 @@ class Gke:
         """An ending that only a text tells counts when it has been said for some time."""
         polled, now = explanation.polled, time.monotonic()
         if polled.process is not Process.ENDED:
-            self._said.pop(name, None)
+            self._explained.pop(name, None)
             return polled
-        text, since = self._said.setdefault(name, (polled.detail, now))
+        text, since = self._explained.setdefault(name, (polled.detail, now))
         if text != polled.detail:
-            self._said[name] = polled.detail, now
+            self._explained[name] = polled.detail, now
             since = now
         if now - since >= explanation.after_s:
             return replace(polled, waiting="")
@@ -329,8 +331,8 @@ def _submitting(folder: Path) -> str:
         lines = (folder / "submit.txt").read_text(errors="replace").split("\n")
     except FileNotFoundError:
         lines = []
-    said = next((line for line in reversed(lines) if line.strip()), "")
-    return f"Submitting: {said}" if said else "Submitting: kubectl has not answered yet"
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f"Submitting: {last}" if last else "Submitting: kubectl has not answered yet"
 
 
 def _never_sent(folder: Path) -> bool:
