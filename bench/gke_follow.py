@@ -120,7 +120,7 @@ def measure(folder: Path, num_pods: int, lines_per_s: int, seconds: float) -> di
                 logs.write(lines_per_s // 4)
                 ticks += 1
                 if ticks % 20 == 0:
-                    kube.fault("cut", resource="pods/log", lines=37 * ticks % 500, calls=40)
+                    kube.fault("cut", resource="pods/log", lines=7 + ticks % 50, calls=60)
                 most = tuple(map(max, most, usage(process)))  # type: ignore[assignment]
                 time.sleep(max(0.0, start + ticks / 4 - time.monotonic()))
             written_s = time.monotonic() - start

@@ -52,7 +52,11 @@ SLOWEST = (
 INSTALLED_FOR = (
     "tests/e2e/test_allocations.py",
     "tests/e2e/test_chaos.py",
+    "tests/e2e/test_gke_dry_run.py",
+    "tests/e2e/test_gke_maxtext.py",
+    "tests/e2e/test_gke_pool_runs.py",
     "tests/e2e/test_gke_pools.py",
+    "tests/e2e/test_gke_training.py",
     "tests/e2e/test_hostile_scripts.py",
     "tests/e2e/test_simulated_gcloud.py",
     "tests/e2e/test_slurm.py",

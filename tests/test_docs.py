@@ -148,7 +148,7 @@ def test_commands_parse(page: str, command: str) -> None:
     if parsed.get("recipe") and parsed["recipe"] not in PLACEHOLDERS:
         # A recipe of the reader's own is not here; what is typed after it has to fit one of ours.
         own = parsed["recipe"].endswith(".yaml")
-        load.load("qwen3-tiny-arithmetic-grpo" if own else parsed["recipe"], parsed["overrides"] or [])
+        load.load("qwen3-tiny-arithmetic-grpo" if own else parsed["recipe"], parsed.get("overrides") or [])
 
 
 def anchors(page: Path) -> set[str]:

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from podwright.plan.compiled.compile import CompileContext
     from podwright.plan.document import Plan
     from podwright.recipe.kinds import Recipe
+    from podwright.targets import ResolvedTarget
 
 
 def plan(
@@ -131,18 +132,11 @@ def run(
     folders = [runs, *([shared] if shared else [])]
     base = create.choose_name(folders if seeds is None else [], resolved.name, name)
     each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
-    shown = []
-    if dry_run or traits.pods:  # what pods cannot run is refused before machines are requested for it
-        from podwright.run.drive import preview
-
-        paths = [(shared or runs) / run_name for run_name in each]
-        shown = [{"name": path.name, "run_dir": str(path), **preview(path, target, each[path.name])} for path in paths]
+    shown = (
+        _previews([(shared or runs) / run_name for run_name in each], target, each) if dry_run or traits.pods else []
+    )
     if dry_run:
-        for row in shown if not as_json else ():
-            show.preview(planned, row)
-        if as_json:
-            listed = [row | planned.document() for row in shown]
-            show.document(listed if seeds else listed[0])
+        _dry_run(planned, shown, as_json, several=bool(seeds))
         raise typer.Exit(ExitCode.OK if force else of_verdict(planned.verdict))
     if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
@@ -168,6 +162,23 @@ def _say_added(arguments: Mapping[str, str]) -> None:
     """On stderr, for stdout may be a document."""
     if arguments:
         print(f"added to the arguments: {' '.join(f'{k}={v}' for k, v in arguments.items())}", file=sys.stderr)
+
+
+def _previews(paths: list[Path], target: ResolvedTarget, recipes: dict[str, Recipe]) -> list[show.Row]:
+    """What starting each run would create. UserError for what its target cannot run, before machines are requested for it."""
+    from podwright.run.drive import preview
+
+    return [{"name": p.name, "run_dir": str(p), **preview(p, target, recipes[p.name])} for p in paths]
+
+
+def _dry_run(planned: Plan, shown: list[show.Row], as_json: bool, *, several: bool) -> None:
+    from podwright.cli import dry_run
+
+    for row in shown if not as_json else ():
+        dry_run.preview(planned, row)
+    if as_json:
+        listed = [row | planned.document() for row in shown]
+        show.document(listed if several else listed[0])
 
 
 def _several(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import shlex
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -196,36 +195,6 @@ def problems(planned: Plan) -> None:
             print(_finding(f), file=sys.stderr)
     if planned.fit:
         print(f"info: --fit chose {planned.fit.typed or 'the settings of the recipe'}", file=sys.stderr)
-
-
-def preview(planned: Plan, shown: Row) -> None:
-    plan(planned)
-    request = shown.get("request")
-    if calls := shown.get("calls"):
-        _calls(shown["run_dir"], request, calls)
-        return
-    if request:
-        print(f"would request {request['name']} in {request['zone']}:\n  {shlex.join(request['argv'])}")
-    print(f"would create {shown['run_dir']} and start there, in {shown['cwd']}:")
-    print("  " + " ".join([*(f"{k}={v}" for k, v in shown["env"].items()), *shown["argv"]]))
-    for path, content in shown["files"].items():
-        print(f"\n{path}:\n{content}", end="")
-
-
-def _calls(run_dir: str, request: Row | None, calls: Sequence[Row]) -> None:
-    """In order, then the objects that they read. What is no text in these is left out, and named by its size."""
-    from podwright.targets.gke.jobset import text
-
-    machines = f", request {request['name']} in {request['zone']}" if request else ""
-    print(f"would create {run_dir}{machines}, and call until the end of a run without faults:")
-    manifests = [call["manifest"] for call in calls if call["manifest"]]
-    for call in calls:
-        of = call["manifest"]
-        reads = f" < {of['kind']} {of['metadata']['name']}" if of else ""
-        print(f"  {shlex.join(call['argv'])}{reads}")
-    for manifest in manifests:
-        sizes = {key: f"({len(value):,} bytes as base64)" for key, value in manifest.get("binaryData", {}).items()}
-        print("---\n" + text(manifest | ({"binaryData": sizes} if sizes else {})), end="")
 
 
 def targets(rows: Sequence[Row]) -> None:

@@ -315,5 +315,5 @@ def preview(path: Path, resolved: ResolvedTarget, recipe: Recipe) -> dict[str, A
     rendered = target.render(job, hosts)
     files = {str(path): text for path, text in rendered.files.items()}
     if isinstance(target, ListsCalls):  # the objects of its files are in them
-        files, shown["calls"] = {}, [asdict(call) for call in target.calls(rendered, request)]
+        files, shown["calls"] = {}, [asdict(call) for call in target.planned_calls(rendered, request)]
     return shown | {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

@@ -127,7 +127,7 @@ class Rendered:
 
 
 @dataclass(frozen=True)
-class Call:
+class PlannedCall:
     """A command that creates, changes or deletes something, for a dry run."""
 
     argv: tuple[str, ...]
@@ -296,7 +296,7 @@ class Target(Protocol):
 class ListsCalls(Protocol):
     """A target of which a dry run shows every call, and not the first one alone."""
 
-    def calls(self, rendered: Rendered, request: Request | None) -> list[Call]:
+    def planned_calls(self, rendered: Rendered, request: Request | None) -> list[PlannedCall]:
         """Those by which a run without faults creates and deletes what it needs, in order; what only the cloud knows has a name in capitals.
         `request`: of its machines, if it requests some."""
         ...

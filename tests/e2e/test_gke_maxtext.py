@@ -3,8 +3,9 @@
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -14,6 +15,8 @@ from podwright import slices
 from podwright.targets.gke import jobset
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_gke import Cluster
+from tests.lab import cloud
+from tests.lab.gcloud.control import Gcloud
 from tests.lab.kube import samples
 from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import example
@@ -34,11 +37,20 @@ ILLEGAL = {"ici_fsdp_parallelism": "8", "ici_tensor_parallelism": "4", "ici_cont
 class MaxTextCluster(Cluster):
     """Recipes of MaxText, and nodes for the slice that each needs."""
 
-    def recipe(self, slice_: str, arguments: dict[str, str], **changes: Any) -> None:
-        """recipe.yaml in the folder, and nodes and a queue for it in the cluster."""
+    variables: Mapping[str, str] = MappingProxyType({})
+
+    def start(self, *argv: str, **env: str):  # type: ignore[no-untyped-def]
+        return super().start(*argv, **self.variables, **env)
+
+    def recipe(self, slice_: str, arguments: dict[str, str], *, nodes: bool = True, **changes: Any) -> None:
+        """recipe.yaml in the folder, and, with `nodes`, nodes and a queue for it in the cluster."""
         parsed = slices.parse(slice_)
         recipe = example(name="model", topology=slice_, arguments=arguments, xpk={}, **changes)
         (self.folder / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
+        if not nodes:
+            for each in samples.priority_classes():
+                self.kube.create(each)
+            return
         hosts, labels = parsed.num_hosts, jobset.node_selector(parsed)
         for each in (*samples.priority_classes(), *samples.queues(4 * hosts, topology=parsed.topology)):
             self.kube.create(each)
@@ -141,3 +153,35 @@ def test_a_dry_run_shows_the_jobset_and_creates_nothing(cluster: MaxTextCluster)
     text = next(text for name, text in files.items() if name.endswith("objects.json"))
     assert "REGION=here" in text and "steps=3" in text and "${WORKLOAD_NAME}" not in text
     assert not cluster.path().exists() and not cluster.created()
+
+
+@pytest.mark.long
+@pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
+def test_a_run_finds_the_reservation_that_works_and_gives_its_pools_back(tmp_path: Path) -> None:
+    """The first reservation is used up, the second keeps a pool that would fill itself later, the third is in another zone."""
+    a, b = "us-central1-a", "us-central1-b"
+    with (
+        cloud.Lab(tmp_path) as lab,
+        Gcloud(lab) as gcloud,
+        Kube(lab.root, controllers=True, project="my-project", cluster="my-cluster") as kube,
+    ):
+        gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(a, b))
+        gcloud.reservation("r-1", a, 32, in_use=20, project="my-project")
+        gcloud.reservation("r-2", a, 32, usable=8, checked=False, project="my-project")
+        gcloud.reservation("r-3", b, 32, project="my-project")
+        gcloud.busy("my-cluster", 2.0)
+        bench = MaxTextCluster(tmp_path, kube)
+        bench.variables = gcloud.environment
+        bench.target(zones=[a, b], reservations=["r-1", "r-2", "r-3"])
+        bench.recipe(DEEPSEEK_SLICE, DEEPSEEK | {"steps": "10", "dataset_type": "synthetic"}, nodes=False)
+        bench.logs(deepseek() + "\nEXIT_CODE=0")
+        code, out, err = bench.call(*bench.typed())
+        assert code == 0, out + err
+        places = [event["request"]["zone"] for event in bench.events("allocation requested")]
+        assert list(dict.fromkeys(places))[-1] == f"{b}/r-3" and f"{a}/r-2" in places
+        assert bench.steps() == list(range(10)) and bench.left() == []
+        assert gcloud.resources() == [] and [row["name"] for row in gcloud.pools()] == ["default-pool"]
+        assert not kube.objects("clusterqueues") and not kube.objects("resourceflavors")
+        result = json.loads(bench.path("report/result.json").read_text())
+        assert result["published"]["step_s"] == 27.02 and result["usage"]["chip_hours"] > 0
+        bench.close()

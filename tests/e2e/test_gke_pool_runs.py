@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import wait_for
-from tests.e2e.test_gke import LAUNCH, TARGET, Cluster
+from tests.e2e.test_gke import LAUNCH, Cluster
 from tests.lab import cloud
 from tests.lab.gcloud.control import Gcloud
 from tests.lab.kube import samples
@@ -29,8 +29,9 @@ class Pools(Cluster):
         super().__init__(folder, kube)
         self.target(zones=[A, B], provisioning="spot", price=2.0)
 
-    def start(self, *argv: str, **env: str):  # type: ignore[no-untyped-def]
-        return super().start(*argv, **self.gcloud.environment, **env)
+    @property
+    def environment(self) -> dict[str, str]:
+        return super().environment | self.gcloud.environment
 
     def left_in_the_cloud(self) -> list[str]:
         queues = [each["metadata"]["name"] for kind in QUEUES for each in self.kube.objects(kind)]
@@ -56,15 +57,15 @@ def test_a_run_goes_from_no_nodes_over_a_preemption_to_a_report_and_no_nodes(poo
     pools.gcloud.capacity(A, 0)
     pools.replay(3)
     launcher = pools.start_toy()
-    wait_for(lambda: len(pools.steps()) > 1, 120)
+    wait_for(lambda: len(pools.steps()) > 1, 90)
     (pool,) = [row for row in pools.gcloud.pools() if not row["foreign"]]
     assert pool["zone"] == B and pool["nodes"] == 2
     pools.replay(200)
     pools.gcloud.lose_node(pool["name"])
-    out, err = launcher.communicate(timeout=300)
-    assert launcher.returncode == 0, out + err
-    assert [record["ending"] for record in pools.events("ended")] == ["PREEMPTED", "FINISHED"]
-    assert [record["scope"] for record in pools.events("allocation refused")][0] == A
+    shown = pools.ends(launcher, 120)
+    assert launcher.returncode == 0, shown
+    assert [record["ending"] for record in pools.events("ended")] == ["NODE_LOST", "FINISHED"]
+    assert pools.events("allocation refused")[0]["scope"] == A
     assert pools.left() == [] and pools.left_in_the_cloud() == []
     usage = json.loads(pools.path("report/result.json").read_text())["usage"]
     assert usage["cost"] == pytest.approx(2.0 * usage["chip_hours"]) and not usage["open"]

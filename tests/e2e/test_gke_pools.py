@@ -16,8 +16,10 @@ from podwright.run import cleaning, create, drive, journal
 from podwright.run.drive import Driver
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.shell import Shell
-from podwright.targets.gke import target
+from podwright.targets.gke import pool_access, target
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pools import NodePoolProvisioner
+from podwright.targets.google.gcloud import Gcloud as GcloudCalls
 from podwright.targets.machines import Allocation, AllocationState, Request
 from podwright.targets.settings import gke as settings
 from tests.lab import cloud
@@ -121,7 +123,7 @@ def test_pools_with_their_policy_and_queues_are_created_ready_by_their_chips_and
 @pytest.mark.parametrize(
     ("kind", "scope", "ending"),
     [
-        ("stockout", f"{A}/r-1", Ending.NO_CAPACITY),
+        pytest.param("stockout", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
         pytest.param("zone", A, Ending.NO_CAPACITY, marks=pytest.mark.long),
         pytest.param("zone-capacity", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
         pytest.param("atomic-resize", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
@@ -131,7 +133,7 @@ def test_pools_with_their_policy_and_queues_are_created_ready_by_their_chips_and
         pytest.param("reservation-incorrect", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
         pytest.param("reservation-not-ready", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
         pytest.param("reservation-absent", f"{A}/r-1", Ending.NO_CAPACITY, marks=pytest.mark.long),
-        ("quota", "", Ending.NO_CAPACITY),
+        pytest.param("quota", "", Ending.NO_CAPACITY, marks=pytest.mark.long),
         pytest.param("cpu-quota", "", Ending.NO_CAPACITY, marks=pytest.mark.long),
         pytest.param("placement-policy", "", Ending.BAD_INPUT, marks=pytest.mark.long),
     ],
@@ -430,3 +432,50 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     assert [row["name"] for row in both.gcloud.pools()] == ["default-pool", "theirs"]
     record = journal.read(bench.run).allocation
     assert record and record.phase == "gone"
+
+
+def remarks(**given: object) -> list[tuple[str, str]]:
+    own = {"provisioning": "on-demand"} if "reservations" not in given else {}
+    target_settings = settings.GkeSettings.model_validate(SETTINGS | own | given)
+    checked = pool_access.check(target_settings, GcloudCalls(Shell(), classifier(target_settings)), "pod")
+    return [(remark.level, f"{remark.what}; {remark.fix}") for remark in checked]
+
+
+def test_a_target_check_shows_cluster_reservations_and_what_ends_pools_without_a_run(both: SimpleNamespace) -> None:
+    machines = {"machine_type": "ct6e-standard-4t", "project": "my-project"}
+    both.gcloud.reservation("r-1", A, 8, in_use=3, **machines)
+    both.gcloud.reservation("r-2", A, 8, status="CREATING", **machines)
+    both.gcloud.reservation("r-3", A, 8, machine_type="tpu7x-standard-4t", project="my-project")
+    found = remarks(reservations=["r-1", "r-2", "r-3", "r-4"], zones=[A])
+    text = "\n".join(f"{level}: {line}" for level, line in found)
+    assert "info: cluster my-cluster in us-central1 is RUNNING, version 1.33.5-gke.1308000" in text
+    assert "has 1 node pool, 0 of them created by runs" in text
+    assert "info: ct6e-standard-4t is offered in us-central1-a; offered is not free" in text
+    assert f"info: reservation r-1 in {A} is READY, and 5 of 8 machines were free when it was read; shown only" in text
+    assert f"warning: reservation r-2 in {A} is CREATING" in text
+    assert (
+        f"warning: reservation r-3 in {A} is for tpu7x-standard-4t, and nodes of the target are ct6e-standard-4t"
+        in text
+    )
+    assert f"warning: reservation r-4 in {A} does not exist; correct reservations and zones" in text
+    assert "warning: nothing in the cloud ends node pools with provisioning=reserved" in text
+    assert "type podwright clean pod" in text and not any(level == "error" for level, _ in found)
+    assert both.gcloud.resources() == []
+    assert ("error", f"reservation r-4 in {A} does not exist") in [
+        (level, line.partition(";")[0]) for level, line in remarks(reservations=["r-4"], zones=[A])
+    ]
+
+
+def test_a_target_check_of_flex_start_names_the_end_that_the_cloud_enforces(both: SimpleNamespace) -> None:
+    both.gcloud.busy("my-cluster", 30.0)
+    text = "\n".join(line for _, line in remarks(provisioning="flex-start", topology="tpu7x-2x2x4"))
+    assert "a node ends 24 h after its start, enforced by the cloud (--max-run-duration)" in text
+    assert "the cluster works on operation-" in text and "you may list workload policies of my-project" in text
+
+
+@pytest.mark.long
+def test_a_target_check_ends_at_what_all_calls_would_repeat(both: SimpleNamespace) -> None:
+    ((level, line),) = [row for row in remarks(cluster="other") if row[0] != "info"]
+    assert level == "error" and "NoCluster" in line
+    both.gcloud.set(account="")
+    assert remarks() == [("error", "gcloud has no login; type gcloud auth login")]

@@ -24,6 +24,14 @@ from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 STEPS = 6
+REWARD = """
+import time
+
+def fn(prompts, completions, **columns):
+    time.sleep(1)
+    return [float(len(text) % 7) for text in completions]
+"""
+"""slow enough that a signal comes in the middle of a run; a file of this machine, which pods read from the bucket"""
 COMPILED = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
 FOUR_HOSTS = ("mesh.fsdp=16", "batch_size=16", "warm_start.batch_size=16", "evaluation.batch_size=16", "data.num_test=16")  # fmt: skip
 IMAGE = {"python": f'#!/bin/sh\nexec {sys.executable} "$@"\n', "pip": "#!/bin/sh\nexit 0\n"}
@@ -166,13 +174,15 @@ def test_runs_whose_nodes_are_taken_end_with_the_weights_of_an_undisturbed_one(
     cluster = TrainingCluster(tmp_path, kube, bucket, "v6e-16", devices=4)
     cluster.add_queue(16, "4x4")
     cluster.add_nodes("np-0", 4, "4x4")
+    (tmp_path / "slow.py").write_text(REWARD)
+    overrides = (*FOUR_HOSTS, "rewards=[{function: 'slow.py:fn'}]")
     try:
-        finished(cluster.train("calm", *FOUR_HOSTS))
-        lost = cluster.train("lost", *FOUR_HOSTS)
+        finished(cluster.train("calm", *overrides))
+        lost = cluster.train("lost", *overrides)
         cluster.wait(lambda: cluster.committed("lost", "checkpoints/2"), lost)
         cluster.take("np-0", "np-1")
         finished(lost)
-        told = cluster.train("told", *FOUR_HOSTS, "checkpoint.every_n_steps=3")
+        told = cluster.train("told", *overrides, "checkpoint.every_n_steps=3")
         cluster.wait(lambda: cluster.committed("told", "checkpoints/3"), told)
         cluster.take("np-1", "np-2", notice_s=60)
         finished(told)

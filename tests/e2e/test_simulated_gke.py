@@ -211,7 +211,11 @@ def test_flags_that_gke_refuses(client: Client) -> None:
         status, _, err = client.create("a", *flags, **more)  # type: ignore[arg-type]
         assert status == 1 and text in err and "ResponseError: code=400" in err, (text, err)
     assert "must match" in client.spot("a" * 41)[2]
-    label = client.pool("create", "a", "--machine-type=ct6e-standard-4t", "--num-nodes=1", "--labels=run=A")[2]
+    single = ("create", "a", "--machine-type=ct6e-standard-4t", "--num-nodes=1")
+    assert "a TPU slice is in one zone" in client.pool(*single)[2], (
+        "without --node-locations it is in all of the cluster"
+    )
+    label = client.pool(*single, f"--node-locations={B}", "--labels=run=A")[2]
     assert 'resourceLabels": "run=A"' in label
     client.create("a", "--tpu-topology=2x2x4", "--placement-type=COMPACT")
     assert "Use workload policy instead." in client.error("a")

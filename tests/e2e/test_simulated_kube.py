@@ -121,10 +121,10 @@ def test_jobset_waits_for_quota_with_the_reason_of_its_workload(kube: Kube) -> N
 
 
 def test_node_that_is_taken_away_disrupts_its_pod_and_fails_the_jobset(kube: Kube) -> None:
-    kube.set(gc_s=1.0)
+    kube.set(gc_s=2.0)
     submit(kube, 1000)
     wait(running(kube), LIMIT_S)
-    kube.set(nodes=[{"node": "gke-np-0-2", "event": "preempted", "notice_s": 1.0}])
+    kube.set(nodes=[{"node": "gke-np-0-2", "event": "preempted", "notice_s": 2.0}])
 
     def disrupted() -> list[dict[str, Any]]:
         rows = [(pod, row) for pod in kube.objects("pods") for row in pod["status"].get("conditions", [])]
@@ -134,6 +134,20 @@ def test_node_that_is_taken_away_disrupts_its_pod_and_fails_the_jobset(kube: Kub
     wait(lambda: condition(kube, "jobsets", "w", "Failed"), LIMIT_S)
     wait(lambda: kube.objects("pods") == [], LIMIT_S)
     assert "gke-np-0-2" not in kube.call("get", "nodes", "-o", "name").stdout
+
+
+def test_log_of_a_node_that_does_not_answer_cannot_be_read(kube: Kube) -> None:
+    kube.set(unreachable_s=600.0)
+    submit(kube, 1000)
+    wait(running(kube), LIMIT_S)
+    lost = next(pod for pod in kube.objects("pods") if pod["spec"]["hostname"] == "w-slice-job-0-0")
+    kube.set(nodes=[{"node": lost["spec"]["nodeName"], "event": "unreachable"}])
+    name = lost["metadata"]["name"]
+    wait(lambda: condition(kube, "pods", name, "Ready").get("reason") == "NodeNotReady", LIMIT_S)
+    done = kube.call("logs", name)
+    assert done.returncode == 1 and "dial tcp 127.0.0.1:10250: i/o timeout" in done.stderr
+    assert kube.get("pods", name)["status"]["phase"] == "Running"
+    assert kube.call("delete", "pod", name, "--force", "--grace-period=0").returncode == 0
 
 
 def test_log_is_gone_with_a_jobset_that_its_ttl_removed(kube: Kube) -> None:

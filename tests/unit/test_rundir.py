@@ -8,7 +8,7 @@ import pytest
 from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.run import create, listing
-from podwright.rundir import RUNS, RunDir, read_jsonl, recipe_of, write_json
+from podwright.rundir import RUNS, RunDir, planned_steps, read_jsonl, recipe_of, write_json
 from podwright.watch.metrics import Tail
 
 
@@ -47,6 +47,19 @@ def test_lines_that_are_not_text_are_passed_over(tmp_path: Path) -> None:
 def test_a_stored_recipe_with_a_wrong_number_of_steps_is_damaged(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     write_json(run.recipe, {"kind": "grpo", "training": {"max_steps": "many"}})
+    with pytest.raises(UserError, match=r"recipe.json cannot be read"):
+        recipe_of(run)
+
+
+def test_steps_are_those_of_the_trainer_or_an_argument_of_maxtext() -> None:
+    assert planned_steps({"training": {"max_steps": 7}}) == 7
+    assert planned_steps({"arguments": {"steps": "10"}}) == 10 and planned_steps({"arguments": {}}) == 0
+
+
+@pytest.mark.parametrize("arguments", [None, 3, ["steps"], {"steps": "many"}, {"steps": [1]}])
+def test_a_stored_maxtext_recipe_with_damaged_arguments_is_one_line(tmp_path: Path, arguments: object) -> None:
+    run = RunDir(tmp_path)
+    write_json(run.recipe, {"kind": "maxtext", "arguments": arguments})
     with pytest.raises(UserError, match=r"recipe.json cannot be read"):
         recipe_of(run)
 

@@ -41,6 +41,8 @@ class AttemptObjects:
 def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> PreparedRecipe:
     """A MaxText recipe for a run on `target`, with a short trace where it asks for none. UserError, in one line, for whatever an attempt
     of it would lack: before anything is created."""
+    if workload.NAME in typed:
+        raise UserError(f"{workload.NAME} is named after the run", f"type --name {typed[workload.NAME]} in its place")
     profiled, added = workload.profiled(load.require(recipe, MaxTextRecipe))
     ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
     require_submittable(ready, own)

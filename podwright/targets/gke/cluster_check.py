@@ -101,7 +101,7 @@ def _queue(own: GkeSettings, kubectl: Kubectl, slice_: Slice | None) -> list[Rem
         return [failed(f"ClusterQueue {name}", failure)] if failure else []
     active = condition(cluster_queue, "Active")
     if active.get("status") == "False":
-        fix = f"have it corrected by whoever runs the cluster: kubectl get clusterqueue {name} {context} -o yaml"
+        fix = f"have that corrected by whoever runs the cluster: kubectl get clusterqueue {name} {context} -o yaml"
         return [Remark("error", f"ClusterQueue {name} admits nothing: {active.get('message', '')}", fix)]
     rows, failure = kubectl.json(("get", "resourceflavors"))
     if failure or rows is None:

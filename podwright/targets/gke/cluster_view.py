@@ -15,7 +15,7 @@ JOB_NAME = "batch.kubernetes.io/job-name"
 
 @dataclass(frozen=True)
 class ClusterView:
-    """The objects of an attempt at one moment; `answered` has what was asked besides."""
+    """The objects of an attempt at one moment; what was not queried is not in `queried`."""
 
     jobset: Record | None = None
     jobs: tuple[Record, ...] = ()
@@ -30,7 +30,7 @@ class ClusterView:
     """of the object on which the attempt waits"""
     priority_exists: bool = True
     """whether the cluster has the PriorityClass of the pods"""
-    answered: frozenset[str] = frozenset()
+    queried: frozenset[str] = frozenset()
 
     @property
     def suspended(self) -> bool:

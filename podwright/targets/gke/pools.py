@@ -14,7 +14,7 @@ from podwright.rundir import Ending, Record
 from podwright.shell import Shell, targets_file
 from podwright.slices import Slice
 from podwright.targets import alive
-from podwright.targets.base import RUN_LABEL, Call, run_tag
+from podwright.targets.base import RUN_LABEL, PlannedCall, run_tag
 from podwright.targets.gke import pool_calls, pool_inventory, pool_states, queues, submit, xpk_shape
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pool_calls import Cluster
@@ -85,22 +85,22 @@ class NodePoolProvisioner:
         pools = [pool_calls.create_pool(request, pool, own, slice_, version) for pool in request.details["pools"]]
         return policy + pools
 
-    def creating(self, request: Request) -> list[Call]:
+    def creating(self, request: Request) -> list[PlannedCall]:
         """For a dry run, in order."""
         objects = queues.manifests(request, self._settings.namespace)
         return [
-            *(Call(self._kubectl.argv(submit.CREATE), manifest) for manifest in objects),
-            *(Call(argv) for argv in self.creations(request)),
+            *(PlannedCall(self._kubectl.argv(submit.CREATE), manifest) for manifest in objects),
+            *(PlannedCall(argv) for argv in self.creations(request)),
         ]
 
-    def deleting(self, request: Request) -> list[Call]:
+    def deleting(self, request: Request) -> list[PlannedCall]:
         """For a dry run, in order."""
         names, policy = request.details["pools"], request.details["policy"]
         words = [_jobsets_deletion(request), *(queues.deletion(request, kind) for kind in queues.KINDS)]
         return [
-            *(Call(pool_calls.delete_pool(self._cluster, name)) for name in names),
-            *(Call(self._kubectl.argv(each)) for each in words),
-            *([Call(pool_calls.delete_policy(self._settings, policy))] if policy else []),
+            *(PlannedCall(pool_calls.delete_pool(self._cluster, name)) for name in names),
+            *(PlannedCall(self._kubectl.argv(each)) for each in words),
+            *([PlannedCall(pool_calls.delete_policy(self._settings, policy))] if policy else []),
         ]
 
     def create(self, request: Request) -> Allocation:

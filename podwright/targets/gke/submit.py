@@ -15,7 +15,7 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record, write_json
 from podwright.shell import Shell
-from podwright.targets.base import Call, Rendered
+from podwright.targets.base import PlannedCall, Rendered
 from podwright.targets.gke import trainer
 from podwright.targets.gke.jobset import API_VERSION
 from podwright.targets.gke.kubectl import Kubectl
@@ -94,15 +94,15 @@ def adopt(kubectl: Kubectl, jobset: str, dependents: Sequence[str]) -> None:
             print(f"{name}: {failure.reason}")
 
 
-def calls(shell: Shell, kubectl: Kubectl, rendered: Rendered) -> tuple[list[Call], list[Call]]:
+def calls(shell: Shell, kubectl: Kubectl, rendered: Rendered) -> tuple[list[PlannedCall], list[PlannedCall]]:
     """What creates the objects of an attempt, and what makes the JobSet their owner, for a dry run. No value of a variable is in it."""
     texts = {path.name: text for path, text in rendered.files.items()}
     order = json.loads(texts[ORDER])
     own = GkeSettings.model_validate(order["settings"])
     secrets = _secrets(order, own, dict.fromkeys(shell.variables(order["variables"]), ""))
-    create = [Call(kubectl.argv(CREATE), manifest) for manifest in (*secrets, *json.loads(texts[OBJECTS]))]
+    create = [PlannedCall(kubectl.argv(CREATE), manifest) for manifest in (*secrets, *json.loads(texts[OBJECTS]))]
     dependents = _dependents(secrets, order)
-    return create, [Call(kubectl.argv(_adoption(name, order["jobset"], "UID"))) for name in dependents]
+    return create, [PlannedCall(kubectl.argv(_adoption(name, order["jobset"], "UID"))) for name in dependents]
 
 
 def _secrets(order: Record, own: GkeSettings, values: Mapping[str, str]) -> list[Record]:

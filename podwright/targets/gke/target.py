@@ -17,9 +17,9 @@ from podwright.shell import Shell
 from podwright.targets import alive
 from podwright.targets.base import (
     RUN_LABEL,
-    Call,
     Handle,
     Job,
+    PlannedCall,
     Polled,
     Process,
     Released,
@@ -60,7 +60,7 @@ class Gke:
         self.traits = settings.traits()
         self._pools = NodePoolProvisioner(shell, settings) if settings.places else None
         self.provisioner: Provisioner | None = self._pools
-        self._explained: dict[str, tuple[str, float]] = {}
+        self._told_since: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}
 
@@ -104,9 +104,9 @@ class Gke:
         }
         return Rendered(self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
 
-    def calls(self, rendered: Rendered, request: Request | None) -> list[Call]:
+    def planned_calls(self, rendered: Rendered, request: Request | None) -> list[PlannedCall]:
         created, adopted = submit.calls(self._shell, self._kubectl, rendered)
-        released = [Call(self._kubectl.argv(_deletion(rendered.handle)))]
+        released = [PlannedCall(self._kubectl.argv(_deletion(rendered.handle)))]
         if request is None or self._pools is None:
             return [*created, *adopted, *released]
         return [*self._pools.creating(request), *created, *adopted, *released, *self._pools.deleting(request)]
@@ -205,10 +205,10 @@ class Gke:
 
     def _view(self, handle: Handle) -> tuple[ClusterView | None, Reply | None]:
         """Everything that explains the state of the attempt; None where the cluster did not tell what is most needed."""
-        listing, failure = self._kubectl.json(("get", "jobsets,jobs,pods", _selector(handle)))
-        if listing is None:
+        listed, failure = self._kubectl.json(("get", "jobsets,jobs,pods", _selector(handle)))
+        if listed is None:
             return None, failure
-        items = listing.get("items", [])
+        items = listed.get("items", [])
         jobsets = by_kind(items, "JobSet")
         view = ClusterView(jobsets[0] if jobsets else None, by_kind(items, "Job"), by_kind(items, "Pod"))
         while more := waiting.question(view):
@@ -217,11 +217,9 @@ class Gke:
 
     def _answered(self, view: ClusterView, question: waiting.Question) -> ClusterView:
         """With the answer to a question; one that is not answered leaves the explanation with less."""
-        view = replace(view, answered=view.answered | {question.what})
+        view = replace(view, queried=view.queried | {question.what})
         if question.what == "workload":
-            rows, failure = self._kubectl.json(
-                ("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}")
-            )
+            rows, failure = self._kubectl.json(("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}"))
             newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
             unanswered = failure.reason if failure and failure.consequence is not Consequence.ABSENT else ""
             return replace(view, workload=newest[-1] if newest else None, unanswered=unanswered)
@@ -274,11 +272,11 @@ class Gke:
         """An ending that only a text tells counts when it has been said for some time."""
         polled, now = explanation.polled, time.monotonic()
         if polled.process is not Process.ENDED:
-            self._explained.pop(name, None)
+            self._told_since.pop(name, None)
             return polled
-        text, since = self._explained.setdefault(name, (polled.detail, now))
+        text, since = self._told_since.setdefault(name, (polled.detail, now))
         if text != polled.detail:
-            self._explained[name] = polled.detail, now
+            self._told_since[name] = polled.detail, now
             since = now
         if now - since >= explanation.after_s:
             return replace(polled, waiting="")

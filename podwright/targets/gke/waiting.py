@@ -43,7 +43,7 @@ class Question:
 class Explanation:
     polled: Polled
     after_s: float = 0.0
-    """for how long an ending must have been told before it counts"""
+    """for how long an ending must have been said before it counts"""
 
 
 def question(view: ClusterView) -> Question | None:
@@ -51,15 +51,15 @@ def question(view: ClusterView) -> Question | None:
     if view.jobset is None or is_true(view.jobset, "Completed") or is_true(view.jobset, "Failed"):
         return None
     if view.suspended:
-        if "workload" not in view.answered:
+        if "workload" not in view.queried:
             return Question("workload", uid_of(view.jobset))
-        if view.workload is None and "priority" not in view.answered and (name := _priority(view.jobset)):
+        if view.workload is None and "priority" not in view.queried and (name := _priority(view.jobset)):
             return Question("priority", name)
         inactive = "is inactive" in condition(view.workload, "QuotaReserved").get("message", "")
-        if inactive and "queue" not in view.answered:
+        if inactive and "queue" not in view.queried:
             return Question("queue", labels_of(view.jobset).get(QUEUE_LABEL, ""))
         return None
-    if "events" not in view.answered and (name := _stuck(view)):
+    if "events" not in view.queried and (name := _stuck(view)):
         return Question("events", name)
     return None
 
@@ -112,8 +112,8 @@ def _queued(view: ClusterView, started: bool, names: dict[str, str]) -> Explanat
     message = quota.get("message", "")
     if "is inactive" in message and (reason := condition(view.queue, "Active").get("message")):
         return _by_rules(INACTIVE, reason, names | {"name": name_of(view.queue or {})}) or _waits(f"Inactive: {reason}")
-    if message and (explanation := _by_rules(KUEUE, message, names)):
-        return explanation
+    if message and (explained := _by_rules(KUEUE, message, names)):
+        return explained
     if evicted.get("status") == "True":
         return _waits(
             f"Requeued: Kueue took the quota back before a process had started ({evicted.get('reason')}): {text}"
@@ -147,8 +147,8 @@ def _unscheduled(pods: Sequence[Record], view: ClusterView, num_pods: int, names
     names = names | {"selector": ", ".join(f"{key.rpartition('/')[2]}={value}" for key, value in selector.items())}
     texts = [each.get("message", "") for each in _newest(view.events) if "cale" in each.get("reason", "")]
     for text in (*texts[:1], scheduled.get("message", "")):
-        if text and (explanation := _by_rules(SCHEDULING, text, names)):
-            return explanation
+        if text and (explained := _by_rules(SCHEDULING, text, names)):
+            return explained
     if scheduled.get("reason") == "SchedulingGated":
         return _waits("Queued: the pods wait for an admission (SchedulingGated)")
     if text := scheduled.get("message", ""):
@@ -161,13 +161,11 @@ def _not_running(pods: Sequence[Record], view: ClusterView, num_pods: int, names
         for container in containers_of(pod):
             waits = container.get("state", {}).get("waiting") or {}
             text = f"{waits.get('reason', '')}: {waits.get('message', '')}"
-            if explanation := _by_rules(CONTAINERS, text, names | {"image": container.get("image", "")}):
-                return explanation
+            if explained := _by_rules(CONTAINERS, text, names | {"image": container.get("image", "")}):
+                return explained
     for event in _newest(view.events):
-        if explanation := _by_rules(
-            CONTAINERS, f"{event.get('reason')}: {event.get('message')}", names | {"image": ""}
-        ):
-            return explanation
+        if explained := _by_rules(CONTAINERS, f"{event.get('reason')}: {event.get('message')}", names | {"image": ""}):
+            return explained
     running = num_pods - len(pods)
     return _waits(f"Starting: the containers of {len(pods)} of {num_pods} pods are being created ({running} run)")
 

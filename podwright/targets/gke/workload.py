@@ -55,7 +55,8 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
         lacks += [f"the recipe has no value of {', '.join(others)}"] if others else []
         sets = [f"set {' and '.join(keys)} in the target's file"] if keys else []
         sets += [f"type {' '.join(f'{name}=VALUE' for name in others)}"] if others else []
-        raise UserError("; ".join(lacks), " and ".join(sets))
+        built = f"; podwright render RECIPE --on {target} -o DIR writes setup_training_env.sh, which builds the image of that name"
+        raise UserError("; ".join(lacks), " and ".join(sets) + (built if IMAGE in missing else ""))
     unknown = [name for name in typed if name not in recipe.variables]
     if unknown:
         there = ", ".join(recipe.variables) or "none"

@@ -41,6 +41,8 @@ PYTHON_IMAGE = "python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2
 _NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 _RESERVATION = re.compile(r"(?:projects/[a-z][a-z0-9-]*/reservations/)?[a-z](?:[-a-z0-9]*[a-z0-9])?(?:/reservation[A-Za-z]+/[a-z0-9-]+)*")  # fmt: skip
+_ZONED = re.compile(r"projects/([^/]+)/zones/([^/]+)/reservations/(.+)")
+"""a reservation by its full name; `gcloud container node-pools create` takes it without the zone"""
 _BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[A-Za-z0-9._-]+)*/?")
 
 
@@ -142,7 +144,13 @@ class GkeSettings(BaseModel):
 
     @field_validator("reservations")
     @classmethod
-    def _are_reservations(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+    def _are_reservations(cls, value: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
+        zones = info.data.get("zones", ())
+        for match in filter(None, map(_ZONED.fullmatch, value)):
+            if zones and match[2] not in zones:
+                fix = f"add {match[2]} to zones, or leave {match[3]} out"
+                raise ValueError(f"has {match[3]} in zone {match[2]}, and zones has {', '.join(zones)} alone; {fix}")
+        value = tuple(_ZONED.sub(r"projects/\1/reservations/\3", each) for each in value)
         if wrong := next((each for each in value if not _RESERVATION.fullmatch(each)), None):
             raise ValueError(f"has {wrong!r}, which is no reservation; write it like [NAME, OTHER]")
         if twice := next((each for each in value if value.count(each) > 1), None):

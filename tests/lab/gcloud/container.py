@@ -243,6 +243,8 @@ def label_is_valid(field: str, key: str, value: str) -> bool:
 def slice_refusal(state: State, pool: Json) -> tuple[str, Json]:
     """tpu7x takes a workload policy and no topology; other generations a topology; a single host neither."""
     placement = pool["body"].get("placementPolicy", {})
+    if len(pool["body"]["locations"]) > 1:
+        return "several-zones", {"zones": ", ".join(pool["body"]["locations"])}
     workload = pools.family(pool["machine_type"]) == "tpu7x"
     if workload and (placement.get("tpuTopology") or placement.get("type") == "COMPACT"):
         return "placement-policy", {}

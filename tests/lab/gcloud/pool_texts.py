@@ -209,6 +209,7 @@ REFUSALS = {
     "no-topology": PoolRefusal(
         CALL, "Node pool {pool}: {vms} nodes of {machine_type} need a TPU topology or a workload policy.", "[?]"
     ),
+    "several-zones": PoolRefusal(CALL, "Node pool {pool}: a TPU slice is in one zone, not in {zones}.", "[?]"),
     "no-policy": PoolRefusal(
         CALL, "Resource policy projects/{project}/regions/{region}/resourcePolicies/{policy} was not found.", "[?]"
     ),

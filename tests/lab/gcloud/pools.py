@@ -15,7 +15,13 @@ Json = dict[str, Any]
 SERVICE = "https://container.googleapis.com/v1"
 FAMILIES = {"tpu7x": "tpu7x", "ct6e": "tpu-v6e-slice", "ct5p": "tpu-v5p-slice", "ct5lp": "tpu-v5-lite-podslice"}
 GENERATIONS = {"tpu7x": "tpu7x", "ct6e": "v6e", "ct5p": "v5p", "ct5lp": "v5litepod"}
-SINGLE_HOST = {("tpu7x", 4): "2x2x1", ("ct5p", 4): "2x2x1", ("ct6e", 4): "2x2", ("ct5lp", 4): "2x2"}
+SINGLE_HOST = {
+    ("tpu7x", 4): "2x2x1",
+    ("tpu7x", 1): "1x1x1",
+    ("ct5p", 4): "2x2x1",
+    ("ct6e", 4): "2x2",
+    ("ct5lp", 4): "2x2",
+}
 RPC = {"RESOURCE_EXHAUSTED": 8, "INVALID_ARGUMENT": 3, "FAILED_PRECONDITION": 9, "NOT_FOUND": 5}  # google.rpc.Code
 
 

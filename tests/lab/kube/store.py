@@ -404,5 +404,6 @@ def grace_of(resource: str, body: Object, asked_s: float | None) -> float:
 
 
 def lingers(resource: str, body: Object) -> bool:
-    """A deleted pod stays until its kubelet has ended it, finished or not."""
-    return resource == "pods" and bool(body.get("spec", {}).get("nodeName"))
+    """A deleted pod stays until its kubelet has ended it, finished or not, and has deleted it without grace."""
+    graceless = body["metadata"].get("deletionGracePeriodSeconds") == 0
+    return resource == "pods" and bool(body.get("spec", {}).get("nodeName")) and not graceless

@@ -164,6 +164,8 @@ def bookmark(call: Call, version: int) -> Object:
 # logs
 
 
+NODE_OFF = "lab/off"  # annotation of a node that does not run any more, though its object is still there
+
 def log_file(folder: Path, pod: Object, container: str, restart: int = 0) -> Path:
     """Where a container's log is kept, as in /var/log/pods. What was there before a rotation has another name."""
     metadata = pod["metadata"]
@@ -180,6 +182,9 @@ async def log(request: web.Request, call: Call, store: Store, folder: Path, rule
         return web.Response(text="")
     if store.list("nodes") and not store.find("nodes", node):
         raise not_found("nodes", node)
+    if NODE_OFF in ((store.find("nodes", node) or {"metadata": {}})["metadata"].get("annotations") or {}):
+        place = f"https://127.0.0.1:10250/containerLogs/{call.namespace}/{call.name}/{container}"
+        raise ApiError(500, "InternalError", f'Get "{place}": dial tcp 127.0.0.1:10250: i/o timeout')
     restart = instance(pod, container, call)
     follow, limit = call.query.get("follow") == "true", Limit(rules)
     file = LogFile(log_file(folder, pod, container, restart))

@@ -151,6 +151,16 @@ def test_deleting_a_jobset_ends_its_pods_first() -> None:
     assert cluster.pods() == [] and cluster.store.list("services") == []
 
 
+def test_pod_deleted_by_hand_fails_a_job_without_retries() -> None:
+    cluster = Cluster().with_slice()
+    cluster.add(samples.jobset("w", "true"))
+    cluster.tick()
+    cluster.store.delete("pods", objects.name(cluster.pods()[1]), "default", grace_s=0)
+    cluster.tick()
+    assert objects.is_true(cluster.get("jobsets", "w"), "Failed") and cluster.pods() == []
+    assert cluster.get("jobs", "w-slice-job-0")["status"]["failed"] == 4
+
+
 def test_suspending_a_jobset_removes_its_pods_and_resuming_creates_them_again() -> None:
     cluster = Cluster().with_slice()
     cluster.add(samples.jobset("w", "true"))

@@ -43,6 +43,9 @@ def test_jobset_with_a_queue_waits_suspended_until_it_is_admitted() -> None:
         "resourceUsage": {"google.com/tpu": "16"},
         "count": 4,
     }
+    numbers = {"pendingWorkloads": 0, "reservingWorkloads": 1, "admittedWorkloads": 1}
+    for kind, name, namespace in (("clusterqueues", "cluster-queue", ""), ("localqueues", QUEUE, "default")):
+        assert cluster.get(kind, name, namespace)["status"].items() >= numbers.items()
 
 
 def test_admitted_pods_get_the_labels_and_tolerations_of_their_flavor() -> None:

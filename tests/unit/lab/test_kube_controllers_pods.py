@@ -313,6 +313,16 @@ def test_preempted_node_ends_its_pods_with_notice(cluster: Running) -> None:
     assert cluster.store.find("nodes", pod["spec"]["nodeName"]) is None
 
 
+def test_pod_that_ignores_the_notice_is_killed_before_its_node_goes(cluster: Running) -> None:
+    cluster.store.knobs |= {"gc_s": 1.0}
+    cluster.run("echo ready; while :; do sleep 0.05; done").logged("ready")
+    node = cluster.pods()[0]["spec"]["nodeName"]
+    cluster.store.knobs["nodes"] = [{"node": node, "event": "preempted", "notice_s": 1.0}]
+    cluster.ended()
+    assert cluster.code() == (137, "Error") and cluster.store.find("nodes", node)
+    assert cluster.pods()[0]["status"]["reason"] == "Terminated"
+
+
 def test_processes_end_with_a_node_that_is_gone(cluster: Running) -> None:
     cluster.store.knobs |= {"gc_s": 0.2}
     cluster.run("echo ready; sleep 1000").logged("ready")

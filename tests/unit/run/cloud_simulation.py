@@ -139,7 +139,10 @@ class World:
 
     def _start(self, number: int, name: str) -> None:
         if name in self.existing():
-            self.trainers[number] = Trainer(name, number)
+            self.trainers[number] = trainer = Trainer(name, number)
+            machine = self.machines[name]
+            if machine.state is AllocationState.LOST:  # taken while the attempt was being submitted
+                trainer.ends_at, trainer.ending = machine.history[-1][0] + NOTICE_S, Ending.PREEMPTED
 
     def _happen(self) -> None:
         self._start_late(self.time)

@@ -139,6 +139,13 @@ def test_typed_values_stay_with_the_run_and_those_of_the_target_are_looked_up_by
     ready = create.prepared(recipe, PODS, {"REGION": "here"})
     assert ready.kept.variables == ("WORKLOAD_IMAGE", "BASE_OUTPUT_DIR", "WORKLOAD_NAME")
     assert ready.planned.variables == ("WORKLOAD_NAME",) and ready.added["profiler"] == "xplane"
+    with pytest.raises(UserError, match="WORKLOAD_NAME is named after the run; type --name mine in its place"):
+        create.prepared(recipe, PODS, {"REGION": "here", "WORKLOAD_NAME": "mine"})
+    without = ResolvedTarget("pod", None, gke(image=""))
+    with pytest.raises(
+        UserError, match=r"target pod has no image; set image in .* setup_training_env.sh, which builds"
+    ):
+        create.prepared(example(), without, {})
     with pytest.raises(UserError, match="the recipe has no value of REGION; type REGION=VALUE"):
         create.prepared(recipe, PODS, {})
     with pytest.raises(UserError, match="machine_type=tpu7x-standard-1t of the target is not for tpu7x-4x4x4"):

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from podwright import slices, targets
-from podwright.cli import show
+from podwright.cli import dry_run, show
 from podwright.errors import UserError
 from podwright.recipe import kinds
 from podwright.recipe.load import load
@@ -265,7 +265,7 @@ def test_a_dry_run_of_created_machines_shows_the_request_and_names_their_hosts(
     assert shown["request"]["name"] == "pw-r-1" and shown["argv"] == ["train"]
     assert [host.name for host in hosts] == ["HOST-0", "HOST-1", "HOST-2", "HOST-3"]
     monkeypatch.setattr(show, "plan", lambda _: None)
-    show.preview(None, {"run_dir": "/r", **shown})  # type: ignore[arg-type]
+    dry_run.preview(None, {"run_dir": "/r", **shown})  # type: ignore[arg-type]
     assert "would request pw-r-1 in east-a:\n  create pw-r-1 east-a\n" in capsys.readouterr().out
 
 

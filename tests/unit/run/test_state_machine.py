@@ -285,3 +285,16 @@ def test_a_loss_that_another_launcher_saw_gives_the_trainer_time_to_save(
     assert simulation.step(1) is Act.LOST
     world.lag_s = 5.0  # the first launcher is told that the machines are still ready, as it was all the time
     assert simulation.step(0) is Act.WAIT and world.running()
+
+
+def test_an_attempt_that_is_submitted_to_machines_just_taken_ends_with_them() -> None:
+    life = Life()
+    life.the_cloud_is_so(lag_s=0.0, create_delay_s=0.0, create_s=1.0)
+    life.a_person_resumes_it(count=1)
+    life.launchers_die_again_and_again(deaths=[2, 4], launcher=0)
+    life.machines_are_taken()
+    life.replies_are_lost_for_a_while(answers=True, count=3, hosts_answer=False)
+    life.time_passes(seconds=200.0)
+    life.all_happens_within_the_lag(crashes=False, create_delay_s=0.0)
+    life.nothing_is_violated()
+    life.teardown()

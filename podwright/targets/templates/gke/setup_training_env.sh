@@ -49,6 +49,26 @@ for zone in "${zones[@]}"; do
     lacks "zone $zone has no machine type $machine_type"
   fi
 done
+{% if reservations %}
+# A reservation is of one zone: node pools in another zone cannot use it.
+reservations=({% for each in reservations %}{{ each | quoted }}{{ " " if not loop.last }}{% endfor %})
+for reservation in "${reservations[@]}"; do
+  owner=$project
+  name=${reservation%%/reservation[BS]*}   # without its blocks
+  case $name in projects/*) owner=${name#projects/} owner=${owner%%/*} name=${name##*/} ;; esac
+  if ! places=$(gcloud compute reservations list --project="$owner" --filter="name=$name" --format='value(zone.basename())'); then
+    echo "note: reservations of project $owner cannot be listed: the zone of $name was not looked at"
+    continue
+  fi
+  usable=""
+  for zone in $places; do
+    case " ${zones[*]} " in *" $zone "*) usable=$zone ;; esac
+  done
+  if [ -n "$usable" ]; then has "reservation $name in $usable"
+  elif [ -z "$places" ]; then lacks "project $owner has no reservation $name"
+  else lacks "reservation $name is in ${places//$'\n'/ }, and zones of the target has ${zones[*]} alone; node pools there cannot use it"; fi
+done
+{% endif %}
 {% if policy %}
 policy={{ policy | quoted }}
 region={{ region | quoted }}

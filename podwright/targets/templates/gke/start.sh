@@ -39,7 +39,7 @@ exec > >(trap '' TERM INT; exec tee -a "$log" >&3) 2>&1
 tee=$!
 
 # The first process of a container gets no signal that it does not handle: bash takes SIGTERM, also while packages are installed.
-child="" stopping="" interrupted=""
+child="" stopping="" interrupted="" asked=""
 taken() {
   python -c 'import urllib.request as r
 where = r.Request("http://metadata.google.internal/computeMetadata/v1/instance/preempted", headers={"Metadata-Flavor": "Google"})
@@ -47,14 +47,19 @@ raise SystemExit(r.urlopen(where, timeout=2).read().strip() != b"TRUE")' 2> /dev
 }
 pass_on() {
   stopping=1 interrupted=1
+  [ -n "$child" ] || return 0
+  asked=$child
   kill -TERM "$child" 2> /dev/null
   # A node of spot capacity that is taken has about 25 s: the second signal says that there is no time to finish the step
   (! taken || { echo "podwright: this node is being preempted"; kill -INT "$child" 2> /dev/null; }) &
 }
 trap pass_on TERM
 start() {
+  child=""
   "$@" &
   child=$!
+  # A signal may have come before the number of the process was known
+  [ -z "$stopping" ] || [ "$asked" = "$child" ] || pass_on
   while interrupted=""; wait "$child"; code=$?; [ -n "$interrupted" ]; do :; done
 }
 

@@ -76,7 +76,7 @@ class JobController:
     def verdict(self, store: Store, job: Json, counted: Json, pods: list[Json], now: float) -> tuple[str, str] | None:
         """(reason, message) of a Job that is to fail."""
         for pod in pods:
-            if objects.status(pod).get("phase") == "Failed" and TRACKING in (pod["metadata"].get("finalizers") or []):
+            if objects.status(pod).get("phase") == "Failed" and is_tracked(pod):
                 action, message = policy(job, pod)
                 if action == "FailJob":
                     return "PodFailurePolicy", message
@@ -85,10 +85,7 @@ class JobController:
             chosen = knobs.of(store)["deadline_s"]
             if now >= self.started[objects.uid(job)] + (limit if chosen is None else chosen):
                 return DEADLINE
-        lost = 0
-        if not job["spec"].get("podFailurePolicy"):  # then a pod that is being deleted counts at once
-            lost = sum(objects.deleting(pod) and not objects.finished(pod) for pod in pods)
-        if objects.status(counted).get("failed", 0) + lost > job["spec"].get("backoffLimit", 6):
+        if objects.status(counted).get("failed", 0) > job["spec"].get("backoffLimit", 6):
             return MOST_FAILURES
         return None
 
@@ -147,6 +144,11 @@ def completions(job: Json) -> int:
     return int(job["spec"].get("completions", job["spec"].get("parallelism", 1)))
 
 
+def is_tracked(pod: Json) -> bool:
+    """Whether the Job has yet to count it."""
+    return TRACKING in (pod["metadata"].get("finalizers") or [])
+
+
 def index_of(pod: Json) -> int:
     return int(objects.annotations(pod)[INDEX])
 
@@ -155,7 +157,7 @@ def count(store: Store, job: Json, pods: list[Json], now: float, counts_failures
     """Count pods that have ended, each once, and let go of them; the Job as it is then."""
     done = indexes(objects.status(job).get("completedIndexes", ""))
     failed = objects.status(job).get("failed", 0)
-    verdicts = [pod for pod in pods if objects.finished(pod) and TRACKING in (pod["metadata"].get("finalizers") or [])]
+    verdicts = [pod for pod in pods if objects.finished(pod) and is_tracked(pod)]
     kept = []
     for pod in verdicts:
         action, _ = policy(job, pod)
@@ -165,6 +167,10 @@ def count(store: Store, job: Json, pods: list[Json], now: float, counts_failures
             kept.append(pod)  # until the Job has been marked
         elif action != "Ignore" and counts_failures:
             failed += 1
+    given_up = []
+    if not job["spec"].get("podFailurePolicy"):  # then a pod that is being deleted counts at once
+        given_up = [p for p in pods if objects.deleting(p) and not objects.finished(p) and is_tracked(p)]
+        failed += len(given_up) * counts_failures
     active = [pod for pod in pods if not objects.finished(pod) and not objects.deleting(pod)]
     terminating = [pod for pod in pods if not objects.finished(pod) and objects.deleting(pod)]
     ready = [pod for pod in active if objects.is_true(pod, "Ready")]
@@ -180,7 +186,7 @@ def count(store: Store, job: Json, pods: list[Json], now: float, counts_failures
         )
 
     changed = objects.change(store, "jobs", job, function)
-    for pod in verdicts:
+    for pod in (*verdicts, *given_up):
         if pod not in kept:
             objects.remove_finalizer(store, "pods", pod, TRACKING)
     for pod in terminating:

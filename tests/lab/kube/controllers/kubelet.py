@@ -9,9 +9,10 @@ from tests.lab.kube.controllers.network import PodNetwork
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.controllers.pod_run import PodRun
 from tests.lab.kube.store import Store
+from tests.lab.kube.streams import NODE_OFF
 
-OFF = "lab/off"  # annotation of a node that does not run any more, though its object is still there
-SHUTDOWN = "lab/shutdown"  # annotation of a node that is about to be taken away, with the seconds that pods get
+SHUTDOWN = "lab/shutdown"  # annotation of a node that is about to be taken away, with the seconds until then
+POD_SHARE = 0.5  # of the notice, which pods get; the rest is the system's, as 15 of 30 s on GKE
 
 
 class Kubelet:
@@ -28,7 +29,7 @@ class Kubelet:
             self.forget(uid)
         for uid, pod in pods.items():
             node = nodes.get(pod["spec"]["nodeName"])
-            if node is None or objects.annotations(node).get(OFF):
+            if node is None or objects.annotations(node).get(NODE_OFF):
                 if uid in self.runs:
                     self.runs[uid].kill()
                 continue
@@ -45,7 +46,7 @@ class Kubelet:
         if objects.deleting(pod):
             run.stop(now, grace(pod, settings))
         elif notice := objects.annotations(node).get(SHUTDOWN):
-            run.shut_down(now, min(float(notice), grace(pod, settings)))
+            run.shut_down(now, min(POD_SHARE * float(notice), grace(pod, settings)))
         run.advance(store, pod, node, settings, now)
         text = json.dumps(run.status(pod))
         if self.written.get(uid) != text or run.events:

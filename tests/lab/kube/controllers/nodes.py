@@ -5,9 +5,10 @@ import json
 
 from tests.lab.kube.controllers import knobs, objects
 from tests.lab.kube.controllers.job import seconds
-from tests.lab.kube.controllers.kubelet import OFF, SHUTDOWN
+from tests.lab.kube.controllers.kubelet import SHUTDOWN
 from tests.lab.kube.controllers.objects import Json
 from tests.lab.kube.store import Store
+from tests.lab.kube.streams import NODE_OFF
 
 CHIPS = "lab/chips"  # annotation: google.com/tpu that the device plugin registers
 UNREACHABLE = "node.kubernetes.io/unreachable"
@@ -92,7 +93,7 @@ class NodeController:
 def fresh(node: Json) -> Json:
     """The node as it was created."""
     metadata = {"name": objects.name(node), "labels": objects.labels(node)}
-    own = {key: text for key, text in objects.annotations(node).items() if key not in (OFF, SHUTDOWN)}
+    own = {key: text for key, text in objects.annotations(node).items() if key not in (NODE_OFF, SHUTDOWN)}
     taints = [each for each in objects.spec(node).get("taints") or [] if each["key"] not in (IMPENDING, UNREACHABLE)]
     return {**node, "metadata": metadata | {"annotations": own}, "spec": objects.spec(node) | {"taints": taints}}
 
@@ -115,7 +116,7 @@ def add_taint(copy: Json, key: str, effect: str) -> None:
 
 def mark_lost(store: Store, node: Json, now: float) -> None:
     def function(copy: Json) -> None:
-        copy["metadata"]["annotations"] = objects.annotations(copy) | {OFF: "true"}
+        copy["metadata"]["annotations"] = objects.annotations(copy) | {NODE_OFF: "true"}
         objects.set_condition(copy, now, "Ready", "Unknown", *LOST)
         for effect in ("NoSchedule", "NoExecute"):
             add_taint(copy, UNREACHABLE, effect)

@@ -69,6 +69,7 @@ class PodRun:
             self.deadline = now + grace_s
             for container in self.containers:
                 if container.process and not container.terminated:
+                    self.say("Normal", "Killing", f"Stopping container {container.name}")
                     container.process.terminate()
         self.deadline = min(self.deadline, now + grace_s)
 
@@ -142,6 +143,8 @@ class PodRun:
             container.state = {"waiting": {"reason": reason, "message": message}}
             self.pull_at = now + settings["backoff_s"]
             return False
+        for image in dict.fromkeys(each.body.get("image", "") for each in self.containers):
+            self.say("Normal", "Pulled", f'Successfully pulled image "{image}"')
         return True
 
     def start(self, store: Store, container: ContainerRun, pod: Json, settings: Json, now: float) -> None:

@@ -51,36 +51,40 @@ def usage_of(workloads: list[Json], queue: str) -> Counter[tuple[str, str]]:
 def set_queue_states(store: Store, now: float) -> None:
     flavors = {objects.name(flavor) for flavor in store.list("resourceflavors")}
     workloads = [w for w in store.list("workloads") if not objects.is_true(w, "Finished")]
+    locals_ = store.list("localqueues")
     for queue in store.list("clusterqueues"):
-        true, reason, text = queue_state(queue, flavors)
-        objects.add_condition(store, "clusterqueues", queue, now, "Active", true, reason, text)
-        locals_ = {
-            objects.key(q) for q in store.list("localqueues") if q["spec"]["clusterQueue"] == objects.name(queue)
-        }
-        own = [w for w in workloads if f"{objects.namespace(w)}/{objects.spec(w).get('queueName')}" in locals_]
-        reserving = [w for w in own if objects.is_true(w, "QuotaReserved")]
-        numbers = {
-            "pendingWorkloads": len(own) - len(reserving),
-            "reservingWorkloads": len(reserving),
-            "admittedWorkloads": sum(objects.is_true(w, "Admitted") for w in own),
-        }
-        used = usage_of(workloads, objects.name(queue))
-        store.patch_status(
-            "clusterqueues",
-            objects.name(queue),
-            "",
-            numbers | {"flavorsUsage": usage_rows(queue, used), "flavorsReservation": usage_rows(queue, used)},
-        )
-    for local in store.list("localqueues"):
-        queue_body = store.find("clusterqueues", local["spec"]["clusterQueue"])
-        state = (True, "Ready", "Can submit new workloads to localQueue")
-        if objects.spec(local).get("stopPolicy", "None") != "None":
-            state = (False, "Stopped", "LocalQueue is stopped")
-        elif queue_body is None:
-            state = (False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue")
-        elif not objects.is_true(queue_body, "Active"):
-            state = (False, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue")
-        objects.add_condition(store, "localqueues", local, now, "Active", *state)
+        name = objects.name(queue)
+        objects.add_condition(store, "clusterqueues", queue, now, "Active", *queue_state(queue, flavors))
+        keys = {objects.key(local) for local in locals_ if local["spec"]["clusterQueue"] == name}
+        rows = usage_rows(queue, usage_of(workloads, name))
+        status = counts([w for w in workloads if queue_key(w) in keys])
+        store.patch_status("clusterqueues", name, "", status | {"flavorsUsage": rows, "flavorsReservation": rows})
+    for local in locals_:
+        cluster_queue = store.find("clusterqueues", local["spec"]["clusterQueue"])
+        objects.add_condition(store, "localqueues", local, now, "Active", *local_state(local, cluster_queue))
+        own = counts([w for w in workloads if queue_key(w) == objects.key(local)])
+        store.patch_status("localqueues", objects.name(local), objects.namespace(local), own)
+
+
+def queue_key(workload: Json) -> str:
+    return f"{objects.namespace(workload)}/{objects.spec(workload).get('queueName')}"
+
+
+def counts(workloads: list[Json]) -> Json:
+    reserving = sum(objects.is_true(each, "QuotaReserved") for each in workloads)
+    admitted = sum(objects.is_true(each, "Admitted") for each in workloads)
+    pending = len(workloads) - reserving
+    return {"pendingWorkloads": pending, "reservingWorkloads": reserving, "admittedWorkloads": admitted}
+
+
+def local_state(local: Json, cluster_queue: Json | None) -> tuple[bool, str, str]:
+    if objects.spec(local).get("stopPolicy", "None") != "None":
+        return False, "Stopped", "LocalQueue is stopped"
+    if cluster_queue is None:
+        return False, "ClusterQueueDoesNotExist", "Can't submit new workloads to clusterQueue"
+    if not objects.is_true(cluster_queue, "Active"):
+        return False, "ClusterQueueIsInactive", "Can't submit new workloads to clusterQueue"
+    return True, "Ready", "Can submit new workloads to localQueue"
 
 
 def queue_state(queue: Json, flavors: set[str]) -> tuple[bool, str, str]:

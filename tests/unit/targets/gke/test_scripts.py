@@ -314,3 +314,26 @@ def test_the_clean_up_of_a_run_says_what_is_left(tmp_path: Path) -> None:
     assert scripts.run(CLEANUP, "r", answers={"*get jobset r*": "jobset/r"})[0] == 1
     assert scripts.run(CLEANUP, "r", answers={"*delete jobset*": ("", 1)})[0] == 1
     assert scripts.run(CLEANUP)[0] == 1 and not scripts.calls()
+
+
+@pytest.mark.parametrize(
+    ("reservation", "answer", "line"),
+    [
+        ("r-1", "us-central1-a\n", "ok: reservation r-1 in us-central1-a"),
+        ("r-1", "us-east5-a\nus-central1-b\n", "ok: reservation r-1 in us-central1-b"),
+        ("r-1", "us-east5-a\n", "missing: reservation r-1 is in us-east5-a, and zones of the target has us-central1-a us-central1-b alone; node pools there cannot use it"),
+        ("r-1", "", "missing: project my-project has no reservation r-1"),
+        ("r-1", ("", 1), "note: reservations of project my-project cannot be listed: the zone of r-1 was not looked at"),
+        ("projects/other/reservations/r-1/reservationBlocks/b", "us-central1-a\n", "ok: reservation r-1 in us-central1-a"),
+        ("projects/other/reservations/r-1", "", "missing: project other has no reservation r-1"),
+    ],
+)  # fmt: skip
+def test_the_zone_of_a_reservation_is_held_against_those_of_the_target(
+    tmp_path: Path, reservation: str, answer: object, line: str
+) -> None:
+    scripts = Scripts(tmp_path, reservations=[reservation], zones=["us-central1-a", "us-central1-b"])
+    _, output = scripts.run("setup_training_env.sh", answers={"gcloud compute reservations list*": answer})
+    assert line in output.splitlines()
+    (call,) = [argv for argv in scripts.calls("gcloud") if argv[1:3] == ["compute", "reservations"]]
+    owner = "other" if "other" in reservation else "my-project"
+    assert {f"--project={owner}", "--filter=name=r-1"} <= set(call)

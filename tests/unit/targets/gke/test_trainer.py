@@ -224,6 +224,23 @@ def test_a_signal_reaches_the_process_and_its_exit_code_is_that_of_the_container
     assert "".join(lines).endswith(last), lines
 
 
+AT_ONCE = """#!/bin/bash
+[ "$1" = -m ] || exit 1
+trap 'echo saving; left=3' TERM
+kill -TERM $PPID
+left=30; while [ $((left -= 1)) -ge 0 ]; do sleep 0.1; done
+exit 3
+"""
+
+
+def test_a_signal_that_comes_while_the_process_is_being_started_reaches_it_once(tmp_path: Path) -> None:
+    pod = Pod(tmp_path, AT_ONCE, "true", topology="v6e-4")
+    script = tmp_path / "start.sh"
+    script.write_text(script.read_text().replace("  child=$!\n", "  sleep 0.5; child=$!\n"))  # a slow machine
+    code, out = pod.run()
+    assert code == 3 and out.count("saving\n") == 1, out
+
+
 def test_a_process_that_is_killed_is_seen_in_the_exit_code_of_the_container(tmp_path: Path) -> None:
     pod = Pod(tmp_path, "#!/bin/bash\necho training; kill -KILL $$", topology="v6e-4")
     code, out = pod.run()

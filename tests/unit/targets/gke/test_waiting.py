@@ -298,9 +298,9 @@ def test_only_what_an_explanation_needs_is_asked() -> None:
     assert asked(ClusterView(jobset(), (job(),), (pod(phase="Running"),))) is None
     assert asked(ClusterView(jobset(True))) == waiting.Question("workload", "u")
     known = frozenset(["workload"])
-    assert asked(ClusterView(jobset(True), answered=known)) == waiting.Question("priority", "medium")
-    assert asked(ClusterView(jobset(True), answered=known | {"priority"})) is None
-    inactive = ClusterView(jobset(True), workload=queued("ClusterQueue cq is inactive").workload, answered=known)
+    assert asked(ClusterView(jobset(True), queried=known)) == waiting.Question("priority", "medium")
+    assert asked(ClusterView(jobset(True), queried=known | {"priority"})) is None
+    inactive = ClusterView(jobset(True), workload=queued("ClusterQueue cq is inactive").workload, queried=known)
     assert asked(inactive) == waiting.Question("queue", "q")
     assert asked(ClusterView(jobset(), (job(2),), (pod(phase="Running"),))) == waiting.Question(
         "events", "pw-r-slice-job-0"
