@@ -52,6 +52,7 @@ SLOWEST = (
 INSTALLED_FOR = (
     "tests/e2e/test_allocations.py",
     "tests/e2e/test_chaos.py",
+    "tests/e2e/test_gke.py",
     "tests/e2e/test_gke_dry_run.py",
     "tests/e2e/test_gke_maxtext.py",
     "tests/e2e/test_gke_pool_runs.py",

@@ -14,10 +14,11 @@ import yaml
 from podwright import slices
 from podwright.targets.gke import jobset
 from tests.e2e.conftest import Bench, wait_for
-from tests.lab.kube import samples
+from tests.lab.kube import controllers, samples
 from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import RAW, example
 
+pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 LOG = Path(__file__).parents[1] / "unit" / "watch" / "maxtext_cpu.log"
 LAUNCH = Path(__file__).parents[1] / "lab" / "launch_gke.py"
 TARGET = {
