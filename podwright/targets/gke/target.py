@@ -219,7 +219,9 @@ class Gke:
         """With the answer to a question; one that is not answered leaves the explanation with less."""
         view = replace(view, queried=view.queried | {question.what})
         if question.what == "workload":
-            rows, failure = self._kubectl.json(("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}"))
+            rows, failure = self._kubectl.json(
+                ("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}")
+            )
             newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
             unanswered = failure.reason if failure and failure.consequence is not Consequence.ABSENT else ""
             return replace(view, workload=newest[-1] if newest else None, unanswered=unanswered)
