@@ -19,7 +19,6 @@ from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import RAW, example
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
-
 LOG = Path(__file__).parents[1] / "unit" / "watch" / "maxtext_cpu.log"
 LAUNCH = Path(__file__).parents[1] / "lab" / "launch_gke.py"
 TARGET = {

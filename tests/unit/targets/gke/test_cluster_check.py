@@ -1,5 +1,6 @@
 """What `target check` says of a cluster, by the real kubectl on the simulated API server."""
 
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.lab.kube import samples
 from tests.lab.kube.control import Kube
 from tests.unit.targets.gke.entry import gke
 
+pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
 SLICE = "tpu7x-2x2x2"
 
 

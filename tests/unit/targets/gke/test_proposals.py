@@ -1,6 +1,7 @@
 """What `target add NAME kind=gke` takes from the contexts of kubectl, by the real kubectl."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from podwright.shell import Shell
 from podwright.targets import entries
 from podwright.targets.gke import configuration
 
+pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
 A, B = "gke_my-project_us-central1_a", "gke_my-project_us-east5-b_b"
 
 
