@@ -141,6 +141,7 @@ def finished(launcher: "subprocess.Popen[str]") -> str:
     return out + err
 
 
+@pytest.mark.long
 def test_processes_of_two_slices_train_as_one_and_a_secret_is_nowhere_to_be_seen(
     tmp_path: Path, kube: Kube, bucket: EmulatedBucket
 ) -> None:
