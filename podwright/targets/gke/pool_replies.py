@@ -39,6 +39,11 @@ _TABLE = (
         BUSY_CLUSTER + ": cluster {cluster} is at work on {quota}, and takes no other request until that has ended",
     ),
     ReplyRule(
+        r"concurrent operations quota",
+        Consequence.REPEAT,
+        BUSY_CLUSTER + ": cluster {cluster} is at work on as many operations as it takes at once",
+    ),
+    ReplyRule(
         r"due to lack of capacity in your reservation",
         Consequence.PLACE,
         "NoCapacity: the reservation has no room now; a pool that waits for it would fill itself later, and cost then",
@@ -92,7 +97,7 @@ _TABLE = (
     ),
     ReplyRule(
         r"(?P<quota>Use workload policy instead|TPU topology can't be specified with single-host|Flex start node pools don't support"
-        r"|[Qq]ueued_provisioning requires reservation affinity)",
+        r"|Requested invalid target size '\d+' for a Managed Instance Group in the gang mode|[Qq]ueued_provisioning requires reservation affinity)",
         Consequence.FINAL,
         "WrongFlags: GKE refuses how the node pool is requested ({quota})",
         _FLAGS,

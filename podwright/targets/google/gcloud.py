@@ -20,6 +20,10 @@ LOGIN_PAUSE_S = 2.0
 """before a call that found no login is made once more: nothing was sent by it"""
 
 
+_PARTIAL = "Some requests did not succeed"
+"""what lists of Compute Engine warn of, with exit code 0, where a refused request has left rows out: seen of gcloud 528 at a 403"""
+
+
 class Gcloud:
     def __init__(self, shell: Shell, classify: Classify):
         self._shell = shell
@@ -67,7 +71,7 @@ class Gcloud:
     def look(self, argv: Argv, zone: str) -> tuple[object, Reply | None]:
         """What is printed as JSON, or None and why there is none."""
         code, stdout, stderr = self._ask(argv)
-        if code:
+        if code or _PARTIAL in stderr:
             return None, self._classify(stderr, zone)
         value = _parsed(stdout)
         cut = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
@@ -76,7 +80,7 @@ class Gcloud:
     def rows(self, argv: Argv) -> list[Record]:
         """The list that is printed; UserError where it cannot be had whole."""
         code, stdout, stderr = self._ask(argv)
-        if code:
+        if code or _PARTIAL in stderr:
             reply = self._classify(stderr, "-")
             raise UserError(f"the cloud does not list what it has: {reply.reason}", reply.fix or "try again")
         rows = _parsed(stdout)

@@ -53,6 +53,8 @@ CASES = [
     ("Queued_provisioning requires reservation affinity to be set to none.", Consequence.FINAL, "WrongFlags"),
     ("ResponseError: code=400, message=Flex start node pools don't support TPUs with queued provisioning.", Consequence.FINAL, "WrongFlags"),
     ("TPU topology can't be specified with single-host TPU slice pool; use", Consequence.FINAL, "WrongFlags"),
+    ("Requested invalid target size '8' for a Managed Instance Group in the gang mode of size '4'", Consequence.FINAL, "WrongFlags"),
+    ('ResponseError: code=429, message=Too many operations: cluster "my-cluster" hits the concurrent operations quota 5, please try again later.', Consequence.REPEAT, "ClusterBusy: cluster my-cluster is at work on as many"),
     (BUSY, Consequence.REPEAT, "ClusterBusy: cluster my-cluster is at work on operation-1763880000000-ab,"),
     ("ResponseError: code=409, message=Already exists: projects/p/locations/l/clusters/c/nodePools/n.", Consequence.EXISTS, "Exists"),
     ("ResponseError: code=404, message=Not found: projects/p/locations/l/clusters/my-cluster.", Consequence.FINAL, "NoCluster"),
