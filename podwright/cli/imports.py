@@ -69,13 +69,13 @@ def _tree(request: ImportRequest, place: Path) -> Path:
     if len(request.words) == 1 and ("/" in first or place.suffix in (".yaml", ".yml", ".sh")):
         raise UserError(f"there is no file {first}", "check the path")
     if request.tree is None:
-        return _tree_of_target() or Path()
+        return tree_of_target() or Path()
     if not request.tree.is_dir():
         raise UserError(f"--tree {request.tree} is no directory", "give the path of a checkout of tpu-recipes")
     return request.tree
 
 
-def _tree_of_target() -> Path | None:
+def tree_of_target() -> Path | None:
     """The one checkout that targets of kind gke name as `recipes`."""
     from podwright.targets import entries
 
@@ -123,6 +123,14 @@ def _xpk_version(request: ImportRequest) -> str:
     """That was typed; ""."""
     given = dict(pair.partition("=")[::2] for pair in given_values.overrides(request.pairs))
     return given.get("versions.xpk", "")
+
+
+def recipe_of(path: Path) -> MaxTextRecipe:
+    """Of the launch script `path`, read as `recipe import` reads it without values. UserError as there, and where bash passes other words."""
+    values, now = _values(()), datetime.now().astimezone()
+    result = read.read(path, tree.text_of(path), values, now, tree.siblings(path), "")
+    _by_bash(path, values, now, result)
+    return load.require(load.parse(result.recipe), MaxTextRecipe)
 
 
 def _script(request: ImportRequest, path: Path) -> None:

@@ -58,7 +58,7 @@ def write(
     as_json: bool,
 ) -> None:
     """Read the log, write its files, print a summary or the document."""
-    from podwright.recipe import load
+    from podwright.cli.recipe_names import load_named
     from podwright.report.maxtext import facts, pages, profile_files
     from podwright.report.maxtext.words import LANGUAGES, Words
     from podwright.watch import log_files
@@ -75,7 +75,7 @@ def write(
         raise UserError(
             f"--lang {language} is no language of a write-up", f"type --lang {' or --lang '.join(LANGUAGES)}"
         )
-    resolved = load.load(recipe) if recipe else None
+    resolved = load_named(recipe) if recipe else None
     if resolved is not None:
         facts.require_maxtext(resolved)
     blocks = (

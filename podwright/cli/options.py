@@ -13,7 +13,13 @@ import typer
 from podwright.errors import UserError, expanded
 
 _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
-RecipeName = Annotated[str, typer.Argument(metavar="RECIPE", help="a shipped recipe's name, or a YAML file")]
+RecipeName = Annotated[
+    str,
+    typer.Argument(
+        metavar="RECIPE",
+        help="a shipped recipe's name, or a YAML file; of a launch script below `recipes` of a target, its name",
+    ),
+]
 
 
 def overrides(help: str) -> typer.models.ArgumentInfo:

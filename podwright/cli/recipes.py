@@ -36,9 +36,10 @@ def recipes_list(as_json: Json = False) -> None:
 @shipped.command("show")
 def recipes_show(recipe: RecipeName, overrides: Overrides = None, as_json: Json = False) -> None:
     """Show every value of a recipe with its meaning."""
+    from podwright.cli.recipe_names import load_named
     from podwright.recipe import load
 
-    resolved = load.load(recipe, overrides or [])
+    resolved = load_named(recipe, overrides or [])
     values = resolved.model_dump(mode="json")
     show.document(values) if as_json else show.settings(values, load.fields(type(resolved)))
 

@@ -41,6 +41,7 @@ def render(
     Nothing is asked of the cloud, and nothing is started. Rendering again changes nothing.
     A recipe is not rendered if its static plan is refused.
     """
+    from podwright.cli.recipe_names import load_named
     from podwright.recipe import load
     from podwright.recipe.maxtext.schema import MaxTextRecipe
     from podwright.targets import entries
@@ -60,7 +61,7 @@ def render(
             what, f"type podwright run {shlex.quote(recipe)} --on {on} --dry-run, which shows what is submitted there"
         )
     typed, changes = variables(overrides)
-    changed = load.load(recipe, changes)
+    changed = load_named(recipe, changes)
     rendered = rendering.render(changed, own, on, typed)
     if not force:
         is_maxtext = changed.kind == "maxtext"

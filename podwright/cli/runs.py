@@ -209,9 +209,10 @@ def _several(
 
 
 def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
+    from podwright.cli.recipe_names import load_named
     from podwright.recipe import load
 
-    resolved = load.load(name, overrides or [])
+    resolved = load_named(name, overrides or [])
     return load.smoke(resolved, smoke) if smoke else resolved
 
 

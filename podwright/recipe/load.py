@@ -35,6 +35,11 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     return _parse_with(multimodal.completed(raw) if path.name == _STORED else raw, overrides)
 
 
+def exists(name_or_path: str) -> bool:
+    """Whether a shipped recipe, a file or a directory has this name."""
+    return name_or_path in shipped() or (bool(name_or_path.strip()) and expanded(name_or_path).exists())
+
+
 def settled(raw: dict[str, Any]) -> dict[str, Any]:
     """`raw` checked, with every default."""
     return parse(raw).model_dump(mode="json")

@@ -74,16 +74,21 @@ def training_script(folder: Path, others: Sequence[Path]) -> Path:
     )
 
 
+def named_scripts(tree: Path) -> dict[Path, str]:
+    """The launch scripts below `tree`, and how their recipes are called."""
+    return {path: name_of(path, "") for path in scripts(tree)[0]}
+
+
 def lookup(words: Sequence[str], tree: Path) -> Path:
     """The one launch script below `tree` whose path has every word, such as deepseek3, bf16 and 4x4x8. UserError for none or several."""
-    listed = {path: name_of(path, "") for path in scripts(tree)[0]}
+    listed = named_scripts(tree)
     wanted = " ".join(words).lower()
-    matching = [path for path in listed if all(_has(path.relative_to(tree), word) for word in wanted.split())]
+    matching = [path for path in listed if all(has_word(path.relative_to(tree), word) for word in wanted.split())]
     exact = [path for path in matching if listed[path] == wanted]
     if len(exact) == 1 or len(matching) == 1:
         return (exact or matching)[0]
     if not matching:
-        most = max(listed, key=lambda p: sum(_has(p.relative_to(tree), w) for w in wanted.split()), default=None)
+        most = max(listed, key=lambda p: sum(has_word(p.relative_to(tree), w) for w in wanted.split()), default=None)
         what = f"none of the {len(listed)} launch scripts in {tree} has {' and '.join(wanted.split())} in its path"
         raise UserError(
             what, f"the nearest is {listed[most]}" if most else "type --tree with a checkout of tpu-recipes"
@@ -93,6 +98,6 @@ def lookup(words: Sequence[str], tree: Path) -> Path:
     raise UserError(f"{len(matching)} recipes in {tree} match {wanted!r}", f"add a word: {shown}")
 
 
-def _has(path: Path, word: str) -> bool:
+def has_word(path: Path, word: str) -> bool:
     """Whether a part of a path begins with a word."""
     return re.search(rf"(?:^|[^a-z0-9]){re.escape(word)}", path.as_posix().lower()) is not None

@@ -7,8 +7,11 @@ from pathlib import Path
 import pytest
 
 from podwright.cli import app, imports
+from podwright.cli.recipe_names import load_named
+from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.recipe.maxtext.bash.syntax import UnreadableScript
+from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.sandbox.evaluation import Call, Evaluated
 from tests.unit.recipe.maxtext.launch_script import SCRIPT, VALUES
 from tests.unit.sandbox import namespaces
@@ -346,3 +349,30 @@ def test_the_namespace_of_a_script_is_that_of_a_target(tree: Path, capsys: pytes
     code, out, _ = call(capsys, str(script), "--out", "r.yaml")
     assert code == 0 and "kind=gke cluster=a-cluster namespace=team" in out
     assert "namespace" not in load("r.yaml").model_dump()["xpk"]
+
+
+def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(
+    tree: Path, targets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert load_named("qwen3-tiny-arithmetic-grpo").kind == "grpo"
+    with pytest.raises(UserError, match="there is no recipe 'toy-1b-fp8-4x4x8'"):
+        load_named("toy-1b-fp8-4x4x8")
+    target = {
+        "kind": "gke",
+        "project": "a-project",
+        "cluster": "a-cluster",
+        "zones": ["us-central1-a"],
+        "recipes": str(tree),
+    }
+    targets.write_text(json.dumps({"pod": target}))
+    for name in ("toy-1b-4k-fp8-tpu7x-4x4x8", "toy-1b-fp8-4x4x8"):
+        recipe = load_named(name, ["arguments.steps=7"])
+        assert isinstance(recipe, MaxTextRecipe) and recipe.name == "toy-1b-4k-fp8-tpu7x-4x4x8"
+        assert recipe.topology == "tpu7x-4x4x8" and recipe.arguments["steps"] == "7"
+    assert load_named("phase1-tiny").kind == "contrastive", "shipped recipes come first"
+    with pytest.raises(UserError, match=r"2 launch scripts in .* have 'toy-1b' in their path") as caught:
+        load_named("toy-1b")
+    assert "toy-1b-4k-bf16-tpu7x-4x4x4, toy-1b-4k-fp8-tpu7x-4x4x8" in caught.value.fix
+    with pytest.raises(UserError, match="there is no recipe 'other-1b'"):
+        load_named("other-1b")
+    assert app.main(["recipes", "show", "toy-1b-fp8-4x4x8"]) == 0 and "tpu7x-4x4x8" in capsys.readouterr().out
