@@ -43,7 +43,7 @@ class Carrier:
             self._journal("abandoned", state, **asdict(_not_startable(e)))
             return
         provisioner, number = _provisioner(target), state.allocation.number + 1 if state.allocation else 1
-        avoid = avoided(state.capacity, journal.now())
+        avoid = avoided(state.capacity, target.traits.zones, journal.now())
         request = provisioner.describe_request(self._run.path.resolve(), state.created, number, avoid)
         self._allocation("requested", number, request=asdict(request), target=target.identity)
         self._mirror.publish()

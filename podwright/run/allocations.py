@@ -41,6 +41,8 @@ class AllocationRecord:
 class Refusals:
     count: int
     last: float
+    lost: int = 0
+    """how many of them were machines that were taken away"""
 
 
 @dataclass(frozen=True)
@@ -99,22 +101,31 @@ def sought(capacity: Capacity, record: AllocationRecord | None, event: Record) -
             return replace(capacity, final=record.ending or Ending.NO_CAPACITY)
         return _refused(capacity, record.scope, event["time"])
     if name == "allocation lost" and record.phase is AllocationPhase.LOST:
-        return _refused(capacity, record.request.zone, event["time"])
+        return _refused(capacity, record.request.zone, event["time"], lost=1)
     return capacity
 
 
-def _refused(capacity: Capacity, scope: str, time: float) -> Capacity:
-    count = capacity.refusals[scope].count if scope in capacity.refusals else 0
-    return replace(capacity, refusals={**capacity.refusals, scope: Refusals(count + 1, time)})
+def _refused(capacity: Capacity, scope: str, time: float, lost: int = 0) -> Capacity:
+    before = capacity.refusals.get(scope, Refusals(0, time))
+    refusals = Refusals(before.count + 1, time, before.lost + lost)
+    return replace(capacity, refusals={**capacity.refusals, scope: refusals})
 
 
-def avoided(capacity: Capacity, now: float) -> list[str]:
-    """Scopes that have refused lately: each is left alone for longer after each refusal."""
-    return [
+def avoided(capacity: Capacity, places: Sequence[str], now: float) -> list[str]:
+    """Scopes that a request leaves alone: each that has refused lately, for longer after each refusal, and of the `places` that are left
+    those that have refused more often than another one. A place may take half an hour to refuse, and the search would else come back to
+    the first ones before it has tried the last."""
+    resting = [
         scope
         for scope, refusals in capacity.refusals.items()
         if not due(refusals.count, refusals.last, now, first_s=30.0, most_s=600.0)
     ]
+    counts = {place: _refusals_of(place, capacity) for place in eligible(places, resting)}
+    return [*resting, *(place for place, count in counts.items() if count > min(counts.values()))]
+
+
+def _refusals_of(place: str, capacity: Capacity) -> int:
+    return sum(refusals.count - refusals.lost for scope, refusals in capacity.refusals.items() if covers(scope, place))
 
 
 def eligible(zones: Sequence[str], avoid: Sequence[str]) -> list[str]:

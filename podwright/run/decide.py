@@ -151,7 +151,7 @@ def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
 def _request(state: RunState, traits: Traits, now: float) -> Act:
     if state.capacity.final or _out_of_patience(state, traits, now):
         return Act.END
-    return Act.REQUEST if eligible(traits.zones, avoided(state.capacity, now)) else Act.WAIT
+    return Act.REQUEST if eligible(traits.zones, avoided(state.capacity, traits.zones, now)) else Act.WAIT
 
 
 def _out_of_patience(state: RunState, traits: Traits, now: float) -> bool:

@@ -122,9 +122,9 @@ def test_patience_ends_while_a_request_waits_too() -> None:
 
 
 def test_zones_that_refused_are_avoided_for_longer_each_time() -> None:
-    capacity = Capacity(0.0, {"a-1": Refusals(1, 100.0), "b": Refusals(3, 100.0)})
-    assert avoided(capacity, 120.0) == ["a-1", "b"] and avoided(capacity, 131.0) == ["b"]
-    assert avoided(capacity, 219.0) == ["b"] and avoided(capacity, 221.0) == []
+    capacity, zones = Capacity(0.0, {"a-1": Refusals(1, 100.0), "b": Refusals(3, 100.0)}), ("a-1", "b")
+    assert avoided(capacity, zones, 120.0) == ["a-1", "b"] and avoided(capacity, zones, 131.0) == ["b"]
+    assert avoided(capacity, zones, 219.0) == ["b"]
     assert eligible(TRAITS.zones, ["b-", "a-1"]) == ["a-2"]
     places = ("us-central1-a/r", "us-central1-a/r10", "us-central1-ai1a/r")
     assert eligible(places, ["us-central1-a/r"]) == list(places[1:]), "r10 is another reservation"
@@ -282,6 +282,21 @@ def test_failures_are_counted_by_host_and_budget() -> None:
     assert state.max_failures == 1 and state.short_attempts == 1
 
 
+def test_places_that_refused_slowly_come_after_those_not_tried_yet() -> None:
+    """Each refusal comes after half an hour, when all others have been left alone for long enough."""
+    places, capacity, tried = ("z/r-1", "z/r-2", "y/r-3"), Capacity(0.0), list[str]()
+    for number in range(1, 7):
+        place = eligible(places, avoided(capacity, places, number * 2000.0))[0]
+        tried.append(place)
+        before = capacity.refusals.get(place, Refusals(0, 0.0))
+        capacity = replace(capacity, refusals={**capacity.refusals, place: Refusals(before.count + 1, number * 2000.0)})
+    assert tried == [*places, *places]
+    zone = Capacity(0.0, {"z": Refusals(1, 0.0)})
+    assert eligible(places, avoided(zone, places, 2000.0)) == ["y/r-3"], "a zone stands for all reservations in it"
+    taken = Capacity(0.0, {"z/r-1": Refusals(1, 0.0, lost=1)})
+    assert eligible(places, avoided(taken, places, 2000.0))[0] == "z/r-1", "machines that were taken had been given"
+
+
 def test_an_event_about_another_allocation_changes_nothing() -> None:
     before = fold(events(*GOT))
     for name in ("ready", "lost", "deleting", "gone", "refused"):
@@ -296,7 +311,7 @@ def test_the_search_for_machines_begins_anew_with_each_submitted_attempt() -> No
     searching = fold(events(GOT[0], turned_away)).capacity
     assert searching == Capacity(10.0, {"a-1": Refusals(1, 20.0)}) and fold(events(*GOT)).capacity == Capacity()
     taken = ("allocation lost", {"allocation": 1, "ending": "PREEMPTED", "reason": "x"})
-    assert fold(events(GOT[0], GOT[1], taken)).capacity.refusals == {"a-1": Refusals(1, 30.0)}
+    assert fold(events(GOT[0], GOT[1], taken)).capacity.refusals == {"a-1": Refusals(1, 30.0, lost=1)}
     for_good = ("allocation refused", {"allocation": 1, "scope": "", "ending": "BAD_INPUT", "reason": "x"})
     assert fold(events(GOT[0], for_good)).capacity.final is Ending.BAD_INPUT
 
