@@ -209,6 +209,7 @@ def test_a_stop_ends_the_processes_with_their_grace_and_deletes_everything(clust
     assert cluster.left() == [] and not cluster.events("killing")
 
 
+@pytest.mark.long
 def test_a_run_that_waits_in_the_queue_can_be_stopped(cluster: Cluster) -> None:
     cluster.fill(hosts=0)
     cluster.kube.create(samples.workload("other", 8))
@@ -220,7 +221,7 @@ def test_a_run_that_waits_in_the_queue_can_be_stopped(cluster: Cluster) -> None:
     assert [each for each in cluster.left() if "other" not in each] == []
 
 
-@pytest.mark.parametrize("moment", ["before:submitted", "after:submitted"])
+@pytest.mark.parametrize("moment", ["before:submitted", pytest.param("after:submitted", marks=pytest.mark.long)])
 def test_a_killed_launcher_is_resumed_with_the_one_jobset_that_there_is(cluster: Cluster, moment: str) -> None:
     cluster.fill()
     cluster.replay(50)
@@ -234,6 +235,7 @@ def test_a_killed_launcher_is_resumed_with_the_one_jobset_that_there_is(cluster:
     assert cluster.left() == []
 
 
+@pytest.mark.long
 def test_a_launcher_killed_before_it_created_anything_starts_another_attempt(cluster: Cluster) -> None:
     cluster.fill()
     cluster.replay(200)
@@ -257,6 +259,7 @@ def test_an_api_server_that_is_away_ends_nothing(cluster: Cluster) -> None:
     assert steps and len(set(steps)) == len(steps) and cluster.left() == []
 
 
+@pytest.mark.long
 def test_a_cluster_that_is_away_at_the_submission_is_asked_again(cluster: Cluster) -> None:
     cluster.fill()
     cluster.replay(200)

@@ -114,7 +114,7 @@ def test_a_mesh_that_does_not_come_out_is_refused_before_anything_is_created(clu
     assert not cluster.path().exists() and not cluster.created()
 
 
-@pytest.mark.parametrize("exit_code", [0, 1])
+@pytest.mark.parametrize("exit_code", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_the_end_of_the_data_is_recognized_at_every_exit_code(cluster: MaxTextCluster, exit_code: int) -> None:
     cluster.recipe(ALMODEL_SLICE, ALMODEL | LEGAL)
     cluster.logs(source_log().replace("EXIT_CODE=1", f"EXIT_CODE={exit_code}"), exit_code)
@@ -129,6 +129,7 @@ def test_the_end_of_the_data_is_recognized_at_every_exit_code(cluster: MaxTextCl
     assert cluster.left() == []
 
 
+@pytest.mark.long
 def test_a_killed_launcher_loses_and_doubles_no_step(cluster: MaxTextCluster) -> None:
     cluster.recipe("tpu7x-2x2x2", {"model_name": "toy", "steps": "10"})
     cluster.logs(deepseek() + "\nEXIT_CODE=0", lines_per_s=2.0)

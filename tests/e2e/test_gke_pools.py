@@ -256,6 +256,7 @@ def test_pools_of_others_are_refused_and_never_deleted(both: SimpleNamespace) ->
     assert [row["name"] for row in both.gcloud.pools()] == ["default-pool", name] and queue_objects(both) == []
 
 
+@pytest.mark.long
 def test_an_own_pool_in_error_is_removed_before_another_is_requested(both: SimpleNamespace) -> None:
     own = provisioner()
     request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
@@ -331,6 +332,7 @@ def test_lost_replies_neither_double_a_pool_nor_leave_one(
     assert len(both.gcloud.ledger()) == 4 and both.gcloud.resources() == [], "the nodes of one pool"
 
 
+@pytest.mark.long
 def test_machines_of_flex_start_come_when_pods_ask_for_them(both: SimpleNamespace) -> None:
     own = provisioner(provisioning="flex-start")
     request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
@@ -401,6 +403,7 @@ def test_what_no_repetition_mends_ends_a_run_with_what_to_type(both: SimpleNames
     assert answer.ending is Ending.BAD_INPUT and ours(both) == []
 
 
+@pytest.mark.long
 def test_a_cluster_that_is_not_there_is_named(both: SimpleNamespace) -> None:
     own = provisioner(cluster="other")
     request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
@@ -470,6 +473,7 @@ def test_a_target_check_shows_cluster_reservations_and_what_ends_pools_without_a
     ]
 
 
+@pytest.mark.long
 def test_a_target_check_of_flex_start_names_the_end_that_the_cloud_enforces(both: SimpleNamespace) -> None:
     both.gcloud.busy("my-cluster", 30.0)
     text = "\n".join(line for _, line in remarks(provisioning="flex-start", topology="tpu7x-2x2x4"))

@@ -118,6 +118,7 @@ def test_a_reserved_pool_goes_from_its_policy_to_its_deletion(client: Client) ->
     assert all(row["gone_at"] > row["ready_at"] for row in ledger) and 0 < cloud.chip_hours() < 1
 
 
+@pytest.mark.long
 def test_a_zone_without_capacity_ends_in_error_after_the_retries(client: Client) -> None:
     cloud = client.cloud
     cloud.capacity(B, 16, model="spot")
@@ -224,6 +225,7 @@ def test_flags_that_gke_refuses(client: Client) -> None:
     assert [row["name"] for row in cloud.pools()] == ["default-pool", "a", "b"]
 
 
+@pytest.mark.long
 def test_quota_and_outcomes_that_a_test_chooses(client: Client) -> None:
     cloud = client.cloud
     cloud.quota("us-central1", 16)
@@ -268,6 +270,7 @@ def test_pools_of_others_are_listed_and_in_no_ledger(client: Client) -> None:
     assert [row["nodes"] for row in cloud.pools("*e*")] == [1, 4, 0]
 
 
+@pytest.mark.long
 def test_faults_rights_and_readers_that_lag(client: Client) -> None:
     cloud = client.cloud
     cloud.set(lag={"describe": 5.0, "list": 5.0})
@@ -356,6 +359,7 @@ def test_nodes_register_their_chips_some_time_after_they_are_ready(client: Clien
 
 
 @needs_kubectl
+@pytest.mark.long
 def test_a_flex_start_pool_grows_for_a_pod_and_its_nodes_expire(client: Client, kube: Kube) -> None:
     cloud = client.cloud
     flex = ("--flex-start", "--enable-autoscaling", "--max-nodes=4", "--location-policy=ANY", "--max-run-duration=1s")

@@ -187,6 +187,7 @@ def test_a_launcher_is_not_missed_and_a_stop_saves_what_resume_goes_on_from(pair
     assert "step 1 done" in pair.path("attempts/1/log.txt").read_text() and pair.path("latest").resolve().name == "2"
 
 
+@pytest.mark.long
 def test_a_stop_that_no_host_received_is_repeated_until_one_did_and_saves_every_step(pair: Pair) -> None:
     launcher = pair.start_run(500, "--on", "lab", **STEADY)
     pair.wait_for_step(3)

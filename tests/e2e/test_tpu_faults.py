@@ -31,7 +31,8 @@ def test_a_worker_with_a_wrong_image_is_named_and_costs_the_slice_only(gcloud: G
     assert gcloud.resources() == [] and [row["name"][-2:] for row in gcloud.ledger()] == ["-1", "-2"]
 
 
-@pytest.mark.parametrize("worker", [2, pytest.param(0, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("worker", [2, 0])
 def test_a_worker_that_cannot_be_reached_in_mid_run_is_named_and_costs_the_slice_only(
     gcloud: Gcloud,  # noqa: F811
     stood_in: TpuBench,  # noqa: F811
@@ -73,6 +74,7 @@ def test_a_run_whose_slice_is_repaired_in_seconds_goes_on_upon_it(gcloud: Gcloud
     assert [row["name"] for row in gcloud.ledger()] == [node] and gcloud.resources() == []
 
 
+@pytest.mark.long
 def test_a_slice_that_stays_away_for_maintenance_is_given_up_in_one_line(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
     node = training(gcloud, stood_in, 40, 10.0, REPAIR_S="3")
     gcloud.maintain(node)

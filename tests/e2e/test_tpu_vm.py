@@ -128,6 +128,7 @@ def endings(bench: TpuBench) -> list[tuple[str, str]]:
     return [(r["ending"], r["detail"]) for r in bench.records("journal.jsonl") if r["event"] == "ended"]
 
 
+@pytest.mark.long
 def test_a_fault_of_one_worker_is_named_and_costs_the_slice_only(
     gcloud: Gcloud, lab: cloud.Lab, stood_in: TpuBench
 ) -> None:

@@ -57,7 +57,7 @@ def names(bucket, run):
     return [name.removeprefix(prefix) for name in bucket.names(prefix)]
 
 
-@pytest.mark.parametrize("status", [503, 403])
+@pytest.mark.parametrize("status", [pytest.param(503, marks=pytest.mark.long), 403])
 def test_a_lasting_failure_ends_the_attempt_and_moves_nothing(bucket, run, status):
     before = names(bucket, run)
     bucket.faults.only = lambda r: r.method == "GET" and "checkpoints/4/state" in r.object_name
