@@ -31,6 +31,7 @@ def add(**changes: str) -> Any:
     [
         ({"project": "$(id)"}, "is no id of a project"),
         ({"cluster": "My Cluster"}, "is no such name; write small letters"),
+        ({"cluster": "c" * 41}, "has 41 letters, and GKE takes 40"),
         ({"cluster": "c;id"}, "is no such name; write small letters"),
         ({"cluster": ""}, "is no such name"),
         ({"zones": "[us-central1]"}, "which is no zone; write it like"),
