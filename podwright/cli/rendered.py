@@ -15,7 +15,7 @@ from podwright import slices
 from podwright.cli import show
 from podwright.cli.options import Json, RecipeName, variables
 from podwright.cli.options import overrides as changes_of
-from podwright.errors import UserError, counted, expanded, nearest
+from podwright.errors import UserError, counted, nearest, typed_path
 
 if TYPE_CHECKING:
     from podwright.recipe.kinds import Recipe
@@ -29,7 +29,9 @@ def render(
         changes_of("keys of the recipe, such as arguments.steps=50; NAME=VALUE for a variable ${NAME} in it"),
     ] = None,
     on: Annotated[str, typer.Option("--on", metavar="TARGET", help="one of your targets of kind=gke")] = "",
-    out: Annotated[str | None, typer.Option("-o", "--out", metavar="DIR", help="directory of the files")] = None,
+    out: Annotated[
+        Path | None, typer.Option("-o", "--out", parser=typed_path, metavar="DIR", help="directory of the files")
+    ] = None,
     force: Annotated[bool, typer.Option("--force", help="render even if the plan refuses it")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files there that were edited")] = False,
     as_json: Json = False,
@@ -48,11 +50,8 @@ def render(
 
     if not on:
         raise UserError("--on is missing", "type --on TARGET; `podwright target list` shows yours")
-    if not out:
-        raise UserError(
-            "-o is missing" if out is None else "-o '' names no directory", "type -o DIR, a directory for the scripts"
-        )
-    out_dir = expanded(out)
+    if out is None:
+        raise UserError("-o is missing", "type -o DIR, a directory for the scripts")
     own = entries.find(on)
     if own is None:
         raise _no_target(on)
@@ -68,15 +67,15 @@ def render(
         is_maxtext = changed.kind == "maxtext"
         filled = rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed) if is_maxtext else changed
         _require_sound(filled, own, on)
-    states = folder.write(out_dir, rendered.files, overwrite)
+    states = folder.write(out, rendered.files, overwrite)
     if as_json:
-        files = [{"name": name, "path": str(out_dir / name), "state": state} for name, state in states.items()]
-        submit = ["bash", _argument(out_dir / rendered.submit)]
+        files = [{"name": name, "path": str(out / name), "state": state} for name, state in states.items()]
+        submit = ["bash", _argument(out / rendered.submit)]
         show.document(
             {
                 "recipe": changed.name,
                 "target": on,
-                "dir": str(out_dir),
+                "dir": str(out),
                 "files": files,
                 "submit": submit,
                 "added": rendered.added,
@@ -85,13 +84,13 @@ def render(
         )
         return
     for name, state in states.items():
-        print(f"{state} {out_dir / name}")
+        print(f"{state} {out / name}")
     if rendered.added:
         print(f"added to the arguments: {' '.join(f'{key}={value}' for key, value in rendered.added.items())}")
     for line in rendered.by_hand:
         print(f"by hand: {line}")
     print(
-        f"next: bash {shlex.quote(_argument(out_dir / 'setup_training_env.sh'))}, then bash {shlex.quote(_argument(out_dir / rendered.submit))}"
+        f"next: bash {shlex.quote(_argument(out / 'setup_training_env.sh'))}, then bash {shlex.quote(_argument(out / rendered.submit))}"
     )
 
 

@@ -345,7 +345,7 @@ def test_a_file_that_is_no_longer_rendered_is_removed(place: Path) -> None:
         (["render", "toy.yaml", "topology=v6e-16", "--on", "pod", "-o", "out"], "is not for v6e-16, whose hosts have 4 chips; set machine_type to ct6e-standard-4t in the target's file"),
         (["render", "toy.yaml", "topology=tpu7x-1x1x1", "--on", "small", "-o", "out"], "machine_type=tpu7x-standard-4t of the target is not for tpu7x-1x1x1, whose hosts have 1 chip; in the target's file leave topology out, and set machine_type to tpu7x-standard-1t"),
         (["render", "toy.yaml", "--on", "pod", "-o", "toy.yaml"], "-o toy.yaml is a file"),
-        (["render", "toy.yaml", "--on", "pod", "-o", ""], "-o '' names no directory; type -o DIR"),
+        (["render", "toy.yaml", "--on", "pod", "-o", ""], "'' names no file and no directory; give a path"),
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_one_line(place: Path, capsys: pytest.CaptureFixture[str], argv: list[str], line: str) -> None:
