@@ -30,6 +30,13 @@ def expanded(path: str | Path) -> Path:
         raise UserError(f"{path}: {user} {known}", "give the path from / on") from e
 
 
+def typed_path(text: str | Path) -> Path:
+    """Of an option or argument, with the home of ~ or ~USER; UserError for "", which would be the current directory."""
+    if not str(text):
+        raise UserError("'' names no file and no directory", "give a path; . is the current directory")
+    return expanded(text)
+
+
 _OS_ERRORS = {
     errno.ENOSPC: ("the disk is full", "free space there, or give another place"),
     errno.EDQUOT: ("your quota of that disk is used up", "free space there, or give another place"),

@@ -19,7 +19,7 @@ from podwright.cli.ask import ask
 from podwright.cli.exit_codes import ExitCode, of_check
 from podwright.cli.log_reports import Language, LogFile, LogProfile, LogRecipe, LogSlice
 from podwright.cli.options import Json, Overrides, RunName, Runs
-from podwright.errors import UserError, expanded, from_os
+from podwright.errors import UserError, expanded, from_os, typed_path
 from podwright.rundir import RUNS, RunDir, recipe_of, require_layout
 
 
@@ -147,7 +147,7 @@ def report(
         list[str] | None, typer.Argument(metavar="RUN", help="the name of a run, or its directory")
     ] = None,
     readme: Annotated[
-        Path | None, typer.Option("--readme", parser=expanded, metavar="FILE", help="add the results to this README")
+        Path | None, typer.Option("--readme", parser=typed_path, metavar="FILE", help="add the results to this README")
     ] = None,
     compare: Annotated[
         bool, typer.Option("--compare", help="compare several runs; lists what is not comparable")
@@ -157,7 +157,7 @@ def report(
         typer.Option(
             "--out",
             "-o",
-            parser=expanded,
+            parser=typed_path,
             metavar="DIR",
             help="of --compare: also write the comparison to this directory, with curves; of --log: default is the log's name and -report",
         ),
@@ -241,17 +241,19 @@ def evaluate(
 @app.command()
 def predict(
     name: Annotated[str, typer.Argument(metavar="RUN|DIR", help="a run, or its export")],
-    image: Annotated[Path | None, typer.Option("--image", parser=expanded, metavar="FILE")] = None,
-    audio: Annotated[Path | None, typer.Option("--audio", parser=expanded, metavar="FILE")] = None,
+    image: Annotated[Path | None, typer.Option("--image", parser=typed_path, metavar="FILE")] = None,
+    audio: Annotated[Path | None, typer.Option("--audio", parser=typed_path, metavar="FILE")] = None,
     video: Annotated[
         Path | None,
-        typer.Option("--video", parser=expanded, metavar="FILE", help="its frames, and its audio track if it has one"),
+        typer.Option(
+            "--video", parser=typed_path, metavar="FILE", help="its frames, and its audio track if it has one"
+        ),
     ] = None,
     text: Annotated[
         str, typer.Option("--text", metavar="TEXT", help="the prompt; default: the prompt of training")
     ] = "",
     out: Annotated[
-        Path | None, typer.Option("--out", parser=expanded, metavar="FILE", help="default: results/ in the run")
+        Path | None, typer.Option("--out", parser=typed_path, metavar="FILE", help="default: results/ in the run")
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -276,7 +278,7 @@ def predict(
 @app.command()
 def export(
     name: RunName,
-    directory: Annotated[Path, typer.Argument(parser=expanded, metavar="DIR", help="a new directory")],
+    directory: Annotated[Path, typer.Argument(parser=typed_path, metavar="DIR", help="a new directory")],
     onnx: Annotated[
         bool, typer.Option("--onnx", help="also write aligner and projector of a multimodal run as ONNX")
     ] = False,

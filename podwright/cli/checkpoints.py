@@ -10,7 +10,7 @@ import typer
 
 from podwright.cli import show
 from podwright.cli.options import Json, RunName, Runs
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, typed_path
 from podwright.rundir import RUNS
 
 
@@ -21,7 +21,7 @@ def checkpoints(
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", parser=expanded, metavar="DIR", help="into this new directory; default: RUN-step-STEP"),
+        typer.Option("--out", parser=typed_path, metavar="DIR", help="into this new directory; default: RUN-step-STEP"),
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,

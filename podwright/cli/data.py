@@ -11,7 +11,7 @@ from podwright.cli import outcomes, show
 from podwright.cli.ask import answer, ask
 from podwright.cli.exit_codes import of_check
 from podwright.cli.options import Json
-from podwright.errors import expanded
+from podwright.errors import typed_path
 
 verbs = typer.Typer(
     help="Tokenize, count, check and generate training data.", no_args_is_help=True, rich_markup_mode=None
@@ -33,7 +33,7 @@ def tokenize(
         typer.Argument(metavar="FILE...", help='.jsonl files with a "text" a line, or .txt files; arithmetic'),
     ],
     tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=TOKENIZER)],
-    out: Annotated[Path, typer.Option("--out", parser=expanded, metavar="DIR", help="a new directory")],
+    out: Annotated[Path, typer.Option("--out", parser=typed_path, metavar="DIR", help="a new directory")],
     shard_tokens: Annotated[
         int, typer.Option("--shard-tokens", metavar="N", help="tokens after which a shard ends")
     ] = 100_000_000,
@@ -98,7 +98,7 @@ def check(
 
 @verbs.command()
 def draw(
-    folder: Annotated[Path, typer.Argument(parser=expanded, metavar="DIR", help="a new directory")],
+    folder: Annotated[Path, typer.Argument(parser=typed_path, metavar="DIR", help="a new directory")],
     num_train: Annotated[int, typer.Option("--num-train", metavar="N", help="lines to train on")] = 1000,
     num_test: Annotated[int, typer.Option("--num-test", metavar="N", help="lines to hold out")] = 100,
     seed: Annotated[int, typer.Option("--seed", metavar="S")] = 0,

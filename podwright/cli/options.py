@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, typed_path
 
 _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
 RecipeName = Annotated[
@@ -54,7 +54,8 @@ RunOverrides = Annotated[
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, or its directory")]
 Runs = Annotated[
-    Path, typer.Option("--runs", parser=expanded, metavar="DIR", envvar="PODWRIGHT_RUNS", help="directory of the runs")
+    Path,
+    typer.Option("--runs", parser=typed_path, metavar="DIR", envvar="PODWRIGHT_RUNS", help="directory of the runs"),
 ]
 On = Annotated[
     str,
@@ -81,7 +82,11 @@ Fit = Annotated[bool, typer.Option("--fit", help="search mesh, micro-batches and
 Cache = Annotated[
     Path,
     typer.Option(
-        "--cache", parser=expanded, metavar="DIR", envvar="PODWRIGHT_CACHE", help="directory of cached compile results"
+        "--cache",
+        parser=typed_path,
+        metavar="DIR",
+        envvar="PODWRIGHT_CACHE",
+        help="directory of cached compile results",
     ),
 ]
 Jax = Annotated[
@@ -97,7 +102,7 @@ Price = Annotated[
     typer.Option("--price", metavar="X", help="price per chip-hour, to print the cost of the run"),
 ]
 Svg = Annotated[
-    Path | None, typer.Option("--svg", parser=expanded, metavar="FILE", help="draw the memory of each program as SVG")
+    Path | None, typer.Option("--svg", parser=typed_path, metavar="FILE", help="draw the memory of each program as SVG")
 ]
 Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="train only 3 or 10 steps on little data")]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N,...", help="one run per seed, such as 0,1,2 or 0-4")]

@@ -9,7 +9,7 @@ import typer
 
 from podwright.cli import show
 from podwright.cli.options import Json, Overrides, RecipeName
-from podwright.errors import expanded
+from podwright.errors import typed_path
 
 shipped = typer.Typer(help="List recipes, or show one with the meaning of its values.", rich_markup_mode=None)
 importers = typer.Typer(
@@ -64,7 +64,7 @@ def import_(
         Path | None,
         typer.Option(
             "--tree",
-            parser=expanded,
+            parser=typed_path,
             metavar="DIR",
             help="a checkout of tpu-recipes, in which WORDS are looked up; default: `recipes` of your targets, else this directory",
         ),
@@ -73,7 +73,7 @@ def import_(
         Path | None,
         typer.Option(
             "--out",
-            parser=expanded,
+            parser=typed_path,
             metavar="FILE|DIR",
             help="write the recipe there; default: by its name, beside a file of tunix or PurrSight, else in this directory",
         ),

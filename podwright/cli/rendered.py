@@ -15,7 +15,7 @@ from podwright import slices
 from podwright.cli import show
 from podwright.cli.options import Json, RecipeName, variables
 from podwright.cli.options import overrides as changes_of
-from podwright.errors import UserError, counted, expanded, nearest
+from podwright.errors import UserError, counted, nearest, typed_path
 
 if TYPE_CHECKING:
     from podwright.recipe.kinds import Recipe
@@ -30,7 +30,7 @@ def render(
     ] = None,
     on: Annotated[str, typer.Option("--on", metavar="TARGET", help="one of your targets of kind=gke")] = "",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", parser=expanded, metavar="DIR", help="directory of the files")
+        Path | None, typer.Option("-o", "--out", parser=typed_path, metavar="DIR", help="directory of the files")
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="render even if the plan refuses it")] = False,
     overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files there that were edited")] = False,
@@ -70,7 +70,7 @@ def render(
     states = folder.write(out, rendered.files, overwrite)
     if as_json:
         files = [{"name": name, "path": str(out / name), "state": state} for name, state in states.items()]
-        submit = ["bash", str(out / rendered.submit)]
+        submit = ["bash", _argument(out / rendered.submit)]
         show.document(
             {
                 "recipe": changed.name,
@@ -90,8 +90,13 @@ def render(
     for line in rendered.by_hand:
         print(f"by hand: {line}")
     print(
-        f"next: bash {shlex.quote(str(out / 'setup_training_env.sh'))}, then bash {shlex.quote(str(out / rendered.submit))}"
+        f"next: bash {shlex.quote(_argument(out / 'setup_training_env.sh'))}, then bash {shlex.quote(_argument(out / rendered.submit))}"
     )
+
+
+def _argument(path: Path) -> str:
+    """A path that no program takes for an option."""
+    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:

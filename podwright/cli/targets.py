@@ -26,25 +26,41 @@ def add(
     name: Name,
     pairs: Annotated[
         list[str],
-        typer.Argument(metavar="KEY=VALUE...", help="kind=slurm or kind=ssh first, then such as partition=gpu nodes=2"),
+        typer.Argument(
+            metavar="KEY=VALUE...", help="kind=slurm, ssh, tpu-vm or gke first, then such as partition=gpu nodes=2"
+        ),
     ],
     as_json: Json = False,
 ) -> None:
     """Add a target to your targets file."""
+    from podwright.errors import UserError
     from podwright.shell import targets_file
     from podwright.targets import entries
 
     proposed = [f"{key}={value}" for key, value in entries.proposals(pairs).items()]
-    values = entries.add(name, [*pairs, *proposed]).model_dump(mode="json", exclude_unset=True)
+    try:
+        values = entries.add(name, [*pairs, *proposed]).model_dump(mode="json", exclude_unset=True)
+    except UserError as e:
+        keys = [pair.partition("=")[0] for pair in proposed]
+        wrong = next((key for key in keys if f": {key}=" in e.what or f": {key}: " in e.what), "")
+        if not wrong:
+            raise
+        kind = next((pair for pair in pairs if pair.startswith("kind=")), "")
+        what = f"{e.what}; it was taken from {_sources(kind.removeprefix('kind='))}"
+        raise UserError(what, f"add {wrong}=... to the command, or correct it there") from e
     written = {"name": name, "file": str(targets_file()), "proposed": proposed, **values}
     if as_json:
         show.document(written)
         return
     if proposed:
-        show.text(
-            f"taken from {'kubectl (kubectl config get-contexts) and ' if written['kind'] == 'gke' else ''}gcloud's configuration (gcloud config list): {' '.join(proposed)}\n"
-        )
+        show.text(f"taken from {_sources(written['kind'])}: {' '.join(proposed)}\n")
     show.text(f"wrote {name} to {targets_file()}; `podwright target check {name}` checks it\n")
+
+
+def _sources(kind: str) -> str:
+    """Where values come from that were not typed."""
+    of_gcloud = "gcloud's configuration (gcloud config list)"
+    return f"kubectl (kubectl config get-contexts) and {of_gcloud}" if kind == "gke" else of_gcloud
 
 
 @verbs.command()

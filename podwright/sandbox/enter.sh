@@ -26,7 +26,7 @@ bind() { # the same path in the new root; a link as the link that it is
   fi
 }
 
-# Programs and libraries, nothing else of this machine: no home, no /run, no /var, no /etc but two files, no devices.
+# Programs and libraries, nothing else of this machine: no home, no /run, no /var, no devices; of /etc what programs need to be found and loaded.
 mount -t tmpfs -o size=4m,mode=755 podwright "$root"
 for path in /usr /bin /sbin /lib /lib32 /lib64 /libx32 /nix/store /gnu/store /etc/alternatives /etc/ld.so.cache; do
   bind "$path"

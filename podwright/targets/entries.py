@@ -12,7 +12,7 @@ from pydantic import BaseModel, ValidationError
 
 from podwright import slices
 from podwright.accelerators import ACCELERATORS
-from podwright.errors import UserError, from_os, nearest
+from podwright.errors import UserError, expanded, from_os, nearest
 from podwright.recipe.wrong_values import in_words
 from podwright.recipe.yaml_file import fault_of
 from podwright.recipe.yaml_keys import RepeatedKey, once
@@ -99,6 +99,10 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
         except yaml.YAMLError:
             entry[key] = value
     settings = _parse(name, entry)
+    checkout = getattr(settings, "recipes", "")
+    if checkout and not expanded(checkout).is_dir():
+        fix = "give the path of a checkout of tpu-recipes, or leave recipes out"
+        raise UserError(f"target {name!r}: recipes={checkout} is no directory", fix)
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text() if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"

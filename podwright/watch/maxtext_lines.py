@@ -17,24 +17,32 @@ MOST_SETTINGS = 4000
 MOST_TEXT = 300  # characters of a value that is kept
 
 
+MOST_DIGITS = 9  # of the number of a step
+_COLOR = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]")
+"""a control sequence of a terminal (ECMA-48)"""
 RAMPING = b"[Rampup Batch Size Phase], "
 
 Row = tuple[int, int, float, float, float, float, float]
 """step, marks, seconds, TFLOP/s, tokens/s, total_weights, loss; NaN for what a line does not have"""
 
 
-_STEP = re.compile(rb"completed (profiler activation/deactivation )?step: (\d{1,15})(?:, ([^\r\n]*))?$")
-_SHORT = re.compile(rb"^\s*[Ss]tep (\d{1,15}): loss=(\S+?), +~?([\d.]+) ?s\b")
+_STEP = re.compile(rb"completed (profiler activation/deactivation )?step: (\d+)(?:, ([^\r\n]*))?$")
+_SHORT = re.compile(rb"^\s*[Ss]tep (\d{1,9}): loss=(\S+?), +~?([\d.]+) ?s\b")
 """a step as people write it down: Step 3: loss=5.272, 7.954s"""
 _USUAL = re.compile(
-    rb"completed step: (\d{1,15}), seconds: ([\d.]+), TFLOP/s/device: ([\d.]+), Tokens/s/device: ([\d.]+), "
+    rb"completed step: (\d{1,9}), seconds: ([\d.]+), TFLOP/s/device: ([\d.]+), Tokens/s/device: ([\d.]+), "
     rb"total_weights: ([\d.]+), loss: ([\d.]+)(?:,|$)"
 )
 _NAMES = (b"seconds", b"TFLOP/s/device", b"Tokens/s/device", b"total_weights", b"loss")
 
 
+def plain(text: bytes) -> bytes:
+    """Lines without the colours of a terminal."""
+    return _COLOR.sub(b"", text) if b"\x1b" in text else text
+
+
 def step_line(line: bytes) -> Row | None:
-    """The step that a line reports; None of a line that has no number of a step, ValueError where it is damaged."""
+    """The step that a line without colours reports; None of a line that has no number of a step, ValueError where it is damaged."""
     usual = _USUAL.search(line)
     if usual:  # most lines: three times as fast as the other way
         step, a, b, c, d, e = usual.groups()
@@ -45,6 +53,8 @@ def step_line(line: bytes) -> Row | None:
         short = _SHORT.match(line)
         nan = math.nan
         return (int(short[1]), 0, float(short[3]), nan, nan, nan, float(short[2])) if short else None
+    if len(match[2]) > MOST_DIGITS:
+        raise ValueError("no number of a step")
     marks = (HIDDEN if match[1] else 0) | (RAMP_UP if line.endswith(RAMPING, 0, match.start()) else 0)
     fields = _by_name(match[3] or b"")
     if not marks & HIDDEN and b"seconds" not in fields:

@@ -9,13 +9,13 @@ import contextlib
 import math
 import re
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from podwright.recipe.advice import of_kind
 from podwright.rundir import Record
 from podwright.watch import explain, timestamps
-from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, more_of_step, step_line
+from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, more_of_step, plain, step_line
 from podwright.watch.step_table import StepTable
 
 _MOST_LINE = 1 << 16  # bytes; a longer line is no line of a log, and only its end is looked at
@@ -23,6 +23,7 @@ _HEAD = 48  # bytes at the beginning of a line in which its time stands
 _LOOKED_AT = 1000  # lines at each end of a block in which a time is looked for
 _TAIL = 8 << 20  # bytes at the end of a log in which the cause of its end is looked for
 _POD = re.compile(rb"\[(pod/[^\]\s]{1,200})\] ")
+_MOST_SEQUENCE = 32  # bytes of a control sequence that two blocks may share
 _SHOWN = 200  # characters of a line
 _LAST_LINES = 100
 _PROFILER = (b"rofiler session st", b"rofiler session tear")
@@ -53,6 +54,8 @@ class MaxTextLog:
     damaged_example: str = ""
     cut: str = ""
     """a last line that ends in the middle of a figure; it does not count"""
+    host: str = ""
+    """the pod whose lines count; "" where they name none"""
     hosts: int = 0
     """besides the one whose lines count"""
     repeated: int = 0
@@ -62,9 +65,22 @@ class MaxTextLog:
 def read(blocks: Iterable[bytes]) -> MaxTextLog:
     """The log in `blocks`, pieces of any size."""
     reader = _LogReader()
-    for block in blocks:
+    for block in _uncolored(blocks):
         reader.feed(block)
     return reader.end()
+
+
+def _uncolored(blocks: Iterable[bytes]) -> Iterator[bytes]:
+    """The blocks without control sequences of a terminal. One that the end of a block cuts is kept for the next."""
+    rest = b""
+    for block in blocks:
+        block, rest = rest + block, b""
+        escape = block.rfind(b"\x1b", max(0, len(block) - _MOST_SEQUENCE))
+        if escape >= 0 and plain(block[escape:])[:1] == b"\x1b":
+            block, rest = block[:escape], block[escape:]
+        yield plain(block)
+    if rest:
+        yield rest
 
 
 class _LogReader:
@@ -87,7 +103,7 @@ class _LogReader:
             log.num_lines += 1
             self._last_of_file(self._rest)
             self._add_rows()
-        log.hosts = len(self._others)
+        log.hosts, log.host = len(self._others), (self._source or b"").decode(errors="replace")
         log.more = more_of_step(self._last_line)
         tail = b"".join(self._tail)
         tail = tail[max(0, self._attempt_at - (log.num_bytes - len(tail))) :]

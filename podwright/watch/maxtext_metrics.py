@@ -17,7 +17,7 @@ from typing import Any
 
 from podwright.rundir import Record, RunDir, append_jsonl, is_metric, read_jsonl, write_json
 from podwright.watch import timestamps
-from podwright.watch.maxtext_lines import step_line
+from podwright.watch.maxtext_lines import plain, step_line
 from podwright.watch.step_table import HIDDEN
 
 STAGE = "maxtext"
@@ -70,6 +70,7 @@ def _complete_lines(log: Path, position: int) -> Iterator[bytes]:
 
 def _record(line: bytes, attempt: int) -> Record | None:
     """Of a line that reports a step; None of another one."""
+    line = plain(line)
     try:
         row = step_line(line.rstrip(b"\r"))
     except ValueError:

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from typing import Any
 
 from podwright.report.maxtext.facts import ANOTHER, RunFacts
-from podwright.report.maxtext.steady import Steady, sample
+from podwright.report.maxtext.steady import Steady, is_time, known, sample
 from podwright.report.records import Result
 from podwright.watch.maxtext_log import MaxTextLog
+from podwright.watch.step_table import HIDDEN
 
 CLOSE = 0.01
 """relative difference that rounding explains"""
 SAME_FORMULA = 0.1
 """two counts of FLOPs that differ by less differ in what they leave out, such as gates and norms"""
+MOST_GAPS = 12
+"""runs of missing steps that are named"""
 Check = dict[str, Any]
 """{check, verdict, ...}: the check's name, one of ok, warning and unknown, and the figures that its sentence names"""
 
@@ -25,6 +29,8 @@ def of(log: MaxTextLog, facts: RunFacts, chosen: Steady, figures: Result) -> lis
         _peak(facts, figures["steady_state"]),
         _flops(figures["flops"], figures["steady_state"], facts),
         *_conflicts(log, facts),
+        *_of_times(log, chosen),
+        *_missing(log),
         *_of_lines(log),
         *_of_loss(log, figures),
     ]
@@ -53,12 +59,12 @@ def _tokens(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Check:
     ratios, expected, rounding = list[float](), list[float](), 0.0
     for row in sample(chosen.rows):
         weights, tokens, seconds = table.weights[row], table.tokens[row], table.seconds[row]
-        if weights > 0 and tokens > 0 and seconds > 0:
+        if 0 < weights < math.inf and 0 < tokens < math.inf:
             expected.append(weights / seconds / facts.devices)
             ratios.append(tokens / expected[-1])
             rounding = max(rounding, 0.0005 / seconds)
     if not ratios:
-        return {"check": "tokens", "verdict": "unknown", "why": "weights"}
+        return _no_tokens(log, chosen)
     ratio = statistics.median(ratios)
     holds = abs(ratio - 1) <= CLOSE + rounding
     why = "" if holds else "devices" if any(abs(ratio / n - 1) <= CLOSE for n in (2, 0.5, 4, 0.25)) else "padding"
@@ -73,6 +79,16 @@ def _tokens(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Check:
         "ratio": ratio,
         "num_steps": len(ratios),
     }
+
+
+def _no_tokens(log: MaxTextLog, chosen: Steady) -> Check:
+    """Why no step has both figures: the log lacks one of them, or it is never above 0."""
+    columns = {"total_weights": log.steps.weights, "Tokens/s": log.steps.tokens}
+    rows = sample(chosen.rows)
+    absent = [name for name, column in columns.items() if not known(column[row] for row in rows)]
+    zero = [name for name, column in columns.items() if not any(column[row] > 0 for row in rows)]
+    why, names = ("weights", absent) if absent else ("zero", zero or list(columns))
+    return {"check": "tokens", "verdict": "unknown", "why": why, "what": ", ".join(names)}
 
 
 def _peak(facts: RunFacts, speed: Result) -> Check:
@@ -126,6 +142,28 @@ def _other_steps(log: MaxTextLog, facts: RunFacts) -> list[str]:
     return sentences
 
 
+def _of_times(log: MaxTextLog, chosen: Steady) -> list[Check]:
+    """Times that no step can have, the first of each attempt among them."""
+    rows = [row for rows in log.steps.counted() for row in rows if not log.steps.marks[row] & HIDDEN]
+    wrong = [row for row in rows if not is_time(log.steps.seconds[row])]
+    if chosen.median_s is not None:  # a single 0 is rounded, and in the list of what does not count
+        wrong = [row for row in wrong if log.steps.seconds[row] != 0]
+    why = "some" if chosen.median_s is not None else "all"
+    return [{"check": "times", "verdict": "warning", "why": why, "num": len(wrong)}] if wrong else []
+
+
+def _missing(log: MaxTextLog) -> list[Check]:
+    """Steps between the first and the last that the log does not have."""
+    steps = (log.steps.step[row] for rows in log.steps.counted() for row in rows)
+    gaps = [(before + 1, after - 1) for before, after in itertools.pairwise(steps) if after - before > 1]
+    if not gaps:
+        return []
+    names = [str(first) if first == last else f"{first}-{last}" for first, last in gaps[:MOST_GAPS]]
+    what = ", ".join([*names, *(["..."] if len(gaps) > MOST_GAPS else [])])
+    num = sum(last - first + 1 for first, last in gaps)
+    return [{"check": "missing", "verdict": "warning", "num": num, "what": what}]
+
+
 def _of_lines(log: MaxTextLog) -> list[Check]:
     """Lines that could not be read, or that do not count."""
     rows = list[Check]()
@@ -136,7 +174,7 @@ def _of_lines(log: MaxTextLog) -> list[Check]:
     if log.repeated:
         rows.append({"check": "repeated", "verdict": "ok", "num": log.repeated})
     if log.hosts:
-        rows.append({"check": "hosts", "verdict": "ok", "num": log.hosts})
+        rows.append({"check": "hosts", "verdict": "ok", "num": log.hosts, "what": log.host})
     return rows
 
 

@@ -11,7 +11,7 @@ from podwright.accelerators import GIB
 from podwright.report import records as reading
 from podwright.report.maxtext import checks
 from podwright.report.maxtext.facts import RunFacts
-from podwright.report.maxtext.steady import MOST_LISTED, Steady, counts, known, quartiles, sample, steady
+from podwright.report.maxtext.steady import MOST_LISTED, Steady, counts, is_time, known, quartiles, sample, steady
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
 from podwright.rundir import Ending, Record
@@ -165,7 +165,7 @@ def _wall_time(log: MaxTextLog, chosen: Steady) -> Result:
     total = None if log.first_time is None or log.last_time is None else log.last_time - log.first_time
     seconds, productive = log.steps.seconds, 0.0
     for rows in log.steps.counted():
-        productive += math.fsum(s for row in rows[1:] if math.isfinite(s := seconds[row]))
+        productive += math.fsum(s for row in rows[1:] if is_time(s := seconds[row]))
         productive += (chosen.median_s or 0.0) if rows else 0.0
     return {
         "total_s": total,

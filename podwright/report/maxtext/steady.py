@@ -27,8 +27,13 @@ MOST_LISTED = 50
 MOST_SAMPLED = 100_000
 """steps that a median of anything but the step time is taken of"""
 REASONS = (
-    "compiles", "warm_up", "ramp_up", "no_seconds", "profiled", "beside_profiler", "dispatch", "pays_back", "impossible", "no_more_data",
+    "compiles", "warm_up", "ramp_up", "no_seconds", "profiled", "beside_profiler", "dispatch", "pays_back", "impossible", "no_more_data", "no_time",
+    "few_times",
 )  # fmt: skip
+
+
+LONGEST_S = 1e9
+"""30 years: a step that is said to take longer has no time"""
 
 
 class Exclusion(NamedTuple):
@@ -61,6 +66,7 @@ def steady(log: MaxTextLog, facts: RunFacts, *, out_of_data: bool) -> Steady:
     seconds = log.steps.seconds
     _by_hidden_rows(log, counted, out)
     left = array("q", (row for rows in counted for row in rows if row not in out))
+    left = _with_times(seconds, left, out)
     if left:
         _by_evidence(log, facts, counted, left, out, out_of_data)
         left = array("q", (row for row in left if row not in out))
@@ -86,6 +92,23 @@ def _by_rule(log: MaxTextLog, rows: range, profiled: ProfiledSteps | None, out: 
         row = bisect.bisect_left(table.step, step, rows.start, rows.stop)
         if row < rows.stop and table.step[row] == step:
             out.setdefault(row, Exclusion(row, "profiled", True))
+
+
+def is_time(seconds: float) -> bool:
+    """Whether a step can have taken so long; False of NaN."""
+    return 0 < seconds < LONGEST_S
+
+
+def _with_times(seconds: array[float], left: array[int], out: dict[int, Exclusion]) -> array[int]:
+    """The rows of `left` whose time is possible: none where those of half are not. A 0 among possible times is left to the evidence:
+    it is rounded, and a step beside it has its time."""
+    wrong = [row for row in left if not is_time(seconds[row])]
+    if 2 * len(wrong) >= len(left):
+        out.update({row: Exclusion(row, "few_times", False) for row in left})
+        out.update({row: Exclusion(row, "no_time", False) for row in wrong})
+        return array("q")
+    out.update({row: Exclusion(row, "no_time", False) for row in wrong if seconds[row] != 0})
+    return array("q", (row for row in left if row not in out))
 
 
 def _by_hidden_rows(log: MaxTextLog, counted: list[range], out: dict[int, Exclusion]) -> None:

@@ -102,6 +102,7 @@ def maxtext_attempt(
 def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
     """UserError for what stands in the way of a JobSet of a recipe whose variables have values."""
     jobset.require_machines(own, jobset.slice_of(recipe))
+    workload.require_own_options(recipe)
     workload.require_one_line(command_lines(recipe))
     if options := ", ".join(xpk_shape.left_to_xpk(recipe)):
         what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"

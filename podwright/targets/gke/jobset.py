@@ -16,7 +16,7 @@ from podwright.errors import UserError, counted
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.slices import Slice
 from podwright.targets.gke import machine_types, xpk_shape
-from podwright.targets.settings.gke import GkeSettings
+from podwright.targets.settings.gke import NAME, GkeSettings
 
 Manifest = dict[str, Any]
 
@@ -38,6 +38,8 @@ DEBUG_LOGS = (
     "TPU_VMODULE=real_program_continuator=1",
 )
 _CONTAINER_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
+_OBJECT_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9._/]{0,251}[A-Za-z0-9])?")
+"""of a scheduler or a secret; xpk itself writes None for no secret"""
 _OPTIONS = {
     "container": "docker-name",
     "scheduler": "scheduler",
@@ -61,6 +63,11 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
     if not _CONTAINER_NAME.fullmatch(chosen["container"]):
         what = f"xpk.docker-name={chosen['container']} is no name of a container"
         raise UserError(what, "write small letters, digits and -, at most 40")
+    for key in ("scheduler", "secret"):
+        if not _OBJECT_NAME.fullmatch(chosen[key]):
+            raise UserError(
+                f"xpk.{_OPTIONS[key]}={chosen[key]} is no such name", "write letters, digits and . - / alone"
+            )
     names = [chosen["container"] + (f"-{k + 1}" if shape.containers > 1 else "") for k in range(shape.containers)]
     script = wrapped(with_debug_logs(command) if "enable-debug-logs" in recipe.xpk else command)
     containers = [_container(each, recipe, script, shape) for each in names]
@@ -69,7 +76,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
         "imagePullSecrets": [{"name": chosen["secret"]}],
         "restartPolicy": "Never",
         "nodeSelector": node_selector(slice_),
-        "priorityClassName": own.priority or recipe.xpk.get("priority") or PRIORITY,
+        "priorityClassName": own.priority or _priority(recipe),
         "hostNetwork": True,
         "dnsPolicy": "ClusterFirstWithHostNet",
         "terminationGracePeriodSeconds": whole_number(chosen["grace"], _OPTIONS["grace"]),
@@ -97,6 +104,15 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
             "replicatedJobs": [{"name": "slice-job", "replicas": recipe.num_slices, "template": {"spec": job}}],
         },
     }
+
+
+def _priority(recipe: MaxTextRecipe) -> str:
+    """The PriorityClass that the recipe names, by the rule of a target's; UserError for what is no such name."""
+    name = recipe.xpk.get("priority") or PRIORITY
+    if not NAME.fullmatch(name):
+        what = f"xpk.priority={name} is no name of a PriorityClass"
+        raise UserError(what, "write small letters, digits and -, beginning with a letter, such as xpk.priority=high")
+    return name
 
 
 def require_machines(own: GkeSettings, slice_: Slice) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,17 @@ NAME = "WORKLOAD_NAME"
 """variable that the script which submits fills in, with a name for each run"""
 IMAGE = "WORKLOAD_IMAGE"
 """variable of an image that is built if it is missing"""
+LEGAL_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?")
+"""of a run, as templates/gke/submit.sh has it"""
+_OWNERS = {
+    "workload": "the script that submits names the run",
+    **dict.fromkeys(("cluster", "project", "zone", "namespace"), "a target has it"),
+    **dict.fromkeys(("device-type", "tpu-type"), "the slice is topology of the recipe"),
+    "num-slices": "num_slices of the recipe has it",
+    "docker-image": "image of the recipe has it",
+    "command": "launch and arguments of the recipe are it",
+}
+"""option of xpk that a target, a run or another key of the recipe decides -> which of them"""
 _OF_TARGET = {"BASE_OUTPUT_DIR": "bucket", IMAGE: "image"}
 """variable -> key of the target"""
 _PLAIN = re.compile(r"[\w./:@=+,%-]*")
@@ -28,6 +40,9 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
     `typed`: values of variables from the command line, which count before those of the target.
     """
     if NAME in typed:
+        if not LEGAL_NAME.fullmatch(typed[NAME]):
+            rule = "write small letters, digits and -, at most 40, beginning with a letter"
+            raise UserError(f"{NAME}={typed[NAME]} cannot be the name of a run", f"{rule}, before bash submit_...sh")
         raise UserError(
             f"{NAME} names a run, and a folder is rendered for many",
             f"type {NAME}={typed[NAME]} before bash submit_...sh",
@@ -83,6 +98,17 @@ def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
         "xpk": {key: filled(value, table) for key, value in recipe.xpk.items()},
     }
     return recipe.model_copy(update=changes)
+
+
+def require_own_options(recipe: MaxTextRecipe) -> None:
+    """UserError for an option of xpk that is not the recipe's to decide. Of one whose variables have values."""
+    for option in recipe.xpk:
+        if option in _OWNERS:
+            raise UserError(f"the recipe has xpk.{option}, and {_OWNERS[option]}", f"leave xpk.{option} out")
+    base = recipe.xpk.get("base-docker-image", recipe.image)
+    if base != recipe.image:
+        what = f"the recipe has xpk.base-docker-image={base}, and its image is {recipe.image}"
+        raise UserError(what, f"type image={shlex.quote(base)}, or leave xpk.base-docker-image out")
 
 
 def profiled(recipe: MaxTextRecipe) -> tuple[MaxTextRecipe, dict[str, str]]:

@@ -38,7 +38,9 @@ GRACE_S = 240.0
 _SHORTEST_PATIENCE_S = 600.0
 PYTHON_IMAGE = "python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea"
 """the multi-platform index that Docker Hub had under that tag in August 2026"""
-_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+"""of a namespace, a queue or a PriorityClass"""
+_LONGEST_CLUSTER = 40  # letters of its name that GKE takes
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 _RESERVATION = re.compile(r"(?:projects/[a-z][a-z0-9-]*/reservations/)?[a-z](?:[-a-z0-9]*[a-z0-9])?(?:/reservation[A-Za-z]+/[a-z0-9-]+)*")  # fmt: skip
 _ZONED = re.compile(r"projects/([^/]+)/zones/([^/]+)/reservations/(.+)")
@@ -108,8 +110,12 @@ class GkeSettings(BaseModel):
     @field_validator("cluster", "namespace", "queue", "priority")
     @classmethod
     def _is_a_name(cls, value: str, info: ValidationInfo) -> str:
-        if not _NAME.fullmatch(value) and not (value == "" and info.field_name == "priority"):
+        if not NAME.fullmatch(value) and not (value == "" and info.field_name == "priority"):
             raise ValueError("is no such name; write small letters, digits and -, beginning with a letter")
+        if info.field_name == "cluster" and len(value) > _LONGEST_CLUSTER:
+            raise ValueError(
+                f"has {len(value)} letters, and GKE takes {_LONGEST_CLUSTER}; write the name of the cluster"
+            )
         return value
 
     @field_validator("machine_type")

@@ -164,8 +164,10 @@ def test_a_script_of_a_fork_is_read_with_the_launch_script_beside_it(
 
 
 def test_where_to_launch_becomes_words_for_a_target(
-    tmp_path: Path, targets: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, targets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "tpu-recipes").mkdir()
     path = tmp_path / "config.yaml"
     path.write_text(
         "project_id: a-project\ncluster_name: a-cluster\nreservations:\n- {name: first, zone: us-central1-ai1a}\n- {name: second, zone: us-central1-c}\n"

@@ -95,3 +95,25 @@ def test_a_source_that_is_not_there_is_named_before_the_tokenizer(capfd: Any) ->
     assert "none.jsonl" in (err := capfd.readouterr().err) and "--tokenizer" not in err
     assert main(["data", "count", "a.jsonl"]) == ExitCode.USAGE
     assert "a.jsonl is text; say what is to count its tokens" in capfd.readouterr().err
+
+
+def test_an_empty_path_is_not_the_current_directory(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of every option that has a path; one whose default is "" is not given then."""
+    before = sorted(folder.rglob("*"))
+    options = [
+        (words, option.opts[-1])
+        for words, command in leaves(typer.main.get_command(app))
+        for option in command.params
+        if option.param_type_name == "option" and option.metavar in ("DIR", "FILE") and option.default != ""
+    ]
+    assert (("render",), "--out") in options and (("report",), "--readme") in options
+    for words, option in options:
+        required = [p for p in command_of(words).params if p.required]
+        argv = [NEEDED[p.metavar] for p in required if p.param_type_name == "argument"]
+        assert main([*words, *argv, option, ""]) == ExitCode.USAGE, words
+        assert "'' names no file and no directory; give a path" in capsys.readouterr().err, (words, option)
+    assert sorted(folder.rglob("*")) == before
+
+
+def command_of(words: tuple[str, ...]) -> Any:
+    return dict(leaves(typer.main.get_command(app)))[words]

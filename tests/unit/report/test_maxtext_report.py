@@ -775,3 +775,75 @@ def test_every_suspicion_of_a_log_has_a_chinese_form() -> None:
     ]
     for (sentence,) in curves:
         assert not re.search(r"[a-z]{2,} [a-z]{2,} [a-z]{2,}", Words("zh").sentence(sentence)), sentence
+
+
+# --- times and steps that cannot be
+
+
+def with_times(word: str, num: int = 8, among: int = 0) -> str:
+    """A log of `num` steps whose seconds are `word`, behind `among` steps of 2 s."""
+    lines = [step(n, 2.0) for n in range(among)]
+    lines += [step(among + n, 2.0).replace("seconds: 2.000", f"seconds: {word}") for n in range(num)]
+    return "\n".join(["Num_devices: 16, shape (16,)", *lines]) + "\n"
+
+
+@pytest.mark.parametrize("word", ["0.000", "-2.000", "inf", "nan", "1e308", "9" * 400])
+def test_times_that_are_impossible_have_no_median(tmp_path: Path, word: str) -> None:
+    written = pages.read([with_times(word).encode()], "train.log", None, "v6e-16")
+    pages.write(written, tmp_path, None, "zh")
+    r = written.result
+    assert r["steady_state"]["step_s"] is None and r["steady_state"]["tflops_per_chip"] is None
+    assert check(r, "times") == {"check": "times", "verdict": "warning", "why": "all", "num": 8}
+    text = pages.summary(r, Words("en"))
+    warning = "warning: Impossible: the times of 8 steps are 0 s, below 0 s or no number. There is no median."
+    assert text.count(warning) == 1 and "No step time: all 8 steps are left out, for the reasons below." in text
+    assert r["wall_time"]["productive_s"] is None
+
+
+@pytest.mark.parametrize("word", ["-2.000", "inf", "nan", "1e308"])
+def test_a_few_impossible_times_do_not_count(word: str) -> None:
+    r = report(with_times(word, num=2, among=8), on="v6e-16")
+    assert r["steady_state"]["step_s"] == 2.0 and r["steady_state"]["num_steps"] == 6
+    assert check(r, "times")["num"] == 2 and "They do not count." in Words("en").check(check(r, "times"))
+    assert {reason for number, (reason, _) in excluded(r).items() if number > 1} == {"no_time"}
+    assert r["wall_time"]["productive_s"] == 16.0
+
+
+def test_half_of_the_times_impossible_leaves_no_median() -> None:
+    r = report(with_times("0.000", num=4, among=6), on="v6e-16")
+    assert r["steady_state"]["step_s"] is None and r["excluded_counts"]["few_times"] == 4
+    assert report(with_times("0.000", num=3, among=6))["steady_state"]["step_s"] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("total_weights: 131072", "total_weights: 0", "total_weights is not above 0 in the log."),
+        ("total_weights: 131072, ", "", "the log has no total_weights."),
+        ("Tokens/s/device: 4096.000, ", "", "the log has no Tokens/s."),
+        ("Tokens/s/device: 4096.000", "Tokens/s/device: inf", "the log has no Tokens/s."),
+    ],
+)
+def test_tokens_that_cannot_be_checked_say_which_figure_is_missing(old: str, new: str, message: str) -> None:
+    r = report(log(*[2.0] * 8).replace(old, new), on="v6e-16")
+    assert Words("en").check(check(r, "tokens")) == f"Tokens/s could not be checked: {message}"
+
+
+def test_steps_that_are_missing_are_named() -> None:
+    lines = [step(n, 2.0) for n in (0, 1, 2, 4, 7, 8)]
+    r = report("\n".join(["Num_devices: 16, shape (16,)", *lines]) + "\n")
+    assert check(r, "missing") == {"check": "missing", "verdict": "warning", "num": 3, "what": "3, 5-6"}
+    assert "warning: Steps that are missing in the log: 3 (3, 5-6)." in pages.summary(r, Words("en"))
+    many = report("\n".join(step(n, 2.0) for n in range(0, 60, 2)) + "\n")
+    assert check(many, "missing")["num"] == 29 and check(many, "missing")["what"].endswith("21, 23, ...")
+    resumed = report(log(*[2.0] * 4, first=100) + log(*[2.0] * 4, first=102))
+    assert not [c for c in resumed["checks"] if c["check"] == "missing"]
+
+
+def test_the_host_whose_lines_count_is_named() -> None:
+    lines = [f"[pod/w-0-{host}/jax-tpu] {step(n, 2.0 + host)}" for n in range(4) for host in (1, 0)]
+    r = report("\n".join(lines) + "\n")
+    sentence = (
+        "The log has lines of other hosts too (1); those of pod/w-0-1/jax-tpu count, which reported the first step."
+    )
+    assert Words("en").check(check(r, "hosts")) == sentence

@@ -254,3 +254,11 @@ def test_a_folder_that_cannot_be_filled_is_answered_without_a_sandbox(
     result = run(tmp_path, "xpk workload create\n")
     assert not result.sandboxed
     assert result.why_not.startswith("the folder of the sandbox cannot be written: ") and "absent" in result.why_not
+
+
+def test_of_etc_a_script_sees_what_the_page_names(tmp_path: Path) -> None:
+    seen = arguments(tmp_path, 'xpk workload create --seen="$(ls -A /etc | tr "\\n" " ")"')[-1].removeprefix("--seen=")
+    page = (Path(__file__).parents[3] / "docs" / "sandbox.md").read_text()
+    assert {"passwd", "group", "nsswitch.conf"} <= set(seen.split())
+    named = {"alternatives": "`/etc/alternatives`", "ld.so.cache": "`/etc/ld.so.cache`"}
+    assert all(named.get(name, f"`{name}`") in page for name in seen.split())

@@ -337,3 +337,19 @@ def test_causes_of_the_last_attempt_are_found_behind_a_long_log(size: int) -> No
     assert [f["ending"] for f in log.failures] == ["OUT_OF_MEMORY"] and len(log.steps.starts) == 2
     log = read(*first, OOM, "XPK Start: now", step(1), step(2), size=size)
     assert log.failures == []
+
+
+@pytest.mark.parametrize("size", [1, 7, 1 << 20])
+def test_colors_of_a_terminal_are_no_part_of_a_line(size: int) -> None:
+    """The whole line, or words of it, as loggers and `ls --color` write them."""
+    lines = [f"\x1b[32m{ABSL}{step(n)}\x1b[0m" for n in range(2)]
+    lines += [f"\x1b[38;5;208m[pod/a/b]\x1b[m {step(2)}".replace("seconds", "\x1b[1;31mseconds\x1b[0m\x1b[K")]
+    log = read("\x1b[1mNum_devices: 16, shape (16,)\x1b[0m", *lines[:2], size=size)
+    assert rows(log) == [0, 1] and log.steps.loss[1] == 3.0 and log.known.devices == 16 and not log.damaged
+    assert log.first_time is not None
+    assert rows(read(lines[2], size=size)) == [2] and read(lines[2]).host == "pod/a/b"
+
+
+def test_the_number_of_a_step_has_at_most_nine_digits() -> None:
+    log = read(step(999_999_999), step(10**9), step(10**18), step(int("9" * 4000)))
+    assert rows(log) == [999_999_999] and log.damaged == 3

@@ -77,6 +77,8 @@ def test_restarts_of_the_recipe_are_left_to_the_retries_of_the_run(tmp_path: Pat
     [
         ({}, {"image": ""}, "has no image"),
         ({"xpk": {"use-pathways": ""}}, {}, "only xpk carries out --use-pathways"),
+        ({"xpk": {"workload": "zzz"}}, {}, "the recipe has xpk.workload, and the script that submits names the run"),
+        ({"xpk": {"priority": "$(id)"}}, {}, "is no name of a PriorityClass"),
     ],
 )
 def test_what_cannot_be_submitted_is_one_line(

@@ -49,7 +49,9 @@ def test_rendering_is_pure_and_its_yaml_reads_back() -> None:
 @pytest.mark.parametrize("value", HOSTILE)
 def test_a_hostile_argument_reaches_maxtext_as_it_is_and_no_shell(tmp_path: Path, value: str) -> None:
     """The container's command is really run, with stand-ins for what it starts."""
-    checked = example(arguments={"prompt": value, "steps": "3"}, environment={"NOTE": value}, xpk={"priority": value})
+    checked = example(
+        arguments={"prompt": value, "steps": "3"}, environment={"NOTE": value}, xpk={"experiment-name": value}
+    )
     versions = MaxTextVersions.model_construct(xpk=f"1.8.0{value}")
     # without the checks of a recipe, which refuse the rest: quoting alone has to hold
     recipe = checked.model_copy(update={"image": f"img:1{value}", "versions": versions, "name": value})
@@ -60,7 +62,8 @@ def test_a_hostile_argument_reaches_maxtext_as_it_is_and_no_shell(tmp_path: Path
     code, out = scripts.run(scripts.rendered.submit, "xpk", WORKLOAD_NAME="r")
     assert code == 0, out
     assert (
-        f"--docker-image=img:1{value}" in scripts.calls("xpk")[0] and f"--priority={value}" in scripts.calls("xpk")[0]
+        f"--docker-image=img:1{value}" in scripts.calls("xpk")[0]
+        and f"--experiment-name={value}" in scripts.calls("xpk")[0]
     )
     given = next(word for word in scripts.calls("xpk")[0] if word.startswith("--command=")).removeprefix("--command=")
     run_in(tmp_path, scripts, given)
@@ -122,6 +125,57 @@ def test_no_trace_is_added_to_another_program() -> None:
 def test_a_line_break_in_the_command_is_refused() -> None:
     with pytest.raises(UserError, match="has a line break"):
         rendered(example(launch=RAW["launch"] | {"after": "true\nfalse"}))
+
+
+@pytest.mark.parametrize(
+    ("option", "owner"),
+    [
+        *((name, "a target has it") for name in ("cluster", "project", "zone", "namespace")),
+        ("workload", "the script that submits names the run"),
+        *((name, "the slice is topology of the recipe") for name in ("device-type", "tpu-type")),
+        ("num-slices", "num_slices of the recipe has it"),
+        ("docker-image", "image of the recipe has it"),
+        ("command", "launch and arguments of the recipe are it"),
+    ],
+)
+def test_an_option_that_is_decided_elsewhere_is_refused(option: str, owner: str) -> None:
+    with pytest.raises(UserError) as refused:
+        rendered(example(xpk={option: "other"}))
+    assert refused.value.what == f"the recipe has xpk.{option}, and {owner}"
+    assert refused.value.fix == f"leave xpk.{option} out"
+
+
+def test_a_base_image_is_that_of_the_recipe() -> None:
+    assert rendered(example(xpk={"base-docker-image": "a/b:1"}, image="a/b:1")).by_hand
+    with pytest.raises(UserError, match=r"xpk\.base-docker-image=a/b:1, and its image is my-registry"):
+        rendered(example(xpk={"base-docker-image": "a/b:1"}), image="my-registry/x:1")
+
+
+@pytest.mark.parametrize("value", ["$(id)", "Very_High", "a b", "1a"])
+@pytest.mark.parametrize("option", ["priority", "scheduler", "docker-image-pull-secret"])
+def test_a_name_in_the_recipe_is_a_name_of_the_cluster(option: str, value: str) -> None:
+    if option != "priority" and value in ("Very_High", "1a"):
+        value += "!"
+    with pytest.raises(UserError, match=f"xpk.{option}=.* is no "):
+        rendered(example(xpk={option: value}))
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("Bad Name", "WORKLOAD_NAME=Bad Name cannot be the name of a run; write small letters, digits and -"),
+        ("a" * 41, "cannot be the name of a run; write small letters"),
+        (
+            "good-name",
+            "names a run, and a folder is rendered for many; type WORKLOAD_NAME=good-name before bash submit",
+        ),
+    ],
+)
+def test_the_name_of_a_run_is_judged_by_the_rule_of_the_script(name: str, message: str) -> None:
+    with pytest.raises(UserError) as refused:
+        rendered(typed={"WORKLOAD_NAME": name})
+    assert message in f"{refused.value.what}; {refused.value.fix}"
+    assert f"legal='^{workload.LEGAL_NAME.pattern.replace('(?:', '(')}$'" in rendered().files["submit_toy.sh"]
 
 
 def test_names_of_recipes_cannot_end_a_comment() -> None:
@@ -291,10 +345,26 @@ def test_a_file_that_is_no_longer_rendered_is_removed(place: Path) -> None:
         (["render", "toy.yaml", "topology=v6e-16", "--on", "pod", "-o", "out"], "is not for v6e-16, whose hosts have 4 chips; set machine_type to ct6e-standard-4t in the target's file"),
         (["render", "toy.yaml", "topology=tpu7x-1x1x1", "--on", "small", "-o", "out"], "machine_type=tpu7x-standard-4t of the target is not for tpu7x-1x1x1, whose hosts have 1 chip; in the target's file leave topology out, and set machine_type to tpu7x-standard-1t"),
         (["render", "toy.yaml", "--on", "pod", "-o", "toy.yaml"], "-o toy.yaml is a file"),
+        (["render", "toy.yaml", "--on", "pod", "-o", ""], "'' names no file and no directory; give a path"),
     ],
 )  # fmt: skip
 def test_a_wrong_call_is_one_line(place: Path, capsys: pytest.CaptureFixture[str], argv: list[str], line: str) -> None:
     assert main(argv) == ExitCode.USAGE and line in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["jobset.yaml", folder.RECORD])
+def test_a_directory_in_the_way_of_a_file_is_named_before_anything_is_written(
+    place: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    (place / "out" / name).mkdir(parents=True)
+    assert main([*RENDER, "--overwrite"]) == ExitCode.USAGE
+    assert f"out/{name} is a directory, and a file of that name is rendered" in capsys.readouterr().err
+    assert [path.name for path in (place / "out").iterdir()] == [name]
+
+
+def test_a_directory_that_looks_like_an_option_can_be_pasted(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "toy.yaml", "--on", "pod", "-o", "-x"]) == ExitCode.OK
+    assert "next: bash ./-x/setup_training_env.sh, then bash ./-x/submit_toy.sh" in capsys.readouterr().out
 
 
 def test_a_record_that_is_damaged_replaces_no_file(tmp_path: Path) -> None:

@@ -1,5 +1,7 @@
 """Values of a target of kind gke: what is refused, what follows from the others, and what its verbs say."""
 
+import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +11,7 @@ from podwright import targets
 from podwright.cli.app import main
 from podwright.cli.exit_codes import ExitCode
 from podwright.errors import UserError
-from podwright.targets import entries
+from podwright.targets import entries, kinds
 from podwright.targets.settings.gke import MACHINE_TYPE
 from tests.unit.targets.gke.entry import gke
 
@@ -31,6 +33,8 @@ def add(**changes: str) -> Any:
     [
         ({"project": "$(id)"}, "is no id of a project"),
         ({"cluster": "My Cluster"}, "is no such name; write small letters"),
+        ({"cluster": "c" * 41}, "has 41 letters, and GKE takes 40"),
+        ({"recipes": "/nonexistent"}, "recipes=/nonexistent is no directory; give the path of a checkout"),
         ({"cluster": "c;id"}, "is no such name; write small letters"),
         ({"cluster": ""}, "is no such name"),
         ({"zones": "[us-central1]"}, "which is no zone; write it like"),
@@ -158,3 +162,42 @@ def test_the_target_is_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> N
     add()
     assert main(["target", "list"]) == ExitCode.OK and "us-central1-ai1a" in capsys.readouterr().out
     assert main(["target", "show", "pod"]) == ExitCode.OK and "multislice-queue" in capsys.readouterr().out
+
+
+def test_help_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["target", "add", "--help"]) == ExitCode.OK
+    text = " ".join(capsys.readouterr().out.split())
+    assert not [kind for kind in kinds.configured() if not re.search(rf"\b{kind}\b", text)]
+
+
+@pytest.mark.parametrize(
+    ("project", "zone", "message"),
+    [
+        ("My_Project", "us-central1-a", "project=My_Project is no id of a project; "),
+        ("my-project", "nowhere", "zones: has 'nowhere', which is no zone"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["gke", "tpu-vm"])
+def test_a_wrong_value_of_gclouds_configuration_is_said_to_be_from_there(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    kind: str,
+    project: str,
+    zone: str,
+    message: str,
+) -> None:
+    config = {"core": {"project": project}, "compute": {"zone": zone}}
+    (tmp_path / "gcloud").write_text(f"#!/bin/sh\necho '{json.dumps(config)}'\n")
+    (tmp_path / "gcloud").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
+    further = ["cluster=c"] if kind == "gke" else ["accelerator_type=v6e-16"]
+    assert main(["target", "add", "pod", f"kind={kind}", *further]) == ExitCode.USAGE
+    error = capsys.readouterr().err
+    assert message in error and "it was taken from " in error and "gcloud's configuration (gcloud config list)" in error
+    assert (
+        main(["target", "add", "pod", f"kind={kind}", *further, "project=$(id)", "zones=[us-east5-b]"])
+        == ExitCode.USAGE
+    )
+    assert "taken from" not in capsys.readouterr().err
