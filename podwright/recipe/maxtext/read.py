@@ -72,7 +72,10 @@ def read(
     notes |= {
         name: f"line {line}: it is not beside the script, and was not read" for name, line in reading.sourced.items()
     }
-    command = _inlined(pod.split(options.values.get("command", "")), files)
+    try:
+        command = _inlined(pod.split(options.values.get("command", "")), files)
+    except UserError as e:
+        raise UserError(_unmarked(e.what), e.fix) from e
     _require_maxtext(command)
     stated, differences = versions(text, files)
     device = xpk.first_of(given.values, xpk.DEVICES)

@@ -36,6 +36,9 @@ class VariableScope(Protocol):
 
     def assign(self, name: str, value: VariableValue) -> None: ...
 
+    def has_default(self, name: str) -> None:
+        """That the script has a value for `name` where nobody sets it."""
+
     def output(self, body: BashList, line: int) -> str:
         """What commands print, without newlines at its end."""
 
@@ -187,8 +190,12 @@ def _default(part: VariablePart, value: str | None, scope: VariableScope) -> Pie
     if kind == "=":
         assigned = text(part.arguments[0], scope)
         scope.assign(part.name, assigned)
-        return [ExpandedPiece(assigned, part.quoted, not part.quoted)]
-    return _argument(part, scope)
+        default: Pieces = [ExpandedPiece(assigned, part.quoted, not part.quoted)]
+    else:
+        default = _argument(part, scope)
+    if any(piece and piece.text for piece in default):
+        scope.has_default(part.name)
+    return default
 
 
 def _argument(part: VariablePart, scope: VariableScope) -> Pieces:

@@ -62,6 +62,7 @@ class BashWord:
     line: int
     end: int = 0
     """the position behind it in the text"""
+    start: int = 0
 
     @property
     def literal(self) -> str | None:

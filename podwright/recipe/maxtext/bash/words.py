@@ -66,10 +66,10 @@ class WordScanner:
 
     def word(self) -> BashWord | None:
         """The word at the position; None where an operator or the end stands there."""
-        line, parts = self.line, list[Part]()
+        line, start, parts = self.line, self.position, list[Part]()
         while self.position < len(self.text) and self.text[self.position] not in _ENDS:
             self._append(parts, self._piece())
-        return BashWord(tuple(parts), line, self.position) if parts else None
+        return BashWord(tuple(parts), line, self.position, start) if parts else None
 
     def _append(self, parts: list[Part], pieces: list[Part]) -> None:
         """Neighbouring texts of the same kind are one part."""
