@@ -43,9 +43,9 @@ def render(
     """
     from podwright.cli.recipe_names import load_named
     from podwright.recipe import load
-    from podwright.recipe.maxtext.schema import MaxTextRecipe
+    from podwright.recipe.maxtext.schema import MaxTextRecipe, command
     from podwright.targets import entries
-    from podwright.targets.gke import folder, rendering
+    from podwright.targets.gke import folder, jobset, rendering
     from podwright.targets.settings.gke import GkeSettings
 
     if not on:
@@ -63,9 +63,11 @@ def render(
     typed, changes = variables(overrides)
     changed = load_named(recipe, changes)
     rendered = rendering.render(changed, own, on, typed)
+    is_maxtext = changed.kind == "maxtext"
+    filled = rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed) if is_maxtext else changed
+    if isinstance(filled, MaxTextRecipe):
+        _require_bash_syntax(jobset.wrapped(command(filled)))
     if not force:
-        is_maxtext = changed.kind == "maxtext"
-        filled = rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed) if is_maxtext else changed
         _require_sound(filled, own, on)
     states = folder.write(out, rendered.files, overwrite)
     if as_json:
@@ -92,6 +94,22 @@ def render(
     print(
         f"next: bash {shlex.quote(str(out / 'setup_training_env.sh'))}, then bash {shlex.quote(str(out / rendered.submit))}"
     )
+
+
+def _require_bash_syntax(text: str) -> None:
+    """UserError for the command of a container that bash cannot parse; nothing of it is run. Without bash here, it is not checked."""
+    from podwright.shell import Shell
+
+    try:
+        code, _, err = Shell().ask(["bash", "-n", "-c", text])
+    except FileNotFoundError:
+        return
+    if code:
+        reason = re.sub(r"^.*?line \d+: ", "", err.partition("\n")[0])
+        what = f"bash cannot parse the container's command: {reason}"
+        raise UserError(
+            what, "correct launch.setup and launch.after of the recipe: a # or an open quote takes in what follows"
+        )
 
 
 def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:

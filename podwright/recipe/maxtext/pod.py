@@ -78,16 +78,18 @@ def split(text: str, known: Mapping[str, str] | None = None, name: str = "--comm
 
 
 def _require_plain_text(text: str, name: str) -> None:
-    """UnreadableScript for a here-document, and for a comment on the last line of a command, which takes in what is written behind it."""
+    """UnreadableScript for a here-document, and for a comment behind a part of --command, which takes in the rest of its line."""
     kinds = contexts(text)
     if HEREDOC in kinds:
         line = text.count("\n", 0, kinds.index(HEREDOC))
         raise UnreadableScript(line, "a here-document is not read", "put the file that it writes into the image")
-    last = text.rstrip().rfind("\n") + 1
-    if name == "--command" and COMMENT in kinds[last:]:
-        start = kinds.index(COMMENT, last)
-        what = f"{text[start:].strip()[:60]} is a comment: nothing in it reaches MaxText"
-        raise UnreadableScript(text.count("\n", 0, start) + 1, what, "take it out in a copy of the script")
+    for comment in re.finditer(f"{COMMENT}+", kinds):
+        before = text[: comment.start()].replace("\\\n", "  ").rpartition("\n")[2]
+        if name == "--command" and before.strip():
+            what = f"{text[comment.start() : comment.end()].strip()[:60]} is a comment: nothing in it reaches MaxText"
+            raise UnreadableScript(
+                text.count("\n", 0, comment.start()) + 1, what, "take it out in a copy of the script"
+            )
 
 
 def _followed(command: ContainerCommand, statements: list[str]) -> None:
@@ -122,12 +124,16 @@ def _statement(command: ContainerCommand, run: ScriptRun, statement: AndOrList, 
         words = _words(run, first) if isinstance(first, SimpleCommand) else []
         if isinstance(first, SimpleCommand) and _trains(words):
             if pipeline.negated:
-                raise UnreadableScript(first.line, "! before training turns its exit code round", "take ! out in a copy of the script")
+                raise UnreadableScript(
+                    first.line, "! before training turns its exit code round", "take ! out in a copy of the script"
+                )
             if text.startswith("time", pipeline.start):
                 command.notes["time"] = "left out: the log has the time of each step"
             _training(command, run, first, words, text)
             end = _end_of_words(first)
-            within = [f"{r.operator}{text[r.target.start : r.target.end]}" for r in first.redirections if r.target.end <= end]
+            within = [
+                f"{r.operator}{text[r.target.start : r.target.end]}" for r in first.redirections if r.target.end <= end
+            ]
             rest = _protected(text[end : pipelines[-1][1].end])
             command.after = " ".join(filter(None, [command.after, *map(_protected, within), rest]))
             return True

@@ -299,6 +299,37 @@ def test_a_script_that_does_not_end_is_named_so(tree: Path, capsys: pytest.Captu
     assert code == 0 and f"warning: bash: {path} left processes running in the background" in out
 
 
+def test_a_script_that_stops_before_its_call_is_named_so(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
+    path.write_text(SCRIPT.replace('echo "===', 'cat /dev/zero\necho "==='))
+    code, _, err = call(capsys, str(path))
+    if not namespaces.missing():
+        assert code == 2 and "report this script" not in err and "take out in a copy of the script" in err
+
+
+def test_an_empty_name_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([""], [" "], ["", ""]):
+        code, _, err = call(capsys, *words, "--tree", str(tree))
+        assert code == 2 and "the name of the source is empty" in err
+
+
+def test_a_script_that_is_no_utf8_is_a_row_of_its_tree(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
+    path.write_bytes(SCRIPT.replace("toy-1b-4096", "t\xf6y").encode("latin1", "replace"))
+    (tree / "training" / "old.sh").write_bytes(b"# \xf6\npython3 -m benchmarks.benchmark_runner xpk\n")
+    code, out, err = call(capsys, str(tree))
+    assert code == 0, err
+    assert "2 recipes in" in out and f"not read: {path.relative_to(tree)}: {path} is not text in UTF-8: byte" in out
+    assert "not read: 1 script: it uses MaxText's benchmark_runner" in out
+
+
+def test_a_redirection_behind_the_arguments_is_no_finding(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.sh").write_text("python3 -m MaxText.train base.yml model_name=m steps=4 2>&1 | tee train.log\n")
+    document = json.loads(call(capsys, "train.sh", "topology=tpu7x-64", "--json")[1])
+    assert document["recipe"]["launch"]["after"] == "2>&1 | tee train.log"
+    assert "argument" not in [finding["check"] for finding in document["findings"]]
+
+
 def test_what_is_no_script_of_lines_is_refused_at_once(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("pipe.sh")
     assert "pipe.sh is no regular file; write the script to a file" in call(capsys, "pipe.sh")[2]
