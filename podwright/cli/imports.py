@@ -99,6 +99,7 @@ def _values(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair or pair.startswith("="):
             raise UserError(f"{pair!r} sets nothing", "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs")
+        given_values.require_settable(pair.partition("=")[0])
     from podwright.shell import user
 
     return {"USER": user(), "HOME": str(Path.home())} | dict(

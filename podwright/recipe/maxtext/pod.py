@@ -193,8 +193,12 @@ def _end_of_words(command: SimpleCommand) -> int:
 def _training(command: ContainerCommand, run: ScriptRun, call: SimpleCommand, words: list[str], text: str) -> None:
     for assignment in call.assignments:
         simple.assign(run, assignment)
-        value = run.value(assignment.name, assignment.line)
-        command.environment[assignment.name] = value if isinstance(value, str) else ""
+        value = run.state.variables[assignment.name]
+        if isinstance(value, UnreadableScript) and isinstance(assignment.value, BashWord):
+            source = text[assignment.value.start : assignment.value.end]
+            command.setup.append(_protected(f"export {assignment.name}={source}"))
+        else:
+            command.environment[assignment.name] = value if isinstance(value, str) else ""
     rest = _without_options(words[1:])
     options = words[1 : len(words) - len(rest)]
     if words[0].rpartition("/")[2].startswith("python"):

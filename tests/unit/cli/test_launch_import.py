@@ -307,6 +307,11 @@ def test_a_script_that_stops_before_its_call_is_named_so(tree: Path, capsys: pyt
         assert code == 2 and "report this script" not in err and "take out in a copy of the script" in err
 
 
+def test_a_variable_of_bash_itself_is_not_typed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "big", "--tree", str(tree), "RANDOM=7")
+    assert code == 2 and "RANDOM is set by bash itself; write a value in place of $RANDOM in a copy" in err
+
+
 def test_an_empty_name_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([""], [" "], ["", ""]):
         code, _, err = call(capsys, *words, "--tree", str(tree))

@@ -156,8 +156,13 @@ def _variable(part: VariablePart, scope: VariableScope) -> Pieces:
     if part.operator.lstrip(":") in ("-", "=", "+", "?") and part.operator:
         return _default(part, value, scope)
     if value is None and scope.nounset:
-        raise UnreadableScript(part.line, f"{part.name} is not set", f"type {part.name}=VALUE")
+        raise UnreadableScript(part.line, f"{part.name} is not set", _setting(part.name))
     return [ExpandedPiece(_changed(part, value or "", scope), part.quoted, not part.quoted)]
+
+
+def _setting(name: str) -> str:
+    """What to type for a variable; "" for $1 and its kind, which have no name to type."""
+    return f"type {name}=VALUE" if name.isidentifier() else ""
 
 
 def _elements(part: VariablePart, index: str, elements: tuple[str, ...], scope: VariableScope) -> Pieces:
@@ -184,9 +189,7 @@ def _default(part: VariablePart, value: str | None, scope: VariableScope) -> Pie
     if not missing:
         return [ExpandedPiece(value or "", part.quoted, not part.quoted)]
     if kind == "?":
-        raise UnreadableScript(
-            part.line, f"{part.name} is not set, and the script asks for it", f"type {part.name}=VALUE"
-        )
+        raise UnreadableScript(part.line, f"{part.name} is not set, and the script asks for it", _setting(part.name))
     if kind == "=":
         assigned = text(part.arguments[0], scope)
         scope.assign(part.name, assigned)

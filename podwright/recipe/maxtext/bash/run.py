@@ -90,8 +90,7 @@ class ScriptRun:
         if name == "?" and self.state.status is not None:
             return str(self.state.status)
         if name == "?" or self.strict or _OF_MACHINE.fullmatch(name):
-            fix = "" if _OF_MACHINE.fullmatch(name) else f"type {name}=VALUE"
-            raise UnreadableScript(line, f"${name} is known only where the script runs", fix)
+            raise UnreadableScript(line, f"${name} is known only where the script runs")
         self.unset.setdefault(name, line)
         return None
 

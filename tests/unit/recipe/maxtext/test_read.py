@@ -143,6 +143,8 @@ TRAIN = "set -e && python3 -m MaxText.train base.yml x=1"
         (f"{TRAIN} run_name=$HOME/$(date +%F)-x", [], "run_name=$HOME/$(date +%F)-x"),
         (f"{TRAIN} y=$(touch '/tmp/a b') z=`id -u`", [], "y=$(touch '/tmp/a b') z=`id -u`"),
         (f"export A=1 & sleep 9 & {TRAIN}", ["{ export A=1 & }", "{ sleep 9 & }"], ""),
+        (f"export A=$HOME && {TRAIN[10:]}", ["export A=$HOME"], ""),
+        (f"A=$HOME/$(id -u) {TRAIN[10:]}", ["export A=$HOME/$(id -u)"], ""),
         (f"D=/x; ! test -d $D && {TRAIN}", ["D=/x", "! test -d $D"], ""),
     ],
 )
@@ -204,6 +206,11 @@ def test_a_value_that_the_script_has_itself_is_no_placeholder(before: str, steps
     assert recipe(text).arguments["steps"] == expected
     assert ("STEPS" in imported(text).reading.unset) == (expected == "${STEPS}" and not before)
     assert recipe(text, STEPS="7").arguments["steps"] == "7"
+
+
+@pytest.mark.parametrize("word", ["${1:?no steps}", "${2?}"])
+def test_a_missing_positional_value_is_to_be_written_out(word: str) -> None:
+    assert "; write the value out in a copy of the script" in refused(changed("steps=30", f"steps={word}"))
 
 
 @pytest.mark.parametrize("variable", ["$RANDOM", "$0", "$$", "$SECONDS", "$HOSTNAME"])
