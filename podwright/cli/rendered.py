@@ -43,7 +43,8 @@ def render(
     """
     from podwright.cli.recipe_names import load_named
     from podwright.recipe import load
-    from podwright.recipe.maxtext.schema import MaxTextRecipe, command
+    from podwright.recipe.maxtext.schema import MaxTextRecipe
+    from podwright.shell import Shell
     from podwright.targets import entries
     from podwright.targets.gke import folder, jobset, rendering
     from podwright.targets.settings.gke import GkeSettings
@@ -63,10 +64,11 @@ def render(
     typed, changes = variables(overrides)
     changed = load_named(recipe, changes)
     rendered = rendering.render(changed, own, on, typed)
-    is_maxtext = changed.kind == "maxtext"
-    filled = rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed) if is_maxtext else changed
-    if isinstance(filled, MaxTextRecipe):
-        _require_bash_syntax(jobset.wrapped(command(filled)))
+    filled = changed
+    if changed.kind == "maxtext":
+        of_maxtext = rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed)
+        jobset.require_bash_syntax(of_maxtext, Shell().ask)
+        filled = of_maxtext
     if not force:
         _require_sound(filled, own, on)
     states = folder.write(out, rendered.files, overwrite)
@@ -94,22 +96,6 @@ def render(
     print(
         f"next: bash {shlex.quote(str(out / 'setup_training_env.sh'))}, then bash {shlex.quote(str(out / rendered.submit))}"
     )
-
-
-def _require_bash_syntax(text: str) -> None:
-    """UserError for the command of a container that bash cannot parse; nothing of it is run. Without bash here, it is not checked."""
-    from podwright.shell import Shell
-
-    try:
-        code, _, err = Shell().ask(["bash", "-n", "-c", text])
-    except FileNotFoundError:
-        return
-    if code:
-        reason = re.sub(r"^.*?line \d+: ", "", err.partition("\n")[0])
-        what = f"bash cannot parse the container's command: {reason}"
-        raise UserError(
-            what, "correct launch.setup and launch.after of the recipe: a # or an open quote takes in what follows"
-        )
 
 
 def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
