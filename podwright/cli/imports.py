@@ -187,7 +187,7 @@ def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: Impor
         raise UserError(what, "take out in a copy of the script what it waits for")
     what = f"{path}: {_difference(result.argv, [c.argv for c in calls], evaluated.problem)}"
     stopped = evaluated.problem and not calls
-    raise UserError(what, "take out in a copy of the script what stops it" if stopped else "report this script")
+    raise UserError(what, "take out in a copy of the script what stops it there" if stopped else "report this script")
 
 
 def _difference(argv: Sequence[str], calls: Sequence[Sequence[str]], problem: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -341,6 +342,13 @@ def test_what_is_no_script_of_lines_is_refused_at_once(tree: Path, capsys: pytes
     Path("dos.sh").write_bytes(SCRIPT.replace("\n", "\r\n").encode())
     code, _, err = call(capsys, "dos.sh")
     assert code == 2 and "dos.sh has Windows line ends (CRLF)" in err and "type sed -i 's/\\r$//' dos.sh" in err
+    Path("bom.sh").write_text("\ufeff" + SCRIPT)
+    code, _, err = call(capsys, "bom.sh")
+    assert code == 2 and "bom.sh begins with a byte order mark" in err
+    assert subprocess.run(["bash", "-c", err.strip().partition("; type ")[2]], check=True).returncode == 0
+    assert Path("bom.sh").read_text() == SCRIPT
+    Path("nul.sh").write_text(SCRIPT.replace("steps=30", "steps=3\0000"))
+    assert "a NUL byte, which bash leaves out; type tr -d '\\0' < nul.sh > COPY.sh" in call(capsys, "nul.sh")[2]
 
 
 def test_a_refusal_names_the_file_and_the_line(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

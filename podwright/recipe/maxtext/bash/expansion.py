@@ -102,11 +102,11 @@ def pattern(word: BashWord, scope: VariableScope) -> str:
     expression = ""
     for piece in _pieces(word, scope, False):
         if piece is None:
-            raise UnreadableScript(word.line, "an array as a pattern")
+            raise UnreadableScript(word.line, "an array as a pattern is not read")
         try:
             expression += re.escape(piece.text) if piece.quoted else patterns.to_regex(piece.text)
         except KeyError as e:
-            raise UnreadableScript(word.line, f"the class {e.args[0]} in a pattern") from e
+            raise UnreadableScript(word.line, f"the class {e.args[0]} in a pattern is not read") from e
     return expression
 
 
@@ -125,7 +125,7 @@ def _pieces(word: BashWord, scope: VariableScope, assignment: bool) -> Pieces:
         else:
             pieces += _variable(part, scope)
     if sum(len(piece.text) for piece in pieces if piece) > LONGEST:
-        raise UnreadableScript(word.line, f"a word of more than {LONGEST:,} characters")
+        raise UnreadableScript(word.line, f"a word of more than {LONGEST:,} characters is not read")
     return pieces
 
 
@@ -136,7 +136,7 @@ def _home(content: str, first: bool, last: bool, assignment: bool, line: int, sc
         starts = rf"(?:{starts}|(?<=[:=]))"
     for tilde in re.finditer(rf"{starts}~([^/:]*)", content):
         if tilde[1] or (tilde.end() == len(content) and not last):
-            raise UnreadableScript(line, f"{tilde[0]} is the home of another user")
+            raise UnreadableScript(line, f"{tilde[0]} is the home of another user, which is not known")
     home = scope.value("HOME", line)
     return re.sub(rf"{starts}~", lambda _: home if isinstance(home, str) else "~", content)
 
@@ -215,12 +215,12 @@ def _changed(part: VariablePart, value: str, scope: VariableScope) -> str:
     if not operator:
         return value
     if len(value) > _PATTERN_LIMIT:
-        raise UnreadableScript(part.line, f"a pattern against more than {_PATTERN_LIMIT:,} characters")
+        raise UnreadableScript(part.line, f"a pattern against more than {_PATTERN_LIMIT:,} characters is not read")
     if operator == ":":
         return _slice(part, value, scope)
     if operator in ("^^", ",,", "^", ","):
         if part.arguments[0].parts:
-            raise UnreadableScript(part.line, f"{operator} with a pattern")
+            raise UnreadableScript(part.line, f"{operator} with a pattern is not read")
         change = str.upper if "^" in operator else str.lower
         return change(value) if len(operator) == 2 else change(value[:1]) + value[1:]
     expression = pattern(part.arguments[0], scope)

@@ -227,7 +227,7 @@ class ScriptRun:
     def _command(self, command: Command) -> None:
         self._commands += 1
         if self._commands > _COMMANDS:
-            raise UnreadableScript(_line(command), f"more than {_COMMANDS:,} commands")
+            raise UnreadableScript(_line(command), f"more than {_COMMANDS:,} commands are not followed")
         if isinstance(command, SimpleCommand):
             simple.simple(self, command)
         elif isinstance(command, IfCommand):

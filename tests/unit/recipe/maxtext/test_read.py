@@ -179,6 +179,8 @@ def test_what_is_left_out_of_a_command_is_in_the_notes() -> None:
     assert "-e and -o pipefail alone" in notes["set -x"] and "left out" in notes["time"]
     assert "no argument of MaxText" in notes["; echo done"] and "only where training succeeds" in notes["; echo done"]
     assert "only where" not in pod.split(f"{TRAIN}; echo done").notes["; echo done"]
+    semicolon = imported(changed("| tee train.log", "; echo ${WORKLOAD_NAME}")).notes
+    assert "; echo ${WORKLOAD_NAME}" in next(key for key in semicolon if key.startswith("; "))
     message = refused(changed("${MAXTEXT_ARGS} | tee train.log", "${MAXTEXT_ARGS} run_name=${WORKLOAD_NAME} || true"))
     assert "|| true" in message and "\ue000" not in message
 
