@@ -1,5 +1,6 @@
 """A launch script becomes a recipe whose command runs the same program, with the same words and variables."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from podwright.recipe import load
 from podwright.recipe.maxtext import pod, read
 from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled
+from tests.unit.recipe.maxtext.example import example
 from tests.unit.recipe.maxtext.launch_script import SCRIPT, VALUES, changed
 from tests.unit.recipe.maxtext.oracle import NOW, USER, started
 
@@ -152,6 +154,40 @@ def test_separators_and_shell_text_around_training_are_kept(text: str, setup: li
     split = pod.split(text)
     assert (split.setup, split.after, split.arguments["x"]) == (setup, after, "1")
     assert "A" not in split.environment and not {"X", "Y"} & set(split.arguments)
+
+
+PRINTS = '#!/bin/bash\necho "A=$A" "${@:2}" | tr " " "\\n" | sort | tr "\\n" " "\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{TRAIN} ; X=1 Y=2; echo $X$Y; exit 3",
+        f"{TRAIN}\n# a comment\necho done\n# another\n",
+        f"{TRAIN} y=$HOME z=`id -u` w=$(echo a b) 2>&1 v='a;b&c' | cat; echo '#no'",
+        f"export A=1 & echo first & wait; {TRAIN}",
+        "A=$HOME/$(id -u) python3 -m MaxText.train base.yml x=1 && echo done || true",
+        f"D=/none; ! test -d $D && {TRAIN}; sleep 0 & wait; echo last",
+    ],
+)
+def test_a_command_and_that_of_its_recipe_do_the_same(tmp_path: Path, text: str) -> None:
+    """Both are run by bash, with a program in place of python3 that prints its words."""
+    (tmp_path / "python3").write_text(PRINTS)
+    (tmp_path / "python3").chmod(0o755)
+    split = pod.split(text)
+    launch = {key: getattr(split, key) for key in ("module", "base_config", "python", "setup", "after")}
+    rebuilt = command(example(launch=launch, arguments=split.arguments, environment=split.environment, xla_flags=[]))
+    outputs = [
+        subprocess.run(
+            ["bash", "-c", f"({shell_text}) & wait $!; echo $?"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": "/house of x"},
+        ).stdout
+        for shell_text in (text, rebuilt)
+    ]
+    assert outputs[0] == outputs[1] and "x=1" in outputs[0]
 
 
 @pytest.mark.parametrize(
