@@ -44,6 +44,10 @@ def request(
 
 
 def run(request: ImportRequest) -> None:
+    if not " ".join(request.words).strip():
+        raise UserError(
+            "the name of the source is empty", "name a launch script, a configuration file or a folder of them"
+        )
     place = expanded(request.words[0])
     if len(request.words) > 1 or not place.exists():
         place = tree.lookup(request.words, _tree(request, place))
@@ -95,6 +99,7 @@ def _values(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair or pair.startswith("="):
             raise UserError(f"{pair!r} sets nothing", "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs")
+        given_values.require_settable(pair.partition("=")[0])
     from podwright.shell import user
 
     return {"USER": user(), "HOME": str(Path.home())} | dict(
@@ -180,9 +185,9 @@ def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: Impor
     if evaluated.exit_code is None and evaluated.problem:
         what = f"{evaluated.problem} in the sandbox, so that its call of xpk is not compared with bash"
         raise UserError(what, "take out in a copy of the script what it waits for")
-    raise UserError(
-        f"{path}: {_difference(result.argv, [c.argv for c in calls], evaluated.problem)}", "report this script"
-    )
+    what = f"{path}: {_difference(result.argv, [c.argv for c in calls], evaluated.problem)}"
+    stopped = evaluated.problem and not calls
+    raise UserError(what, "take out in a copy of the script what stops it there" if stopped else "report this script")
 
 
 def _difference(argv: Sequence[str], calls: Sequence[Sequence[str]], problem: str) -> str:
@@ -219,13 +224,14 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     if not rows:
         _refuse_unread(request, folder, unread)
     refused = {name: values[name] for name in unused}
-    given_values.refuse(f"the scripts of {folder}", refused, [t for path in scripts for t in _texts(path)], arguments)
+    texts = [text for path in scripts if str(path.relative_to(folder)) not in unread for text in _texts(path)]
+    given_values.refuse(f"the scripts of {folder}", refused, texts, arguments)
     if request.out:
         request.out.mkdir(parents=True, exist_ok=True)
         for row, recipe in rows:
             place = request.out / f"{recipe.name}.recipe.yaml"
             row["out"] = str(_written(recipe.model_dump(mode="json"), place))
-    launchers = {str(path.relative_to(folder)): script.launcher(tree.text_of(path)) for path in others}
+    launchers = {str(path.relative_to(folder)): script.launcher(tree.code_of(path)) for path in others}
     if request.as_json:
         show.document({"rows": [row for row, _ in rows], "unread": unread | launchers})
         return

@@ -44,8 +44,9 @@ def render(
     from podwright.cli.recipe_names import load_named
     from podwright.recipe import load
     from podwright.recipe.maxtext.schema import MaxTextRecipe
+    from podwright.shell import Shell
     from podwright.targets import entries
-    from podwright.targets.gke import folder, rendering
+    from podwright.targets.gke import folder, jobset, rendering
     from podwright.targets.settings.gke import GkeSettings
 
     if not on:
@@ -63,9 +64,12 @@ def render(
     typed, changes = variables(overrides)
     changed = load_named(recipe, changes)
     rendered = rendering.render(changed, own, on, typed)
+    filled = changed
+    if changed.kind == "maxtext":
+        of_maxtext = rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed)
+        jobset.require_bash_syntax(of_maxtext, Shell().ask)
+        filled = of_maxtext
     if not force:
-        is_maxtext = changed.kind == "maxtext"
-        filled = rendering.filled(load.require(changed, MaxTextRecipe), own, on, typed) if is_maxtext else changed
         _require_sound(filled, own, on)
     states = folder.write(out, rendered.files, overwrite)
     if as_json:

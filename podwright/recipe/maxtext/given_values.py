@@ -11,12 +11,19 @@ from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.recipe.script_text import with_placeholders, with_values
 
 _USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
+_OF_BASH = re.compile(r"S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|BASH\w*|IFS")
 _ENVIRONMENT = ("USER", "HOME")
 
 
 def overrides(pairs: Sequence[str]) -> list[str]:
     """Those for the recipe, such as arguments.steps=3; the others are values of the script."""
     return [pair for pair in pairs if "." in pair.partition("=")[0]]
+
+
+def require_settable(name: str) -> None:
+    """UserError for a variable that bash sets itself, whatever its environment has."""
+    if _OF_BASH.fullmatch(name):
+        raise UserError(f"{name} is set by bash itself", f"write a value in place of ${name} in a copy of the script")
 
 
 def unused(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:

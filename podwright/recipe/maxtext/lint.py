@@ -157,7 +157,7 @@ def _words_without_key(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     """Words among MaxText's arguments, before a pipe or the next command, that are no KEY=VALUE."""
     if "max" not in recipe.launch.module.lower():
         return
-    behind = re.split(r"\s\d?>|[|&;<>()`]", recipe.launch.after)[0]
+    behind = re.split(r"(?:^|\s)\d*[<>]|[|&;<>()`]", recipe.launch.after)[0]
     words = [word for word in behind.split() if not re.search(r"[=$]", word) and word[0] not in "-'\""]
     if words:
         plural = "are words" if len(words) > 1 else "is a word"

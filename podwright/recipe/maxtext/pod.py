@@ -25,6 +25,7 @@ from podwright.recipe.maxtext.bash.syntax import (
     UnreadableScript,
     VariableAssignment,
 )
+from podwright.recipe.script_text import COMMENT, HEREDOC, contexts
 
 _ARGUMENT = re.compile(r"(?:--?)?[A-Za-z_][\w.-]*=", re.ASCII)
 _BRACED = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
@@ -45,6 +46,8 @@ class ContainerCommand:
     """argument that is there more than once -> the values that do not count"""
     after: str = ""
     notes: dict[str, str] = field(default_factory=dict)
+    stops_at_errors: bool = False
+    """whether set -e stands before training"""
     own: list[tuple[int, str, str]] = field(default_factory=list)
     """variables that are not exported: the place in setup, the name, the assignment"""
 
@@ -57,40 +60,94 @@ def split(text: str, known: Mapping[str, str] | None = None, name: str = "--comm
     command = ContainerCommand()
     run = ScriptRun(known or {}, {}, datetime.now(UTC), lambda words: False, strict=True)
     try:
+        _require_plain_text(text, name)
         statements = parse(text).statements
         for number, statement in enumerate(statements):
             if _statement(command, run, statement, text):
-                command.after = _joined(command.after, [_raw(s, text) for s in statements[number + 1 :]])
+                _followed(command, [_raw(each, text) for each in statements[number + 1 :]])
                 return _with_own_variables(command)
     except UnreadableScript as e:
         raise UserError(f"{name} {e.what}", e.fix) from e
-    raise UserError(
-        f"{name} starts no training that is known: {text.strip()[:80]}",
-        "write it as `python3 -m MODULE CONFIG key=value`",
-    )
+    python = re.compile(r"[^;\n]*\bpython[\d.]*\s[^;\n]*").search(text)
+    if python:
+        what = f"{name} starts python in a part that is not read: {python[0].strip()[:80]}"
+    else:
+        what = f"{name} starts no training that is known: {text.strip()[:80]}"
+    fix = "write it as `python3 -m MODULE CONFIG key=value`, with no other command around it"
+    raise UserError(what, fix)
+
+
+def _require_plain_text(text: str, name: str) -> None:
+    """UnreadableScript for a here-document, and for a comment behind a part of --command, which takes in the rest of its line."""
+    kinds = contexts(text)
+    if HEREDOC in kinds:
+        line = text.count("\n", 0, kinds.index(HEREDOC))
+        raise UnreadableScript(line, "a here-document is not read", "put the file that it writes into the image")
+    for comment in re.finditer(f"{COMMENT}+", kinds):
+        before = text[: comment.start()].replace("\\\n", "  ").rpartition("\n")[2]
+        if name == "--command" and before.strip():
+            what = f"{text[comment.start() : comment.end()].strip()[:60]} is a comment: nothing in it reaches MaxText"
+            raise UnreadableScript(
+                text.count("\n", 0, comment.start()) + 1, what, "take it out in a copy of the script"
+            )
+
+
+def _followed(command: ContainerCommand, statements: list[str]) -> None:
+    """Adds statements behind training, each with the separator before it."""
+    command.after += "".join(f"; {each}" for each in statements)
+    if statements:
+        note = "it stays as it is behind training, and is no argument of MaxText"
+        if not command.stops_at_errors:
+            note += "; the rendered command begins with set -e, so that it runs only where training succeeds"
+        command.notes[f"; {'; '.join(statements)}"] = note
 
 
 def _statement(command: ContainerCommand, run: ScriptRun, statement: AndOrList, text: str) -> bool:
     """Whether training begins in it. What stands before goes into environment and setup."""
     pipelines = statement.pipelines
+    if statement.background:
+        _require_no_training(run, statement, "runs in the background (&), where its exit code is lost")
+        command.setup.append(_raw(statement, text))
+        return False
     for number, (_, pipeline) in enumerate(pipelines):
         alternative = number + 1 < len(pipelines) and pipelines[number + 1][0] == "||"
         if pipelines[number][0] == "||":
             continue
         if alternative:
+            other = pipelines[number + 1][1]
+            why = f"has || {_protected(text[other.start : other.end])} behind it, which hides its exit code"
+            _require_no_training(run, AndOrList(pipelines[number : number + 2]), why)
             end = next((n for n in range(number + 1, len(pipelines)) if pipelines[n][0] != "||"), len(pipelines))
             command.setup.append(_protected(text[pipeline.start : pipelines[end - 1][1].end]))
             continue
         first = pipeline.commands[0]
         words = _words(run, first) if isinstance(first, SimpleCommand) else []
         if isinstance(first, SimpleCommand) and _trains(words):
+            if pipeline.negated:
+                raise UnreadableScript(
+                    first.line, "! before training turns its exit code round", "take ! out in a copy of the script"
+                )
+            if text.startswith("time", pipeline.start):
+                command.notes["time"] = "left out: the log has the time of each step"
             _training(command, run, first, words, text)
-            rest = text[_end_of_words(first) : pipelines[-1][1].end]
-            command.after = _joined(command.after, [_protected(rest)] if rest.strip() else [], " ")
+            end = _end_of_words(first)
+            within = [
+                f"{r.operator}{text[r.target.start : r.target.end]}" for r in first.redirections if r.target.end <= end
+            ]
+            rest = _protected(text[end : pipelines[-1][1].end])
+            command.after = " ".join(filter(None, [command.after, *map(_protected, within), rest]))
             return True
         if not (len(pipeline.commands) == 1 and isinstance(first, SimpleCommand) and _exported(command, run, first)):
             _setup(command, run, pipeline, words, text)
     return False
+
+
+def _require_no_training(run: ScriptRun, statement: AndOrList, why: str) -> None:
+    for _, pipeline in statement.pipelines:
+        first = pipeline.commands[0]
+        if isinstance(first, SimpleCommand) and _trains(_words(run, first)):
+            fix = "take it out in a copy of the script, or put a value that has & or | in quotes"
+            raise UnreadableScript(first.line, f"training {why}", fix)
 
 
 def _words(run: ScriptRun, command: SimpleCommand) -> list[str]:
@@ -136,8 +193,12 @@ def _end_of_words(command: SimpleCommand) -> int:
 def _training(command: ContainerCommand, run: ScriptRun, call: SimpleCommand, words: list[str], text: str) -> None:
     for assignment in call.assignments:
         simple.assign(run, assignment)
-        value = run.value(assignment.name, assignment.line)
-        command.environment[assignment.name] = value if isinstance(value, str) else ""
+        value = run.state.variables[assignment.name]
+        if isinstance(value, UnreadableScript) and isinstance(assignment.value, BashWord):
+            source = text[assignment.value.start : assignment.value.end]
+            command.setup.append(_protected(f"export {assignment.name}={source}"))
+        else:
+            command.environment[assignment.name] = value if isinstance(value, str) else ""
     rest = _without_options(words[1:])
     options = words[1 : len(words) - len(rest)]
     if words[0].rpartition("/")[2].startswith("python"):
@@ -157,16 +218,10 @@ def _training(command: ContainerCommand, run: ScriptRun, call: SimpleCommand, wo
         try:
             _arguments(command, [w for w in _expanded(run, word) if _ARGUMENT.match(w)])
         except UnreadableScript as e:
-            raw.append(_protected(_source(word, text)))
+            raw.append(_protected(text[word.start : word.end]))
             command.notes[raw[-1]] = f"{e.reason}: it stays as it is behind the arguments"
     words_without_key = [shlex.quote(word) for word in rest if word != "$" and not _ARGUMENT.match(word)]
     command.after = " ".join([*words_without_key, *raw])
-
-
-def _source(word: BashWord, text: str) -> str:
-    """A word as it stands in the text: from the blank before it."""
-    start = re.compile(r"(?:[^\s\"']|\"[^\"]*\"|'[^']*')+$").search(text, 0, word.end)
-    return start[0] if start else ""
 
 
 def _arguments(command: ContainerCommand, words: list[str]) -> list[str]:
@@ -220,11 +275,14 @@ def _setup(command: ContainerCommand, run: ScriptRun, pipeline: Pipeline, words:
     raw = text[pipeline.start : pipeline.end]
     if words[:1] == ["set"]:
         command.setup += ["set -o pipefail"] if "pipefail" in words else []
+        command.stops_at_errors |= any(re.fullmatch(r"-[a-z]*e[a-z]*", word) for word in words)
+        if not all(re.fullmatch(r"-e|-e?o|pipefail", word) for word in words[1:]):
+            command.notes[" ".join(words)] = "of its options, the rendered command has -e and -o pipefail alone"
         return
     first = pipeline.commands[0]
     alone = isinstance(first, SimpleCommand) and len(pipeline.commands) == 1
     plain = alone and bool(words) and not (first.redirections or first.assignments)  # type: ignore[union-attr]
-    plain = plain and not any(isinstance(word, VariableAssignment) for word in first.words)  # type: ignore[union-attr]
+    plain = plain and not pipeline.negated and not any(isinstance(word, VariableAssignment) for word in first.words)  # type: ignore[union-attr]
     if plain and "$" in raw and "$" not in words:
         command.setup.append(" ".join(shlex.quote(word) for word in words))
         return
@@ -237,14 +295,13 @@ def _setup(command: ContainerCommand, run: ScriptRun, pipeline: Pipeline, words:
 
 
 def _raw(statement: AndOrList, text: str) -> str:
-    return _protected(text[statement.pipelines[0][1].start : statement.pipelines[-1][1].end])
-
-
-def _joined(first: str, rest: list[str], between: str = "; ") -> str:
-    return between.join(filter(None, [first, *rest]))
+    """A statement as text that stands between others; in braces where it runs in the background."""
+    raw = _protected(text[statement.pipelines[0][1].start : statement.pipelines[-1][1].end])
+    return f"{{ {raw} & }}" if statement.background else raw
 
 
 def _protected(text: str) -> str:
-    """Shell text of the container without continuation lines, in which no `${NAME}` is one that a user fills in."""
+    """Shell text of the container without continuation lines and comments, in which no `${NAME}` is one that a user fills in."""
+    text = "".join(c for c, kind in zip(text, contexts(text), strict=True) if kind != COMMENT)
     text = re.sub(r"[ \t]*\\\n[ \t]*", " ", text).strip()
     return _BRACED.sub(lambda m: m[0] if m[1] == "TPU_WORKER_ID" else f"${{{m[1]}-}}", text)

@@ -59,6 +59,12 @@ def read(
     if "\r\n" in text:
         what = f"{path.name} has Windows line ends (CRLF), which bash takes for parts of the words"
         raise UserError(what, f"type sed -i 's/\\r$//' {shlex.quote(str(path))}")
+    if text.startswith("\ufeff"):
+        what = f"{path.name} begins with a byte order mark, which bash takes for a part of the first word"
+        raise UserError(what, f"type sed -i '1s/^\\xef\\xbb\\xbf//' {shlex.quote(str(path))}")
+    if "\0" in text:
+        what = f"{path.name} line {text.count(chr(10), 0, text.index(chr(0))) + 1}: a NUL byte, which bash leaves out"
+        raise UserError(what, f"type tr -d '\\0' < {shlex.quote(str(path))} > COPY.sh")
     if not script.mentions_xpk(text) and starts_maxtext(text):
         return _training_script(path, text, values, now, files)
     reading = script.read(text, values, now, files, path.name)
@@ -72,7 +78,10 @@ def read(
     notes |= {
         name: f"line {line}: it is not beside the script, and was not read" for name, line in reading.sourced.items()
     }
-    command = _inlined(pod.split(options.values.get("command", "")), files)
+    try:
+        command = _inlined(pod.split(options.values.get("command", "")), files)
+    except UserError as e:
+        raise UserError(re.sub(f"[{''.join(_MARKS)}]", "", _unmarked(e.what)), e.fix) from e
     _require_maxtext(command)
     stated, differences = versions(text, files)
     device = xpk.first_of(given.values, xpk.DEVICES)
@@ -86,9 +95,8 @@ def read(
     typed = {"", *values.values()}
     own = {name: value for name, value in given.values.items() if name in ("cluster", "project", "zone", "namespace")}
     target = {name: value for name, value in own.items() if value not in typed and "<" not in value}
-    cleaned = {key: _unmarked(value) for key, value in notes.items()}
     named = given.values.get("workload", ""), _variable("workload", text)
-    return ImportedScript(_unmarked(raw), reading.call.argv, cleaned, target, reading, *named)
+    return ImportedScript(_unmarked(raw), reading.call.argv, _unmarked(notes), target, reading, *named)
 
 
 def _training_script(
@@ -111,7 +119,7 @@ def _training_script(
     notes = (
         differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()} | command.notes
     )
-    return ImportedScript(_unmarked(raw), (), {key: _unmarked(value) for key, value in notes.items()}, {}, reading)
+    return ImportedScript(_unmarked(raw), (), _unmarked(notes), {}, reading)
 
 
 def starts_maxtext(text: str) -> bool:

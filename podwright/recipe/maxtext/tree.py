@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import stat
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,9 +26,17 @@ def text_of(path: Path) -> str:
             raise UserError(f"{path} is no regular file", "write the script to a file and import that")
         return path.read_bytes().decode()
     except UnicodeDecodeError as e:
-        raise UserError(f"{path} is not text", "give a bash script") from e
+        what = f"{path} is not text in UTF-8: byte {e.start} is 0x{e.object[e.start]:02x}"
+        raise UserError(
+            what, f"type iconv -f latin1 -t utf-8 {shlex.quote(str(path))} > COPY.sh, if it is Latin-1"
+        ) from e
     except OSError as e:
         raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a bash script") from e
+
+
+def code_of(path: Path) -> str:
+    """The text of a script, whatever its encoding is, to look for the names of programs in it. OSError where it cannot be read."""
+    return path.read_bytes().decode(errors="replace")
 
 
 def siblings(script: Path) -> dict[str, str]:
@@ -50,7 +59,11 @@ def scripts(folder: Path) -> tuple[list[Path], list[Path]]:
     for path in sorted(folder.rglob("*.sh")):
         if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
-        text = path.read_bytes().decode(errors="replace")
+        try:
+            text = code_of(path)
+        except OSError:
+            ours.append(path)  # for whom reads it, who says why it cannot be read
+            continue
         if mentions_xpk(text):
             ours.append(path)
         elif _STARTS.search(re.sub(r"(?m)^\s*#.*$", "", text)):
@@ -67,7 +80,7 @@ def training_script(folder: Path, others: Sequence[Path]) -> Path:
         raise UserError(
             f"{folder} has {len(starting)} training scripts", f"name one: {', '.join(map(str, starting[:6]))}"
         )
-    why = f": {launcher(text_of(others[0]))}" if others else ""
+    why = f": {launcher(code_of(others[0]))}" if others else ""
     raise UserError(
         f"no script in {folder} calls xpk workload create or starts MaxText{why}",
         "name a launch script or a configuration file",

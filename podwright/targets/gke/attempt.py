@@ -1,4 +1,4 @@
-"""What is created in a cluster for one attempt of a run: a JobSet, and what its pods need besides. Pure: the same attempt gives the same objects."""
+"""What is created in a cluster for one attempt of a run: a JobSet, and what its pods need besides. The same attempt gives the same objects."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.kinds import PreparedRecipe, Recipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
+from podwright.shell import Shell
 from podwright.targets.base import RUN_LABEL, Job
 from podwright.targets.gke import jobset, trainer, workload, xpk_shape
 from podwright.targets.gke.jobset import Manifest
@@ -46,6 +47,7 @@ def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, 
     profiled, added = workload.profiled(load.require(recipe, MaxTextRecipe))
     ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
     require_submittable(ready, own)
+    jobset.require_bash_syntax(ready, Shell().ask)
     return PreparedRecipe(workload.resolved(profiled, typed), ready, added)
 
 

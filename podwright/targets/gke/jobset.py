@@ -7,6 +7,7 @@ four versions and for one xpk that is really started.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import yaml
@@ -14,6 +15,7 @@ import yaml
 from podwright import slices
 from podwright.errors import UserError, counted
 from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.recipe.maxtext.schema import command as shell_text
 from podwright.slices import Slice
 from podwright.targets.gke import machine_types, xpk_shape
 from podwright.targets.settings.gke import NAME, GkeSettings
@@ -137,6 +139,21 @@ def node_selector(slice_: Slice) -> dict[str, str]:
 
 def with_debug_logs(command: str) -> str:
     return " && ".join([*(f"export {assignment}" for assignment in DEBUG_LOGS), command])
+
+
+def require_bash_syntax(recipe: MaxTextRecipe, ask: Callable[[Sequence[str]], tuple[int, str, str]]) -> None:
+    """UserError where bash cannot parse what a container of `recipe` runs; nothing of it is run. Not checked where there is no bash.
+
+    `ask`: runs a command to its end: exit code, stdout, stderr.
+    """
+    try:
+        code, _, err = ask(["bash", "-n", "-c", wrapped(shell_text(recipe))])
+    except FileNotFoundError:
+        return
+    if code:
+        reason = re.sub(r"^.*?line \d+: ", "", err.partition("\n")[0])
+        fix = "correct launch.setup and launch.after of the recipe, where a # or an open quote takes in what follows"
+        raise UserError(f"bash cannot parse the container's command: {reason}", fix)
 
 
 def wrapped(command: str) -> str:

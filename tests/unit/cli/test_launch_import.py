@@ -2,6 +2,7 @@
 
 import json
 import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -301,12 +302,55 @@ def test_a_script_that_does_not_end_is_named_so(tree: Path, capsys: pytest.Captu
     assert code == 0 and f"warning: bash: {path} left processes running in the background" in out
 
 
+def test_a_script_that_stops_before_its_call_is_named_so(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
+    path.write_text(SCRIPT.replace('echo "===', 'cat /dev/zero\necho "==='))
+    code, _, err = call(capsys, str(path))
+    if not namespaces.missing():
+        assert code == 2 and "report this script" not in err and "take out in a copy of the script" in err
+
+
+def test_a_variable_of_bash_itself_is_not_typed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, _, err = call(capsys, "big", "--tree", str(tree), "RANDOM=7")
+    assert code == 2 and "RANDOM is set by bash itself; write a value in place of $RANDOM in a copy" in err
+
+
+def test_an_empty_name_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ([""], [" "], ["", ""]):
+        code, _, err = call(capsys, *words, "--tree", str(tree))
+        assert code == 2 and "the name of the source is empty" in err
+
+
+def test_a_script_that_is_no_utf8_is_a_row_of_its_tree(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
+    path.write_bytes(SCRIPT.replace("toy-1b-4096", "t\xf6y").encode("latin1", "replace"))
+    (tree / "training" / "old.sh").write_bytes(b"# \xf6\npython3 -m benchmarks.benchmark_runner xpk\n")
+    code, out, err = call(capsys, str(tree))
+    assert code == 0, err
+    assert "2 recipes in" in out and f"not read: {path.relative_to(tree)}: {path} is not text in UTF-8: byte" in out
+    assert "not read: 1 script: it uses MaxText's benchmark_runner" in out
+
+
+def test_a_redirection_behind_the_arguments_is_no_finding(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.sh").write_text("python3 -m MaxText.train base.yml model_name=m steps=4 2>&1 | tee train.log\n")
+    document = json.loads(call(capsys, "train.sh", "topology=tpu7x-64", "--json")[1])
+    assert document["recipe"]["launch"]["after"] == "2>&1 | tee train.log"
+    assert "argument" not in [finding["check"] for finding in document["findings"]]
+
+
 def test_what_is_no_script_of_lines_is_refused_at_once(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("pipe.sh")
     assert "pipe.sh is no regular file; write the script to a file" in call(capsys, "pipe.sh")[2]
     Path("dos.sh").write_bytes(SCRIPT.replace("\n", "\r\n").encode())
     code, _, err = call(capsys, "dos.sh")
     assert code == 2 and "dos.sh has Windows line ends (CRLF)" in err and "type sed -i 's/\\r$//' dos.sh" in err
+    Path("bom.sh").write_text("\ufeff" + SCRIPT)
+    code, _, err = call(capsys, "bom.sh")
+    assert code == 2 and "bom.sh begins with a byte order mark" in err
+    assert subprocess.run(["bash", "-c", err.strip().partition("; type ")[2]], check=True).returncode == 0
+    assert Path("bom.sh").read_text() == SCRIPT
+    Path("nul.sh").write_text(SCRIPT.replace("steps=30", "steps=3\0000"))
+    assert "a NUL byte, which bash leaves out; type tr -d '\\0' < nul.sh > COPY.sh" in call(capsys, "nul.sh")[2]
 
 
 def test_a_refusal_names_the_file_and_the_line(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

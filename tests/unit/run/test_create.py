@@ -146,6 +146,9 @@ def test_typed_values_stay_with_the_run_and_those_of_the_target_are_looked_up_by
         UserError, match=r"target pod has no image; set image in .* setup_training_env.sh, which builds"
     ):
         create.prepared(example(), without, {})
+    unparsed = example(launch=example().launch.model_dump() | {"after": "# | tee log"})
+    with pytest.raises(UserError, match=r"bash cannot parse the container's command: .*; correct launch.setup"):
+        create.prepared(unparsed, PODS, {})
     with pytest.raises(UserError, match="the recipe has no value of REGION; type REGION=VALUE"):
         create.prepared(recipe, PODS, {})
     with pytest.raises(UserError, match="machine_type=tpu7x-standard-1t of the target is not for tpu7x-4x4x4"):

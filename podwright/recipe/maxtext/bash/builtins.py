@@ -30,7 +30,7 @@ def _print(run: ScriptRun, printed: str | None, words: list[str], line: int) -> 
 
 def _source(run: ScriptRun, words: list[str], line: int) -> None:
     if len(words) < 2:
-        raise UnreadableScript(line, f"{words[0]} without a file")
+        raise UnreadableScript(line, f"{words[0]} without a file is not read")
     run.state.status = None
     if posixpath.normpath(words[1]) not in run.files and posixpath.normpath(words[1]) not in run.state.written:
         if not words[1].endswith("bin/activate"):  # of a virtual environment: nothing that a launch script uses

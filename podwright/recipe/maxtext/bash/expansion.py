@@ -36,6 +36,9 @@ class VariableScope(Protocol):
 
     def assign(self, name: str, value: VariableValue) -> None: ...
 
+    def has_default(self, name: str) -> None:
+        """That the script has a value for `name` where nobody sets it."""
+
     def output(self, body: BashList, line: int) -> str:
         """What commands print, without newlines at its end."""
 
@@ -99,11 +102,11 @@ def pattern(word: BashWord, scope: VariableScope) -> str:
     expression = ""
     for piece in _pieces(word, scope, False):
         if piece is None:
-            raise UnreadableScript(word.line, "an array as a pattern")
+            raise UnreadableScript(word.line, "an array as a pattern is not read")
         try:
             expression += re.escape(piece.text) if piece.quoted else patterns.to_regex(piece.text)
         except KeyError as e:
-            raise UnreadableScript(word.line, f"the class {e.args[0]} in a pattern") from e
+            raise UnreadableScript(word.line, f"the class {e.args[0]} in a pattern is not read") from e
     return expression
 
 
@@ -122,7 +125,7 @@ def _pieces(word: BashWord, scope: VariableScope, assignment: bool) -> Pieces:
         else:
             pieces += _variable(part, scope)
     if sum(len(piece.text) for piece in pieces if piece) > LONGEST:
-        raise UnreadableScript(word.line, f"a word of more than {LONGEST:,} characters")
+        raise UnreadableScript(word.line, f"a word of more than {LONGEST:,} characters is not read")
     return pieces
 
 
@@ -133,7 +136,7 @@ def _home(content: str, first: bool, last: bool, assignment: bool, line: int, sc
         starts = rf"(?:{starts}|(?<=[:=]))"
     for tilde in re.finditer(rf"{starts}~([^/:]*)", content):
         if tilde[1] or (tilde.end() == len(content) and not last):
-            raise UnreadableScript(line, f"{tilde[0]} is the home of another user")
+            raise UnreadableScript(line, f"{tilde[0]} is the home of another user, which is not known")
     home = scope.value("HOME", line)
     return re.sub(rf"{starts}~", lambda _: home if isinstance(home, str) else "~", content)
 
@@ -153,8 +156,13 @@ def _variable(part: VariablePart, scope: VariableScope) -> Pieces:
     if part.operator.lstrip(":") in ("-", "=", "+", "?") and part.operator:
         return _default(part, value, scope)
     if value is None and scope.nounset:
-        raise UnreadableScript(part.line, f"{part.name} is not set", f"type {part.name}=VALUE")
+        raise UnreadableScript(part.line, f"{part.name} is not set", _setting(part.name))
     return [ExpandedPiece(_changed(part, value or "", scope), part.quoted, not part.quoted)]
+
+
+def _setting(name: str) -> str:
+    """What to type for a variable; "" for $1 and its kind, which have no name to type."""
+    return f"type {name}=VALUE" if name.isidentifier() else ""
 
 
 def _elements(part: VariablePart, index: str, elements: tuple[str, ...], scope: VariableScope) -> Pieces:
@@ -181,14 +189,16 @@ def _default(part: VariablePart, value: str | None, scope: VariableScope) -> Pie
     if not missing:
         return [ExpandedPiece(value or "", part.quoted, not part.quoted)]
     if kind == "?":
-        raise UnreadableScript(
-            part.line, f"{part.name} is not set, and the script asks for it", f"type {part.name}=VALUE"
-        )
+        raise UnreadableScript(part.line, f"{part.name} is not set, and the script asks for it", _setting(part.name))
     if kind == "=":
         assigned = text(part.arguments[0], scope)
         scope.assign(part.name, assigned)
-        return [ExpandedPiece(assigned, part.quoted, not part.quoted)]
-    return _argument(part, scope)
+        default: Pieces = [ExpandedPiece(assigned, part.quoted, not part.quoted)]
+    else:
+        default = _argument(part, scope)
+    if any(piece and piece.text for piece in default):
+        scope.has_default(part.name)
+    return default
 
 
 def _argument(part: VariablePart, scope: VariableScope) -> Pieces:
@@ -205,12 +215,12 @@ def _changed(part: VariablePart, value: str, scope: VariableScope) -> str:
     if not operator:
         return value
     if len(value) > _PATTERN_LIMIT:
-        raise UnreadableScript(part.line, f"a pattern against more than {_PATTERN_LIMIT:,} characters")
+        raise UnreadableScript(part.line, f"a pattern against more than {_PATTERN_LIMIT:,} characters is not read")
     if operator == ":":
         return _slice(part, value, scope)
     if operator in ("^^", ",,", "^", ","):
         if part.arguments[0].parts:
-            raise UnreadableScript(part.line, f"{operator} with a pattern")
+            raise UnreadableScript(part.line, f"{operator} with a pattern is not read")
         change = str.upper if "^" in operator else str.lower
         return change(value) if len(operator) == 2 else change(value[:1]) + value[1:]
     expression = pattern(part.arguments[0], scope)

@@ -90,7 +90,7 @@ class ScriptRun:
         if name == "?" and self.state.status is not None:
             return str(self.state.status)
         if name == "?" or self.strict or _OF_MACHINE.fullmatch(name):
-            raise UnreadableScript(line, f"${name} is known only where the script runs", f"type {name}=VALUE")
+            raise UnreadableScript(line, f"${name} is known only where the script runs")
         self.unset.setdefault(name, line)
         return None
 
@@ -100,6 +100,12 @@ class ScriptRun:
         if name in self.state.readonly:
             raise UnreadableScript(line, f"{name} is read-only")
         self.state.variables[name] = self.values.get(name, value)
+        if value and not isinstance(value, UnreadableScript):
+            self.has_default(name)
+
+    def has_default(self, name: str) -> None:
+        self.unset.pop(name, None)
+        self.emptied.pop(name, None)
 
     def output(self, body: BashList, line: int) -> str:
         outer, self.state = self.state, self.state.copy()
@@ -221,7 +227,7 @@ class ScriptRun:
     def _command(self, command: Command) -> None:
         self._commands += 1
         if self._commands > _COMMANDS:
-            raise UnreadableScript(_line(command), f"more than {_COMMANDS:,} commands")
+            raise UnreadableScript(_line(command), f"more than {_COMMANDS:,} commands are not followed")
         if isinstance(command, SimpleCommand):
             simple.simple(self, command)
         elif isinstance(command, IfCommand):

@@ -99,7 +99,7 @@ def _appended(
         return value
     if isinstance(before, tuple):
         if isinstance(value, str):
-            raise UnreadableScript(assignment.line, f"{assignment.name}+= a text to an array")
+            raise UnreadableScript(assignment.line, f"{assignment.name}+= of a text to an array is not read")
         return before + value
     return before + value if isinstance(value, str) else (before, *value)
 

@@ -75,7 +75,9 @@ def joined(first: ScriptState, second: ScriptState, line: int, reason: str) -> S
     state = first.copy()
     for name in {*first.variables, *second.variables}:
         if first.variables.get(name) != second.variables.get(name):
-            problem = UnreadableScript(line, f"{name} depends on {reason}", f"type {name}=VALUE")
+            problem = UnreadableScript(
+                line, f"{name} depends on {reason}", f"write {name}=VALUE behind it in a copy of the script"
+            )
             state.variables[name] = problem
     state.exported |= second.exported
     state.readonly |= second.readonly

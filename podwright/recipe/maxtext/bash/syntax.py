@@ -11,7 +11,9 @@ class UnreadableScript(UserError):
     """A construction that the reader does not know, or a value that only a running machine has. Nothing is guessed."""
 
     def __init__(self, line: int, reason: str, fix: str = ""):
-        super().__init__(f"line {line}: {reason}", fix or "write the value out in a copy of the script")
+        super().__init__(
+            f"line {line}: {reason}", fix or "write the value out in a copy of the script, or leave the line out there"
+        )
         self.line = line
         self.reason = reason
 
@@ -62,6 +64,7 @@ class BashWord:
     line: int
     end: int = 0
     """the position behind it in the text"""
+    start: int = 0
 
     @property
     def literal(self) -> str | None:

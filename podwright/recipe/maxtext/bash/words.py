@@ -66,10 +66,10 @@ class WordScanner:
 
     def word(self) -> BashWord | None:
         """The word at the position; None where an operator or the end stands there."""
-        line, parts = self.line, list[Part]()
+        line, start, parts = self.line, self.position, list[Part]()
         while self.position < len(self.text) and self.text[self.position] not in _ENDS:
             self._append(parts, self._piece())
-        return BashWord(tuple(parts), line, self.position) if parts else None
+        return BashWord(tuple(parts), line, self.position, start) if parts else None
 
     def _append(self, parts: list[Part], pieces: list[Part]) -> None:
         """Neighbouring texts of the same kind are one part."""
@@ -118,7 +118,7 @@ class WordScanner:
                 escaped = self.text[self.position : self.position + 1]
                 self.position += 1
                 if escaped not in "'\"\\?" and escaped not in _ESCAPES:
-                    raise UnreadableScript(line, f"\\{escaped} in $'...'")
+                    raise UnreadableScript(line, f"\\{escaped} in $'...' is not read")
                 char = _ESCAPES.get(escaped, escaped)
             text += char
         raise UnreadableScript(line, "$' has no closing quote", "close it")
@@ -175,7 +175,7 @@ class WordScanner:
 
     def _nested(self, line: int) -> BashList:
         if self.depth >= _DEPTH:
-            raise UnreadableScript(line, f"more than {_DEPTH} nested $(...)")
+            raise UnreadableScript(line, f"more than {_DEPTH} nested $(...) are not read")
         self.depth += 1
         body = self.substituted()
         self.depth -= 1
@@ -199,7 +199,7 @@ class WordScanner:
             self.position += 1
             if char == "`":
                 if self.depth >= _DEPTH:
-                    raise UnreadableScript(line, f"more than {_DEPTH} nested backquotes")
+                    raise UnreadableScript(line, f"more than {_DEPTH} nested backquotes are not read")
                 return SubstitutionPart(self.parsed(text, line), quoted, line)
             if char == "\\" and self.text[self.position : self.position + 1] in ("$", "`", "\\", *('"' * quoted)):
                 char = self.text[self.position]

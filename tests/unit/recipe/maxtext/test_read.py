@@ -1,5 +1,6 @@
 """A launch script becomes a recipe whose command runs the same program, with the same words and variables."""
 
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from podwright.recipe import load
 from podwright.recipe.maxtext import pod, read
 from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled
+from tests.unit.recipe.maxtext.example import example
 from tests.unit.recipe.maxtext.launch_script import SCRIPT, VALUES, changed
 from tests.unit.recipe.maxtext.oracle import NOW, USER, started
 
@@ -125,6 +127,141 @@ def test_the_command_of_the_recipe_starts_the_same_program() -> None:
 def test_commands_of_other_forms_are_split(text: str, expected: dict[str, Any]) -> None:
     split = pod.split(text)
     assert {key: getattr(split, key) for key in expected} == expected
+
+
+TRAIN = "set -e && python3 -m MaxText.train base.yml x=1"
+
+
+@pytest.mark.parametrize(
+    ("text", "setup", "after"),
+    [
+        (f"{TRAIN} ; X=1 Y=2", [], "; X=1 Y=2"),
+        (f"{TRAIN}; echo done; exit 1", [], "; echo done; exit 1"),
+        (f"{TRAIN} b=2; rm -rf /x z=3", [], "; rm -rf /x z=3"),
+        (f"{TRAIN}\n# a comment\necho done\n# another", [], "; echo done"),
+        (f"{TRAIN}; watch.sh & echo done", [], "; { watch.sh & }; echo done"),
+        (f"{TRAIN} 2>&1 | tee log.txt", [], "2>&1 | tee log.txt"),
+        (f"{TRAIN} 2>/dev/null y=2 > log", [], "2>/dev/null > log"),
+        (f"{TRAIN} run_name=$HOME/$(date +%F)-x", [], "run_name=$HOME/$(date +%F)-x"),
+        (f"{TRAIN} y=$(touch '/tmp/a b') z=`id -u`", [], "y=$(touch '/tmp/a b') z=`id -u`"),
+        (f"export A=1 & sleep 9 & {TRAIN}", ["{ export A=1 & }", "{ sleep 9 & }"], ""),
+        (f"export A=$HOME && {TRAIN[10:]}", ["export A=$HOME"], ""),
+        (f"A=$HOME/$(id -u) {TRAIN[10:]}", ["export A=$HOME/$(id -u)"], ""),
+        (f"D=/x; ! test -d $D && {TRAIN}", ["D=/x", "! test -d $D"], ""),
+    ],
+)
+def test_separators_and_shell_text_around_training_are_kept(text: str, setup: list[str], after: str) -> None:
+    split = pod.split(text)
+    assert (split.setup, split.after, split.arguments["x"]) == (setup, after, "1")
+    assert "A" not in split.environment and not {"X", "Y"} & set(split.arguments)
+
+
+PRINTS = '#!/bin/bash\necho "A=$A" "${@:2}" | tr " " "\\n" | sort | tr "\\n" " "\n'
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{TRAIN} ; X=1 Y=2; echo $X$Y; exit 3",
+        f"{TRAIN}\n# a comment\necho done\n# another\n",
+        f"{TRAIN} y=$HOME z=`id -u` w=$(echo a b) 2>&1 v='a;b&c' | cat; echo '#no'",
+        f"export A=1 & echo first & wait; {TRAIN}",
+        "A=$HOME/$(id -u) python3 -m MaxText.train base.yml x=1 && echo done || true",
+        f"D=/none; ! test -d $D && {TRAIN}; sleep 0 & wait; echo last",
+    ],
+)
+def test_a_command_and_that_of_its_recipe_do_the_same(tmp_path: Path, text: str) -> None:
+    """Both are run by bash, with a program in place of python3 that prints its words."""
+    (tmp_path / "python3").write_text(PRINTS)
+    (tmp_path / "python3").chmod(0o755)
+    split = pod.split(text)
+    launch = {key: getattr(split, key) for key in ("module", "base_config", "python", "setup", "after")}
+    rebuilt = command(example(launch=launch, arguments=split.arguments, environment=split.environment, xla_flags=[]))
+    outputs = [
+        subprocess.run(
+            ["bash", "-c", f"({shell_text}) & wait $!; echo $?"],
+            capture_output=True,
+            text=True,
+            check=True,
+            env={"PATH": f"{tmp_path}:/usr/bin:/bin", "HOME": "/house of x"},
+        ).stdout
+        for shell_text in (text, rebuilt)
+    ]
+    assert outputs[0] == outputs[1] and "x=1" in outputs[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (f"{TRAIN} & wait", "training runs in the background (&), where its exit code is lost"),
+        (f"{TRAIN} y=a&b z=3", "training runs in the background (&)"),
+        (f"{TRAIN} # y=2", "# y=2 is a comment: nothing in it reaches MaxText"),
+        (f"{TRAIN} \\\n# y=2\nz=3", "# y=2 is a comment: nothing in it reaches MaxText"),
+        (f"{TRAIN} || true", "training has || true behind it, which hides its exit code"),
+        (f"! {TRAIN[10:]}", "! before training turns its exit code round"),
+        (f"{TRAIN} <<EOF\nx\nEOF\n", "line 1: a here-document is not read"),
+        ("env A=1 python3 -m MaxText.train b.yml", "python in a part that is not read: env A=1 python3 -m MaxText.train"),
+        ("for i in 1; do\npython3 -m MaxText.train b.yml; done", "python in a part that is not read: python3 -m"),
+    ],
+)  # fmt: skip
+def test_what_would_be_lost_of_a_command_is_refused_by_name(text: str, message: str) -> None:
+    with pytest.raises(UserError) as caught:
+        pod.split(text)
+    assert message in caught.value.what
+
+
+def test_what_is_left_out_of_a_command_is_in_the_notes() -> None:
+    notes = pod.split("set -x; time python3 -m MaxText.train base.yml x=1; echo done").notes
+    assert "-e and -o pipefail alone" in notes["set -x"] and "left out" in notes["time"]
+    assert "no argument of MaxText" in notes["; echo done"] and "only where training succeeds" in notes["; echo done"]
+    assert "only where" not in pod.split(f"{TRAIN}; echo done").notes["; echo done"]
+    semicolon = imported(changed("| tee train.log", "; echo ${WORKLOAD_NAME}")).notes
+    assert "; echo ${WORKLOAD_NAME}" in next(key for key in semicolon if key.startswith("; "))
+    message = refused(changed("${MAXTEXT_ARGS} | tee train.log", "${MAXTEXT_ARGS} run_name=${WORKLOAD_NAME} || true"))
+    assert "|| true" in message and "\ue000" not in message
+
+
+def refused(text: str) -> str:
+    with pytest.raises(UserError) as caught:
+        imported(text)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("before", "steps", "expected"),
+    [
+        ("", "${STEPS:-40}", "40"),
+        ("", "${STEPS-40}", "40"),
+        (': "${STEPS:=40}"', "$STEPS", "40"),
+        ('STEPS=""; STEPS+=40', "$STEPS", "40"),
+        ('for n in 4 0; do STEPS="$STEPS$n"; done', "$STEPS", "40"),
+        ("", "${STEPS:-}", "${STEPS}"),
+        ('STEPS=""', "$STEPS", "${STEPS}"),
+    ],
+)
+def test_a_value_that_the_script_has_itself_is_no_placeholder(before: str, steps: str, expected: str) -> None:
+    text = changed("steps=30", f"steps={steps}").replace("MAXTEXT_ARGS=", f"{before}\nMAXTEXT_ARGS=", 1)
+    assert recipe(text).arguments["steps"] == expected
+    assert ("STEPS" in imported(text).reading.unset) == (expected == "${STEPS}" and not before)
+    assert recipe(text, STEPS="7").arguments["steps"] == "7"
+
+
+@pytest.mark.parametrize("word", ["${1:?no steps}", "${2?}"])
+def test_a_missing_positional_value_is_to_be_written_out(word: str) -> None:
+    assert "; write the value out in a copy of the script" in refused(changed("steps=30", f"steps={word}"))
+
+
+@pytest.mark.parametrize("variable", ["$RANDOM", "$0", "$$", "$SECONDS", "$HOSTNAME"])
+def test_a_value_of_the_machine_is_to_be_written_out(variable: str) -> None:
+    message = refused(changed("steps=30", f"steps={variable}"))
+    assert f"{variable} is known only where the script runs; write the value out in a copy of the script" in message
+
+
+def test_the_remedy_for_a_value_that_depends_on_a_program_leads_on() -> None:
+    condition = "test -e /data && export STEPS=7"
+    text = changed("steps=30", "steps=$STEPS").replace("MAXTEXT_ARGS=", f"{condition}\nMAXTEXT_ARGS=", 1)
+    assert "STEPS depends on a program that runs before; write STEPS=VALUE behind it" in refused(text)
+    assert recipe(text.replace(condition, f"{condition}\nSTEPS=9")).arguments["steps"] == "9"
 
 
 def test_a_script_without_xpk_is_refused_with_its_launcher() -> None:

@@ -266,6 +266,15 @@ def test_rendering_twice_changes_nothing_and_json_lists_the_files(place: Path, c
     assert before == {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in (place / "out").iterdir()}
 
 
+@pytest.mark.parametrize("after", ["# rest", "; echo 'open", "| tee (", "; )"])
+def test_a_command_that_bash_cannot_parse_is_not_rendered(
+    place: Path, capsys: pytest.CaptureFixture[str], after: str
+) -> None:
+    assert main([*RENDER, f"launch.after={after}", "--force"]) == ExitCode.USAGE
+    assert "bash cannot parse the container's command: " in capsys.readouterr().err
+    assert not (place / "out").exists()
+
+
 def test_an_edited_file_is_kept_unless_it_is_to_be_overwritten(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(RENDER) == ExitCode.OK
     edited = place / "out" / "node_pool.sh"
