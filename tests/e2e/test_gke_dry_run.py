@@ -29,7 +29,7 @@ TARGET = {
     "topology": "tpu7x-2x2x2",
     "reservations": ["r-1"],
 }
-READS = {"get", "describe", "list", "logs", "version"}
+READS = {"can-i", "get", "describe", "list", "logs", "version"}
 CHAOS = ROOT / "tests" / "e2e" / "chaos_trainer.py"
 PYTHON = f"""#!/bin/sh
 [ "$1" = -m ] || exit 1

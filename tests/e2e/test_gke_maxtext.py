@@ -152,8 +152,8 @@ def test_a_dry_run_shows_the_jobset_and_creates_nothing(cluster: MaxTextCluster)
     assert code == 2 and "the recipe has no value of REGION; type REGION=VALUE" in err
     code, out, err = cluster.call(*cluster.typed("REGION=here", "--smoke", "3", "--dry-run", "--json"))
     assert code == 0 or "inconclusive" in out, out + err
-    files = json.loads(out)["files"]
-    text = next(text for name, text in files.items() if name.endswith("objects.json"))
+    calls = json.loads(out)["calls"]
+    (text,) = [json.dumps(call["manifest"]) for call in calls if call["manifest"]]
     assert "REGION=here" in text and "steps=3" in text and "${WORKLOAD_NAME}" not in text
     assert not cluster.path().exists() and not cluster.created()
 
