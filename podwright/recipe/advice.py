@@ -74,7 +74,12 @@ def of_kind(kind: str) -> RecipeAdvice:
 
 def of_run(recipe: Path) -> RecipeAdvice:
     """By a run's recipe.json; GENERAL where that cannot be read."""
+    return of_kind(kind_of(recipe))
+
+
+def kind_of(recipe: Path) -> str:
+    """The kind that a run's recipe.json names; "" where that cannot be read."""
     try:
-        return of_kind(str(json.loads(recipe.read_text())["kind"]))
+        return str(json.loads(recipe.read_text())["kind"])
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return GENERAL
+        return ""

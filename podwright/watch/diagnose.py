@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from podwright.recipe import kinds
-from podwright.recipe.advice import of_run
-from podwright.rundir import Ending, RunDir, full_disk, recipe_of
+from podwright.recipe.advice import kind_of, of_run
+from podwright.rundir import Ending, RunDir, full_disk
 from podwright.targets.base import Polled
 from podwright.watch import explain
 from podwright.watch.scan import scan
@@ -42,7 +42,7 @@ def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Att
 
 def _by_the_log(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome | None:
     """Of a kind of recipe whose trainer writes no exit.json."""
-    kind = kinds.KINDS.get(str(recipe_of(run)["kind"])) if run.recipe.exists() else None
+    kind = kinds.KINDS.get(kind_of(run.recipe))
     if kind is None or not kind.outcome:
         return None
     seen: AttemptOutcome | None = kinds.resolve(kind.outcome)(run, attempt, polled, stop_wanted)
