@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
+from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir, planned_steps, recipe_of
 from podwright.targets.base import Polled
 from podwright.watch import log_files, maxtext_log
@@ -57,6 +58,14 @@ def _complete(log: MaxTextLog, code: int | None) -> LogEnding:
     return LogEnding(Ending.FINISHED, "complete_exit_code")
 
 
+def _planned(run: RunDir) -> int | None:
+    """Steps; None where the recipe leaves them to MaxText, or is damaged, which is no reason to lose the ending of an attempt."""
+    try:
+        return planned_steps(recipe_of(run)) or None
+    except UserError:
+        return None
+
+
 def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome | None:
     """How an attempt of a run ended, as far as the log of its first process tells more than an exit code."""
     path = run.log(attempt)
@@ -66,7 +75,7 @@ def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Att
     if log.known.exit_code is None:
         log.known.exit_code = polled.returncode
     last_step = max((log.steps.step[rows[-1]] for rows in log.steps.counted() if rows), default=-1)
-    done, planned = last_step + 1, planned_steps(recipe_of(run)) or None
+    done, planned = last_step + 1, _planned(run)
     ended = ending(log, done, planned)
     steps = f"{done} of {planned} steps" if planned else f"{done} steps"
     if stop_wanted and ended.reason not in ("complete", "upload_failed"):

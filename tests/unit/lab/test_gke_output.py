@@ -86,6 +86,7 @@ class Knobs(GkeKnobs):
         self.root = root
 
 
+@pytest.mark.long  # the one call that waits for nothing sees an operation that a loaded machine has finished
 @pytest.mark.skipif(not REAL, reason="gcloud is not installed")
 def test_the_simulated_gcloud_prints_of_gke_what_the_real_one_prints(servers: list[Server], tmp_path: Path) -> None:
     for server in servers:
