@@ -129,7 +129,7 @@ def test_secrets_cannot_be_read(home: Path) -> None:
     text = (
         'xpk "$(cat $REAL/.ssh/id_rsa $REAL/.netrc $REAL/.config/gcloud/* ~/.ssh/* ~root/.ssh/* /etc/shadow /run/secrets/* 2> /dev/null)" '
         '"$HF_TOKEN" "$(tr "\\0" "\\n" < /proc/1/environ)" "$(cat /proc/*/environ | grep -ac s3cret)" "$(env | grep -c s3cret)" '
-        '"$(ls -d /proc/1/root/* /proc/*/cwd/../../h*)"'
+        '"$(ls -d /proc/1/roo?/* /proc/*/cwd/../../h*)"'
     )
     (call,) = run(home, text).calls
     assert call.argv == ("xpk", "", "", "", "0", "0", call.argv[6]) and "ssh" not in call.argv[6]
