@@ -220,7 +220,12 @@ class Keeper:
         count = self.job["per_node"]
         for local in range(count):
             number = self.number * count + local
-            with self.place.log(number).open("ab") as out:
+            try:
+                out = self.place.log(number).open("ab")
+            except FileNotFoundError:  # between the sign to start and the start
+                self.fail_without_folder()
+                return
+            with out:
                 self.children[number] = subprocess.Popen(
                     ["bash", str(self.place.attempt / "process.sh"), str(number), str(local)],
                     stdin=subprocess.DEVNULL,
@@ -300,12 +305,15 @@ class Keeper:
         except FileNotFoundError:
             gone_s = time.monotonic() - self.last_there
             if self.ending_since is None and gone_s > (GONE_S if self.job["shared"] else 2 * BEAT_S):
-                self.kill()
-                self.fail({"kind": "deleted", "host": self.name, "why": str(self.place.attempt)})
+                self.fail_without_folder()
         except OSError:  # a file system that does not answer has deleted nothing
             self.last_there = time.monotonic()
         else:
             self.last_there = time.monotonic()
+
+    def fail_without_folder(self) -> None:
+        self.kill()
+        self.fail({"kind": "deleted", "host": self.name, "why": str(self.place.attempt)})
 
     def press(self) -> None:
         if self.ending_since is not None and time.monotonic() - self.ending_since > KILL_S:

@@ -271,6 +271,19 @@ def test_hosts_that_do_not_come_together_end_and_say_why(lonely: Callable[[int, 
     stranger.join()
 
 
+def test_a_folder_that_is_deleted_just_before_the_start_is_said_to_all_hosts(tmp_path: Path) -> None:
+    job = {"hosts": list(NAMES), "address": "127.0.0.1", "control": 1, "per_node": 1, "shared": False}
+    gone = tmp_path / "r" / "attempts" / "1"
+    ours, other = socket.socketpair()
+    kept = keeper.Keeper(host_attempt.HostAttempt(gone, 1), job, "right")
+    kept.links[0] = keeper.Link(ours)
+    kept.start()
+    fault = {"kind": "deleted", "host": "h2", "why": str(gone)}
+    assert keeper.Link(other).hear() == [{"faults": [fault]}]
+    assert not kept.children and not gone.exists() and keeper.worst(kept.faults) == fault
+    kept.links[0].close()
+
+
 def _knock(port: int) -> None:
     for _ in range(100):
         try:
