@@ -38,6 +38,7 @@ def test_the_demo_in_three_steps(tmp_path):
     assert (tmp_path / "smoke" / "report" / "report.html").exists()
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="the GSM8K files are not beside this checkout")
 def test_the_real_gsm8k_files_go_the_same_way(tmp_path):
     overrides = [

@@ -61,6 +61,7 @@ def test_hosts_that_share_no_disk_save_and_restore_through_the_first_one(tmp_pat
     assert (other["gathered"], other["latest"], other["step"], other["equal"]) == (False, 3, 6, True)
 
 
+@pytest.mark.long
 def test_hosts_save_and_restore_in_a_bucket_under_conditions_with_rights_on_objects_alone(tmp_path, bucket):
     url = f"{bucket.url}/runs/r-00000001"
     bucket.faults.status, bucket.faults.count = 503, 6

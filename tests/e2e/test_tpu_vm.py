@@ -274,6 +274,7 @@ def test_the_check_of_workers_has_the_variables_that_the_trainer_gets(gcloud: Gc
     assert gcloud.resources() == []
 
 
+@pytest.mark.long
 def test_a_node_that_is_created_directly_goes_to_the_next_zone_and_is_deleted_once_it_was_preempted(
     gcloud: Gcloud, stood_in: TpuBench
 ) -> None:
