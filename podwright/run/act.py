@@ -23,6 +23,7 @@ from podwright.run.states import AllocationPhase
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import inputs
 from podwright.storage.base import StorageFailure
+from podwright.targets import machines
 from podwright.targets.base import Job, Polled, Process, Target
 from podwright.targets.machines import Allocation, AllocationState, Provisioner
 from podwright.watch.diagnose import AttemptOutcome, outcome
@@ -61,9 +62,17 @@ class Carrier:
         hosts = [asdict(host) for host in cloud.hosts]
         self._allocation("ready", state.allocation.number, hosts=hosts, since=cloud.since)
 
-    def refused(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
-        assert state.allocation
-        self._refused_at_once(state.allocation.number, cloud)
+    def charged(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
+        assert state.allocation and cloud.charged
+        self._allocation("charged", state.allocation.number, **asdict(cloud.charged))
+
+    def refused(self, target: Target, state: RunState, _: Polled, cloud: Allocation) -> None:
+        record = state.allocation
+        assert record
+        if cloud.state is AllocationState.FILLING:
+            waited = f"for more than {target.traits.place_patience_s / 60:g} min"
+            cloud = machines.refused(record.request.zone, f"{cloud.reason}, {waited}")
+        self._refused_at_once(record.number, cloud)
 
     def lost(self, target: Target, state: RunState, _: Polled, cloud: Allocation) -> None:
         assert state.allocation
@@ -266,6 +275,7 @@ ACTS: dict[Act, Perform] = {
     Act.REQUEST: Carrier.request,
     Act.CREATE: Carrier.create,
     Act.ALLOCATED: Carrier.allocated,
+    Act.CHARGED: Carrier.charged,
     Act.REFUSED: Carrier.refused,
     Act.LOST: Carrier.lost,
     Act.DELETE: Carrier.delete,

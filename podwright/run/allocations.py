@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from podwright.run.states import ALLOCATION_TRANSITIONS, AllocationPhase
 from podwright.rundir import Ending, Record
-from podwright.targets.machines import HostAddress, Hosts, Request, covers
+from podwright.targets.machines import ChargedChips, HostAddress, Hosts, Request, covers
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,13 @@ class AllocationRecord:
     """whether its only request was refused by the call that made it: nothing of it exists"""
     at_fault: bool = False
     """whether no further attempt may use it"""
+    charged: ChargedChips | None = None
+    """as the cloud told last; None if it never did"""
+
+    @property
+    def awaited(self) -> bool:
+        """Whether its machines come when an attempt asks for them, and are not all there."""
+        return not self.hosts and self.charged is not None and self.charged.chips < self.request.num_chips
 
 
 @dataclass(frozen=True)
@@ -80,6 +87,7 @@ def after(record: AllocationRecord | None, event: Record) -> AllocationRecord | 
         scope=event.get("scope", record.scope),
         uncreated=record.calls == 1 if event.get("uncreated") else record.uncreated,
         ending=Ending(event["ending"]) if event.get("ending") else record.ending,
+        charged=ChargedChips(event["chips"], since) if name == "allocation charged" else record.charged,
     )
 
 
@@ -102,6 +110,8 @@ def sought(capacity: Capacity, record: AllocationRecord | None, event: Record) -
         return _refused(capacity, record.scope, event["time"])
     if name == "allocation lost" and record.phase is AllocationPhase.LOST:
         return _refused(capacity, record.request.zone, event["time"], lost=1)
+    if name == "allocation charged" and record.phase is AllocationPhase.READY and not record.awaited:
+        return Capacity()
     return capacity
 
 

@@ -4,7 +4,7 @@ the list price on demand, an upper bound for spot. Pure."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from podwright.plan.prices import LIST_PRICES, ListPrice
@@ -24,8 +24,72 @@ class Usage:
     """by chip, where its price is from"""
 
 
+@dataclass
+class ChipMeter:
+    """Adds up chip-seconds of machines that come and go one by one."""
+
+    chips: int = 0
+    since: float = 0.0
+    """the mean of the starts of these chips, Unix seconds"""
+    of_departed: float = 0.0
+    """chip-seconds of machines that no longer exist"""
+
+    def at(self, time: float) -> float:
+        """Chip-seconds until then."""
+        return self.of_departed + self.chips * max(0.0, time - self.since)
+
+    def read(self, chips: int, since: float, time: float) -> None:
+        """These chips were seen at `time`; of those that are missing since, the time until now counts."""
+        before = self.at(time)
+        self.chips, self.since = chips, since
+        self.of_departed += max(0.0, before - self.at(time))
+
+
+@dataclass
+class AllocationCost:
+    """Of one allocation, what its events say."""
+
+    request: Record
+    requested: float
+    """when, the last time"""
+    begun: float | None = None
+    ended: float | None = None
+    gone: float | None = None
+    meter: ChipMeter | None = None
+    """of a cloud that tells of machines one by one"""
+
+    def read(self, name: str, event: Record) -> None:
+        time, since = event["time"], event.get("since")
+        known = time if since is None else since
+        match name:
+            case "ready" if self.begun is None:
+                self.begun = _between(self.requested, self.requested if since is None else since, time)
+            case "charged":
+                self.meter = self.meter or ChipMeter()
+                self.meter.read(event["chips"], _between(self.requested, known, time), time)
+            case "lost" | "gone":
+                until = _between(self.begun or 0.0, known, time)
+                self.ended = until if self.ended is None else self.ended
+                self.gone = until if name == "gone" else None
+
+    @property
+    def is_open(self) -> bool:
+        if self.meter:
+            return self.gone is None and self.meter.chips > 0
+        return self.begun is not None and self.ended is None
+
+    def chip_hours(self, now: float) -> float:
+        if self.meter:
+            return self.meter.at(now if self.gone is None else self.gone) / 3600
+        if self.begun is None:
+            return 0.0
+        chips: int = self.request["num_chips"]
+        return max(0.0, (now if self.ended is None else self.ended) - self.begun) / 3600 * chips
+
+
 def usage(events: Iterable[Record], now: float, prices: Mapping[str, ListPrice] = LIST_PRICES) -> Usage | None:
     """From when machines were ready until they were lost or gone, as TPUs are charged (https://cloud.google.com/tpu/pricing: while READY).
+    A cloud that tells of machines one by one (`allocation charged`): each from its start until it is no longer there, ready or not.
 
     When they were ready or lost is what the cloud says (`since`), and not when a launcher saw it, which may have been away for
     hours. Where the cloud does not say it, machines count from the request that was answered with them, which includes the wait for
@@ -34,31 +98,31 @@ def usage(events: Iterable[Record], now: float, prices: Mapping[str, ListPrice] 
 
     None for a run that has requested no machines. `now`: Unix seconds.
     """
-    requests: dict[int, Record] = {}
-    requested: dict[int, float] = {}
-    begun: dict[int, float] = {}
-    ended: dict[int, float] = {}
+    allocations: dict[int, AllocationCost] = {}
     for event in events:
-        name, number, since = event["event"], event.get("allocation", 0), event.get("since")
-        if name == "allocation requested":
-            requests[number], requested[number] = event["request"], event["time"]
-        elif name == "allocation ready":
-            first, seen = requested[number], event["time"]
-            begun.setdefault(number, _between(first, first if since is None else since, seen))
-        elif name in ("allocation lost", "allocation gone"):
-            seen = event["time"]
-            ended.setdefault(number, _between(begun.get(number, 0.0), seen if since is None else since, seen))
-    if not requests:
+        kind, _, name = event["event"].partition(" ")
+        if kind != "allocation":
+            continue
+        number = event["allocation"]
+        if name == "requested":
+            before = allocations.get(number)
+            fresh = AllocationCost(event["request"], event["time"])
+            allocations[number] = replace(before, requested=event["time"]) if before else fresh
+        elif number in allocations:
+            allocations[number].read(name, event)
+    if not allocations:
         return None
-    hours = {n: max(0.0, ended.get(n, now) - time) / 3600 * requests[n]["num_chips"] for n, time in begun.items()}
-    costs, sources = [], {}
-    for n, chip_hours in hours.items():
-        price, source = _price(requests[n], prices)
-        sources[requests[n]["chip"]] = source
-        costs.append(None if price is None else price * chip_hours)
+    hours, costs, sources = 0.0, list[float | None](), {}
+    for each in allocations.values():
+        if each.meter or each.begun is not None:
+            chip_hours = each.chip_hours(now)
+            price, source = _price(each.request, prices)
+            sources[each.request["chip"]] = source
+            hours += chip_hours
+            costs.append(None if price is None else price * chip_hours)
     known = [cost for cost in costs if cost is not None]
     cost = sum(known) if len(known) == len(costs) else None
-    return Usage(sum(hours.values()), cost, bool(set(begun) - set(ended)), sources)
+    return Usage(hours, cost, any(each.is_open for each in allocations.values()), sources)
 
 
 def _between(low: float, time: float, high: float) -> float:

@@ -11,6 +11,7 @@ from podwright.run.states import BUDGETS, AllocationPhase, Budget, Phase
 from podwright.targets.base import Process, Traits
 from podwright.targets.machines import GONE, Allocation, AllocationState
 
+_GIVEN_UP = (AllocationPhase.REFUSED, AllocationPhase.DELETING, AllocationPhase.GONE)
 MOST_UNANSWERED = 10  # calls in a row to hosts, about a quarter of an hour; after that their machines are deleted
 
 
@@ -21,6 +22,7 @@ class Act(enum.Enum):
     ALLOCATED = "allocated"  # write down that the machines are ready
     REFUSED = "refused"
     LOST = "lost"
+    CHARGED = "charged"  # write down of how many chips the machines cost
     DELETE = "delete"
     GONE = "gone"  # write down that nothing of the machines is left
     SUBMIT = "submit"
@@ -68,8 +70,12 @@ def next_action(state: RunState, seen: Observed, traits: Traits, now: float) -> 
 def _allocation_news(state: RunState, seen: Observed, traits: Traits) -> Act | None:
     """What the cloud says of the allocation and the journal does not say yet."""
     record, cloud = state.allocation, seen.allocation.state
-    if record is None:
+    if record is None or record.phase is AllocationPhase.GONE:
         return None
+    if seen.allocation.charged not in (None, record.charged):
+        return Act.CHARGED
+    if cloud is AllocationState.FILLING and seen.unchanged_s >= traits.place_patience_s:
+        return Act.REFUSED if record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY) else None
     if record.phase is AllocationPhase.REQUESTED:
         news = {
             AllocationState.READY: Act.ALLOCATED,
@@ -104,7 +110,7 @@ def outlived(state: RunState, traits: Traits, unchanged_s: float) -> bool:
     record = state.allocation
     if record is None or not state.attempt_allocation:
         return False
-    if record.number != state.attempt_allocation or record.phase in (AllocationPhase.DELETING, AllocationPhase.GONE):
+    if record.number != state.attempt_allocation or record.phase in _GIVEN_UP:
         return True
     return record.phase is AllocationPhase.LOST and unchanged_s > traits.lost_grace_s
 
@@ -190,7 +196,9 @@ def _after_the_end(state: RunState, seen: Observed, now: float) -> Act:
         return Act.DELETE
     if not state.reported:
         return Act.REPORT
-    return _delete(state, seen, now) if live else Act.DONE
+    if live:
+        return _delete(state, seen, now)
+    return Act.DONE if state.report_final else Act.REPORT  # with what the machines have cost in the end
 
 
 def settled(state: RunState) -> bool:
@@ -215,6 +223,6 @@ def machines_away(state: RunState) -> bool:
 def retries(state: RunState) -> bool:
     """Whether the run goes on by itself after the newest ending."""
     assert state.ending is not None
-    kind = budget_of(state.ending, state.bootstrap)
+    kind = budget_of(state.ending, state.bootstrap, state.unfilled)
     most = state.max_failures if kind is Budget.FAILURE else BUDGETS[kind]
     return not state.stop_wanted and 0 < state.retries.get(kind, 0) <= most

@@ -91,7 +91,8 @@ class Driver:
             polled = Polled(Process.ENDED) if away else self._poller(state.handle).poll(state.handle)
         changed = polled.handle is not None and polled.handle != state.handle
         seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, self._silent_s(polled))
-        self._waiting = reason(state, seen, polled.waiting, journal.now(), self._kill_at(state))
+        patience_s = self._poller(record.target).target.traits.place_patience_s if record else 0.0
+        self._waiting = reason(state, seen, polled.waiting, journal.now(), self._kill_at(state), patience_s)
         return Look(state, polled, seen)
 
     def step(self) -> Act:
@@ -108,6 +109,8 @@ class Driver:
             act, look, target = self._decide()
             if act in ACTS:
                 ACTS[act](self._carrier, target, look.state, look.polled, look.seen.allocation)
+                if act is Act.CHARGED:  # which changes nothing in the cloud
+                    return act
                 self._cloud = None
                 for poller in self._pollers.values():
                     if poller.target is target:

@@ -14,7 +14,7 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.run import allocations
 from podwright.run.allocations import AllocationRecord, Capacity
-from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, Budget, Phase
+from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, AllocationPhase, Budget, Phase
 from podwright.rundir import Ending, Record, RunDir, append_jsonl
 
 FAILURES_OF_HOST = 2  # after which no further attempt uses it
@@ -58,10 +58,14 @@ class RunState:
     detail: str = ""
     fix: str = ""
     step: int | None = None
+    unfilled: bool = False
+    """whether the newest attempt ended since the machines that it asked for did not come"""
     bootstrap: bool = False
     """whether the newest attempt ended before a process of it could start on its hosts"""
     released: bool = False
     reported: bool = False
+    report_final: bool = False
+    """whether the report was written after the last machines were gone"""
     retries: dict[Budget, int] = field(default_factory=dict)
     """endings of each kind since a person last started or resumed the run"""
     max_failures: int = BUDGETS[Budget.FAILURE]
@@ -185,15 +189,16 @@ def _submitting(state: RunState, event: Record) -> RunState:
 
 def _ended(state: RunState, event: Record) -> RunState:
     ending = Ending(event["ending"])
-    kind = budget_of(ending, event.get("bootstrap", False))
+    allocation = state.allocation
+    used = allocation is not None and allocation.number == state.attempt_allocation
+    started = state.attempt > state.ended_attempt
+    unfilled = bool(started and used and allocation and allocation.phase is AllocationPhase.REFUSED)
+    kind = budget_of(ending, event.get("bootstrap", False), unfilled)
     failures = dict(state.host_failures)
     for host in event.get("failed_hosts", ()):
         failures[host] = failures.get(host, 0) + 1
     failing = any(failures[host] >= FAILURES_OF_HOST for host in event.get("failed_hosts", ()))
-    started = state.attempt > state.ended_attempt
-    short = started and 0 <= event["time"] - state.submitted < SHORT_ATTEMPT_S
-    allocation = state.allocation
-    used = allocation is not None and allocation.number == state.attempt_allocation
+    short = started and not unfilled and 0 <= event["time"] - state.submitted < SHORT_ATTEMPT_S
     if allocation and used and started and (failing or kind in (Budget.PREEMPTION, Budget.BOOTSTRAP)):
         allocation = replace(allocation, at_fault=True)
     return replace(
@@ -202,6 +207,7 @@ def _ended(state: RunState, event: Record) -> RunState:
         host_failures=failures,
         short_attempts=state.short_attempts + 1 if short else 0,
         ending=ending,
+        unfilled=unfilled,
         bootstrap=event.get("bootstrap", False),
         detail=event.get("detail", ""),
         fix=event.get("fix", ""),
@@ -209,15 +215,28 @@ def _ended(state: RunState, event: Record) -> RunState:
         ended_attempt=state.attempt,
         released=False,
         reported=False,
+        report_final=False,
         retries={**state.retries, kind: state.retries.get(kind, 0) + 1},
     )
 
 
-def budget_of(ending: Ending, bootstrap: bool) -> Budget:
-    """Which retries an attempt uses up that ended so; `bootstrap`: before a process of it could start on its hosts."""
+def budget_of(ending: Ending, bootstrap: bool, unfilled: bool = False) -> Budget:
+    """Which retries an attempt uses up that ended so; `bootstrap`: before a process of it could start on its hosts; `unfilled`: since
+    machines did not come."""
+    if unfilled:
+        return Budget.CAPACITY
     kind = ENDINGS[ending].budget
     by_hosts = kind is Budget.FAILURE or ending is Ending.NO_CAPACITY
     return Budget.BOOTSTRAP if bootstrap and by_hosts else kind
+
+
+def _awaits(state: RunState) -> bool:
+    """Whether machines of the newest attempt are still searched for."""
+    return state.allocation is not None and state.allocation.awaited
+
+
+def _nothing_allocated(state: RunState) -> bool:
+    return state.allocation is None or state.allocation.phase is AllocationPhase.GONE
 
 
 def _unanswered(state: RunState, event: Record) -> RunState:
@@ -226,7 +245,7 @@ def _unanswered(state: RunState, event: Record) -> RunState:
 
 _FOLDS = {
     "submitting": _submitting,
-    "submitted": lambda s, e: replace(s, handle=e["handle"], capacity=Capacity()),
+    "submitted": lambda s, e: replace(s, handle=e["handle"], capacity=s.capacity if _awaits(s) else Capacity()),
     "moved": lambda s, e: replace(s, cwd=e["cwd"]),
     "refreshed": lambda s, e: replace(s, handle=e["handle"]),
     "stopping": lambda s, e: replace(s, stop_wanted=True),
@@ -239,7 +258,7 @@ _FOLDS = {
     "abandoned": _ended,
     "ended": _ended,
     "released": lambda s, e: replace(s, released=True, calls=0, reason=""),
-    "reported": lambda s, e: replace(s, reported=True),
+    "reported": lambda s, e: replace(s, reported=True, report_final=_nothing_allocated(s)),
     "retrying": lambda s, e: s,
     "resumed": lambda s, e: replace(
         s, retries={}, ending=None, stop_wanted=False, short_attempts=0, capacity=Capacity()

@@ -35,9 +35,10 @@ class Budget(enum.StrEnum):
     FAILURE = "failure"
     PREEMPTION = "preemption"
     BOOTSTRAP = "bootstrap"  # hosts on which no process of the attempt could start
+    CAPACITY = "capacity"  # machines that were granted and did not come; ends with the patience for machines
 
 
-BUDGETS = {Budget.NONE: 0, Budget.FAILURE: 0, Budget.PREEMPTION: 100, Budget.BOOTSTRAP: 2}
+BUDGETS = {Budget.NONE: 0, Budget.FAILURE: 0, Budget.PREEMPTION: 100, Budget.BOOTSTRAP: 2, Budget.CAPACITY: 1000}
 """Automatic retries; `run --retries N` sets that of failures."""
 
 # (phase, event) -> phase. An event that is not in the table changes nothing: two launchers may both write down what they saw.
@@ -76,12 +77,14 @@ ALLOCATION_TRANSITIONS: dict[tuple[AllocationPhase, str], AllocationPhase] = {
     (_A.REQUESTED, "allocation refused"): _A.REFUSED,
     (_A.REQUESTED, "allocation lost"): _A.LOST,
     (_A.REQUESTED, "allocation deleting"): _A.DELETING,
+    (_A.READY, "allocation refused"): _A.REFUSED,  # machines that an attempt asked for did not come
     (_A.READY, "allocation lost"): _A.LOST,
     (_A.READY, "allocation deleting"): _A.DELETING,
     (_A.REFUSED, "allocation deleting"): _A.DELETING,
     (_A.LOST, "allocation deleting"): _A.DELETING,
     (_A.DELETING, "allocation deleting"): _A.DELETING,
     (_A.DELETING, "allocation gone"): _A.GONE,
+    **{(phase, "allocation charged"): phase for phase in _A if phase is not _A.GONE},
 }
 
 

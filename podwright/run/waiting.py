@@ -12,11 +12,17 @@ from podwright.targets.base import Process
 from podwright.targets.machines import AllocationState
 
 
-def reason(state: RunState, seen: Observed, polled: str, now: float, kill_at: float = 0.0) -> str:
+def reason(
+    state: RunState, seen: Observed, polled: str, now: float, kill_at: float = 0.0, place_patience_s: float = 0.0
+) -> str:
     """`Reason: what it means`; "" for an attempt at work.
 
     `polled`: the target's own reason, or "". `kill_at`: Unix seconds, when an attempt that has acknowledged a stop is killed; 0 before.
+    `place_patience_s`: of the target's traits, where `seen` says for how long machines have been missing; else 0.
     """
+    if seen.allocation.state is AllocationState.FILLING and state.phase not in (Phase.STOPPING, Phase.ENDED):
+        until = now - seen.unchanged_s + place_patience_s if place_patience_s else 0.0
+        return f"{polled or seen.allocation.reason}{_given_up_at(until)}"
     if state.phase is Phase.STOPPING and state.calls and not state.signalled:
         return f"Stopping: the stop has not arrived ({state.reason}); it is sent again"
     if state.phase is Phase.ENDED and not state.released and state.calls:
@@ -32,10 +38,14 @@ def reason(state: RunState, seen: Observed, polled: str, now: float, kill_at: fl
     return polled
 
 
+def _given_up_at(until: float) -> str:
+    return f"; if they have not come at {_clock(until)}, the request is given up" if until else ""
+
+
 def _saving(state: RunState, kill_at: float) -> str:
     if state.phase is not Phase.STOPPING or not state.signalled or not kill_at:
         return ""
-    until = time.strftime("%H:%M:%S", time.localtime(kill_at))
+    until = _clock(kill_at)
     ends = (
         f"if it has not ended at {until}, this command kills it; if it was left by then, the next podwright stop does"
     )
@@ -57,6 +67,10 @@ def _of_machines(state: RunState, seen: Observed, now: float) -> str:
     return f"Deleting: {name} is not gone yet{why}"
 
 
+def _clock(time_s: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(time_s))
+
+
 def _repairing(seen: Observed) -> str:
     cloud = seen.allocation
     if cloud.state is not AllocationState.REPAIRING:
@@ -69,5 +83,5 @@ def _capacity(state: RunState, now: float) -> str:
     if not refusals:
         return ""
     next_s = min(r.last + back_off(r.count, 30.0, 600.0) for r in refusals.values())
-    when = time.strftime("at %H:%M:%S", time.localtime(next_s)) if next_s > now else "now"
+    when = f"at {_clock(next_s)}" if next_s > now else "now"
     return f"Capacity: none in {', '.join(sorted(refusals))}; the next request follows {when}"

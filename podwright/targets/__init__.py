@@ -171,15 +171,6 @@ def resolve(name: str) -> ResolvedTarget:
     return ResolvedTarget(name, devices, LocalSettings(cpu_devices=devices.num_devices) if here else None)
 
 
-def devices_named(name: str) -> str:
-    """Of a target in the user's file the name of its devices, if they are known; else `name`."""
-    from podwright.targets import entries
-
-    own = entries.find(name) if name != "local" else None
-    devices = own.devices() if own else None
-    return devices.name if devices else name
-
-
 def current(name: str, snapshot: Record | None, slice_: str = "") -> Record:
     """The identity of target `name` as its entry is now, with the `slice_` of a run ("": its own); that in `snapshot` where the entry is gone."""
     from podwright.targets import entries

@@ -68,6 +68,8 @@ class Traits:
     """for how long machines may be under maintenance, and their hosts silent, until others are requested"""
     patience_s: float = 6 * 3600.0
     """how long a run waits for machines until it ends with NO_CAPACITY"""
+    place_patience_s: float = 6 * 3600.0
+    """how long of that for machines of a request that has been granted and is not filled"""
     borrowed: str = ""
     """name of machines in the first of `zones` that exist without runs, and are used and never deleted; "" where runs create theirs"""
     provisioning: str = ""

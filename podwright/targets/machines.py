@@ -64,12 +64,22 @@ class AllocationState(enum.StrEnum):
     UNKNOWN = "unknown"  # the cloud did not answer: nothing may be concluded
     WAITING = "waiting"
     PARTIAL = "partial"  # a part of it exists, and the rest must be requested again
+    FILLING = "filling"  # it exists, and some of its machines have not come
     READY = "ready"
     REPAIRING = "repairing"  # under maintenance: it exists, costs, and may come back
     LOST = "lost"  # it was taken away or broke; what is left of it must be deleted
     REFUSED = "refused"  # the cloud will not create it; what is left of it must be deleted
     DELETING = "deleting"
     GONE = "gone"  # nothing of that name exists, and nothing of it costs
+
+
+@dataclass(frozen=True)
+class ChargedChips:
+    """Chips of the machines of a request that exist, and so cost, whether or not they are ready."""
+
+    chips: int
+    since: float | None = None
+    """Unix seconds, the mean of the starts of all chips; None without any"""
 
 
 @dataclass(frozen=True)
@@ -89,6 +99,8 @@ class Allocation:
     """of a refused one: whether the call that requested it was refused itself, and so has created nothing"""
     since: float | None = None
     """Unix seconds since when a ready one is ready, a lost one lost, or one that is gone was first seen to be; None where that is not known"""
+    charged: ChargedChips | None = None
+    """None where the cloud does not tell; machines then cost from when they are ready"""
 
 
 def unknown(reason: str) -> Allocation:
@@ -101,6 +113,10 @@ def waiting(reason: str) -> Allocation:
 
 def partial(reason: str) -> Allocation:
     return Allocation(AllocationState.PARTIAL, reason)
+
+
+def filling(reason: str) -> Allocation:
+    return Allocation(AllocationState.FILLING, reason)
 
 
 def ready(hosts: Hosts, since: float | None = None) -> Allocation:

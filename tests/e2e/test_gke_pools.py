@@ -12,7 +12,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.recipe.load import load
-from podwright.run import cleaning, create, drive, journal
+from podwright.run import cleaning, cost, create, drive, journal
 from podwright.run.drive import Driver
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.shell import Shell
@@ -216,6 +216,44 @@ def test_a_pool_that_would_fill_itself_later_is_deleted_before_the_next_reservat
     assert both.gcloud.resources() == [] and queue_objects(both) == []
 
 
+def chip_seconds(bench: PoolBench) -> float:
+    used = cost.usage(read_jsonl(bench.run.journal), time.time())
+    assert used and not used.open
+    return used.chip_hours * 3600
+
+
+CHIPS = 16
+SLACK_S = 3.0
+"""a poll, which takes as long as its calls of gcloud and kubectl, and the second to which the cluster rounds times"""
+
+
+@pytest.mark.parametrize("kind", ["", pytest.param("later", marks=pytest.mark.long)])
+def test_nodes_that_do_not_come_lead_to_the_next_place_and_those_that_came_are_paid_for(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """With and without a word of GKE: a pool that it calls running may have too few nodes."""
+    monkeypatch.setattr(settings, "_SHORTEST_PATIENCE_S", 1.0)
+    for name in ("r-1", "r-2"):
+        both.gcloud.reservation(name, A, 8, machine_type="ct6e-standard-4t", project="my-project")
+    both.gcloud.pool_outcome(kind, nodes=2)
+    both.gcloud.times(pool_deleting=3.0)
+    bench = PoolBench(tmp_path, monkeypatch, reservations=["r-1", "r-2"], zones=[A], zone_patience="4s")
+    bench.follow(
+        lambda it: it.happened("requested", "refused", "deleting", "gone", "requested", "ready", "deleting", "gone")
+    )
+    (refused,) = bench.events("allocation refused")
+    assert refused["scope"] == f"{A}/r-1"
+    if not kind:
+        waited = next(reason for reason in bench.reasons if reason.startswith("Starting: 2 of 4 nodes of pw-r-"))
+        assert "; if they have not come at " in waited and ", for more than " in refused["reason"]
+    ledger = both.gcloud.ledger()
+    assert len(ledger) == 2 + 4, "two that came, and the pool of the next reservation"
+    partly = sum(row["chips"] * (row["gone_at"] - row["ready_at"]) for row in ledger[:2])
+    assert partly > 8 * 3.0, "also while it was deleted"
+    assert chip_seconds(bench) == pytest.approx(both.gcloud.chip_hours() * 3600, abs=(8 + CHIPS) * SLACK_S)
+    assert both.gcloud.resources() == [] and queue_objects(both) == []
+
+
 @pytest.mark.long
 def test_stockouts_lead_through_all_places_in_order(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -291,22 +329,47 @@ def test_several_slices_have_a_pool_each_and_come_together(both: SimpleNamespace
     assert [host.name in str(both.kube.objects("nodes")) for host in answer.hosts] == [True] * 4
     assert ours(both) == request.details["pools"] and request.num_chips == 16
     both.gcloud.lose_node(request.details["pools"][1])
-    away = until(own, request, AllocationState.WAITING)
+    away = until(own, request, AllocationState.FILLING)
     assert "1 of 2 nodes" in away.reason
     assert own.describe(request, ready_since=1.0).state is AllocationState.REPAIRING
     remove(own, request)
     assert both.gcloud.resources() == []
 
 
-@pytest.mark.long
+@pytest.mark.parametrize(
+    ("topology", "kind", "concurrent"),
+    [
+        ("2x tpu7x-4x4x8", "reservation-short", False),
+        pytest.param("2x tpu7x-4x4x8", "stockout", True, marks=pytest.mark.long),
+        pytest.param("2x v6e-8", "stockout", False, marks=pytest.mark.long),
+    ],
+)
 def test_a_slice_that_cannot_be_had_takes_the_others_with_it(
-    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topology: str, kind: str, concurrent: bool
 ) -> None:
-    both.gcloud.pool_outcome("stockout", pool="*-1-1")
-    bench = PoolBench(tmp_path, monkeypatch, topology="2x v6e-8")
-    bench.follow(lambda it: it.happened("requested", "refused", "gone", "requested", "ready", "gone"), limit_s=90)
-    assert [event["scope"] for event in bench.events("allocation refused")] == [A]
-    assert both.gcloud.resources() == [] and queue_objects(both) == []
+    """Refused at the call, or later: both pools are gone, with their policy, before anything is requested elsewhere."""
+    machine_type = "tpu7x-standard-4t" if "tpu7x" in topology else "ct6e-standard-4t"
+    for name in ("r-1", "r-2"):
+        both.gcloud.reservation(name, A, 64, machine_type=machine_type, project="my-project")
+    both.gcloud.set(concurrent_pools=concurrent)
+    both.gcloud.pool_outcome(kind, pool="*-1-1", message="" if kind == "stockout" else SHORT)
+    bench = PoolBench(tmp_path, monkeypatch, topology=topology, reservations=["r-1", "r-2"], zones=[A])
+    bench.follow(lambda it: it.happened("requested", "refused", "gone", "requested", "ready", "gone"), limit_s=120)
+    assert [event["scope"] for event in bench.events("allocation refused")] == [f"{A}/r-1"]
+    calls = [" ".join(row["argv"]) for row in both.gcloud.calls() if row["rc"] == 0]
+    elsewhere = next(k for k, call in enumerate(calls) if "--reservation=r-2 " in call)
+    words = [call.partition("node-pools delete pw-r-")[2].split() for call in calls[:elsewhere]]
+    deleted = [each[0][-4:] for each in words if each]
+    assert {"-1-0"} <= set(deleted) <= {"-1-0", "-1-1"}, "one that was never created needs no deletion"
+    policies = [call for call in calls[:elsewhere] if "resource-policies delete" in call]
+    assert len(policies) == ("tpu7x" in topology)
+    assert both.gcloud.resources() == [] and queue_objects(both) == [] and both.gcloud.policies() == []
+
+
+SHORT = (
+    'Reservation does not have enough resources for the request: specific reservation "r-1" is insufficient for node pool "n" at zone "z": '
+    "required 32 and short of 32 VM count of machine type m"
+)
 
 
 @pytest.mark.parametrize(
@@ -401,6 +464,55 @@ def test_what_no_repetition_mends_ends_a_run_with_what_to_type(both: SimpleNames
     answer = own.create(own.describe_request(Path("/runs/r"), 1.0, 1, ()))
     assert answer.state is AllocationState.REFUSED and answer.reason.startswith(reason) and "; " in answer.reason
     assert answer.ending is Ending.BAD_INPUT and ours(both) == []
+
+
+GCLOUD_RIGHTS = (
+    "container.clusters.get",
+    "container.clusters.update",
+    "container.operations.list",
+    "compute.resourcePolicies.list",
+    "compute.resourcePolicies.create",
+)
+KUBE_RIGHTS = (
+    ("list", "nodes"),
+    ("list", "localqueues"),
+    ("create", "resourceflavors"),
+    ("create", "clusterqueues"),
+    ("create", "localqueues"),
+)
+
+
+@pytest.mark.parametrize(
+    "missing",
+    [
+        *(pytest.param(right, marks=pytest.mark.long if n % 2 == 0 else ()) for n, right in enumerate(GCLOUD_RIGHTS)),
+        *(pytest.param(right, marks=pytest.mark.long if n % 3 else ()) for n, right in enumerate(KUBE_RIGHTS)),
+    ],
+)
+def test_a_missing_right_ends_a_run_before_machines_and_leaves_nothing(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: str | tuple[str, str]
+) -> None:
+    if isinstance(missing, str):
+        both.gcloud.deny(missing)
+    else:
+        both.kube.fault("forbidden", verb=missing[0], resource=missing[1])
+    bench = PoolBench(tmp_path, monkeypatch, topology="tpu7x-2x2x4")
+    bench.follow(lambda it: it.happened("refused", "gone", "abandoned"))
+    (ended,) = bench.events("abandoned")
+    assert ended["ending"] == "BAD_INPUT" and "NoPermission: " in ended["detail"], ended
+    assert "roles/container." in ended["detail"], "what to ask for"
+    assert len(bench.events("allocation refused")) == 1, "in no other zone either"
+    assert both.gcloud.resources() == [] and queue_objects(both) == [] and both.gcloud.ledger() == []
+
+
+@pytest.mark.long
+def test_a_target_check_finds_missing_rights_to_read(both: SimpleNamespace) -> None:
+    for right in GCLOUD_RIGHTS[:1] + GCLOUD_RIGHTS[2:4]:
+        both.gcloud.deny(right)
+        assert [line for level, line in remarks(topology="tpu7x-2x2x4") if level == "error" and right in line], right
+    both.gcloud.deny()
+    (unchecked,) = [line for level, line in remarks() if level == "inconclusive"]
+    assert "whether you may create and delete node pools and workload policies" in unchecked
 
 
 @pytest.mark.long

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from podwright.errors import UserError, counted
 from podwright.rundir import Record
 from podwright.slices import Slice
-from podwright.targets.base import Remark
+from podwright.targets.base import RUN_LABEL, Remark
 from podwright.targets.gke import jobset, xpk_shape
 from podwright.targets.gke.cluster_view import condition, is_true, labels_of, name_of
 from podwright.targets.gke.kubectl import Kubectl
@@ -36,7 +36,7 @@ def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
             what = (
                 "runs create node pools and bring queues of their own (podwright-run=...): the cluster's are not used"
             )
-            return [*remarks, Remark("info", what)]
+            return [*remarks, Remark("info", what), *_own_queues(own, kubectl)]
         slice_ = own.devices()
         remarks += _queue(own, kubectl, slice_)
         if slice_ is None:
@@ -53,14 +53,37 @@ def _submission(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     _, failure = kubectl.json(("get", "jobsets", "--selector=podwright-run=check"))
     if failure:
         return [failed(where, failure)]
-    text, failure = kubectl.text(("auth", "can-i", "create", "jobsets.jobset.x-k8s.io"))
+    if refused := _not_allowed(
+        own, kubectl, "create", "jobsets.jobset.x-k8s.io", f"create JobSets in namespace {own.namespace}"
+    ):
+        return [refused]
+    return [Remark("info", f"{where} answers, has JobSet, and you may create JobSets in namespace {own.namespace}")]
+
+
+def _not_allowed(own: GkeSettings, kubectl: Kubectl, verb: str, resource: str, what: str) -> Remark | None:
+    """Of a cluster that answers; None where this login may."""
+    where = f"cluster {own.cluster} in {own.location}"
+    text, failure = kubectl.text(("auth", "can-i", verb, resource))
     answer = text.strip().splitlines()[-1:] or [""]
     if answer[0] == "no":
         fix = f"ask for the role Kubernetes Engine Developer (roles/container.developer) in {own.project}"
-        return [Remark("error", f"you may not create JobSets in namespace {own.namespace} of {where}", fix)]
-    if failure:
-        return [failed(where, failure)]
-    return [Remark("info", f"{where} answers, has JobSet, and you may create JobSets in namespace {own.namespace}")]
+        return Remark("error", f"you may not {what} of {where}", fix)
+    return failed(where, failure) if failure else None
+
+
+def _own_queues(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
+    """Whether this login may do in the cluster what a run does that creates its node pools."""
+    wanted = [("list", "nodes", "list the nodes")]
+    _, failure = kubectl.json(("get", "localqueues", f"--selector={RUN_LABEL}=check"))
+    if failure is None or failure.consequence is not Consequence.ABSENT:
+        queues = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
+        wanted += [
+            (verb, f"{kind.lower()}s.kueue.x-k8s.io", f"{verb} a {kind}")
+            for kind in queues
+            for verb in ("create", "delete")
+        ]
+    refused = [remark for each in wanted if (remark := _not_allowed(own, kubectl, *each))]
+    return refused or [Remark("info", "you may list nodes, and create and delete the queues of a run")]
 
 
 def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:

@@ -76,3 +76,9 @@ def containers_of(pod: Record) -> list[Record]:
     """The status of each, those that run before the others first."""
     status: dict[str, Any] = pod.get("status") or {}
     return [*(status.get("initContainerStatuses") or []), *(status.get("containerStatuses") or [])]
+
+
+def is_unscheduled(pod: Record) -> bool:
+    """Whether a pod waits for a node."""
+    phase = (pod.get("status") or {}).get("phase", "Pending")
+    return phase == "Pending" and not pod.get("spec", {}).get("nodeName")

@@ -47,8 +47,11 @@ def expiry(own: GkeSettings, name: str) -> list[Remark]:
     else:
         what = f"nothing in the cloud ends node pools with provisioning={own.capacity}: they cost until the launcher of their run deletes them"
         remarks.append(Remark("warning", what, f"if a launcher is gone for good, type podwright clean {name}"))
-    what = f"not checked, since nothing was requested: the quota of {own.machine_type} in {own.project}, and whether you may create and delete node pools"
-    fix = f"ask for the role Kubernetes Engine Cluster Admin (roles/container.clusterAdmin) in {own.project} if you lack it"
+    what = f"not checked, since nothing was requested: the quota of {own.machine_type} in {own.project}, and whether you may create and delete node pools and workload policies"
+    fix = (
+        f"ask for the role Kubernetes Engine Cluster Admin (roles/container.clusterAdmin) in {own.project} if you lack it, and for tpu7x on "
+        "several hosts for Compute Instance Admin (roles/compute.instanceAdmin.v1); a run that lacks a right ends before any machine starts"
+    )
     return [*remarks, Remark("inconclusive", what, fix)]
 
 
@@ -72,7 +75,9 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     ours = [pool for pool in listed(pools) if RUN_LABEL in pool_states.labels_of(pool)]
     counts = f"{counted(len(listed(pools)), 'node pool')}, {len(ours)} of them created by runs"
     remarks.append(Remark("info", f"{where} has {counts}"))
-    operations, _ = gcloud.look(pool_calls.list_operations(cluster), own.zones[0])
+    operations, failure = gcloud.look(pool_calls.list_operations(cluster), own.zones[0])
+    if failure:
+        return [*remarks, failed(f"the operations of {where}, by which a run sees what becomes of its pools", failure)]
     if wait := pool_states.busy(pool_states.of_cluster(listed(operations), cluster.name)):
         remarks.append(Remark("warning", wait.partition(": ")[2], "a run waits for it"))
     return remarks

@@ -116,7 +116,7 @@ _TABLE = (
     ),
     *LOGIN,
     ReplyRule(
-        r"Required \"(?P<quota>[\w.]+)\" permission|Permission '(?P<quota2>[\w.]+)' denied",
+        r"Required ['\"](?P<quota>[\w.]+)['\"] permission|Permission '(?P<quota2>[\w.]+)' denied",
         Consequence.FINAL,
         "NoPermission: the account of gcloud may not do this in {project} ({quota})",
         _ROLES,

@@ -3,8 +3,9 @@ one of being gone."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import RUN_LABEL
@@ -14,10 +15,12 @@ from podwright.targets.google.labels import unix
 from podwright.targets.machines import (
     Allocation,
     AllocationState,
+    ChargedChips,
     HostAddress,
     Hosts,
     Request,
     deleting,
+    filling,
     lost,
     partial,
     ready,
@@ -35,9 +38,10 @@ class PoolSize:
     """Of each pool of a request."""
 
     nodes: int
-    """0: as many as pods ask for"""
     chips: int
     """of a node"""
+    by_pods: bool = False
+    """whether nodes come when pods ask for them"""
 
 
 def labels_of(pool: Record) -> Mapping[str, str]:
@@ -111,17 +115,33 @@ class PoolView:
     """those that exist and are ours, by name"""
     operations: Sequence[Record]
     """of the cluster, the oldest first"""
-    nodes: Sequence[Record]
-    """of the run"""
+    nodes: Sequence[Record] | None
+    """of the run; None where they are not known"""
     ready_since: float | None
     """see `Provisioner.describe`"""
+    pods_wait: bool = False
+    """whether pods of the run have no node"""
 
     @property
     def names(self) -> list[str]:
         return list(self.request.details["pools"])
 
+    @property
+    def own_nodes(self) -> list[Record]:
+        """Those of the pools, ready or not."""
+        return [node for node in self.nodes or () if _pool_of(node) in self.names]
+
+    def charged(self) -> ChargedChips | None:
+        """Of all nodes that exist: they cost before they are ready, and while their pools are deleted."""
+        if self.nodes is None:
+            return None
+        return ChargedChips(len(self.own_nodes) * self.size.chips, mean_start(self.own_nodes))
+
     def allocation(self) -> Allocation:
         """Of a request of which at least one pool exists."""
+        return replace(self._allocation(), charged=self.charged())
+
+    def _allocation(self) -> Allocation:
         each = [self._of_pool(name, self.pools[name]) for name in self.names if name in self.pools]
         for state in (AllocationState.REFUSED, AllocationState.LOST, AllocationState.DELETING):
             if worst := next((answer for answer in each if answer.state is state), None):
@@ -133,7 +153,7 @@ class PoolView:
             return waiting(wait) if wait else partial(f"Requesting: node pool {missing[0]} does not exist yet")
         if behind := next((answer for answer in each if answer.state is not AllocationState.READY), None):
             return behind
-        return ready(self.hosts(), mean_start(self.nodes) if self.size.nodes else None)
+        return ready((), None) if self.size.by_pods else ready(self.hosts(), mean_start(self.own_nodes))
 
     def _of_pool(self, name: str, pool: Record) -> Allocation:
         status, failure = pool.get("status", ""), failure_of(creation_of(self.operations, name))
@@ -157,34 +177,38 @@ class PoolView:
 
     def _of_nodes(self, name: str, complaint: str) -> Allocation:
         """Of a pool that GKE calls running. One whose creation has failed may fill itself later; if it is full, nothing is wrong with it."""
-        usable = len(self._usable(name))
-        if usable >= self.size.nodes:
+        usable, by_pods = len(self._usable(name)), self.size.by_pods
+        wanted = not by_pods or (self.ready_since is not None and self.pods_wait)
+        if usable >= self.size.nodes or not wanted:
             return ready(())
         there = f"{usable} of {self.size.nodes} nodes of {name} are ready"
-        if self.ready_since is not None:
+        if self.ready_since is not None and not by_pods:
             return repairing(f"NodesAway: {there}")
         if complaint:
             reply = self.replies.classify(complaint, self.request.zone)
-            if answer := self.replies.refusal(reply, self.request.zone):
-                return answer
-            return waiting(f"Starting: {there}; {reply.reason}")
-        return waiting(f"Starting: {there}, with their TPUs")
+            answer = None if by_pods else self.replies.refusal(reply, self.request.zone)
+            return answer or filling(f"Starting: {there}; {reply.reason}")
+        return filling(f"Starting: {there}, with their TPUs")
 
     def _usable(self, pool: str) -> list[Record]:
         """Nodes that are ready, and whose device plugin has told of the chips, which it does some time later."""
-        own = [node for node in self.nodes if node["metadata"].get("labels", {}).get(_POOL_OF_NODE) == pool]
+        own = [node for node in self.own_nodes if _pool_of(node) == pool]
         return [node for node in own if _is_ready(node) and _chips(node) >= self.size.chips]
 
     def hosts(self) -> Hosts:
         nodes = [node for name in self.names for node in sorted(self._usable(name), key=_name)]
-        return tuple(HostAddress(_name(node), _address(node)) for node in nodes) if self.size.nodes else ()
+        return tuple(HostAddress(_name(node), _address(node)) for node in nodes)
 
 
 def mean_start(nodes: Sequence[Record]) -> float | None:
     """Unix seconds, so that chip-hours since then are those of all nodes, each from its own start; None without nodes."""
     times = [unix(node["metadata"].get("creationTimestamp", "")) for node in nodes]
     known = [time for time in times if time is not None]
-    return sum(known) / len(known) if known else None
+    return math.fsum(known) / len(known) if known else None
+
+
+def _pool_of(node: Record) -> str:
+    return str(node["metadata"].get("labels", {}).get(_POOL_OF_NODE, ""))
 
 
 def _name(node: Record) -> str:

@@ -16,6 +16,7 @@ from podwright.slices import Slice
 from podwright.targets import alive
 from podwright.targets.base import RUN_LABEL, PlannedCall, run_tag
 from podwright.targets.gke import pool_calls, pool_inventory, pool_states, queues, submit, xpk_shape
+from podwright.targets.gke.cluster_view import by_kind, is_unscheduled
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.pool_replies import PoolReplies
@@ -27,6 +28,7 @@ from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import (
     GONE,
     Allocation,
+    ChargedChips,
     Owned,
     Request,
     deleting,
@@ -115,9 +117,18 @@ class NodePoolProvisioner:
             cluster, failure = self._gcloud.look(pool_calls.describe_cluster(self._cluster), request.zone)
             if failure or not isinstance(cluster, dict):
                 return self._answer(failure or _CUT_OFF, request, uncreated=not named)
-            if failure := self._queues.create(request):
+            if failure := self._unreadable(request):
                 return self._answer(failure, request, uncreated=not named)
+            failure, any_there = self._queues.create(request)
+            if failure:
+                return self._answer(failure, request, uncreated=not (named or any_there))
             return self._create_missing(request, there, str(cluster.get("currentMasterVersion", "")), lock)
+
+    def _unreadable(self, request: Request) -> Reply | None:
+        """Why something could not be read without which nobody can tell later what has become of the request; None if all can."""
+        reads = [lambda: self._operations()[1], lambda: self._nodes_and_pods(request)[2]]
+        reads += [lambda: self._policies()[1]] if request.details["policy"] else []
+        return next(filter(None, (read() for read in reads)), None)
 
     def _create_missing(self, request: Request, there: dict[str, Record], version: str, lock: int) -> Allocation:
         missing = [name for name in request.details["pools"] if name not in there]
@@ -157,18 +168,19 @@ class NodePoolProvisioner:
             ready_since is not None and len(ours) == len(request.details["pools"]) and request.name not in self._deleted
         )
         operations, failure = ([], None) if settled or no_cluster else self._operations()
-        if failure:
+        if failure and request.name not in self._deleted:
             return unknown(failure.reason)
         if not ours:
             return self._without_pools(request, operations, no_cluster)
+        nodes, pods, failure = self._nodes_and_pods(request)
+        if failure and any(pool_states.may_have_nodes(pool) for pool in ours.values()):
+            return unknown(failure.reason)
+        known = None if failure else nodes
+        pods_wait = any(is_unscheduled(pod) for pod in pods)
+        view = PoolView(request, self._size(), self._replies, ours, operations, known, ready_since, pods_wait)
         if request.name in self._deleted and (wait := pool_states.busy(operations)):
-            return deleting(wait)
-        size, nodes = self._size(), list[Record]()
-        if size.nodes and any(pool_states.may_have_nodes(pool) for pool in ours.values()):
-            nodes, failure = self._nodes(request)
-            if failure:
-                return unknown(failure.reason)
-        return PoolView(request, size, self._replies, ours, operations, nodes, ready_since).allocation()
+            return replace(deleting(wait), charged=view.charged())
+        return view.allocation()
 
     def _without_pools(self, request: Request, operations: Sequence[Record], no_cluster: bool) -> Allocation:
         if request.name not in self._deleted:
@@ -181,7 +193,9 @@ class NodePoolProvisioner:
         left, failure = self._rest(request, no_cluster)
         if failure:
             return unknown(failure.reason)
-        return partial(f"Incomplete: {left[0]} exists, and no node pool") if left else GONE
+        if not left:
+            return GONE
+        return replace(partial(f"Incomplete: {left[0]} exists, and no node pool"), charged=ChargedChips(0))
 
     def _rest(self, request: Request, no_cluster: bool) -> tuple[list[str], Reply | None]:
         """What exists of it besides pools, and why that is not known."""
@@ -239,18 +253,20 @@ class NodePoolProvisioner:
 
     def _size(self) -> PoolSize:
         slice_ = self._slice()
-        nodes = 0 if self._settings.capacity == "flex-start" else xpk_shape.vms_per_slice(slice_)
-        return PoolSize(nodes, xpk_shape.chips_per_vm(slice_))
+        by_pods = self._settings.capacity == "flex-start"
+        return PoolSize(xpk_shape.vms_per_slice(slice_), xpk_shape.chips_per_vm(slice_), by_pods)
 
     def _pools(self) -> tuple[dict[str, Record], Reply | None]:
         """All of the cluster by name, and why there is no list."""
         rows, failure = self._rows(pool_calls.list_pools(self._cluster))
         return {str(row["name"]): row for row in rows}, failure
 
-    def _nodes(self, request: Request) -> tuple[list[Record], Reply | None]:
-        selector = f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"
-        answer, failure = self._kubectl.json(["get", "nodes", selector])
-        return (answer or {}).get("items", []), failure
+    def _nodes_and_pods(self, request: Request) -> tuple[list[Record], list[Record], Reply | None]:
+        """Of the run; pods only where nodes come for them."""
+        kinds = "nodes,pods" if self._settings.capacity == "flex-start" else "nodes"
+        answer, failure = self._kubectl.json(["get", kinds, f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"])
+        items = (answer or {}).get("items", [])
+        return list(by_kind(items, "Node")), list(by_kind(items, "Pod")), failure
 
     def _operations(self) -> tuple[list[Record], Reply | None]:
         rows, failure = self._rows(pool_calls.list_operations(self._cluster))

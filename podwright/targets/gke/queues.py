@@ -83,18 +83,19 @@ class RunQueues:
             return seen
         return QueueObjects(seen.installed, tuple(o for o in seen.objects if o["metadata"]["name"] == request.name))
 
-    def create(self, request: Request) -> Reply | None:
-        """What is missing of them, if the cluster has Kueue; why that failed, or None."""
+    def create(self, request: Request) -> tuple[Reply | None, bool]:
+        """What is missing of them, if the cluster has Kueue: why that failed, or None, and whether any of them exists now."""
         seen = self.of(request)
         if isinstance(seen, Reply):
-            return seen
+            return seen, False
         there = {each["kind"] for each in seen.objects}
         for manifest in manifests(request, self._namespace) if seen.installed else ():
             if manifest["kind"] not in there:
                 failure = self._kubectl.do(CREATE, json.dumps(manifest))
                 if failure and failure.consequence is not Consequence.EXISTS:
-                    return failure
-        return None
+                    return failure, bool(there)
+                there.add(manifest["kind"])
+        return None, bool(there)
 
     def delete(self, request: Request) -> Reply | None:
         """Those that are there; why that failed, or None."""

@@ -72,6 +72,10 @@ class GkeSettings(BaseModel):
         "default: reserved with reservations, else existing",
     )
     patience: str = Field("6h", description="how long a run waits for node pools before it ends")
+    zone_patience: str = Field(
+        "30m",
+        description="how long of that for the nodes of pools that GKE has created, in one zone or reservation, if there are several",
+    )
     max_life: str = Field(
         "",
         description="after which the cluster ends an attempt; default 7d; with flex-start that of a node too, default 24h",
@@ -185,7 +189,7 @@ class GkeSettings(BaseModel):
             )
         return value
 
-    @field_validator("patience", "max_life")
+    @field_validator("patience", "zone_patience", "max_life")
     @classmethod
     def _is_a_duration(cls, value: str) -> str:
         try:
@@ -239,6 +243,12 @@ class GkeSettings(BaseModel):
         """Of an attempt; of flex-start, of a node too."""
         return seconds(self.max_life or ("24h" if self.capacity == "flex-start" else "7d"))
 
+    @property
+    def filling_s(self) -> float:
+        """For the nodes of pools that GKE has created, in one place."""
+        waits = [self.patience, *([self.zone_patience] if len(self.places) > 1 else [])]
+        return min(seconds(wait) for wait in waits)
+
     def for_slice(self, name: str) -> GkeSettings:
         """With slice `name` in place of `topology`, and its machines where the user's file names none. UserError where they are not for it."""
         before = self.devices()
@@ -277,6 +287,7 @@ class GkeSettings(BaseModel):
             zones=self.places,
             lag_s=LAG_S,
             patience_s=seconds(self.patience),
+            place_patience_s=self.filling_s,
             provisioning="" if self.capacity == "existing" else self.capacity,
             price=self.price,
             preemptions_per_day=spot if self.preemptions_per_day is None else self.preemptions_per_day,

@@ -36,12 +36,13 @@ Knobs, effective at once (methods of `Gcloud`; times are seconds):
 Knobs of GKE:
   times(pool=, node_apart=, tpu_registration=, pool_retry=, pool_deleting=, scale_down=)   until a pool is RUNNING; between its nodes; from a node's
       readiness to its google.com/tpu; until GKE gives up a pool for which there is no capacity; of STOPPING; until idle flex-start nodes go
+  times(operation_pending=)   an operation is PENDING before it is RUNNING; abort(pool, seconds)   ABORTING, then failed
   cluster(name, location, zones=, status=, ...)   with a pool of machines without TPU
   foreign_pool(cluster, name, vms, machine_type, zone, topology, labels=, status=, ...)   of somebody else; also leftovers in ERROR
   reservation(name, zone, vms, in_use=, status="READY", machine_type=, usable=, checked=, maintenance=)   again to change it
   capacity(zone, chips, after_s=, model="spot", "on-demand" or "flex"), quota(region or zone, chips, generation="tpu7x", preemptible=)
   busy(cluster, seconds)   another operation runs; set(concurrent_pools=True)   up to five pools at once
-  pool_outcome(kind, pool=, message=, fill_after_s=, count=)   what becomes of the next pools, by the keys of `pool_texts.REFUSALS`
+  pool_outcome(kind, pool=, message=, fill_after_s=, count=, nodes=)   what becomes of the next pools, by the keys of `pool_texts.REFUSALS`
   lose_node(pool, index=, notice_s=, back_s=)   as spot nodes are; scale(pool)   nodes of a flex-start pool without a pod
   deny("container.clusters.get", ".list", ".update", "container.operations.get", ".list", "compute.reservations.get", ".list",
       "compute.resourcePolicies.get", ".list", ".create", ".delete", "compute.machineTypes.get")

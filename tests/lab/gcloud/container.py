@@ -165,6 +165,8 @@ def create(state: State, cluster: str, body: Json) -> Json:
             text = outcome.get("message") or pools.details(state, record, refusal, **outcome.get("more", {}))["message"]
             raise ApiError(refusal.status, text)
         record["outcome"] = outcome
+    elif outcome:
+        record["outcome"] = outcome if outcome["nodes"] is not None else None
     record["topology"] = topology(state, record)
     record["operation"] = pools.begin(state, cluster, full_name, "CREATE_NODE_POOL")
     return pools.operation_view(state["gke_operations"][record["operation"]])

@@ -114,14 +114,20 @@ class GkeKnobs:
                 pools.begin(state, name, name, kind, time.time() + seconds)
 
     def pool_outcome(
-        self, kind: str, pool: str = "*", message: str = "", fill_after_s: float | None = None, count: int = 1
+        self,
+        kind: str,
+        pool: str = "*",
+        message: str = "",
+        fill_after_s: float | None = None,
+        count: int = 1,
+        nodes: int | None = None,
     ) -> None:
         """What becomes of the next `count` pools of a name, whatever the capacity: "" for success, else a key of `pool_texts.REFUSALS`, such
         as "stockout", "later", "quota", "reservation-short". `message` takes the place of its text; `fill_after_s`: when the nodes of a
-        pool that stays come after all."""
+        pool that stays come after all; `nodes`: so many come, and no more."""
         assert not kind or kind in REFUSALS, f"{kind!r} is none of {sorted(REFUSALS)}"
         fill_at = None if fill_after_s is None else time.time() + fill_after_s
-        row = {"kind": kind, "pool": pool, "message": message, "fill_at": fill_at, "count": count}
+        row = {"kind": kind, "pool": pool, "message": message, "fill_at": fill_at, "count": count, "nodes": nodes}
         with store.opened(self.root) as state:
             state["knobs"]["pool_outcomes"].append(row)
 
@@ -133,6 +139,12 @@ class GkeKnobs:
                 nodes = pools.living(record)
                 for node in nodes if index is None else nodes[index : index + 1]:
                     node |= {"lost_at": time.time() + notice_s, "notice_s": notice_s, "back_s": back_s}
+
+    def abort(self, pool: str, seconds: float = 0.0) -> None:
+        """Somebody cancels the operation that creates a pool: it is ABORTING for `seconds`, then it has failed."""
+        with store.opened(self.root) as state:
+            for record in self._pools(state, pool):
+                state["gke_operations"][record["operation"]]["aborted_at"] = time.time() + seconds
 
     def scale(self, pool: str) -> None:
         """Nodes for a pool that scales from zero, as if a pod had asked for them."""
@@ -171,13 +183,14 @@ class GkeKnobs:
         ]
 
     def gke_operations(self) -> list[Row]:
-        """Every operation of GKE: {"name", "kind", "target", "done", "error"}."""
+        """Every operation of GKE: {"name", "kind", "target", "status", "done", "error"}."""
         rows = store.read(self.root)["gke_operations"].values()
         return [
             {
                 "name": row["name"].split("/")[-1],
                 "kind": row["kind"],
                 "target": row["target"].split("/")[-1],
+                "status": pools.status(row),
                 "done": pools.done(row),
                 "error": (row["error"] or {}).get("message", ""),
             }

@@ -22,7 +22,13 @@ SINGLE_HOST = {
     ("ct6e", 4): "2x2",
     ("ct5lp", 4): "2x2",
 }
-RPC = {"RESOURCE_EXHAUSTED": 8, "INVALID_ARGUMENT": 3, "FAILED_PRECONDITION": 9, "NOT_FOUND": 5}  # google.rpc.Code
+RPC = {
+    "RESOURCE_EXHAUSTED": 8,
+    "INVALID_ARGUMENT": 3,
+    "FAILED_PRECONDITION": 9,
+    "NOT_FOUND": 5,
+    "ABORTED": 10,
+}  # google.rpc.Code
 
 
 def family(machine_type: str) -> str:
@@ -53,7 +59,8 @@ def begin(state: State, cluster: str, target: str, kind: str, until: float | Non
     stamp = f"{time.time_ns() // 1_000_000}-{uuid.uuid4()}"
     full_name = f"{parent}/operations/operation-{stamp}"
     record = {"name": full_name, "cluster": cluster, "target": target, "kind": kind, "created": time.time()}
-    state["gke_operations"][full_name] = record | {"done_at": None, "until": until, "error": None}
+    record["pending_until"] = record["created"] + state["knobs"]["times"]["operation_pending"]
+    state["gke_operations"][full_name] = record | {"done_at": None, "until": until, "aborted_at": None, "error": None}
     return full_name
 
 
@@ -68,6 +75,14 @@ def done(record: Json) -> bool:
     return record["done_at"] is not None and time.time() >= record["done_at"]
 
 
+def status(record: Json) -> str:
+    if done(record):
+        return "DONE"
+    if record["aborted_at"] is not None:
+        return "ABORTING"
+    return "PENDING" if time.time() < record["pending_until"] else "RUNNING"
+
+
 def running(state: State, cluster: str) -> list[Json]:
     """The operations of a cluster that have not ended."""
     return [dict(r) for r in state["gke_operations"].values() if r["cluster"] == cluster and not done(r)]
@@ -80,7 +95,7 @@ def operation_view(record: Json) -> Json:
         "operationType": record["kind"],
         "selfLink": numbered(location_link(record["name"]), project),
         "startTime": timestamp(record["created"]),
-        "status": "DONE" if done(record) else "RUNNING",
+        "status": status(record),
         "targetLink": numbered(location_link(record["target"]), project),
         "zone": location,
     }
@@ -190,8 +205,11 @@ def advance(state: State) -> None:
         if operation["until"] is not None and now >= operation["until"]:
             finish(state, operation["name"])
     for pool in list(state["pools"].values()):
+        operation = state["gke_operations"].get(pool["operation"]) or {}
         match pool["state"]:
-            case "PROVISIONING":
+            case "PROVISIONING" if operation.get("aborted_at") is not None:
+                abort(state, pool, operation, now)
+            case "PROVISIONING" if now >= operation.get("pending_until", 0.0):
                 provision(state, pool, now)
             case "RUNNING_WITH_ERROR":
                 fill(state, pool, now)
@@ -202,9 +220,17 @@ def advance(state: State) -> None:
         advance_nodes(state, pool, now)
 
 
+def abort(state: State, pool: Json, operation: Json, now: float) -> None:
+    """A creation that somebody cancels ends some time later; [?] what is said of it, and the state of its pool."""
+    if now >= operation["aborted_at"]:
+        error = {"message": "Operation was aborted.", "code": "", "canonical": "ABORTED"}
+        finish(state, pool["operation"], error)
+        become(state, pool, "ERROR", error)
+
+
 def provision(state: State, pool: Json, now: float) -> None:
     times = state["knobs"]["times"]
-    refusal = REFUSALS[pool["outcome"]["kind"]] if pool["outcome"] else None
+    refusal = REFUSALS[pool["outcome"]["kind"]] if pool["outcome"] and pool["outcome"]["kind"] else None
     if now < pool["since"] + (times["pool_retry"] if refusal and refusal.after_retries else times["pool"]):
         return
     if refusal is None and not pool["autoscaled"]:
@@ -226,6 +252,8 @@ def provision(state: State, pool: Json, now: float) -> None:
     finish(state, pool["operation"], error)
     if refusal.arrives == STAYS:
         become(state, pool, "RUNNING_WITH_ERROR", error)  # [?] which state such a pool shows
+        if pool["outcome"] and pool["outcome"].get("nodes"):
+            start_nodes(state, pool, now)
     else:
         become(state, pool, "ERROR", error)
 
@@ -246,7 +274,8 @@ def fill(state: State, pool: Json, now: float) -> None:
 
 def start_nodes(state: State, pool: Json, now: float) -> None:
     times = state["knobs"]["times"]
-    for index in range(pool["vms"]):
+    wanted = (pool["outcome"] or {}).get("nodes")
+    for index in range(pool["vms"] if wanted is None else wanted):
         add_node(pool, now + (index + 1) * times["node_apart"])
 
 

@@ -21,6 +21,7 @@ KNOBS: State = {
         "stockout": 0.3,
         "ghost": 0.2,
         "operation": 0.0,
+        "operation_pending": 0.0,
         "pool": 0.2,
         "node_apart": 0.0,
         "tpu_registration": 0.1,

@@ -284,5 +284,9 @@ class RunPromises:
         state, world = self._world.state, self._world
         if left := [*world.existing(), *world.late_creates, *world.running()]:
             self._break(f"left when done: {left}")
+        reports = [n for n, event in enumerate(world.events) if event["event"] == "reported"]
+        gone = [n for n, event in enumerate(world.events) if event["event"] == "allocation gone"]
+        if gone and (not reports or reports[-1] < gone[-1]):
+            self._break("the newest report is from before the machines were gone")
         if not state.reported or not settled(state) or self._retries(state):
             self._break(f"done although it was not reported or goes on: {state}")

@@ -14,9 +14,11 @@ from podwright.targets.base import Process, Traits
 from podwright.targets.machines import (
     GONE,
     Allocation,
+    ChargedChips,
     HostAddress,
     Request,
     deleting,
+    filling,
     lost,
     partial,
     ready,
@@ -26,7 +28,7 @@ from podwright.targets.machines import (
     waiting,
 )
 
-TRAITS = Traits(zones=("a-1", "a-2", "b-1"), grace_s=170.0, lost_grace_s=20.0)
+TRAITS = Traits(zones=("a-1", "a-2", "b-1"), grace_s=170.0, lost_grace_s=20.0, place_patience_s=1800.0)
 NOW = 10_000.0
 HOSTS = (HostAddress("h", "10.0.0.1"),)
 P = AllocationPhase
@@ -59,6 +61,12 @@ def act(at: RunState, cloud: Allocation = GONE, process: Process = Process.ENDED
         (P.READY, lost(Ending.PREEMPTED, "x"), 0.0, Act.LOST),
         (P.READY, deleting(), 0.0, Act.LOST),
         (P.READY, refused("", "Failed: x"), 0.0, Act.LOST),
+        (P.REQUESTED, filling("Starting: x"), 1799.0, Act.WAIT),
+        (P.REQUESTED, filling("Starting: x"), 1800.0, Act.REFUSED),
+        (P.REQUESTED, waiting("Provisioning: x"), 9999.0, Act.WAIT),
+        (P.READY, filling("Starting: x"), 1799.0, Act.SUBMIT),
+        (P.READY, filling("Starting: x"), 1800.0, Act.REFUSED),
+        (P.REFUSED, filling("Starting: x"), 1800.0, Act.DELETE),
         (P.READY, GONE, 29.0, Act.SUBMIT),
         (P.READY, GONE, 30.0, Act.LOST),
         (P.READY, GONE, 31.0, Act.LOST),
@@ -164,7 +172,7 @@ def test_an_attempt_that_runs_on_lost_machines_may_save_and_is_then_given_up() -
 
 def test_no_attempt_outlives_its_machines() -> None:
     for phase in AllocationPhase:
-        expected = phase in (P.DELETING, P.GONE)
+        expected = phase in (P.REFUSED, P.DELETING, P.GONE)
         assert outlived(state(Phase.RUNNING, allocation(phase)), TRAITS, 0.0) is expected
     assert outlived(state(Phase.RUNNING, allocation(P.READY), attempt_allocation=2), TRAITS, 0.0)
     assert not outlived(state(Phase.RUNNING, allocation(P.GONE), attempt_allocation=0), TRAITS, 0.0)
@@ -204,8 +212,57 @@ def test_every_ending_deletes_then_reports_and_is_done_when_all_is_gone() -> Non
     assert act(reported, deleting()) is Act.WAIT
     assert act(reported, ready(HOSTS), now=NOW + 5.0) is Act.DELETE
     assert act(reported, GONE, unchanged_s=31.0) is Act.GONE
-    assert act(replace(reported, allocation=allocation(P.GONE))) is Act.DONE
-    assert act(replace(reported, allocation=None)) is Act.DONE
+    gone = replace(reported, allocation=allocation(P.GONE))
+    assert act(gone) is Act.REPORT, "the first report could not say what they have cost in the end"
+    assert act(replace(gone, report_final=True)) is Act.DONE
+
+
+def test_a_report_is_final_when_nothing_is_allocated_any_more() -> None:
+    over = (*GOT, ended(Ending.FINISHED), ("released", {"attempt": 1}))
+    asked = (*over, ("allocation deleting", {"allocation": 1}), ("reported", {"attempt": 1}))
+    assert fold(events(*asked)).reported and not fold(events(*asked)).report_final
+    again = (*asked, ("allocation gone", {"allocation": 1}), ("reported", {"attempt": 1}))
+    assert not fold(events(*again[:-1])).report_final and fold(events(*again)).report_final
+    assert fold(events(*GOT[2:], ended(Ending.FINISHED), ("reported", {"attempt": 1}))).report_final
+    assert not fold(events(*again, ("resumed", {"attempt": 1}), ("abandoned", {"ending": "STOPPED"}))).report_final
+
+
+def charged(chips: int, since: float | None = None, number: int = 1) -> tuple[str, dict[str, Any]]:
+    return "allocation charged", {"allocation": number, "chips": chips, "since": since}
+
+
+def test_what_the_cloud_tells_of_costs_is_written_down_when_it_changes() -> None:
+    for phase in (P.REQUESTED, P.READY, P.REFUSED, P.LOST, P.DELETING):
+        record = allocation(phase, charged=ChargedChips(4, 1.0))
+        for told, expected in ((ChargedChips(4, 1.0), False), (ChargedChips(8, 1.0), True), (None, False)):
+            cloud = replace(waiting("Provisioning: x"), charged=told)
+            assert (act(state(Phase.READY, record), cloud) is Act.CHARGED) is expected
+    gone = replace(waiting("x"), charged=ChargedChips(4))
+    assert act(state(Phase.READY, allocation(P.GONE)), gone) is Act.REQUEST
+    record = fold(events(GOT[0], charged(4, 15.0))).allocation
+    assert record and (record.charged, record.phase, record.since) == (ChargedChips(4, 15.0), P.REQUESTED, 10.0)
+
+
+def test_machines_that_an_attempt_asked_for_and_that_do_not_come_are_requested_elsewhere_within_one_patience() -> None:
+    request = {"allocation": 1, "request": asdict(Request("pw-1", "a-1", num_chips=8)), "target": {}}
+    asked = (("allocation requested", request), charged(0), ("allocation ready", {"allocation": 1, "hosts": []}))
+    submitted = (*asked, *GOT[2:])
+    waits = fold(events(*submitted))
+    assert waits.capacity.since == 10.0, "the search goes on while the attempt waits"
+    assert fold(events(*submitted, charged(4))).capacity.since == 10.0
+    assert fold(events(*submitted, charged(8))).capacity == Capacity()
+    turned_away = ("allocation refused", {"allocation": 1, "scope": "a-1", "ending": "NO_CAPACITY", "reason": "x"})
+    refused_ = fold(events(*submitted, turned_away))
+    assert refused_.capacity.refusals["a-1"].count == 1
+    assert act(refused_, filling("x"), Process.ENDED) is Act.END
+    over = fold(events(*submitted, turned_away, ended(Ending.NO_CAPACITY)))
+    assert over.retries == {Budget.CAPACITY: 1} and over.short_attempts == 0 and not over.host_failures
+    assert act(over, filling("x")) is Act.RETRY
+    assert act(replace(over, stop_wanted=True), filling("x")) is Act.DELETE
+    ready_again = fold(events(*submitted, turned_away, ended(Ending.NO_CAPACITY), ("retrying", {"attempt": 1})))
+    assert ready_again.capacity.since == 10.0 and act(ready_again, filling("x")) is Act.DELETE
+    kept = fold(events(*GOT, ended(Ending.NO_CAPACITY)))
+    assert kept.retries == {Budget.NONE: 1} and not kept.unfilled
 
 
 def test_a_handle_that_polling_has_changed_is_written_down() -> None:

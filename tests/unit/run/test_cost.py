@@ -61,6 +61,56 @@ def test_open_machines_cost_until_now() -> None:
     assert found and (found.chip_hours, found.open) == (4.0, True)
 
 
+def charged(*moments: tuple[float, int, float | None], gone: float | None = None) -> list[Any]:
+    """Machines of a cloud that tells of them one by one: when it did, of how many chips, and the mean of their starts."""
+    events = allocation(1, ("ready", 2 * 3600.0))[:1]
+    events += [
+        {"event": "allocation charged", "time": time, "allocation": 1, "chips": chips, "since": since}
+        for time, chips, since in moments
+    ]
+    return events + ([{"event": "allocation gone", "time": gone, "allocation": 1, "since": gone}] if gone else [])
+
+
+def hours(events: list[Any], now: float = 1e6) -> tuple[float, bool]:
+    used = usage(events, now, PRICES)
+    assert used
+    return used.chip_hours, used.open
+
+
+HOUR = 3600.0
+
+
+def test_machines_that_never_became_ready_cost_from_their_own_start() -> None:
+    assert hours(charged((HOUR, 0, None), gone=2 * HOUR)) == (0.0, False)
+    assert hours(charged((3 * HOUR, 2, 2 * HOUR), gone=4 * HOUR)) == (4.0, False)
+    grown = charged((3 * HOUR, 2, 2 * HOUR), (4 * HOUR, 4, 3 * HOUR), gone=5 * HOUR)
+    assert hours(grown) == (8.0, False), "two of 3 h, two of 1 h"
+
+
+def test_machines_that_left_cost_until_they_were_missed() -> None:
+    left = charged((2 * HOUR, 4, 2 * HOUR), (4 * HOUR, 2, 2 * HOUR), gone=5 * HOUR)
+    assert hours(left) == (2 * 2.0 + 2 * 3.0, False)
+    replaced = charged((2 * HOUR, 4, 2 * HOUR), (4 * HOUR, 4, 3 * HOUR), gone=5 * HOUR)
+    assert hours(replaced) == (2 * 3.0 + 2 * 2.0 + 2 * 1.0, False)
+    assert hours(charged((2 * HOUR, 4, 2 * HOUR), (4 * HOUR, 0, None)), 9 * HOUR) == (8.0, False), "none is left"
+
+
+def test_machines_told_one_by_one_cost_past_their_loss_until_the_cloud_has_none() -> None:
+    events = charged((2 * HOUR, 4, 2 * HOUR))
+    events += [
+        {"event": "allocation ready", "time": 2 * HOUR, "allocation": 1, "since": 2 * HOUR},
+        {"event": "allocation lost", "time": 3 * HOUR, "allocation": 1, "since": 3 * HOUR},
+    ]
+    assert hours(events, 4 * HOUR) == (8.0, True)
+    gone = {"event": "allocation gone", "time": 6 * HOUR, "allocation": 1, "since": 5 * HOUR}
+    assert hours([*events, gone], 9 * HOUR) == (12.0, False)
+
+
+def test_a_cloud_whose_clock_is_off_charges_no_machines_before_their_request() -> None:
+    assert hours(charged((2 * HOUR, 4, -9 * HOUR), gone=3 * HOUR)) == (12.0, False)
+    assert hours(charged((2 * HOUR, 4, 9 * HOUR), gone=3 * HOUR)) == (4.0, False)
+
+
 def test_the_price_of_the_target_counts_before_the_list_and_an_unknown_one_is_not_guessed() -> None:
     ready = (("ready", 0.0), ("gone", 3600.0))
     own = usage(allocation(1, *ready, price=1.5), 0.0, PRICES)

@@ -19,6 +19,7 @@ from tests.unit.run.cloud_simulation import random_life
 
 SOURCE = Path(decide.__file__).read_text()
 LIVES = 400
+_UNFILLED = "cloud is AllocationState.FILLING and seen.unchanged_s >= traits.place_patience_s"
 BY_EXAMPLES = {
     # drive.py asks `outlived` too, and takes such an attempt for ended before it decides
     "next_action: not outlived(state, traits, seen.unchanged_s) in "
@@ -26,8 +27,7 @@ BY_EXAMPLES = {
     # no attempt is under way while there is another allocation, or none: nothing is asked about it
     "outlived: if record is None or not state.attempt_allocation",
     "outlived: not state.attempt_allocation in record is None or not state.attempt_allocation",
-    "outlived: record.number != state.attempt_allocation in record.number != state.attempt_allocation"
-    " or record.phase in (AllocationPhase.DELETING, AllocationPhase.GONE)",
+    "outlived: record.number != state.attempt_allocation in record.number != state.attempt_allocation or record.phase in _GIVEN_UP",
     # in a life there is no attempt on an allocation without a record; an example has one
     "outlived: record is None in record is None or not state.attempt_allocation",
     # an attempt that is not past has no process that changes its handle, or is adopted first
@@ -37,6 +37,14 @@ BY_EXAMPLES = {
     "_start: if not traits.zones",
     # and none that exist without the run
     "_allocation_news: record.request.borrowed in gone or record.request.borrowed",
+    # no simulated cloud tells of machines one by one, or grants a request and leaves it unfilled; the examples do
+    "_allocation_news: record.phase is AllocationPhase.GONE in record is None or record.phase is AllocationPhase.GONE",
+    "_allocation_news: if seen.allocation.charged not in (None, record.charged)",
+    f"_allocation_news: if {_UNFILLED}",
+    f"_allocation_news: cloud is AllocationState.FILLING in {_UNFILLED}",
+    f"_allocation_news: seen.unchanged_s >= traits.place_patience_s in {_UNFILLED}",
+    "_allocation_news: choosing by record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY), always Act.REFUSED",
+    "_allocation_news: choosing by record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY), always None",
     # no simulated cloud has maintenance; the examples have
     "_allocation_news: if cloud is AllocationState.REPAIRING and _stays_away(state, seen, traits)",
     "_allocation_news: cloud is AllocationState.REPAIRING in "

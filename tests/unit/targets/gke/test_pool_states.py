@@ -11,7 +11,7 @@ from podwright.targets.gke import pool_states
 from podwright.targets.gke.pool_replies import PoolReplies
 from podwright.targets.gke.pool_states import PoolSize, PoolView
 from podwright.targets.gke.pools import NodePoolProvisioner
-from podwright.targets.machines import Allocation, AllocationState
+from podwright.targets.machines import Allocation, AllocationState, ChargedChips
 from tests.unit.targets.gke.entry import gke
 from tests.unit.targets.gke.test_pool_replies import IGM, LATER, PLACE
 
@@ -62,11 +62,12 @@ def seen(
     nodes: list[Record] | None = None,
     ready_since: float | None = None,
     size: PoolSize = SIZE,
+    pods_wait: bool = False,
 ) -> Allocation:
     both = {FIRST: pool(), SECOND: pool()} if pools is None else pools
     ordered = pool_states.of_cluster(operations, "my-cluster")
     there = NODES if nodes is None else nodes
-    return PoolView(REQUEST, size, PoolReplies(OWN), both, ordered, there, ready_since).allocation()
+    return PoolView(REQUEST, size, PoolReplies(OWN), both, ordered, there, ready_since, pods_wait).allocation()
 
 
 def test_pools_are_ready_once_every_node_has_its_chips() -> None:
@@ -81,7 +82,7 @@ def test_pools_are_ready_once_every_node_has_its_chips() -> None:
 )
 def test_a_node_counts_when_it_is_ready_and_has_registered_its_chips(last: list[Record]) -> None:
     answer = seen(nodes=[*NODES[:2], node(FIRST, 0), *last])
-    assert answer.state is AllocationState.WAITING
+    assert answer.state is AllocationState.FILLING
     assert answer.reason == f"Starting: 1 of 2 nodes of {FIRST} are ready, with their TPUs"
 
 
@@ -91,9 +92,35 @@ def test_machines_count_each_from_its_own_start() -> None:
     assert since == pool_states.mean_start([node(created="2026-11-23T07:01:00Z")])
 
 
-def test_a_pool_of_flex_start_is_ready_without_nodes() -> None:
-    answer = seen(nodes=[], size=PoolSize(0, 4))
-    assert answer.state is AllocationState.READY and answer.hosts == () and answer.since is None
+FLEX = PoolSize(2, 4, by_pods=True)
+
+
+def test_a_pool_of_flex_start_is_ready_without_nodes_until_pods_ask_for_them() -> None:
+    for answer in (
+        seen(nodes=[], size=FLEX),
+        seen(nodes=[], size=FLEX, ready_since=1.0),
+        seen(nodes=[], size=FLEX, pods_wait=True),
+        seen(size=FLEX, ready_since=1.0, pods_wait=True),
+    ):
+        assert answer.state is AllocationState.READY and answer.hosts == () and answer.since is None
+    waits = seen(nodes=NODES[:3], size=FLEX, ready_since=1.0, pods_wait=True)
+    assert waits.state is AllocationState.FILLING
+    assert waits.reason == f"Starting: 1 of 2 nodes of {FIRST} are ready, with their TPUs"
+    stuck = (operation(FIRST, error=IGM),)
+    answer = seen(operations=stuck, nodes=[], size=FLEX, ready_since=1.0, pods_wait=True)
+    assert answer.state is AllocationState.FILLING and "NoCapacity" in answer.reason, "the autoscaler tries again"
+
+
+def test_all_nodes_of_the_pools_cost_ready_or_not() -> None:
+    other = node("another-pool", 1)
+    unready = [node(FIRST, 0, created="2026-11-23T07:00:00Z"), node(SECOND, 0, ready=False, chips=0), other]
+    start = pool_states.mean_start([node()])
+    for pools in ({FIRST: pool("STOPPING"), SECOND: pool()}, {FIRST: pool("PROVISIONING"), SECOND: pool("ERROR")}):
+        assert seen(pools, nodes=unready).charged == ChargedChips(8, start)
+    assert seen(nodes=[]).charged == ChargedChips(0) and seen().charged == ChargedChips(16, start)
+    ordered = pool_states.of_cluster((), "my-cluster")
+    unread = PoolView(REQUEST, SIZE, PoolReplies(OWN), {FIRST: pool("PROVISIONING")}, ordered, None, None)
+    assert unread.allocation().charged is None
 
 
 @pytest.mark.parametrize("status", ["PROVISIONING", "SOMETHING_NEW", ""])

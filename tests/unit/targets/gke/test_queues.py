@@ -59,13 +59,30 @@ def test_what_is_missing_is_created_and_what_is_there_is_deleted_users_first() -
     cluster = Cluster()
     queues = RunQueues(Kubectl(cluster, OWN), OWN.namespace)
     cluster.objects["ResourceFlavor"] = FLAVOR
-    assert queues.create(REQUEST) is None and set(cluster.objects) == {"ResourceFlavor", "ClusterQueue", "LocalQueue"}
+    assert queues.create(REQUEST) == (None, True) and set(cluster.objects) == {
+        "ResourceFlavor",
+        "ClusterQueue",
+        "LocalQueue",
+    }
     assert sum(words[0] == "create" for words in cluster.calls) == 2
     seen = queues.of(REQUEST)
     assert isinstance(seen, QueueObjects) and seen.complete
     assert queues.delete(REQUEST) is None and not cluster.objects
     deleted = [words[1] for words in cluster.calls if words[0] == "delete"]
     assert [each.partition(".")[0] for each in deleted] == ["localqueues", "clusterqueues", "resourceflavors"]
+
+
+def test_a_refusal_in_the_middle_says_that_something_exists() -> None:
+    forbidden = 'Error from server (Forbidden): clusterqueues is forbidden: User "u" cannot create resource'
+
+    class Refusing(Cluster):
+        def ask(self, argv, *rest, given="", **more):  # type: ignore[no-untyped-def]
+            if '"kind": "ClusterQueue"' in given:
+                return 1, "", forbidden
+            return super().ask(argv, *rest, given=given, **more)
+
+    failure, any_there = RunQueues(Kubectl(Refusing(), OWN), OWN.namespace).create(REQUEST)
+    assert failure and failure.reason.startswith("NoPermission") and any_there
 
 
 def test_objects_of_another_name_are_left_alone() -> None:
@@ -80,7 +97,7 @@ def test_objects_of_another_name_are_left_alone() -> None:
 def test_a_cluster_without_kueue_gets_none() -> None:
     cluster = Cluster('error: the server doesn\'t have a resource type "localqueues"')
     queues = RunQueues(Kubectl(cluster, OWN), OWN.namespace)
-    assert queues.create(REQUEST) is None and queues.delete(REQUEST) is None
+    assert queues.create(REQUEST) == (None, False) and queues.delete(REQUEST) is None
     seen = queues.of(REQUEST)
     assert isinstance(seen, QueueObjects) and seen.complete and not seen.objects
     assert not any(words[0] in ("create", "delete") for words in cluster.calls)
@@ -91,5 +108,5 @@ def test_a_cluster_without_kueue_gets_none() -> None:
 )
 def test_a_cluster_that_does_not_answer_has_unknown_queues(text: str) -> None:
     queues = RunQueues(Kubectl(Cluster(text), OWN), OWN.namespace)
-    for answer in (queues.of(REQUEST), queues.create(REQUEST), queues.delete(REQUEST)):
+    for answer in (queues.of(REQUEST), queues.create(REQUEST)[0], queues.delete(REQUEST)):
         assert isinstance(answer, Reply) and answer.consequence in (Consequence.UNKNOWN, Consequence.FINAL)
