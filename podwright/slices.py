@@ -117,6 +117,13 @@ class Slice:
             options["wrap"] = self.wrap
         return f"{self.accelerator.name}:{self.topology}", options
 
+    @property
+    def counted(self) -> str:
+        """NAME-N of one slice of TPUs, such as tpu7x-256 for 4x4x8: what N counts depends on the generation."""
+        pod = self.accelerator.pod
+        assert pod
+        return f"{pod.prefix}-{math.prod(self.chips) * _per_chip(self.accelerator)}"
+
     def names(self) -> dict[str, str | None]:
         """What other tools call one slice of it; None where they have no name for it."""
         pod, node = self.accelerator.pod, self.accelerator.node
@@ -125,7 +132,7 @@ class Slice:
             return {"gke_accelerator": node.gke_accelerator or None, "machine_type": machine}
         if pod is None:
             return {}
-        counted = f"{pod.prefix}-{math.prod(self.chips) * _per_chip(self.accelerator)}"
+        counted = self.counted
         by_number = self.chips == _of_size(pod, math.prod(self.chips))
         return {
             "libtpu": f"{self.accelerator.name}:{self.topology}",

@@ -6,14 +6,14 @@ machine has taken over, a stop or a release would hit that machine's attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
 from podwright.recipe import kinds
 from podwright.run import journal
-from podwright.run.allocations import avoided
+from podwright.run.allocations import avoided, hopeless
 from podwright.run.attempt_job import job_of
 from podwright.run.decide import Act, machines_away
 from podwright.run.finish import Mirror, write_report
@@ -138,7 +138,7 @@ class Carrier:
         self._mirror.publish()
         target.stop(state.handle or {}, force=True)
 
-    def end(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
+    def end(self, target: Target, state: RunState, polled: Polled, _: Allocation) -> None:
         if state.attempt > state.ended_attempt:
             polled = _as_the_cloud_tells(state, polled)
             self._mirror.bring_ended(state.attempt)
@@ -151,7 +151,7 @@ class Carrier:
                 "ended", state, **asdict(AttemptOutcome(Ending.STOPPED, "stopped before an attempt was started"))
             )
         else:
-            self._journal("abandoned", state, **asdict(_no_machines(state)))
+            self._journal("abandoned", state, **asdict(_no_machines(state, target.traits.zones)))
 
     def release(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         self._mirror.publish()
@@ -261,11 +261,14 @@ def _not_startable(fault: UserError | OSError) -> AttemptOutcome:
     return AttemptOutcome(Ending.BAD_INPUT, known.what, known.fix)
 
 
-def _no_machines(state: RunState) -> AttemptOutcome:
+def _no_machines(state: RunState, places: Sequence[str]) -> AttemptOutcome:
     record = state.allocation
     waited = f"{(journal.now() - (state.capacity.since or journal.now())) / 3600:.1f} h"
     if state.capacity.final and record:
         return AttemptOutcome(state.capacity.final, f"{record.request.name} was refused: {record.reason}")
+    if record and hopeless(state.capacity, places):
+        what = f"no place of the target can ever have the machines; the last answer was: {record.reason}"
+        return AttemptOutcome(Ending.BAD_INPUT, what)
     last = f"; the last answer was: {record.reason}" if record and record.reason else ""
     return AttemptOutcome(Ending.NO_CAPACITY, f"no machines in {waited}{last}")
 

@@ -50,6 +50,8 @@ class Refusals:
     last: float
     lost: int = 0
     """how many of them were machines that were taken away"""
+    final: bool = False
+    """whether the place can never have the machines, whatever the time"""
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ def sought(capacity: Capacity, record: AllocationRecord | None, event: Record) -
     if name == "allocation refused" and record.phase is AllocationPhase.REFUSED:
         if not record.scope:
             return replace(capacity, final=record.ending or Ending.NO_CAPACITY)
-        return _refused(capacity, record.scope, event["time"])
+        return _refused(capacity, record.scope, event["time"], final=record.ending is Ending.BAD_INPUT)
     if name == "allocation lost" and record.phase is AllocationPhase.LOST:
         return _refused(capacity, record.request.zone, event["time"], lost=1)
     if name == "allocation charged" and record.phase is AllocationPhase.READY and not record.awaited:
@@ -115,23 +117,28 @@ def sought(capacity: Capacity, record: AllocationRecord | None, event: Record) -
     return capacity
 
 
-def _refused(capacity: Capacity, scope: str, time: float, lost: int = 0) -> Capacity:
+def _refused(capacity: Capacity, scope: str, time: float, lost: int = 0, *, final: bool = False) -> Capacity:
     before = capacity.refusals.get(scope, Refusals(0, time))
-    refusals = Refusals(before.count + 1, time, before.lost + lost)
+    refusals = Refusals(before.count + 1, time, before.lost + lost, final)
     return replace(capacity, refusals={**capacity.refusals, scope: refusals})
 
 
 def avoided(capacity: Capacity, places: Sequence[str], now: float) -> list[str]:
-    """Scopes that a request leaves alone: each that has refused lately, for longer after each refusal, and of the `places` that are left
+    """Scopes that a request leaves alone: each that has refused for good or lately, for longer after each refusal, and of the `places` that are left
     those that have refused more often than another one. A place may take half an hour to refuse, and the search would else come back to
     the first ones before it has tried the last."""
     resting = [
         scope
         for scope, refusals in capacity.refusals.items()
-        if not due(refusals.count, refusals.last, now, first_s=30.0, most_s=600.0)
+        if refusals.final or not due(refusals.count, refusals.last, now, first_s=30.0, most_s=600.0)
     ]
     counts = {place: _refusals_of(place, capacity) for place in eligible(places, resting)}
     return [*resting, *(place for place, count in counts.items() if count > min(counts.values()))]
+
+
+def hopeless(capacity: Capacity, places: Sequence[str]) -> bool:
+    """Whether each of `places` has refused for good."""
+    return not eligible(places, [scope for scope, refusals in capacity.refusals.items() if refusals.final])
 
 
 def _refusals_of(place: str, capacity: Capacity) -> int:

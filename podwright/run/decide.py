@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from podwright.run.allocations import avoided, due, eligible
+from podwright.run.allocations import avoided, due, eligible, hopeless
 from podwright.run.journal import RunState, budget_of
 from podwright.run.states import BUDGETS, AllocationPhase, Budget, Phase
 from podwright.targets.base import Process, Traits
@@ -155,7 +155,7 @@ def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
 
 
 def _request(state: RunState, traits: Traits, now: float) -> Act:
-    if state.capacity.final or _out_of_patience(state, traits, now):
+    if state.capacity.final or hopeless(state.capacity, traits.zones) or _out_of_patience(state, traits, now):
         return Act.END
     return Act.REQUEST if eligible(traits.zones, avoided(state.capacity, traits.zones, now)) else Act.WAIT
 

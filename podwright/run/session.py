@@ -12,6 +12,7 @@ from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
 from podwright.run.states import Phase
+from podwright.run.waiting import DELETING, RELEASING
 from podwright.rundir import Ending, RunDir
 from podwright.targets.base import Traits
 from podwright.watch.live import View, view
@@ -40,7 +41,7 @@ def attend(run: RunDir, verb: str, out: TextIO) -> tuple[bool, bool]:
 def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) -> RunState:
     def observe(state: RunState, waiting: str) -> None:
         status = str(state.ending or (f"waiting ({waiting})" if waiting else state.phase))
-        if state.ending and waiting.startswith("Releasing:"):  # another reason is from before the end
+        if state.ending and waiting.startswith((RELEASING, DELETING)):  # another reason is from before the end
             status += f", waiting ({waiting})"
         looking.refresh(status, state.attempt)
 

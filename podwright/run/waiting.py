@@ -11,6 +11,9 @@ from podwright.run.states import AllocationPhase, Phase
 from podwright.targets.base import Process
 from podwright.targets.machines import AllocationState
 
+RELEASING, DELETING = "Releasing:", "Deleting:"
+"""how reasons begin that hold after the end of an attempt"""
+
 
 def reason(
     state: RunState, seen: Observed, polled: str, now: float, kill_at: float = 0.0, place_patience_s: float = 0.0
@@ -26,7 +29,7 @@ def reason(
     if state.phase is Phase.STOPPING and state.calls and not state.signalled:
         return f"Stopping: the stop has not arrived ({state.reason}); it is sent again"
     if state.phase is Phase.ENDED and not state.released and state.calls:
-        return f"Releasing: {state.reason}; it is tried again"
+        return f"{RELEASING} {state.reason}; it is tried again"
     if seen.process is Process.RUNNING:
         return (seen.silent_s and _repairing(seen)) or polled or _saving(state, kill_at)
     if state.phase in (Phase.READY, Phase.ENDED) and (text := _of_machines(state, seen, now)):
@@ -63,8 +66,8 @@ def _of_machines(state: RunState, seen: Observed, now: float) -> str:
         return cloud.reason or f"Requested: {name} in {record.request.zone} does not exist yet"
     if record.phase is AllocationPhase.READY:
         return _repairing(seen)
-    why = f" ({record.reason})" if record.reason else ""
-    return f"Deleting: {name} is not gone yet{why}"
+    why = cloud.reason or record.reason
+    return f"{DELETING} {name} is not gone yet{f' ({why})' if why else ''}"
 
 
 def _clock(time_s: float) -> str:
@@ -82,6 +85,6 @@ def _capacity(state: RunState, now: float) -> str:
     refusals = state.capacity.refusals
     if not refusals:
         return ""
-    next_s = min(r.last + back_off(r.count, 30.0, 600.0) for r in refusals.values())
+    next_s = min((r.last + back_off(r.count, 30.0, 600.0) for r in refusals.values() if not r.final), default=0.0)
     when = f"at {_clock(next_s)}" if next_s > now else "now"
     return f"Capacity: none in {', '.join(sorted(refusals))}; the next request follows {when}"

@@ -92,7 +92,8 @@ class Allocation:
     hosts: Hosts = ()
     """of a ready one"""
     ending: Ending | None = None
-    """of a lost one: what its attempt ended with; of one refused everywhere: what the run ends with"""
+    """of a lost one: what its attempt ended with; of a refused one: what the run ends with once all places refuse; BAD_INPUT: its places
+    can never have it, and are not tried again"""
     scope: str = ""
     """of a refused one: what `covers` the places that refused: a place, a zone, or a region; "" for all"""
     uncreated: bool = False

@@ -15,8 +15,6 @@ from podwright import slices
 from podwright.targets.gke import jobset
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_gke import Cluster
-from tests.lab import cloud
-from tests.lab.gcloud.control import Gcloud
 from tests.lab.kube import controllers, samples
 from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import example
@@ -156,35 +154,3 @@ def test_a_dry_run_shows_the_jobset_and_creates_nothing(cluster: MaxTextCluster)
     (text,) = [json.dumps(call["manifest"]) for call in calls if call["manifest"]]
     assert "REGION=here" in text and "steps=3" in text and "${WORKLOAD_NAME}" not in text
     assert not cluster.path().exists() and not cluster.created()
-
-
-@pytest.mark.long
-@pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
-def test_a_run_finds_the_reservation_that_works_and_gives_its_pools_back(tmp_path: Path) -> None:
-    """The first reservation is used up, the second keeps a pool that would fill itself later, the third is in another zone."""
-    a, b = "us-central1-a", "us-central1-b"
-    with (
-        cloud.Lab(tmp_path) as lab,
-        Gcloud(lab) as gcloud,
-        Kube(lab.root, controllers=True, project="my-project", cluster="my-cluster") as kube,
-    ):
-        gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(a, b))
-        gcloud.reservation("r-1", a, 32, in_use=20, project="my-project")
-        gcloud.reservation("r-2", a, 32, usable=8, checked=False, project="my-project")
-        gcloud.reservation("r-3", b, 32, project="my-project")
-        gcloud.busy("my-cluster", 2.0)
-        bench = MaxTextCluster(tmp_path, kube)
-        bench.variables = gcloud.environment
-        bench.target(zones=[a, b], reservations=["r-1", "r-2", "r-3"])
-        bench.recipe(DEEPSEEK_SLICE, DEEPSEEK | {"steps": "10", "dataset_type": "synthetic"}, nodes=False)
-        bench.logs(deepseek() + "\nEXIT_CODE=0")
-        code, out, err = bench.call(*bench.typed())
-        assert code == 0, out + err
-        places = [event["request"]["zone"] for event in bench.events("allocation requested")]
-        assert list(dict.fromkeys(places))[-1] == f"{b}/r-3" and f"{a}/r-2" in places
-        assert bench.steps() == list(range(10)) and bench.left() == []
-        assert gcloud.resources() == [] and [row["name"] for row in gcloud.pools()] == ["default-pool"]
-        assert not kube.objects("clusterqueues") and not kube.objects("resourceflavors")
-        result = json.loads(bench.path("report/result.json").read_text())
-        assert result["published"]["step_s"] == 27.02 and result["usage"]["chip_hours"] > 0
-        bench.close()

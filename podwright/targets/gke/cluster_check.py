@@ -5,6 +5,7 @@ Of a target whose runs create their node pools, and bring queues of their own, o
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 
 from podwright.errors import UserError, counted
@@ -226,10 +227,10 @@ def _all_have(nodes: Sequence[Record], key: str, value: str) -> bool:
 
 
 def _xpk(own: GkeSettings, kubectl: Kubectl, slice_: Slice) -> list[Remark]:
-    """The entry that xpk looks up; a run of podwright does not use it."""
+    """The entry that xpk looks up, by the number of devices; a run of podwright does not use it."""
     config = f"{own.cluster}-resources-configmap"
     row, failure = kubectl.json(("get", "configmap", config, "--namespace=default"))
-    device_type = str(slice_.names()["xpk"])
+    device_type = slice_.counted
     if failure and failure.consequence is Consequence.ABSENT:
         return [
             Remark(
@@ -241,5 +242,8 @@ def _xpk(own: GkeSettings, kubectl: Kubectl, slice_: Slice) -> list[Remark]:
         return []
     if device_type in (row.get("data") or {}):
         return [Remark("info", f"ConfigMap {config}, which only xpk reads, has {device_type}")]
-    what = f"ConfigMap {config} has no {device_type}: xpk would submit nothing for it; runs do not use it"
-    return [Remark("info", what)]
+    what = f"ConfigMap {config} has no {device_type}: xpk would refuse it (Workload scheduling validation failed); runs do not use it"
+    vms = xpk_shape.vms_per_slice(slice_) * slice_.num_slices
+    patch = json.dumps({"data": {device_type: str(vms)}}, separators=(",", ":"))
+    fix = f"for xpk type kubectl patch configmap {config} --context={context_of(own)} --namespace=default --type=merge --patch='{patch}'"
+    return [Remark("info", what, fix)]

@@ -65,7 +65,6 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     remarks = [Remark("info", f"{where} is {status}, version {record.get('currentMasterVersion', 'unknown')}")]
     if status in ("STOPPING", "ERROR"):
         return [Remark("error", f"{where} is {status}", "correct cluster of the target")]
-    remarks += _slices(own, where, record)
     if not own.places:
         what = "runs create no node pools (provisioning=existing): they wait in the queue for nodes of the cluster"
         return [*remarks, Remark("info", what)]
@@ -83,13 +82,29 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     return remarks
 
 
-def _slices(own: GkeSettings, where: str, record: Record) -> list[Remark]:
+def networks(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     """What a cluster must have been created with for several slices, which talk to each other over the network of their hosts."""
     slice_ = own.devices()
     if slice_ is None or slice_.num_slices == 1:
         return []
-    network = record.get("networkConfig", {})
-    if network.get("enableMultiNetworking"):
+    cluster = Cluster.of(own)
+    where = f"cluster {cluster.name} in {cluster.location}"
+    try:
+        record, failure = gcloud.look(pool_calls.describe_cluster(cluster), own.zones[0])
+    except UserError as e:
+        return [
+            Remark("inconclusive", f"the network of {where}, over which slices talk, was not read: {e.what}", e.fix)
+        ]
+    if failure or not isinstance(record, dict):
+        why = failure.reason if failure else "the answer was cut off"
+        return [
+            Remark(
+                "inconclusive",
+                f"the network of {where}, over which slices talk, was not read: {why}",
+                failure.fix if failure else "",
+            )
+        ]
+    if record.get("networkConfig", {}).get("enableMultiNetworking"):
         return [Remark("info", f"{where} can give hosts several network interfaces, which joins slices faster")]
     what = f"{where} gives each host one network interface, over which the {slice_.num_slices} slices of the target talk; more cannot be added to it later"
     fix = "nothing, if that is enough; else create another cluster with --enable-dataplane-v2 --enable-multi-networking"

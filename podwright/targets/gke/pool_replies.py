@@ -170,19 +170,16 @@ class PoolReplies:
 
     def refusal(self, reply: Reply, place: str) -> Allocation | None:
         """What a reply to a request refuses; None where the same request may be repeated, or may have done its work."""
-        advice = f"{reply.reason}; {reply.fix}" if reply.fix else reply.reason
         match reply.consequence:
-            case Consequence.PLACE if reply.reason.startswith("NoReservation") and len(self.own.places) == 1:
-                return refused("", advice, Ending.BAD_INPUT)
             case Consequence.PLACE:
-                return refused(place, reply.reason)
+                return refused(place, reply.advice, reply.ending)
             case Consequence.ZONE:
-                return refused(zone_of(place), reply.reason)
+                return refused(zone_of(place), reply.advice, reply.ending)
             case Consequence.REGION:
-                return refused(region_of(zone_of(place)), reply.reason)
+                return refused(region_of(zone_of(place)), reply.advice, reply.ending)
             case Consequence.FINAL:
                 quota = reply.reason.startswith("Quota")
-                return refused("", advice, Ending.NO_CAPACITY if quota else Ending.BAD_INPUT)
+                return refused("", reply.advice, Ending.NO_CAPACITY if quota else Ending.BAD_INPUT)
         return None
 
 

@@ -110,6 +110,8 @@ def _common(
         "accelerator": slice_.accelerator.pod.gke_accelerator,
         "topology": slice_.topology,
         "policy": xpk_shape.placement_policy(slice_),
+        "selector": ",".join(f"{key}={value}" for key, value in jobset.node_selector(slice_).items()),
+        "counted": slice_.counted,
         "num_slices": slice_.num_slices,
         "nodes_per_slice": vms,
         "nodes": vms * slice_.num_slices,

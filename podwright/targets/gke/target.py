@@ -192,7 +192,9 @@ class Gke:
 
     def check(self) -> list[Remark]:
         """What of the cluster stands in the way of a run."""
-        return cluster_check.check(self._settings, self._kubectl, self.identity["target"])
+        own = self._settings
+        remarks = cluster_check.check(own, self._kubectl, self.identity["target"])
+        return [*remarks, *pool_access.networks(own, Gcloud(self._shell, classifier(own)))]
 
     def check_access(self) -> list[Remark]:
         """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud."""

@@ -64,7 +64,7 @@ class Gcloud:
             reply = self._classify(stderr, zone)
             if reply.consequence is Consequence.ABSENT:
                 return GONE
-            return unknown(f"{reply.reason}; {reply.fix}" if reply.fix else reply.reason)
+            return unknown(reply.advice)
         record = _parsed(stdout)
         return record if isinstance(record, dict) else unknown("Unclear: the answer of gcloud was cut off")
 

@@ -11,6 +11,8 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
+from podwright.rundir import Ending
+
 NO_ACCOUNT = "do not currently have an active account selected"
 """What a gcloud without a login says; and now and then of one with a login, where several are started at once: calls that followed succeeded
 (github.com/kubernetes/kubernetes/issues/23496; in other words, 3 of 6 in parallel: github.com/google/cadvisor/issues/1056)."""
@@ -33,6 +35,16 @@ class Reply:
     reason: str
     """as `Reason: what it means`"""
     fix: str = ""
+    """what somebody must correct; a place whose refusal has one refuses for good"""
+
+    @property
+    def advice(self) -> str:
+        return f"{self.reason}; {self.fix}" if self.fix else self.reason
+
+    @property
+    def ending(self) -> Ending:
+        """Of a run that no place accepts for this reason."""
+        return Ending.BAD_INPUT if self.fix else Ending.NO_CAPACITY
 
 
 @dataclass(frozen=True)

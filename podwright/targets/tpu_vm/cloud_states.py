@@ -55,9 +55,9 @@ def failed(message: str, project: str, zone: str) -> Allocation:
         return refused(zone, "Failed: the request was not granted in time")
     reply = replies.classify(message, project, zone)
     if reply.consequence is Consequence.FINAL:
-        return refused("", f"{reply.reason}; {reply.fix}", Ending.BAD_INPUT)
+        return refused("", reply.advice, Ending.BAD_INPUT)
     scope = region_of(zone) if reply.consequence is Consequence.REGION else zone
-    return refused(scope, reply.reason)
+    return refused(scope, reply.advice, reply.ending)
 
 
 def of_node(record: Record) -> Allocation | None:

@@ -200,10 +200,10 @@ def _refusal(failure: Reply, zone: str, *, uncreated: bool) -> Allocation | None
     it came before the cloud had taken the request."""
     match failure.consequence:
         case Consequence.ZONE:
-            return refused(zone, failure.reason)
+            return refused(zone, failure.advice, failure.ending)
         case Consequence.REGION:
-            return refused(region_of(zone), failure.reason)
+            return refused(region_of(zone), failure.advice, failure.ending)
         case Consequence.FINAL:
-            final = refused("", f"{failure.reason}; {failure.fix}", Ending.BAD_INPUT)
+            final = refused("", failure.advice, Ending.BAD_INPUT)
             return replace(final, uncreated=uncreated)
     return None

@@ -46,6 +46,7 @@ _TABLE = (
         r"FLEX_START provisioning model is not supported",
         Consequence.ZONE,
         "NotSold: the zone does not sell this type by flex-start",
+        "correct zones or provisioning of the target",
     ),
     ReplyRule(
         r'The requested zone "(?P<zone>[^"]+)" is not supported|Location (?P<zone2>\S+) is not found or access is unauthorized',

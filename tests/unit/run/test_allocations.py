@@ -123,6 +123,28 @@ def test_where_and_when_the_next_request_goes() -> None:
     assert act(replace(fresh, capacity=Capacity(NOW, final=Ending.BAD_INPUT))) is Act.END
 
 
+def test_places_that_refuse_for_good_are_not_tried_again_and_end_a_run_that_has_no_other() -> None:
+    def refusals(*scopes: str) -> dict[str, Refusals]:
+        return {scope: Refusals(1, NOW, final=True) for scope in scopes}
+
+    fresh = state(Phase.READY, None, attempt_allocation=0)
+    assert avoided(Capacity(NOW, refusals("a-1")), TRAITS.zones, NOW + 9e9) == ["a-1"]
+    others = refusals("a-1", "a-2") | {"b-1": Refusals(1, NOW)}
+    assert act(replace(fresh, capacity=Capacity(NOW, others)), now=NOW + 29.0) is Act.WAIT
+    assert act(replace(fresh, capacity=Capacity(NOW, others)), now=NOW + 31.0) is Act.REQUEST
+    assert act(replace(fresh, capacity=Capacity(NOW, refusals("a-", "b-1")))) is Act.END
+
+
+@pytest.mark.parametrize(("ending", "final"), [(Ending.BAD_INPUT, True), (Ending.NO_CAPACITY, False)])
+def test_a_refusal_that_must_be_corrected_is_one_for_good(ending: Ending, final: bool) -> None:
+    request = asdict(Request("pw-1", "a-1"))
+    events = [
+        {"event": "allocation requested", "allocation": 1, "time": NOW, "request": request, "target": {}},
+        {"event": "allocation refused", "allocation": 1, "time": NOW, "scope": "a-1", "reason": "x", "ending": ending},
+    ]
+    assert fold([CREATED, *events]).capacity.refusals == {"a-1": Refusals(1, NOW, final=final)}
+
+
 def test_patience_ends_while_a_request_waits_too() -> None:
     requested = state(Phase.READY, allocation(P.REQUESTED), capacity=Capacity(NOW))
     assert act(requested, waiting("x"), now=NOW + TRAITS.patience_s) is Act.WAIT

@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import time
 
-from podwright.run.allocations import Capacity, Refusals
+from podwright.run.allocations import AllocationRecord, Capacity, Refusals
 from podwright.run.decide import Observed
 from podwright.run.journal import RunState
-from podwright.run.states import Phase
+from podwright.run.states import AllocationPhase, Phase
 from podwright.run.waiting import reason
 from podwright.targets.base import Process
-from podwright.targets.machines import repairing
+from podwright.targets.machines import Request, deleting, repairing
 
 
 def test_maintenance_is_named_only_where_no_host_answers() -> None:
@@ -25,6 +25,17 @@ def test_a_stop_says_which_command_kills_the_trainer() -> None:
     text = reason(state, Observed(Process.RUNNING), "", 0.0, kill_at=1e9)
     assert "this command kills it; if it was left by then, the next podwright stop does" in text
     assert reason(state, Observed(Process.RUNNING), "", 0.0) == "", "not promised before a grace has begun"
+
+
+def test_a_deletion_that_waits_says_for_what() -> None:
+    record = AllocationRecord(1, AllocationPhase.DELETING, 0.0, Request("pw-1", "a"), {}, reason="Preempted: taken")
+    state = RunState(phase=Phase.ENDED, released=True, allocation=record)
+    busy = Observed(Process.ENDED, deleting("ClusterBusy: the cluster works on operation-1"))
+    assert reason(state, busy, "", 0.0) == (
+        "Deleting: pw-1 is not gone yet (ClusterBusy: the cluster works on operation-1)"
+    )
+    text = "Deleting: pw-1 is not gone yet (Preempted: taken)"
+    assert reason(state, Observed(Process.ENDED, deleting()), "", 0.0) == text
 
 
 BEGIN = 1e9

@@ -78,7 +78,7 @@ else
   lacks "workload policy $policy; node_pool.sh creates it"
 fi
 {% endif %}
-selector="cloud.google.com/gke-tpu-accelerator=$accelerator,cloud.google.com/gke-tpu-topology=$topology{% if policy %},cloud.google.com/placement-policy-name=$policy{% endif %}"
+selector={{ selector | quoted }}
 ready=$(k get nodes --selector="$selector" --output=name | wc -l)
 if [ "$ready" -ge "$nodes" ]; then has "$ready nodes with $topology"; else
   lacks "$ready of $nodes nodes with $accelerator $topology{% if policy %} and policy $policy{% endif %}; node_pool.sh creates node pools"
@@ -88,6 +88,16 @@ fi
 k get crd jobsets.jobset.x-k8s.io --output=name > /dev/null || lacks "JobSet is not installed in the cluster"
 k get localqueues.kueue.x-k8s.io "$queue" --output=name > /dev/null || lacks "namespace $namespace has no queue $queue of Kueue"
 k get priorityclass "$priority" --output=name > /dev/null || lacks "the cluster has no PriorityClass $priority: a run with it is never admitted, without a message"
+{% if xpk_options is not none %}
+# Runs by kubectl do not need what xpk looks up: how many hosts the cluster has of a slice, by its devices
+config=$cluster-resources-configmap
+if listed=$(kubectl --context="$context" --namespace=default get configmap "$config" --ignore-not-found --output=jsonpath='{.data}') && [ -n "$listed" ]; then
+  case $listed in
+    *'"{{ counted }}":'*) has "{{ counted }} in ConfigMap $config" ;;
+    *) echo "note: ConfigMap $config has no {{ counted }}: xpk would refuse it (Workload scheduling validation failed); type kubectl patch configmap $config --context=$context --namespace=default --type=merge --patch='{\"data\":{\"{{ counted }}\":\"$nodes\"}}'" ;;
+  esac
+fi
+{% endif %}
 
 {% if bucket %}
 # 5. Bucket

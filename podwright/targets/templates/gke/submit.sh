@@ -50,10 +50,15 @@ case $way in
     command=${command%$'\n'}
     command=${command//$'\n'/ }
     command=${command//\$\{WORKLOAD_NAME\}/$name}
+    # node_pool.sh creates a pool in the first zone that has room
+    there=$(kubectl --context="$context" get nodes --selector={{ selector | quoted }} --output=jsonpath='{.items[*].metadata.labels.topology\.kubernetes\.io/zone}') ||
+      fail "the cluster does not answer; bash setup_training_env.sh says why"
+    zone=${there%% *}
+    [ -n "$zone" ] || zone={{ zones[0] | quoted }}
     xpk workload create \
       --cluster="$cluster" \
       --project="$project" \
-      --zone={{ zones[0] | quoted }} \
+      --zone="$zone" \
       --workload="$name" \
       --{{ device_option }}={{ device_type | quoted }} \
       --num-slices={{ num_slices }} \

@@ -82,11 +82,11 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     infos = levels(remarks, "info")
     assert "has flavor v6e for tpu7x-2x2x2, with 8 chips" in infos and "2 of 2 nodes" in infos
     assert "no ConfigMap my-cluster-resources-configmap" in infos
-    data = {SLICE: "2"}
-    kube.create(
-        {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-cluster-resources-configmap"}, "data": data}
-    )
-    assert "only xpk reads, has tpu7x-2x2x2" in levels(check(), "info")
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-cluster-resources-configmap"}}
+    kube.create(config | {"data": {SLICE: "2"}})
+    assert """--type=merge --patch='{"data":{"tpu7x-16":"2"}}'""" in levels(check(), "info")
+    kube.patch("configmaps", "my-cluster-resources-configmap", {"data": {"tpu7x-16": "2"}})
+    assert "only xpk reads, has tpu7x-16" in levels(check(), "info")
     assert "no PriorityClass vip" in levels(check(priority="vip"))
     assert "runs create node pools" in levels(check(provisioning="spot"), "info")
 

@@ -97,13 +97,20 @@ def test_missing_quota_ends_a_run_and_says_what_to_ask_for() -> None:
     assert "console.cloud.google.com/iam-admin/quotas?project=my-project" in answer.reason
 
 
-@pytest.mark.parametrize(("reservations", "scope"), [(["r-1"], ""), (["r-1", "r-2"], PLACE)])
-def test_a_misspelt_reservation_ends_a_run_that_has_no_other(reservations: list[str], scope: str) -> None:
-    replies = PoolReplies(gke(reservations=reservations, topology="v6e-16"))
-    answer = replies.refusal(
-        replies.classify("Could not find the given reservation with the following name", PLACE), PLACE
-    )
-    assert answer and answer.scope == scope
+@pytest.mark.parametrize(
+    ("text", "scope", "fix"),
+    [
+        ("Could not find the given reservation with the following name", PLACE, "gcloud compute reservations list"),
+        ("Reservation 'r-1' is incorrect for the requested resources.", PLACE, "type podwright target check"),
+        ("Machine type with name 'tpu7x-standard-4t' does not exist in zone", ZONE, "correct zones or machine_type"),
+    ],
+)
+def test_what_must_be_corrected_refuses_its_place_for_good_with_what_to_type(text: str, scope: str, fix: str) -> None:
+    replies = PoolReplies(OWN)
+    answer = replies.refusal(replies.classify(text, PLACE), PLACE)
+    assert answer and (answer.scope, answer.ending) == (scope, Ending.BAD_INPUT) and fix in answer.reason
+    later = replies.refusal(replies.classify(LATER, PLACE), PLACE)
+    assert later and later.ending is Ending.NO_CAPACITY
 
 
 @pytest.mark.parametrize("text", [BUSY, "", "Internal error. Please try again", "Already exists: projects/p"])

@@ -207,6 +207,29 @@ def test_both_ways_submit_the_same_command(tmp_path: Path) -> None:
     assert given.startswith(command(recipe).split(" && ")[0])
 
 
+def test_xpk_submits_to_the_zone_of_the_nodes(tmp_path: Path) -> None:
+    scripts = Scripts(tmp_path, zones=["us-central1-a", "us-central1-b"])
+    there = {"kubectl*get nodes*jsonpath=*zone}": "us-central1-b us-central1-b"}
+    assert scripts.run(SUBMIT, "xpk", WORKLOAD_NAME="r", answers=there)[0] == 0
+    assert "--zone=us-central1-b" in scripts.calls("xpk")[0]
+    code, out = scripts.run(SUBMIT, "xpk", WORKLOAD_NAME="r", answers={"kubectl*get nodes*": ("", 1)})
+    assert code == 1 and "the cluster does not answer" in out and not scripts.calls("xpk")
+
+
+@pytest.mark.parametrize(
+    ("listed", "line"),
+    [
+        ('{"tpu7x-128":"16"}', "ok: tpu7x-128 in ConfigMap my-cluster-resources-configmap"),
+        ('{"tpu7x-1280":"160"}', """--type=merge --patch='{"data":{"tpu7x-128":"16"}}'"""),
+        ("", ""),
+    ],
+)
+def test_the_setup_says_what_xpk_would_look_up(tmp_path: Path, listed: str, line: str) -> None:
+    code, out = Scripts(tmp_path).run(SETUP, answers={"kubectl*get configmap*": listed})
+    assert code == 0 and line in out and (listed != "" or "resources-configmap" not in out)
+    assert ("note: " in out) == ("1280" in listed), out
+
+
 def test_what_only_xpk_can_do_is_submitted_by_xpk(tmp_path: Path) -> None:
     scripts = Scripts(tmp_path, example(**STORAGE))
     assert any("--storage" in line and "jobset.yaml" in line for line in scripts.rendered.by_hand)

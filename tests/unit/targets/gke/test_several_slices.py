@@ -6,9 +6,11 @@ import pytest
 from pydantic import ValidationError
 
 from podwright.shell import Shell
+from podwright.targets.base import Remark
 from podwright.targets.gke import pool_access
 from podwright.targets.gke.pool_replies import PoolReplies
 from podwright.targets.google.gcloud import Gcloud
+from podwright.targets.settings.gke import GkeSettings
 from tests.lab.gcloud import control
 from tests.unit.targets.gke.entry import gke
 
@@ -36,6 +38,15 @@ def test_a_check_looks_at_what_cannot_be_added_to_a_cluster(
     with control.Folder(tmp_path) as folder, control.Gcloud(folder) as cloud:
         cloud.cluster("my-cluster", "us-central1", project="my-project", networkConfig=network)
         monkeypatch.setenv("PATH", cloud.environment["PATH"])
-        remarks = pool_access.check(own, Gcloud(Shell(), PoolReplies(own).classify), "pod")
-    assert {r.level: r.what for r in remarks if "interface" in r.what}.keys() == said.keys()
+        remarks = networks(own)
+        cloud.set(account="")
+        unread = networks(own)
+    assert {r.level for r in remarks} == said.keys()
     assert all(any(r.level == level and text in r.what for r in remarks) for level, text in said.items())
+    assert [(r.level, r.fix) for r in unread] == ([("inconclusive", "type gcloud auth login")] if said else [])
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert [r.level for r in networks(own)] == [r.level for r in unread], "without gcloud too"
+
+
+def networks(own: GkeSettings) -> list[Remark]:
+    return pool_access.networks(own, Gcloud(Shell(), PoolReplies(own).classify))
