@@ -59,6 +59,7 @@ INSTALLED_FOR = (
     "tests/e2e/test_gke.py",
     "tests/e2e/test_gke_deepseek.py",
     "tests/e2e/test_gke_dry_run.py",
+    "tests/e2e/test_gke_interventions.py",
     "tests/e2e/test_gke_maxtext.py",
     "tests/e2e/test_gke_pool_runs.py",
     "tests/e2e/test_gke_pools.py",

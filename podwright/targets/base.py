@@ -164,6 +164,8 @@ class Polled:
     """hosts on which processes failed first, as `Job.exclude` names them"""
     bootstrap: bool = False
     """whether it ended before a process of the job could start on its hosts"""
+    inferred: bool = False
+    """whether `ending` counts only where neither the trainer nor its log tells how it ended"""
     handle: Handle | None = None
     """the handle to use from now on, where polling has changed it"""
 

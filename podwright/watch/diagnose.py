@@ -32,7 +32,7 @@ class AttemptOutcome:
 def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
     """The trainer's own last word counts, unless it only tells what the machines did to it."""
     written = _written(run, attempt, polled, stop_wanted) or _by_the_log(run, attempt, polled, stop_wanted)
-    if polled.ending is None:
+    if polled.ending is None or polled.inferred:
         return written or _dead(run, attempt, polled, stop_wanted)
     if written is None:
         return AttemptOutcome(polled.ending, polled.detail, polled.fix)
@@ -104,6 +104,8 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
             f"{how}: by a person, or by the kernel when memory ran out",
             f"if `dmesg` says oom-kill, {keys.host_memory}",
         )
+    if polled.ending and "Traceback" not in log:
+        return AttemptOutcome(polled.ending, polled.detail, polled.fix)
     if returncode is None and "Traceback" not in log:
         return AttemptOutcome(
             Ending.UNKNOWN,

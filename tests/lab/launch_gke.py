@@ -9,14 +9,14 @@ from typing import Any
 from podwright.cli.app import main
 from podwright.run import drive, journal
 from podwright.rundir import RunDir
-from podwright.targets.gke import waiting
+from podwright.targets.gke import intervention, waiting
 from podwright.targets.settings import gke
 
 if filling_s := os.environ.get("FILLING_S"):
     gke.GkeSettings.filling_s = property(lambda _: float(filling_s))  # type: ignore[assignment]
 gke.LAG_S = float(os.environ.get("LAG_S", "1"))
 gke.POLL_S, gke.START_GRACE_S, gke.GRACE_S = float(os.environ.get("POLL_S", "0.3")), 3.0, 6.0
-waiting.QUEUE_S, waiting.PULL_S = 1.0, 2.0
+waiting.QUEUE_S, waiting.PULL_S, intervention.CLOCKS_S = 1.0, 2.0, 1.0
 drive.TICK_S = 0.05
 append = journal.append
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from podwright.rundir import Record
@@ -22,6 +23,8 @@ class ClusterView:
     pods: tuple[Record, ...] = ()
     workload: Record | None = None
     """of Kueue"""
+    has_kueue: bool = True
+    """whether the cluster has it, where it was asked"""
     unanswered: str = ""
     """why the workload is not known, where that is so"""
     queue: Record | None = None
@@ -35,6 +38,15 @@ class ClusterView:
     @property
     def suspended(self) -> bool:
         return bool(self.jobset and self.jobset.get("spec", {}).get("suspend"))
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the JobSet was deleted before it had ended; one that waits for its dependents to be deleted is still listed."""
+        if self.jobset is None:
+            return True
+        return deleted_s(self.jobset) is not None and not (
+            is_true(self.jobset, "Completed") or is_true(self.jobset, "Failed")
+        )
 
 
 def by_kind(items: Iterable[Record], kind: str) -> tuple[Record, ...]:
@@ -64,12 +76,30 @@ def is_true(item: Record | None, kind: str) -> bool:
     return condition(item, kind).get("status") == "True"
 
 
-def process_of(pod: Record, pods_per_job: int) -> int:
-    """The number of its process: jobs, and the pods of each, in their order."""
+def processes_of(pod: Record, pods_per_job: int) -> dict[str, int]:
+    """The number of the process in each of its containers, by their names: jobs, the pods of each, and the containers of those, in their
+    order. Logs, failures and `--process` all count so."""
     labels = labels_of(pod)
     annotations = pod.get("metadata", {}).get("annotations") or {}
     index = labels.get(POD_INDEX) or annotations.get(POD_INDEX) or "0"
-    return int(labels.get(JOB_INDEX) or 0) * pods_per_job + int(index)
+    names = [each["name"] for each in pod["spec"]["containers"]]
+    first = (int(labels.get(JOB_INDEX) or 0) * pods_per_job + int(index)) * len(names)
+    return {name: first + k for k, name in enumerate(names)}
+
+
+def deleted_s(item: Record) -> float | None:
+    """Unix seconds when its deletion was requested; None where it was not. Its timestamp has the grace added."""
+    metadata = item.get("metadata", {})
+    stamp = metadata.get("deletionTimestamp")
+    return seconds(stamp) - float(metadata.get("deletionGracePeriodSeconds") or 0) if stamp else None
+
+
+def seconds(text: str) -> float:
+    """Unix seconds of a time as the cluster writes it; infinite for one that is not known."""
+    try:
+        return datetime.fromisoformat(text).timestamp()
+    except ValueError:
+        return float("inf")
 
 
 def containers_of(pod: Record) -> list[Record]:

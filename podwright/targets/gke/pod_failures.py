@@ -1,7 +1,8 @@
 """How an attempt in a cluster ended: which of its pods failed first, and by what. Pure.
 
 Pods that failed may be deleted with their nodes before the JobSet has ended, so what was once seen of them is kept (`to_records`).
-Exit codes 137 and 143 of a pod follow from the end of others: its job ends them.
+Exit codes 137 and 143 of a pod follow from the end of others: its job ends them. A pod that was deleted before its job had failed was
+deleted by somebody.
 """
 
 from __future__ import annotations
@@ -9,11 +10,19 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
-from podwright.targets.gke.cluster_view import condition, containers_of, is_true, name_of, process_of, uid_of
+from podwright.targets.gke.cluster_view import (
+    condition,
+    containers_of,
+    deleted_s,
+    is_true,
+    name_of,
+    processes_of,
+    seconds,
+    uid_of,
+)
 from podwright.targets.hosts import oom
 
 _TERMINATED, _KILLED = 143, 137
@@ -39,14 +48,23 @@ class PodFailure:
     code: int | None
     """exit code of its container"""
     why: str
+    container: str = ""
+    """that failed, of a pod with several"""
+    deleted_s: float | None = None
+    """Unix seconds when its deletion was requested, if the cloud did not take its node"""
 
     @property
     def who(self) -> str:
-        return f"pod {self.pod} on node {self.node}" if self.node else f"pod {self.pod}"
+        place = f"pod {self.pod} on node {self.node}" if self.node else f"pod {self.pod}"
+        return f"container {self.container} of {place}" if self.container else place
 
     @property
     def seconds(self) -> float:
-        return _seconds(self.time)
+        return seconds(self.time)
+
+    @property
+    def after_deletion(self) -> bool:
+        return self.deleted_s is not None and self.seconds >= self.deleted_s
 
 
 def failures(pods: Iterable[Record], pods_per_job: int) -> dict[str, PodFailure]:
@@ -65,13 +83,19 @@ def from_records(records: Record) -> dict[str, PodFailure]:
     }
 
 
-def ended(jobs: Sequence[Record], known: Iterable[PodFailure]) -> Polled:
-    """Of an attempt whose JobSet has failed, or is gone after pods of it failed. `known`: all failures that were ever seen."""
+def ended(jobs: Sequence[Record], known: Iterable[PodFailure], num_pods: int) -> Polled:
+    """Of an attempt with `num_pods` pods whose JobSet has failed, or is gone after pods of it failed. `known`: all failures that were ever
+    seen."""
     if text := _deadline(jobs):
         fix = "resume the run: the next attempt has the whole time again"
         return Polled(Process.ENDED, ending=Ending.TIMED_OUT, detail=text, fix=fix)
     failed_at = min((_failed_at(job) for job in jobs), default=float("inf"))
-    first = _first([failure for failure in known if not _follows(failure, failed_at)])
+    known = list(known)
+    causes = [failure for failure in known if not _follows(failure, failed_at)]
+    if deleted := _deleted(known, failed_at, all_seen=not causes and len(known) == num_pods):
+        detail = f"pod {deleted.pod} was deleted on the cluster, not by Podwright, and the other pods ended with it"
+        return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail, first=deleted.process, who=deleted.who)
+    first = _first(causes)
     if first is None:
         return _by_jobs(jobs)
     hosts = (first.node,) if first.node else ()
@@ -93,19 +117,30 @@ def ended(jobs: Sequence[Record], known: Iterable[PodFailure]) -> Polled:
 def _failure(pod: Record, pods_per_job: int) -> PodFailure | None:
     status = pod.get("status") or {}
     disrupted = condition(pod, "DisruptionTarget")
-    over = [state for each in containers_of(pod) if (state := each.get("state", {}).get("terminated"))]
-    failed = [state for state in over if state.get("exitCode")]
-    taken = disrupted.get("status") == "True"
-    if not failed and not taken and status.get("phase") != "Failed":
+    over = {
+        name: state
+        for each in containers_of(pod)
+        if (name := each["name"]) and (state := each.get("state", {}).get("terminated"))
+    }
+    failed = {name: state for name, state in over.items() if state.get("exitCode")}
+    taken, deleted = disrupted.get("status") == "True", deleted_s(pod)
+    if not failed and not taken and deleted is None and status.get("phase") != "Failed":
         return None
-    worst = next((state for state in failed if state.get("reason") == "OOMKilled"), None) or min(
-        failed, key=lambda state: str(state.get("finishedAt", "")), default=None
-    )
-    code = worst.get("exitCode") if worst else None
-    ending, why = _cause(status, disrupted if taken else {}, worst or {})
-    time = (disrupted.get("lastTransitionTime") if taken else None) or (worst or {}).get("finishedAt") or ""
-    node = pod.get("spec", {}).get("nodeName", "")
-    return PodFailure(name_of(pod), process_of(pod, pods_per_job), node, str(time), ending, code, why)
+    name = _worst(failed)
+    worst = failed.get(name, {})
+    ending, why = _cause(status, disrupted if taken else {}, worst)
+    time = (disrupted.get("lastTransitionTime") if taken else None) or worst.get("finishedAt") or ""
+    node, numbers = pod.get("spec", {}).get("nodeName", ""), processes_of(pod, pods_per_job)
+    number = numbers.get(name, min(numbers.values()))
+    container = name if len(numbers) > 1 else ""
+    code = worst.get("exitCode")
+    return PodFailure(name_of(pod), number, node, str(time), ending, code, why, container, None if ending else deleted)
+
+
+def _worst(failed: dict[str, Record]) -> str:
+    """The container that was killed for lack of memory, else the one that failed first; "" for none."""
+    killed = (name for name, state in failed.items() if state.get("reason") == "OOMKilled")
+    return next(killed, None) or min(failed, key=lambda name: str(failed[name].get("finishedAt", "")), default="")
 
 
 def _cause(status: Record, disrupted: Record, container: Record) -> tuple[Ending | None, str]:
@@ -135,12 +170,14 @@ def _failed_at(job: Record) -> float:
     """Unix seconds when it was known to fail; newer clusters tell that before its pods have ended."""
     for kind in ("FailureTarget", "Failed"):
         if is_true(job, kind):
-            return _seconds(condition(job, kind).get("lastTransitionTime", ""))
+            return seconds(condition(job, kind).get("lastTransitionTime", ""))
     return float("inf")
 
 
 def _follows(failure: PodFailure, failed_at: float) -> bool:
     """Whether the job had failed already, and ended the pod."""
+    if not failure.ending and failure.after_deletion:
+        return True
     if failure.ending or failure.code not in (_TERMINATED, _KILLED):
         return False
     return (
@@ -150,11 +187,19 @@ def _follows(failure: PodFailure, failed_at: float) -> bool:
     )
 
 
-def _seconds(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text).timestamp()
-    except ValueError:
-        return float("inf")
+def began_with_deletion(known: Sequence[PodFailure]) -> bool:
+    """Whether a pod was deleted before any had failed."""
+    requested = min((f.deleted_s for f in known if f.deleted_s is not None), default=float("-inf"))
+    return requested > float("-inf") and not any(f.ending or f.seconds < requested for f in known)
+
+
+def _deleted(known: Sequence[PodFailure], failed_at: float, all_seen: bool) -> PodFailure | None:
+    """The pod that somebody deleted, by which the others ended; None where there is none. A job deletes its other pods when it has failed,
+    at most a second before it says so. `all_seen`: no pod is gone that may have failed before."""
+    deleted = [f for f in known if f.deleted_s is not None and (all_seen or f.deleted_s < failed_at - 1)]
+    if not deleted or not began_with_deletion(known):
+        return None
+    return min(deleted, key=lambda f: (f.deleted_s, f.process))
 
 
 def _first(known: list[PodFailure]) -> PodFailure | None:

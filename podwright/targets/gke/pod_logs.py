@@ -20,6 +20,7 @@ from typing import IO
 
 from podwright.rundir import Record, RunDir, write_json
 from podwright.shell import Shell
+from podwright.targets.gke.cluster_view import processes_of
 from podwright.targets.gke.log_lines import STAMP, KeptLog, PrefixedLines, earlier, in_batches
 
 ROUND_S = 15.0
@@ -48,15 +49,13 @@ class PodLog:
     process: int
 
 
-def logs_of(pods: Iterable[Record], number_of: Callable[[Record], int]) -> tuple[PodLog, ...]:
-    """The logs of pods that have begun, by their processes. Containers of a pod are processes in their order. `number_of`: of a pod in
-    its attempt."""
-    begun = [pod for pod in pods if _has_begun(pod)]
-    each = max((len(pod["spec"]["containers"]) for pod in begun), default=1)
+def logs_of(pods: Iterable[Record], pods_per_job: int) -> tuple[PodLog, ...]:
+    """The logs of pods that have begun, by their processes."""
     logs = [
-        PodLog(pod["metadata"]["name"], container["name"], number_of(pod) * each + k)
-        for pod in begun
-        for k, container in enumerate(pod["spec"]["containers"])
+        PodLog(pod["metadata"]["name"], container, number)
+        for pod in pods
+        if _has_begun(pod)
+        for container, number in processes_of(pod, pods_per_job).items()
     ]
     return tuple(sorted(logs, key=lambda log: log.process))
 

@@ -11,7 +11,6 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from podwright.errors import counted
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets import alive
@@ -28,8 +27,18 @@ from podwright.targets.base import (
     Stopped,
     identity,
 )
-from podwright.targets.gke import attempt, cluster_check, pod_failures, pod_logs, pool_access, submit, waiting
-from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, process_of
+from podwright.targets.gke import (
+    attempt,
+    attempt_folder,
+    cluster_check,
+    intervention,
+    pod_failures,
+    pod_logs,
+    pool_access,
+    submit,
+    waiting,
+)
+from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, uid_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.pod_failures import PodFailure
@@ -46,8 +55,6 @@ from podwright.targets.settings.gke import GkeSettings
 
 GATHER_LIMIT_S = 120.0
 """for which the logs of an attempt that has ended are requested"""
-_FAILURES = "failures.json"
-_ENDED = "ended.json"
 _LIVE = ("Pending", "Running", "Unknown", "")
 
 
@@ -127,11 +134,11 @@ class Gke:
         folder = run.attempt(number)
         if not folder.is_dir():
             return Polled(Process.ABSENT)
-        if ended := _read(folder / _ENDED):
+        if ended := attempt_folder.read(folder / attempt_folder.ENDED):
             return status.from_record(ended)
         if alive.is_held(run.alive(number)):
-            return Polled(Process.RUNNING, waiting=_submitting(folder))
-        if "ending" in (refused := _read(folder / submit.RESULT)):
+            return Polled(Process.RUNNING, waiting=attempt_folder.submitting(folder))
+        if "ending" in (refused := attempt_folder.read(folder / submit.RESULT)):
             ending, bootstrap = Ending(refused["ending"]), refused["bootstrap"]
             detail, fix = refused["detail"], refused["fix"]
             return Polled(Process.ENDED, ending=ending, detail=detail, fix=fix, bootstrap=bootstrap)
@@ -146,7 +153,7 @@ class Gke:
         if over and failure and self._may_wait(handle):
             return Polled(Process.RUNNING, waiting=f"Gathering: {failure}")
         if over:
-            write_json(folder / _ENDED, status.to_record(polled))
+            write_json(folder / attempt_folder.ENDED, status.to_record(polled))
         return polled
 
     def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
@@ -159,10 +166,10 @@ class Gke:
         folder = run.attempt(number)
         if not folder.is_dir():
             return Stopped(True)
-        (folder / "stop").touch()  # by which submit.py knows
+        (folder / attempt_folder.STOP).touch()
         if alive.is_held(run.alive(number)):
             return Stopped(False, "kubectl has not answered yet")
-        if _never_sent(folder):
+        if attempt_folder.never_sent(folder):
             return Stopped(True)
         failure = self._kubectl.do(("delete", "jobset", handle["jobset"], "--wait=false"))
         if force and _is_done(failure):
@@ -174,10 +181,10 @@ class Gke:
         """Delete what the attempt created in the cluster; done when its list shows none of it."""
         run, number = attempt_of(handle)
         folder = run.attempt(number)
-        if not folder.is_dir() or _never_sent(folder):
+        if not folder.is_dir() or attempt_folder.never_sent(folder):
             return Released(True)
         if alive.is_held(run.alive(number)):
-            (folder / "stop").touch()
+            (folder / attempt_folder.STOP).touch()
             return Released(False, "kubectl has not answered yet")
         failure = self._kubectl.do(_deletion(handle))
         if not _is_done(failure):
@@ -225,8 +232,10 @@ class Gke:
                 ("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}")
             )
             newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
-            unanswered = failure.reason if failure and failure.consequence is not Consequence.ABSENT else ""
-            return replace(view, workload=newest[-1] if newest else None, unanswered=unanswered)
+            absent = failure is not None and failure.consequence is Consequence.ABSENT  # of Kueue's kinds
+            unanswered = failure.reason if failure and not absent else ""
+            workload = newest[-1] if newest else None
+            return replace(view, workload=workload, has_kueue=not absent, unanswered=unanswered)
         if question.what == "priority":
             _, failure = self._kubectl.json(("get", "priorityclass", question.name))
             return replace(view, priority_exists=not (failure and failure.consequence is Consequence.ABSENT))
@@ -240,7 +249,7 @@ class Gke:
     def _bring_logs(self, handle: Handle, view: ClusterView, ended: bool) -> str:
         """Into the directory of the run; why not all of them, or ""."""
         run, number = attempt_of(handle)
-        logs = pod_logs.logs_of(view.pods, lambda pod: process_of(pod, handle["pods_per_job"]))
+        logs = pod_logs.logs_of(view.pods, handle["pods_per_job"])
         if not logs:
             return ""
         name = handle["jobset"]
@@ -256,21 +265,57 @@ class Gke:
     def _judged(self, handle: Handle, view: ClusterView) -> Polled:
         run, number = attempt_of(handle)
         folder = run.attempt(number)
-        known = _remembered(folder, pod_failures.failures(view.pods, handle["pods_per_job"]))
+        known = attempt_folder.remembered(folder, pod_failures.failures(view.pods, handle["pods_per_job"]))
         live = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "") in _LIVE]
-        if view.jobset is None:
+        if view.is_gone:
             if live or any(not is_true(job, "Failed") and not is_true(job, "Complete") for job in view.jobs):
-                ends = "" if (folder / "stop").exists() else f"Ending: {counted(len(live), 'pod')} of the attempt"
-                return Polled(Process.RUNNING, waiting=ends)
-            return _gone(folder, handle, view, known)
+                return Polled(Process.RUNNING, waiting=attempt_folder.ending(folder, handle["jobset"], len(live)))
+            return self._gone(folder, handle, view, known)
         if is_true(view.jobset, "Completed"):
             return Polled(Process.ENDED, 0)
         if is_true(view.jobset, "Failed"):
-            return pod_failures.ended(view.jobs, known.values())
+            return self._failed(handle, view, known)
+        (folder / attempt_folder.SEEN).touch()
+        attempt_folder.keep(
+            folder / attempt_folder.NODES,
+            {uid_of(pod): node for pod in view.pods if (node := pod["spec"].get("nodeName"))},
+        )
         names = {"namespace": self._settings.namespace, "queue": handle["queue"], "context": context_of(self._settings)}
-        started = run.log(number).exists()
-        explanation = waiting.explain(view, handle["pods"], started, names)
+        began_s = attempt_folder.began_s(run.log(number))
+        if intervention.was_resumed(view, began_s):
+            view = self._answered(view, waiting.Question("workload", uid_of(view.jobset or {})))
+            queue = handle["queue"] if view.has_kueue else ""
+            return intervention.suspended(view, handle["jobset"], queue, began_s)
+        explanation = waiting.explain(view, handle["pods"], began_s, names)
         return self._lasting(handle["jobset"], explanation)
+
+    def _failed(self, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:
+        run, number = attempt_of(handle)
+        polled = pod_failures.ended(view.jobs, known.values(), handle["pods"])
+        if polled.ending is not Ending.NODE_LOST or polled.who:
+            return polled
+        nodes = attempt_folder.read(run.attempt(number) / attempt_folder.NODES)  # no pod is left that tells
+        missing = {node for uid, node in nodes.items() if uid not in known} if len(nodes) == handle["pods"] else set()
+        if not missing:
+            return polled
+        rows, _ = self._kubectl.json(("get", "nodes", "--ignore-not-found", *sorted(missing)))
+        listed = by_kind((rows or {}).get("items", [rows or {}]), "Node")
+        began_s = attempt_folder.began_s(run.log(number))
+        return intervention.pod_deleted(handle["jobset"], missing, listed, began_s) or polled
+
+    def _gone(self, folder: Path, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:
+        """Of an attempt of which the cluster has no JobSet and nothing that runs."""
+        if (folder / attempt_folder.STOP).exists():
+            return Polled(Process.ENDED)
+        if known and not pod_failures.began_with_deletion(list(known.values())):
+            return pod_failures.ended(view.jobs, known.values(), handle["pods"])
+        if not (folder / submit.RESULT).exists():
+            return Polled(Process.ABSENT)
+        seen = folder / attempt_folder.SEEN
+        since_s = time.time() - seen.stat().st_mtime if seen.exists() else float("inf")
+        namespace, failure = self._kubectl.json(("get", "namespace", self._settings.namespace))
+        exists = failure is None or not failure.reason.startswith("NoNamespace")
+        return intervention.gone(handle["jobset"], self._settings, bool(known), since_s, namespace or {}, exists)
 
     def _lasting(self, name: str, explanation: waiting.Explanation) -> Polled:
         """An ending that only a text tells counts when it has been said for some time."""
@@ -300,48 +345,6 @@ def _deletion(handle: Handle) -> tuple[str, ...]:
     return ("delete", ",".join(handle["kinds"]), _selector(handle), "--wait=false", "--ignore-not-found")
 
 
-def _gone(folder: Path, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:
-    """Of an attempt of which the cluster has no JobSet and nothing that runs."""
-    if known and not (folder / "stop").exists():
-        return pod_failures.ended(view.jobs, known.values())
-    if (folder / "stop").exists():
-        return Polled(Process.ENDED)
-    if not (folder / submit.RESULT).exists():
-        return Polled(Process.ABSENT)
-    detail = (
-        f"JobSet {handle['jobset']} is no longer in the cluster: somebody deleted it, or it ended more than an hour ago"
-    )
-    return Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail)
-
-
-def _remembered(folder: Path, seen: dict[str, PodFailure]) -> dict[str, PodFailure]:
-    """With the failures of earlier polls: pods are deleted with their nodes."""
-    before = pod_failures.from_records(_read(folder / _FAILURES))
-    known = before | {
-        uid: failure
-        for uid, failure in seen.items()
-        if uid not in before or (before[uid].ending is None and before[uid] != failure)
-    }
-    if known != before:
-        write_json(folder / _FAILURES, pod_failures.to_records(known))
-    return known
-
-
-def _submitting(folder: Path) -> str:
-    """What the last call of submit.py came to."""
-    try:
-        lines = (folder / "submit.txt").read_text(errors="replace").split("\n")
-    except FileNotFoundError:
-        lines = []
-    last = next((line for line in reversed(lines) if line.strip()), "")
-    return f"Submitting: {last}" if last else "Submitting: kubectl has not answered yet"
-
-
-def _never_sent(folder: Path) -> bool:
-    """Whether the cluster has certainly taken nothing."""
-    return _read(folder / submit.RESULT).get("sent") is False
-
-
 def _is_done(failure: Reply | None) -> bool:
     return failure is None or failure.consequence is Consequence.ABSENT
 
@@ -349,11 +352,3 @@ def _is_done(failure: Reply | None) -> bool:
 def _with_fix(failure: Reply | None) -> str:
     assert failure
     return f"{failure.reason}; {failure.fix}" if failure.fix else failure.reason
-
-
-def _read(path: Path) -> Record:
-    try:
-        record: Record = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return record

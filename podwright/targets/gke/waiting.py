@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
+from podwright.targets.gke import intervention
 from podwright.targets.gke.cluster_view import (
     JOB_NAME,
     ClusterView,
@@ -48,7 +49,7 @@ class Explanation:
 
 def question(view: ClusterView) -> Question | None:
     """What must be asked before `explain` can tell why the attempt waits; None when nothing is missing."""
-    if view.jobset is None or is_true(view.jobset, "Completed") or is_true(view.jobset, "Failed"):
+    if view.jobset is None or view.is_gone or is_true(view.jobset, "Completed") or is_true(view.jobset, "Failed"):
         return None
     if view.suspended:
         if "workload" not in view.queried:
@@ -64,14 +65,14 @@ def question(view: ClusterView) -> Question | None:
     return None
 
 
-def explain(view: ClusterView, num_pods: int, started: bool, names: dict[str, str]) -> Explanation:
+def explain(view: ClusterView, num_pods: int, began_s: float, names: dict[str, str]) -> Explanation:
     """Of an attempt whose JobSet exists and has not ended.
 
-    `started`: whether a process of it was at work before. `names`: namespace, queue and context, for what a user is to type.
+    `began_s`: Unix seconds when its first process began; infinite before. `names`: namespace, queue and context, for what a user is to type.
     """
     assert view.jobset
     if view.suspended:
-        return _queued(view, started, names)
+        return _queued(view, began_s, names)
     waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]
     unscheduled = [pod for pod in waits if not pod.get("spec", {}).get("nodeName")]
     if unscheduled:  # the pods that follow it are created when the first one has a node
@@ -83,10 +84,12 @@ def explain(view: ClusterView, num_pods: int, started: bool, names: dict[str, st
     return Explanation(Polled(Process.RUNNING, waiting=_silent_nodes(view.pods)))
 
 
-def _queued(view: ClusterView, started: bool, names: dict[str, str]) -> Explanation:
+def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explanation:
     assert view.jobset
-    queue = labels_of(view.jobset).get(QUEUE_LABEL, "")
+    queue, started = labels_of(view.jobset).get(QUEUE_LABEL, "") if view.has_kueue else "", began_s < float("inf")
     names = names | {"queue": queue}
+    if started and (taken := _ended_by_suspension(view, queue, began_s)):
+        return Explanation(taken)
     if not queue:
         return _waits(
             "Suspended: somebody has suspended the JobSet; kubectl patch with spec.suspend=false lets it go on"
@@ -119,6 +122,14 @@ def _queued(view: ClusterView, started: bool, names: dict[str, str]) -> Explanat
             f"Requeued: Kueue took the quota back before a process had started ({evicted.get('reason')}): {text}"
         )
     return _waits(f"Queued: {message}" if message else f"Queued: queue {queue} has not admitted the JobSet yet")
+
+
+def _ended_by_suspension(view: ClusterView, queue: str, began_s: float) -> Polled | None:
+    """Of an attempt that was at work; None where the Workload says itself what became of it."""
+    spec = (view.workload or {}).get("spec", {})
+    if spec.get("active") is False or is_true(view.workload, "Evicted"):
+        return None
+    return intervention.suspended(view, name_of(view.jobset or {}), queue, began_s)
 
 
 def _checks(workload: Record) -> str:

@@ -43,7 +43,11 @@ def to_record(polled: Polled) -> Record:
     """Of an ended attempt, to be kept."""
     result: dict[str, Any] = {"returncode": polled.returncode, "ending": polled.ending and str(polled.ending)}
     result |= {"detail": polled.detail, "fix": polled.fix, "who": polled.who, "first": polled.first}
-    return result | {"failed_hosts": list(polled.failed_hosts), "bootstrap": polled.bootstrap}
+    return result | {
+        "failed_hosts": list(polled.failed_hosts),
+        "bootstrap": polled.bootstrap,
+        "inferred": polled.inferred,
+    }
 
 
 def from_record(kept: Record) -> Polled:
@@ -58,6 +62,7 @@ def from_record(kept: Record) -> Polled:
         first=kept["first"],
         failed_hosts=tuple(kept["failed_hosts"]),
         bootstrap=kept["bootstrap"],
+        inferred=kept.get("inferred", False),
     )
 
 

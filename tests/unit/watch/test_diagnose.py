@@ -142,3 +142,13 @@ def test_an_abort_for_want_of_addresses_names_ulimit(tmp_path: Path) -> None:
 
 def test_no_log_at_all(tmp_path: Path) -> None:
     assert outcome(RunDir(tmp_path), 1, Polled(Process.ENDED, None), False).ending is Ending.UNKNOWN
+
+
+def test_an_inferred_ending_counts_where_neither_the_trainer_nor_the_log_tells(tmp_path: Path) -> None:
+    gone = Polled(Process.ENDED, ending=Ending.STOPPED, detail="JobSet pw-r was deleted", inferred=True)
+    silent = outcome(attempt(tmp_path / "a", "step 1\n"), 1, gone, False)
+    assert (silent.ending, silent.detail) == (Ending.STOPPED, "JobSet pw-r was deleted")
+    written = json.dumps({"ending": "CRASHED", "detail": "ValueError: x", "step": 3})
+    assert outcome(attempt(tmp_path / "b", "", written), 1, gone, False).detail == "ValueError: x"
+    log = attempt(tmp_path / "c", "Traceback (most recent call last):\nValueError: y\n")
+    assert outcome(log, 1, gone, False).ending is Ending.CRASHED

@@ -27,7 +27,9 @@ class KueueController:
         owned = {uid: workload_of(store, jobset) for uid, jobset in jobsets.items()}
         for uid, jobset in jobsets.items():
             workload = owned[uid]
-            if workload is None:
+            if workload is None and not jobset["spec"].get("suspend") and not is_finished(jobset):
+                hold(store, jobset)
+            elif workload is None:
                 create_workload(store, jobset)
             else:
                 self.follow(store, jobset, workload, settings, now)
@@ -249,6 +251,16 @@ def suspend(store: Store, jobset: Json, workload: Json) -> None:
             group["template"]["spec"]["template"] = templates[group["name"]]
 
     objects.change(store, "jobsets", jobset, function)
+
+
+def hold(store: Store, jobset: Json) -> None:
+    """Stop a JobSet that runs without a Workload, as when somebody has deleted that; it is queued anew."""
+
+    def function(copy: Json) -> None:
+        copy["spec"]["suspend"] = True
+
+    objects.change(store, "jobsets", jobset, function)
+    store.record_event("jobsets", jobset, "Normal", "Stopped", "No matching Workload; restarting job", JOBSET_COMPONENT)
 
 
 def is_ready(jobset: Json) -> bool:

@@ -7,13 +7,14 @@ import pytest
 from podwright.rundir import Ending
 from podwright.targets.base import Polled
 from podwright.targets.gke import pod_failures
+from podwright.targets.gke.pod_logs import logs_of
 from tests.unit.targets.gke.test_waiting import conditions, job, pod
 
 Json = dict[str, Any]
 
 
-def ended(*pods: Json, jobs: tuple[Json, ...] = ()) -> Polled:
-    return pod_failures.ended(jobs, pod_failures.failures(pods, 4).values())
+def ended(*pods: Json, jobs: tuple[Json, ...] = (), num_pods: int = 4) -> Polled:
+    return pod_failures.ended(jobs, pod_failures.failures(pods, 4).values(), num_pods)
 
 
 def exited(number: int, code: int, second: int, reason: str = "Error") -> Json:
@@ -111,7 +112,59 @@ def test_pods_that_their_failed_job_ended_tell_of_one_that_is_gone() -> None:
     assert crashed.ending is None and crashed.returncode == 1
 
 
+def deleted(number: int, second: int, ended: Json | None = None, grace_s: int = 30) -> Json:
+    """A pod whose deletion was requested at that second, and what became of it."""
+    of = ended or pod(number, "Running", f"node-{number}")
+    when = f"2026-01-01T00:{(second + grace_s) // 60:02}:{(second + grace_s) % 60:02}Z"
+    return of | {"metadata": of["metadata"] | {"deletionTimestamp": when, "deletionGracePeriodSeconds": grace_s}}
+
+
+def failed_at(second: int) -> Json:
+    limit = failed_job("BackoffLimitExceeded", "Job has reached the specified backoff limit")
+    limit["status"]["conditions"][0]["lastTransitionTime"] = f"2026-01-01T00:00:{second:02}Z"
+    return limit
+
+
+def test_a_pod_that_somebody_deleted_ends_the_attempt_without_a_retry() -> None:
+    others = (deleted(0, 20, exited(0, 143, 22)), exited(2, 134, 12))  # ended by the job, and for lack of the first one
+    polled = ended(deleted(1, 10, exited(1, 143, 13)), *others, jobs=(failed_at(20),))
+    assert polled.ending is Ending.STOPPED and polled.first == 1 and not polled.failed_hosts
+    assert polled.detail.startswith("pod pw-r-slice-job-0-1-abcde was deleted on the cluster, not by Podwright")
+
+
+def test_pods_that_their_job_deletes_were_not_deleted_by_somebody() -> None:
+    followers = (deleted(0, 10, exited(0, 143, 11)), deleted(1, 10, exited(1, 3, 12)), deleted(3, 10))
+    assert ended(*followers, exited(2, 1, 9), jobs=(failed_at(10),)).returncode == 1
+    lost = ended(*followers, taken(2, "DeletionByPodGC", 9), jobs=(failed_at(10),))
+    assert lost.ending is Ending.NODE_LOST
+    assert ended(*followers, jobs=(failed_at(10),)).ending is Ending.NODE_LOST, (
+        "the fourth pod is gone, by what it failed"
+    )
+
+
+def test_a_deletion_that_ends_all_pods_at_once_is_known_by_there_being_no_other_cause() -> None:
+    pods = [deleted(number, 10, exited(number, 3, 10)) for number in range(4)]
+    assert ended(*pods, jobs=(failed_at(10),)).ending is Ending.STOPPED
+
+
+def test_a_failure_has_the_number_that_the_log_of_its_container_has() -> None:
+    both = exited(1, 1, 5)
+    names = ["jax-tpu-1", "jax-tpu-2"]
+    fine = {"exitCode": 0, "reason": "Completed", "finishedAt": "2026-01-01T00:00:04Z"}
+    failed = both["status"]["containerStatuses"][0]["state"]["terminated"]
+    both["spec"] = both["spec"] | {"containers": [{"name": name} for name in names]}
+    both["status"]["containerStatuses"] = [
+        {"name": name, "state": {"terminated": state}} for name, state in zip(names, (fine, failed), strict=True)
+    ]
+    both["metadata"]["labels"]["jobset.sigs.k8s.io/job-index"] = "1"
+    polled = pod_failures.ended((), pod_failures.failures([both], 4).values(), 8)
+    logs = {log.container: log.process for log in logs_of([both], 4)}
+    assert logs == {"jax-tpu-1": 10, "jax-tpu-2": 11} and polled.first == 11
+    assert polled.who == "container jax-tpu-2 of pod pw-r-slice-job-0-1-abcde on node node-1"
+
+
 def test_failures_are_kept_as_they_were_seen() -> None:
-    seen = pod_failures.failures([exited(0, 1, 1), taken(1, "DeletionByPodGC", 3)], 4)
+    seen = pod_failures.failures([exited(0, 1, 1), taken(1, "DeletionByPodGC", 3), deleted(2, 4)], 4)
+    assert len(seen) == 3
     assert pod_failures.from_records(pod_failures.to_records(seen)) == seen
     assert not pod_failures.failures([pod(0, "Running"), pod(1, "Succeeded")], 4)

@@ -227,13 +227,13 @@ def test_logs_are_those_of_pods_that_have_begun() -> None:
     def begun(name: str, state: str, containers: int = 1) -> dict[str, Any]:
         names = [f"jax-tpu-{k + 1}" for k in range(containers)]
         return {
-            "metadata": {"name": name},
+            "metadata": {"name": name, "labels": {"batch.kubernetes.io/job-completion-index": name[-1]}},
             "spec": {"containers": [{"name": each} for each in names]},
             "status": {"containerStatuses": [{"name": each, "state": {state: {}}} for each in names]},
         }
 
     pods = [begun("w-1", "running", 2), begun("w-0", "terminated", 2), begun("w-2", "waiting", 2)]
-    logs = logs_of(pods, lambda p: int(p["metadata"]["name"][-1]))
+    logs = logs_of(pods, 3)
     assert [(log.pod, log.container, log.process) for log in logs] == [
         ("w-0", "jax-tpu-1", 0),
         ("w-0", "jax-tpu-2", 1),

@@ -9,9 +9,15 @@ from podwright.targets.base import Process
 from podwright.targets.gke import waiting
 from podwright.targets.gke.cluster_view import ClusterView
 
+BEGAN_S = 1767225900.0
+"""2026-01-01T00:05:00Z"""
 NAMES = {"namespace": "default", "queue": "q", "context": "gke_p_l_c"}
-POD_SPEC = {"priorityClassName": "medium", "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x2x1"}}
 Json = dict[str, Any]
+POD_SPEC: Json = {
+    "containers": [{"name": "c"}],
+    "priorityClassName": "medium",
+    "nodeSelector": {"cloud.google.com/gke-tpu-topology": "2x2x1"},
+}
 
 
 def jobset(suspended: bool = False, **labels: str) -> Json:
@@ -79,7 +85,7 @@ def unscheduled(message: str, *events: Json) -> ClusterView:
 
 
 def explained(view: ClusterView, num_pods: int = 1, started: bool = False) -> waiting.Explanation:
-    return waiting.explain(view, num_pods, started, NAMES)
+    return waiting.explain(view, num_pods, BEGAN_S if started else float("inf"), NAMES)
 
 
 NEEDS = "couldn't assign flavors to pod set slice-job: "
@@ -99,6 +105,7 @@ PASSES = [
     (ClusterView(jobset(True), workload=workload(QuotaReserved=("True", "QuotaReserved", ""))), "Admitted: ", "start"),
     (ClusterView(jobset(True), workload=workload()), "Queued: ", "q"),
     (ClusterView(jobset(True)), "Queued: ", "Kueue has not looked"),
+    (ClusterView(jobset(True), has_kueue=False), "Suspended: ", "suspend=false"),
     (ClusterView(jobset(True), unanswered="NoPermission: x"), "Queued: why is not known (NoPermission: x)", ""),
     (ClusterView(jobset(True, other="label")), "Suspended: ", "suspend=false"),
     (
@@ -289,6 +296,59 @@ def test_an_eviction_of_an_attempt_that_was_at_work_is_a_preemption() -> None:
     view = ClusterView(jobset(True), workload=workload(Evicted=("True", "PodsReadyTimeout", "x")))
     assert explained(view, started=True).polled.ending is Ending.PREEMPTED
     assert explained(view).polled.process is Process.RUNNING, "no process had started: Kueue queues it again"
+
+
+def created(of: Json, stamp: str) -> Json:
+    return of | {"metadata": of["metadata"] | {"creationTimestamp": stamp}}
+
+
+RESERVED = ("True", "QuotaReserved", "")
+SUSPENDED = jobset(True)
+OLD = created(workload(QuotaReserved=RESERVED), "2026-01-01T00:00:00Z")
+INTERVENTIONS = [
+    (
+        ClusterView(SUSPENDED, workload=OLD),
+        Ending.STOPPED,
+        "JobSet pw-r was suspended on the cluster (spec.suspend), not by Podwright",
+    ),
+    (ClusterView(SUSPENDED, has_kueue=False), Ending.STOPPED, "JobSet pw-r was suspended on the cluster"),
+    (ClusterView(jobset(True, other="label")), Ending.STOPPED, "JobSet pw-r was suspended on the cluster"),
+    (
+        ClusterView(SUSPENDED),
+        Ending.STOPPED,
+        "the Workload of JobSet pw-r was deleted on the cluster, not by Podwright",
+    ),
+    (
+        ClusterView(SUSPENDED, workload=created(workload(), "2026-01-01T00:10:01Z")),
+        Ending.STOPPED,
+        "the Workload of JobSet pw-r was deleted",
+    ),
+    (
+        ClusterView(
+            SUSPENDED, workload=OLD | {"status": conditions(Evicted=("False", "QuotaReserved", "Previously: x"))}
+        ),
+        Ending.PREEMPTED,
+        "Kueue took the machines away (Previously: x)",
+    ),
+    (ClusterView(SUSPENDED, unanswered="NoPermission: w"), Ending.PREEMPTED, "why is not known: NoPermission: w"),
+    (
+        ClusterView(
+            SUSPENDED, workload=OLD | {"status": conditions(Evicted=("True", "ClusterQueueStopped", "is stopped"))}
+        ),
+        Ending.PREEMPTED,
+        "Kueue took the machines away (ClusterQueueStopped): is stopped",
+    ),
+]
+
+
+@pytest.mark.parametrize(("view", "ending", "detail"), INTERVENTIONS)
+def test_an_attempt_that_was_suspended_at_work_ends_with_who_did_it(
+    view: ClusterView, ending: Ending, detail: str
+) -> None:
+    explanation = explained(view, started=True)
+    polled = explanation.polled
+    assert polled.process is Process.ENDED and polled.ending is ending and detail in polled.detail, polled
+    assert not explanation.after_s
 
 
 def test_only_what_an_explanation_needs_is_asked() -> None:

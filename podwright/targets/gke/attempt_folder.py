@@ -1,0 +1,81 @@
+"""What the directory of an attempt says of it on this machine, and what is kept there of what the cluster has shown."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+from podwright.errors import counted
+from podwright.rundir import Record, write_json
+from podwright.targets.gke import pod_failures, submit
+from podwright.targets.gke.cluster_view import seconds
+from podwright.targets.gke.pod_failures import PodFailure
+
+ENDED = "ended.json"
+STOP = "stop"
+"""by which submit.py knows that a stop is wanted"""
+FAILURES = "failures.json"
+NODES = "nodes.json"
+"""by the uids of its pods, the nodes of the attempt"""
+SEEN = "seen"
+"""changed whenever the JobSet is seen that has not ended"""
+
+
+def began_s(log: Path) -> float:
+    """Unix seconds when the first process began, by its log; infinite before."""
+    if not log.exists():
+        return float("inf")
+    with log.open("rb") as f:
+        stamp = f.readline().partition(b" ")[0].decode(errors="replace")
+    return began if (began := seconds(stamp)) < float("inf") else time.time()
+
+
+def ending(folder: Path, jobset: str, num_pods: int) -> str:
+    """Of an attempt whose JobSet is gone and whose pods are being ended; "" after a stop."""
+    if (folder / STOP).exists():
+        return ""
+    return f"Ending: JobSet {jobset} was deleted on the cluster; {counted(num_pods, 'pod')} of the attempt have not ended yet"
+
+
+def remembered(folder: Path, seen: dict[str, PodFailure]) -> dict[str, PodFailure]:
+    """With the failures of earlier polls: pods are deleted with their nodes."""
+    before = pod_failures.from_records(read(folder / FAILURES))
+    known = before | {
+        uid: failure
+        for uid, failure in seen.items()
+        if uid not in before or (before[uid].ending is None and before[uid] != failure)
+    }
+    if known != before:
+        write_json(folder / FAILURES, pod_failures.to_records(known))
+    return known
+
+
+def keep(path: Path, record: Record) -> None:
+    """Add `record` to that of a file, which is written where that changes it."""
+    before = read(path)
+    if not before.items() >= record.items():
+        write_json(path, before | record)
+
+
+def submitting(folder: Path) -> str:
+    """What the last call of submit.py came to."""
+    try:
+        lines = (folder / "submit.txt").read_text(errors="replace").split("\n")
+    except FileNotFoundError:
+        lines = []
+    last = next((line for line in reversed(lines) if line.strip()), "")
+    return f"Submitting: {last}" if last else "Submitting: kubectl has not answered yet"
+
+
+def never_sent(folder: Path) -> bool:
+    """Whether the cluster has certainly taken nothing."""
+    return read(folder / submit.RESULT).get("sent") is False
+
+
+def read(path: Path) -> Record:
+    try:
+        record: Record = json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return {}
+    return record
