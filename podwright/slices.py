@@ -117,6 +117,12 @@ class Slice:
             options["wrap"] = self.wrap
         return f"{self.accelerator.name}:{self.topology}", options
 
+    @property
+    def counted(self) -> str:
+        """One slice by what the names of its generation count, such as tpu7x-256 (devices) and v6e-16 (chips); of TPUs."""
+        assert self.accelerator.pod
+        return f"{self.accelerator.pod.prefix}-{math.prod(self.chips) * _per_chip(self.accelerator)}"
+
     def names(self) -> dict[str, str | None]:
         """What other tools call one slice of it; None where they have no name for it."""
         pod, node = self.accelerator.pod, self.accelerator.node
@@ -125,7 +131,7 @@ class Slice:
             return {"gke_accelerator": node.gke_accelerator or None, "machine_type": machine}
         if pod is None:
             return {}
-        counted = f"{pod.prefix}-{math.prod(self.chips) * _per_chip(self.accelerator)}"
+        counted = self.counted
         by_number = self.chips == _of_size(pod, math.prod(self.chips))
         return {
             "libtpu": f"{self.accelerator.name}:{self.topology}",
