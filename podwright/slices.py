@@ -119,10 +119,9 @@ class Slice:
 
     @property
     def counted(self) -> str:
-        """NAME-N of one slice of TPUs, such as tpu7x-256 for 4x4x8: what N counts depends on the generation."""
-        pod = self.accelerator.pod
-        assert pod
-        return f"{pod.prefix}-{math.prod(self.chips) * _per_chip(self.accelerator)}"
+        """One slice by what the names of its generation count, such as tpu7x-256 (devices) and v6e-16 (chips); of TPUs."""
+        assert self.accelerator.pod
+        return f"{self.accelerator.pod.prefix}-{math.prod(self.chips) * _per_chip(self.accelerator)}"
 
     def names(self) -> dict[str, str | None]:
         """What other tools call one slice of it; None where they have no name for it."""

@@ -45,7 +45,7 @@ class MaxTextCluster(Cluster):
     def recipe(self, slice_: str, arguments: dict[str, str], *, nodes: bool = True, **changes: Any) -> None:
         """recipe.yaml in the folder, and, with `nodes`, nodes and a queue for it in the cluster."""
         parsed = slices.parse(slice_)
-        recipe = example(name="model", topology=slice_, arguments=arguments, xpk={}, **changes)
+        recipe = example(name="model", topology=slice_, arguments=arguments, **({"xpk": {}} | changes))
         (self.folder / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
         if not nodes:
             for each in samples.priority_classes():

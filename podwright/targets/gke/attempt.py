@@ -13,7 +13,7 @@ from podwright.recipe.kinds import PreparedRecipe, Recipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
 from podwright.shell import Shell
 from podwright.targets.base import RUN_LABEL, Job
-from podwright.targets.gke import jobset, trainer, workload, xpk_shape
+from podwright.targets.gke import jobset, trainer, workload, xpk_calls, xpk_shape
 from podwright.targets.gke.jobset import Manifest
 from podwright.targets.google.labels import BY_LABEL, creator
 from podwright.targets.hosts.transport import PORTS
@@ -29,6 +29,7 @@ class AttemptObjects:
     """The objects of an attempt, in the order in which they are created."""
 
     jobset: Manifest
+    """that is created, or that xpk creates by and large: pods and containers are those of its"""
     before: tuple[Manifest, ...]
     """what the pods cannot start without"""
     after: tuple[Manifest, ...]
@@ -37,6 +38,8 @@ class AttemptObjects:
     """of each pod the one whose log is the log of the attempt"""
     variables: tuple[str, ...] = ()
     """of this environment, those that are set go to the pods as a Secret with the name of the JobSet: `trainer.secret`"""
+    xpk: tuple[str, ...] = ()
+    """the call of xpk that creates the JobSet; () where kubectl does"""
 
 
 def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> PreparedRecipe:
@@ -48,6 +51,8 @@ def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, 
     ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
     require_submittable(ready, own)
     jobset.require_bash_syntax(ready, Shell().ask)
+    if own.submit == "xpk":
+        xpk_calls.require_installed(xpk_calls.versioned(ready, own).versions.xpk, Shell().ask)
     return PreparedRecipe(workload.resolved(profiled, typed), ready, added)
 
 
@@ -95,10 +100,20 @@ def maxtext_attempt(
     run_name = name.removesuffix(f"-a{job.attempt}")
     ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: run_name})
     require_submittable(ready, own)
+    if own.submit == "xpk":
+        by_xpk = xpk_calls.versioned(ready, own)
+        manifest = jobset.maxtext(by_xpk, own, name, command(by_xpk))
+        call = xpk_calls.workload_create(by_xpk, own, name)
+        return AttemptObjects(manifest, (), (), _container(manifest), xpk=call)
     manifest = jobset.maxtext(ready, own, name, command(ready))
-    spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    container = spec["containers"][0]["name"]
+    container = _container(manifest)
     return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
+
+
+def _container(manifest: Manifest) -> str:
+    """Whose log counts."""
+    spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+    return str(spec["containers"][0]["name"])
 
 
 def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
@@ -106,9 +121,12 @@ def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
     jobset.require_machines(own, jobset.slice_of(recipe))
     workload.require_own_options(recipe)
     workload.require_one_line(command_lines(recipe))
+    if own.submit == "xpk":
+        xpk_calls.require_followable(xpk_calls.versioned(recipe, own))
+        return
     if options := ", ".join(xpk_shape.left_to_xpk(recipe)):
         what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
-        raise UserError(what, "take the option out of the recipe, or type podwright render and submit it with xpk")
+        raise UserError(what, "take the option out of the recipe, or set submit=xpk in the target's file")
 
 
 def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str, pinned: bool) -> Manifest:

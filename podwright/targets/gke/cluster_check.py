@@ -12,11 +12,12 @@ from podwright.errors import UserError, counted
 from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
-from podwright.targets.gke import jobset, xpk_shape
+from podwright.targets.gke import jobset, xpk_entries, xpk_shape
 from podwright.targets.gke.cluster_view import condition, is_true, labels_of, name_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.queues import CHIPS
+from podwright.targets.gke.xpk_entries import Entry
 from podwright.targets.google.access import failed
 from podwright.targets.google.replies import Consequence
 from podwright.targets.settings.gke import GkeSettings
@@ -33,7 +34,7 @@ def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
         if any(r.level != "info" for r in remarks):
             return remarks
         remarks += _priority(own, kubectl)
-        if own.places:
+        if own.places and own.submit != "xpk":
             what = (
                 "runs create node pools and bring queues of their own (podwright-run=...): the cluster's are not used"
             )
@@ -43,7 +44,8 @@ def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
         if slice_ is None:
             what = f"the nodes of cluster {own.cluster} were not looked at: target {name} has no topology, and recipes name theirs"
             return [*remarks, Remark("info", what)]
-        return [*remarks, *_nodes(own, kubectl, slice_, name), *_xpk(own, kubectl, slice_)]
+        remarks += [] if own.places else _nodes(own, kubectl, slice_, name)
+        return [*remarks, *_xpk(own, kubectl, slice_)]
     except UserError as e:  # kubectl is not on this machine
         return [Remark("error", e.what, e.fix)]
 
@@ -104,6 +106,12 @@ def _queue(own: GkeSettings, kubectl: Kubectl, slice_: Slice | None) -> list[Rem
     """The LocalQueue of the target, its ClusterQueue, and the flavors of that."""
     queue, failure = kubectl.json(("get", "localqueue", own.queue))
     context = f"--context={context_of(own)}"
+    absent = failure is not None and failure.consequence is Consequence.ABSENT
+    if absent and own.submit == "xpk":
+        device = f" --device-type={slice_.names()['xpk']}" if slice_ else " and the slice"
+        adapt = f"xpk cluster adapt --cluster={own.cluster} --project={own.project} --zone={own.zones[0]}{device}"
+        what = f"namespace {own.namespace} has no queue {own.queue} (LocalQueue of Kueue), to which xpk submits"
+        return [Remark("error", what, f"type {adapt}, or set submit=jobset in the target's file")]
     if failure and failure.reason.startswith("NoKind"):
         return [Remark("info", f"cluster {own.cluster} has no Kueue: a JobSet starts when nodes are free")]
     if failure and failure.consequence is Consequence.ABSENT:
@@ -227,23 +235,29 @@ def _all_have(nodes: Sequence[Record], key: str, value: str) -> bool:
 
 
 def _xpk(own: GkeSettings, kubectl: Kubectl, slice_: Slice) -> list[Remark]:
-    """The entry that xpk looks up, by the number of devices; a run of podwright does not use it."""
-    config = f"{own.cluster}-resources-configmap"
+    """The entry that xpk looks up; a run uses it with submit=xpk alone."""
+    config, entry = xpk_entries.name_of_map(own), Entry.of(slice_)
     row, failure = kubectl.json(("get", "configmap", config, "--namespace=default"))
-    device_type = slice_.counted
+    used = "" if own.submit == "xpk" else "; runs do not use it"
     if failure and failure.consequence is Consequence.ABSENT:
+        return [Remark("info", f"the cluster has no ConfigMap {config}: xpk would not check what it submits{used}")]
+    if failure or row is None:
+        return [failed(f"ConfigMap {config}", failure)] if failure and not used else []
+    short = xpk_entries.shortage(row, entry, slice_)
+    if not short:
+        return [Remark("info", f"ConfigMap {config}, which only xpk reads, has {entry.device}")]
+    has = (
+        f"has no {entry.device}"
+        if short == "missing"
+        else f"has {short} machines of {entry.device}, and {slice_.name} needs {entry.machines}"
+    )
+    what = f"ConfigMap {config} {has}: xpk would refuse it (Workload scheduling validation failed){used}"
+    if used:
+        return [Remark("info", what, f"for xpk type {xpk_entries.correction(own, entry)}")]
+    if own.places and short == "missing":
         return [
             Remark(
-                "info",
-                f"the cluster has no ConfigMap {config}: xpk would not check what it submits; runs do not use it",
+                "info", f"ConfigMap {config} has no {entry.device}: a run adds it, and removes it with its node pools"
             )
         ]
-    if failure or row is None:
-        return []
-    if device_type in (row.get("data") or {}):
-        return [Remark("info", f"ConfigMap {config}, which only xpk reads, has {device_type}")]
-    what = f"ConfigMap {config} has no {device_type}: xpk would refuse it (Workload scheduling validation failed); runs do not use it"
-    vms = xpk_shape.vms_per_slice(slice_) * slice_.num_slices
-    patch = json.dumps({"data": {device_type: str(vms)}}, separators=(",", ":"))
-    fix = f"for xpk type kubectl patch configmap {config} --context={context_of(own)} --namespace=default --type=merge --patch='{patch}'"
-    return [Remark("info", what, fix)]
+    return [Remark("error", what, f"if the cluster has these machines, type {xpk_entries.correction(own, entry)}")]

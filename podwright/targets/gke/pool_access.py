@@ -168,7 +168,7 @@ def _room(own: GkeSettings, where: str, record: Record) -> Remark:
 def _policies(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     """Whether workload policies, which several hosts of tpu7x need, can be listed."""
     slice_ = own.devices()
-    if slice_ is None or not pool_calls.policy_name("policy", slice_):
+    if slice_ is None or not pool_calls.policy_name("policy", slice_, own):
         return []
     _, failure = gcloud.look(pool_calls.list_policies(own), own.zones[0])
     if failure:

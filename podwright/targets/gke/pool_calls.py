@@ -62,20 +62,22 @@ def pool_names(name: str, slice_: Slice) -> list[str]:
     return [f"{name}-{k}" for k in range(slice_.num_slices)]
 
 
-def policy_name(name: str, slice_: Slice) -> str:
-    """Of the workload policy of a request; "" where its pools need none."""
-    return name if xpk_shape.placement_policy(slice_) else ""
+def policy_name(name: str, slice_: Slice, own: GkeSettings) -> str:
+    """Of the workload policy of a request; "" where its pools need none. Pods of xpk ask for the one that xpk names after the slice."""
+    by_xpk = xpk_shape.placement_policy(slice_)
+    return name if by_xpk and own.submit != "xpk" else by_xpk
 
 
 def create_policy(request: Request, own: GkeSettings, slice_: Slice) -> Argv:
-    """A policy has no labels: its description says whose it is."""
+    """A policy has no labels: its description says whose it is, unless it is that of xpk, which belongs to no run."""
+    description = " ".join(f"{key}={value}" for key, value in request.labels.items()) if own.submit != "xpk" else ""
     return (
         *(*_POLICIES, "create", "workload-policy", request.details["policy"]),
         f"--project={own.project}",
         f"--region={region_of(zone_of(request.zone))}",
         "--type=HIGH_THROUGHPUT",
         f"--accelerator-topology={slice_.topology}",
-        f"--description={' '.join(f'{key}={value}' for key, value in request.labels.items())}",
+        *([f"--description={description}"] if description else []),
         "--quiet",
         "--format=json",
     )

@@ -15,6 +15,7 @@ from podwright.targets.gke import pool_calls, pool_states
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.queues import RunQueues
+from podwright.targets.gke.xpk_entries import XpkEntries
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, creator, unix
 from podwright.targets.google.replies import Reply
@@ -37,7 +38,7 @@ class RequestParts:
     pools: list[Record] = field(default_factory=list)
     policy: bool = False
     queues: int = 0
-    """objects of Kueue"""
+    """objects of Kueue, or entries of xpk"""
 
 
 def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
@@ -52,7 +53,7 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
     for row in policies if isinstance(policies, list) else []:
         if RUN_LABEL in (labels := dict(_LABEL.findall(row.get("description", "")))):
             parts.setdefault(row["name"], RequestParts(labels)).policy = True
-    queues = RunQueues(kubectl, own.namespace).read()
+    queues = XpkEntries(kubectl, own).read() if own.submit == "xpk" else RunQueues(kubectl, own.namespace).read()
     for each in () if isinstance(queues, Reply) else queues.objects:
         labels = each["metadata"].get("labels", {})
         parts.setdefault(each["metadata"]["name"], RequestParts(dict(labels))).queues += 1
@@ -80,7 +81,9 @@ def _owned(
     created = [pool_states.creation_of(operations, str(pool["name"])) for pool in parts.pools]
     starts = [time for each in created if each and (time := unix(each.get("startTime", ""))) is not None]
     statuses = sorted({str(pool.get("status", "unknown")) for pool in parts.pools})
-    rest = ["workload policy"] * parts.policy + ["queues"] * bool(parts.queues)
+    rest = ["workload policy"] * parts.policy + ["entry of xpk" if own.submit == "xpk" else "queues"] * bool(
+        parts.queues
+    )
     metadata = parts.pools[0].get("config", {}).get("metadata", {}) if parts.pools else {}
     expires = parts.labels.get(EXPIRES_LABEL, "")
     flex = any(pool.get("config", {}).get("flexStart") for pool in parts.pools)

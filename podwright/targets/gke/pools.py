@@ -22,6 +22,7 @@ from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.pool_replies import PoolReplies
 from podwright.targets.gke.pool_states import PoolSize, PoolView
 from podwright.targets.gke.queues import RunQueues
+from podwright.targets.gke.xpk_entries import XpkEntries
 from podwright.targets.google.gcloud import Argv, Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, request_name
 from podwright.targets.google.replies import Consequence, Reply
@@ -42,7 +43,11 @@ from podwright.targets.settings.gke import GkeSettings
 
 
 class NodePoolProvisioner:
-    """Of a target whose runs create node pools. `Request.name` is also the name of the LocalQueue and of the workload policy."""
+    """Of a target whose runs create node pools. `Request.name` is also the name of the LocalQueue and of the workload policy.
+
+    Pods of xpk wait in the queue of the cluster and ask for the workload policy of xpk: their pools have that one, which xpk keeps, and an
+    entry of xpk in place of queues.
+    """
 
     def __init__(self, shell: Shell, settings: GkeSettings):
         self._settings = settings
@@ -50,7 +55,9 @@ class NodePoolProvisioner:
         self._replies = PoolReplies(settings)
         self._gcloud = Gcloud(shell, self._replies.classify)
         self._kubectl = Kubectl(shell, settings)
-        self._queues = RunQueues(self._kubectl, settings.namespace)
+        self._queues: RunQueues | XpkEntries = RunQueues(self._kubectl, settings.namespace)
+        if settings.submit == "xpk":
+            self._queues = XpkEntries(self._kubectl, settings)
         self._deleted: set[str] = set()
         """names of requests whose deletion was asked for here: what their creation came to no longer counts"""
 
@@ -64,7 +71,7 @@ class NodePoolProvisioner:
             "cluster": own.cluster,
             "location": own.location,
             "pools": pool_calls.pool_names(name, slice_),
-            "policy": pool_calls.policy_name(name, slice_),
+            "policy": pool_calls.policy_name(name, slice_, own),
             "slice": slice_.name,
             "reservation": pool_calls.reservation_of(place),
             "run_dir": str(run_dir),
@@ -81,7 +88,7 @@ class NodePoolProvisioner:
         return replace(request, argv=self.creations(request)[-1])
 
     def creations(self, request: Request, version: str = pool_calls.MASTER_VERSION) -> list[Argv]:
-        """The calls of gcloud that create it, in order; the objects of Kueue (queues.manifests) come before them."""
+        """The calls of gcloud that create it, in order; what waits for the pools, such as queues of Kueue, comes before them."""
         slice_, own = self._slice(), self._settings
         policy = [pool_calls.create_policy(request, own, slice_)] if request.details["policy"] else []
         pools = [pool_calls.create_pool(request, pool, own, slice_, version) for pool in request.details["pools"]]
@@ -89,19 +96,15 @@ class NodePoolProvisioner:
 
     def creating(self, request: Request) -> list[PlannedCall]:
         """For a dry run, in order."""
-        objects = queues.manifests(request, self._settings.namespace)
-        return [
-            *(PlannedCall(self._kubectl.argv(submit.CREATE), manifest) for manifest in objects),
-            *(PlannedCall(argv) for argv in self.creations(request)),
-        ]
+        return [*self._queues.creating(request), *(PlannedCall(argv) for argv in self.creations(request))]
 
     def deleting(self, request: Request) -> list[PlannedCall]:
         """For a dry run, in order."""
-        names, policy = request.details["pools"], request.details["policy"]
-        words = [_jobsets_deletion(request), *(queues.deletion(request, kind) for kind in queues.KINDS)]
+        names, policy = request.details["pools"], self._own_policy(request)
         return [
             *(PlannedCall(pool_calls.delete_pool(self._cluster, name)) for name in names),
-            *(PlannedCall(self._kubectl.argv(each)) for each in words),
+            PlannedCall(self._kubectl.argv(_jobsets_deletion(request))),
+            *self._queues.deleting(request),
             *([PlannedCall(pool_calls.delete_policy(self._settings, policy))] if policy else []),
         ]
 
@@ -205,7 +208,7 @@ class NodePoolProvisioner:
             if isinstance(queues, Reply):
                 return [], queues
             left = [f"{each['kind']} {request.name}" for each in queues.objects]
-        if policy := request.details["policy"]:
+        if policy := self._own_policy(request):
             rows, failure = self._policies()
             if failure:
                 return [], failure
@@ -230,10 +233,15 @@ class NodePoolProvisioner:
         if not no_cluster:
             self._kubectl.do(_jobsets_deletion(request))
             failures.append(self._queues.delete(request))
-        if request.details["policy"] and not ours:
+        if self._own_policy(request) and not ours:
             failures.append(self._delete_policy(request))
         for each in failures:
             _raise_final(each, request)
+
+    def _own_policy(self, request: Request) -> str:
+        """The workload policy that goes with the pools; "" for that of xpk, which other workloads ask for by the same name."""
+        policy = str(request.details["policy"])
+        return policy if policy == request.name else ""
 
     def _delete_policy(self, request: Request) -> Reply | None:
         rows, failure = self._policies()

@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass
 
 from podwright.rundir import Record
-from podwright.targets.base import RUN_LABEL
+from podwright.targets.base import RUN_LABEL, PlannedCall
 from podwright.targets.gke.jobset import Manifest
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.submit import CREATE
@@ -82,6 +82,15 @@ class RunQueues:
         if isinstance(seen, Reply):
             return seen
         return QueueObjects(seen.installed, tuple(o for o in seen.objects if o["metadata"]["name"] == request.name))
+
+    def creating(self, request: Request) -> list[PlannedCall]:
+        """For a dry run, in order."""
+        objects = manifests(request, self._namespace)
+        return [PlannedCall(self._kubectl.argv(CREATE), manifest) for manifest in objects]
+
+    def deleting(self, request: Request) -> list[PlannedCall]:
+        """For a dry run, in order."""
+        return [PlannedCall(self._kubectl.argv(deletion(request, kind))) for kind in KINDS]
 
     def create(self, request: Request) -> tuple[Reply | None, bool]:
         """What is missing of them, if the cluster has Kueue: why that failed, or None, and whether any of them exists now."""

@@ -20,14 +20,12 @@ from podwright.slices import Slice
 from podwright.storage import inputs
 from podwright.targets import scripts
 from podwright.targets.base import Job
-from podwright.targets.gke import jobset, trainer, workload, xpk_shape
-from podwright.targets.settings.gke import GkeSettings
+from podwright.targets.gke import jobset, trainer, workload, xpk_calls, xpk_shape
+from podwright.targets.settings.gke import XPK_QUEUE, GkeSettings
 from podwright.targets.settings.google import region_of
 
 MANIFEST = "jobset.yaml"
 CODE = "configmap.yaml"
-XPK_QUEUE = ("default", "multislice-queue")
-"""namespace and queue that xpk submits to"""
 
 
 @dataclass(frozen=True)
@@ -72,7 +70,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
         "xpk_version": recipe.versions.xpk,
         "xpk_options": xpk_options(ready, own) if by_xpk else None,
         "only_xpk": only_xpk,
-        "device_option": "tpu-type" if "base-docker-image" in ready.xpk else "device-type",
+        "device_option": xpk_calls.device_option(ready),
         "device_type": slice_.names()["xpk"],
         "command_lines": lines,
         "delimiter": _delimiter(lines),
@@ -153,12 +151,8 @@ def _heading(values: dict[str, Any]) -> str:
 
 def xpk_options(recipe: MaxTextRecipe, own: GkeSettings) -> list[str]:
     """Words of shell for every option of the recipe, with the target's priority if it has one."""
-    options = dict(recipe.xpk) | ({"priority": own.priority} if own.priority else {})
-    image = {} if "base-docker-image" in options else {"docker-image": recipe.image}
-    for name in options:
-        if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
-            raise UserError(f"xpk.{name} is no option of xpk", "correct the recipe")
-    return [f"--{name}" + (f"={shlex.quote(value)}" if value else "") for name, value in (image | options).items()]
+    options = xpk_calls.options(recipe, own).items()
+    return [f"--{name}" + (f"={shlex.quote(value)}" if value else "") for name, value in options]
 
 
 def bucket_of(own: GkeSettings) -> str:

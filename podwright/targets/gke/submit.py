@@ -1,7 +1,8 @@
-"""`python -m podwright.targets.gke.submit ATTEMPT`: create the objects of an attempt in its cluster; submit.json says how that went.
+"""`python -m podwright.targets.gke.submit ATTEMPT LOCK`: create the objects of an attempt in its cluster; submit.json says how that went.
 
 A process of its own, so that a launcher that is killed meanwhile leaves no half of it behind. A call that may have been received is made
 again: the names are known before, and an object that is there is the attempt's own. Values of variables are read here and written to no file.
+LOCK is the descriptor of the lock by which others know that it is at work; xpk, which may outlive it, holds it too.
 """
 
 from __future__ import annotations
@@ -9,14 +10,14 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record, write_json
 from podwright.shell import Shell
 from podwright.targets.base import PlannedCall, Rendered
-from podwright.targets.gke import trainer
+from podwright.targets.gke import trainer, xpk_submit
 from podwright.targets.gke.jobset import API_VERSION
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.google.replies import Consequence, Reply
@@ -42,10 +43,14 @@ class Submission:
         """whether the cluster may have taken anything"""
 
     def create(self, manifest: Record) -> Reply | None:
-        """Until it exists, cannot, a stop is wanted, or patience is at its end: why it does not exist, or None."""
+        """Until it exists, as `repeat`."""
         text = json.dumps(manifest)
+        return self.repeat(lambda: self._kubectl.do(CREATE, text))
+
+    def repeat(self, call: Callable[[], Reply | None]) -> Reply | None:
+        """Until `call` succeeds, cannot, a stop is wanted, or patience is at its end: why it has not succeeded, or None."""
         while not self.stopped:
-            failure = self._kubectl.do(CREATE, text)
+            failure = call()
             refused = failure is not None and failure.consequence in (Consequence.FINAL, Consequence.ABSENT)
             self.sent = self.sent or not refused
             if failure is None or failure.consequence is Consequence.EXISTS:
@@ -62,7 +67,7 @@ class Submission:
 
 
 def main() -> int:
-    folder = Path(sys.argv[1])
+    folder, lock = Path(sys.argv[1]), int(sys.argv[2])
     order, shell = json.loads((folder / ORDER).read_text()), Shell()
     own = GkeSettings.model_validate(order["settings"])
     kubectl = Kubectl(shell, own)
@@ -74,6 +79,14 @@ def main() -> int:
             if failure := submission.create(manifest):
                 outcome = _refused(failure)
                 break
+        if order["xpk"] and not outcome:
+            by_xpk = xpk_submit.Workload(order, folder, kubectl, shell, own, lock)
+            if failure := submission.repeat(lambda: by_xpk.create(lambda: submission.stopped)):
+                outcome = _refused(failure)
+            elif failure := kubectl.do(xpk_submit.labelling(order["jobset"], order["labels"])):
+                print(
+                    f"labels of {order['jobset']}: {failure.reason}"
+                )  # by which others see whose it is; it is found by its name
         if not outcome:
             adopt(kubectl, order["jobset"], _dependents(secrets, order))
     except UserError as e:
@@ -101,6 +114,9 @@ def calls(shell: Shell, kubectl: Kubectl, rendered: Rendered) -> tuple[list[Plan
     own = GkeSettings.model_validate(order["settings"])
     secrets = _secrets(order, own, dict.fromkeys(shell.variables(order["variables"]), ""))
     create = [PlannedCall(kubectl.argv(CREATE), manifest) for manifest in (*secrets, *json.loads(texts[OBJECTS]))]
+    if order["xpk"]:
+        labelling = kubectl.argv(xpk_submit.labelling(order["jobset"], order["labels"]))
+        create += [PlannedCall(tuple(order["xpk"])), PlannedCall(labelling)]
     dependents = _dependents(secrets, order)
     return create, [PlannedCall(kubectl.argv(_adoption(name, order["jobset"], "UID"))) for name in dependents]
 

@@ -37,8 +37,9 @@ from podwright.targets.gke import (
     pool_access,
     submit,
     waiting,
+    xpk_calls,
 )
-from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, uid_of
+from podwright.targets.gke.cluster_view import JOBSET_NAME, ClusterView, by_kind, is_true, uid_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.pod_failures import PodFailure
@@ -77,7 +78,7 @@ class Gke:
         pinned = bool(job.allocation)
         queue = job.allocation or own.queue
         objects = attempt.attempt_of(job, own, name, job.run_tag, queue, pinned)
-        manifests = [*objects.before, objects.jobset, *objects.after]
+        manifests = [*objects.before, *([] if objects.xpk else [objects.jobset]), *objects.after]
         jobs = objects.jobset["spec"]["replicatedJobs"]
         pods_per_job = int(jobs[0]["template"]["spec"]["parallelism"])
         num_pods = sum(int(each.get("replicas", 1)) for each in jobs) * pods_per_job
@@ -95,6 +96,7 @@ class Gke:
             "processes": num_pods * len(containers),
             "pods_per_job": pods_per_job,
             "kinds": sorted({"jobsets", *others}),
+            "by_xpk": bool(objects.xpk),
             **self.identity,
         }
         folder = run.attempt(job.attempt)
@@ -104,12 +106,14 @@ class Gke:
             "dependents": dependents,
             "variables": list(objects.variables),
             "labels": attempt.labels_of(job, job.run_tag),
+            "xpk": list(objects.xpk),
+            "cwd": str(job.cwd),
         }
         files = {
             folder / submit.OBJECTS: json.dumps(manifests, indent=1) + "\n",
             folder / submit.ORDER: json.dumps(order, indent=1) + "\n",
         }
-        return Rendered(self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
+        return Rendered(objects.xpk or self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
 
     def planned_calls(self, rendered: Rendered, request: Request | None) -> list[PlannedCall]:
         created, adopted = submit.calls(self._shell, self._kubectl, rendered)
@@ -124,8 +128,8 @@ class Gke:
         folder.mkdir(parents=True)
         for path, text in rendered.files.items():
             path.write_text(text)
-        argv = (sys.executable, "-m", submit.__name__, str(folder))
         with alive.held(run.alive(number)) as lock:
+            argv = (sys.executable, "-m", submit.__name__, str(folder), str(lock))
             self._shell.start(argv, cwd=folder, env=rendered.env, log=folder / "submit.txt", keep_open=(lock,))
         return rendered.handle
 
@@ -174,7 +178,7 @@ class Gke:
         failure = self._kubectl.do(("delete", "jobset", handle["jobset"], "--wait=false"))
         if force and _is_done(failure):
             hard = ("--wait=false", "--grace-period=0", "--force")
-            failure = self._kubectl.do(("delete", "pods", _selector(handle), *hard))
+            failure = self._kubectl.do(("delete", "pods", f"--selector={_labels(handle)}", *hard))
         return Stopped(True) if _is_done(failure) else Stopped(False, _with_fix(failure))
 
     def release(self, handle: Handle) -> Released:
@@ -189,11 +193,12 @@ class Gke:
         failure = self._kubectl.do(_deletion(handle))
         if not _is_done(failure):
             return Released(False, _with_fix(failure))
-        kinds = ",".join([*handle["kinds"], "jobs", "pods"])
-        text, failure = self._kubectl.text(("get", kinds, _selector(handle), "--output=name"))
-        if failure and not _is_done(failure):
-            return Released(False, _with_fix(failure))
-        left = text.split()
+        left: list[str] = []
+        for kinds, which in _parts(handle):
+            text, failure = self._kubectl.text(("get", ",".join(kinds), which, "--output=name"))
+            if failure and not _is_done(failure):
+                return Released(False, _with_fix(failure))
+            left += text.split()
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         return Released(not left, f"being deleted: {', '.join(left[:3])}{more}" if left else "")
 
@@ -204,9 +209,10 @@ class Gke:
         return [*remarks, *pool_access.networks(own, Gcloud(self._shell, classifier(own)))]
 
     def check_access(self) -> list[Remark]:
-        """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud."""
+        """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud; and the program xpk."""
         own = self._settings
-        return pool_access.check(own, Gcloud(self._shell, classifier(own)), self.identity["target"])
+        remarks = pool_access.check(own, Gcloud(self._shell, classifier(own)), self.identity["target"])
+        return remarks + (xpk_calls.check(own, self._shell.ask) if own.submit == "xpk" else [])
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """Of no machine: pods have TPUs only while an attempt runs in them."""
@@ -214,10 +220,12 @@ class Gke:
 
     def _view(self, handle: Handle) -> tuple[ClusterView | None, Reply | None]:
         """Everything that explains the state of the attempt; None where the cluster did not tell what is most needed."""
-        listed, failure = self._kubectl.json(("get", "jobsets,jobs,pods", _selector(handle)))
-        if listed is None:
-            return None, failure
-        items = listed.get("items", [])
+        items: list[Record] = []
+        for kinds, which in _parts(handle | {"kinds": ["jobsets"]}):
+            listed, failure = self._kubectl.json(("get", ",".join(kinds), which))
+            if listed is None:
+                return None, failure
+            items += listed.get("items", [])
         jobsets = by_kind(items, "JobSet")
         view = ClusterView(jobsets[0] if jobsets else None, by_kind(items, "Job"), by_kind(items, "Pod"))
         while more := waiting.question(view):
@@ -333,16 +341,24 @@ class Gke:
 
 
 def _labels(handle: Handle) -> str:
+    """Of its jobs and pods. Those of xpk have no labels of a run, and are known by the name of their JobSet."""
+    if handle.get("by_xpk"):
+        return f"{JOBSET_NAME}={handle['jobset']}"
     return f"{RUN_LABEL}={handle['tag']},{attempt.ATTEMPT_LABEL}={handle['attempt']}"
 
 
-def _selector(handle: Handle) -> str:
-    return f"--selector={_labels(handle)}"
+def _parts(handle: Handle) -> list[tuple[list[str], str]]:
+    """Kinds of objects, and the option by which kubectl selects those of the attempt."""
+    created, by_label = handle["kinds"], f"--selector={_labels(handle)}"
+    if handle.get("by_xpk"):
+        return [(created, f"--field-selector=metadata.name={handle['jobset']}"), (["jobs", "pods"], by_label)]
+    return [([*created, "jobs", "pods"], by_label)]
 
 
 def _deletion(handle: Handle) -> tuple[str, ...]:
     """Of everything that the attempt created."""
-    return ("delete", ",".join(handle["kinds"]), _selector(handle), "--wait=false", "--ignore-not-found")
+    _, which = _parts(handle)[0]
+    return ("delete", ",".join(handle["kinds"]), which, "--wait=false", "--ignore-not-found")
 
 
 def _is_done(failure: Reply | None) -> bool:

@@ -31,6 +31,8 @@ from podwright.targets.settings.google import (
 PoolProvisioning = Literal["", "existing", "reserved", "spot", "on-demand", "flex-start"]
 
 MACHINE_TYPE = "tpu7x-standard-4t"
+XPK_QUEUE = ("default", "multislice-queue")
+"""namespace and queue that xpk submits to"""
 START_GRACE_S = 60.0
 """from the decision to submit until a JobSet must exist that a launcher did not live to see created"""
 GRACE_S = 240.0
@@ -88,6 +90,11 @@ class GkeSettings(BaseModel):
     topology: str = Field(
         "", description="slice for recipes that name none, such as tpu7x-4x4x8; several: 2x tpu7x-4x4x8"
     )
+    submit: Literal["jobset", "xpk"] = Field(
+        "jobset",
+        description="how MaxText recipes are submitted: jobset, by kubectl, or xpk, by `xpk workload create`, which must be on this machine",
+    )
+    xpk: str = Field("", description="version of xpk for submit=xpk, such as 1.16.0; default: what the recipe says")
     namespace: str = Field("default", description="of Kubernetes, in which runs are submitted")
     queue: str = Field("multislice-queue", description="of Kueue in that namespace (a LocalQueue)")
     priority: str = Field("", description="a PriorityClass of the cluster; default: what the recipe says, else medium")
@@ -167,7 +174,7 @@ class GkeSettings(BaseModel):
             raise ValueError(f"has {twice} twice; leave one of them out")
         return value
 
-    @field_validator("maxtext", "jax", "libtpu")
+    @field_validator("maxtext", "jax", "libtpu", "xpk")
     @classmethod
     def _is_a_version(cls, value: str) -> str:
         if value and not _WORD.fullmatch(value):
@@ -213,6 +220,14 @@ class GkeSettings(BaseModel):
             raise ValueError(f"provisioning={self.provisioning} uses no reservations; leave one of the two out")
         if self.capacity == "flex-start" and self.life_s > LONGEST_FLEX_S:
             raise ValueError(f"max_life={self.max_life}: flex-start allows 7 days; write max_life=7d or less")
+        if self.submit == "xpk" and (self.namespace, self.queue) != XPK_QUEUE:
+            raise ValueError(
+                f"submit=xpk: xpk submits to queue {XPK_QUEUE[1]} of namespace {XPK_QUEUE[0]}; leave namespace and queue out"
+            )
+        if self.submit == "xpk" and self.max_life and self.capacity != "flex-start":
+            raise ValueError(
+                "max_life: submit=xpk sets no such limit, and the cluster would end nothing; leave max_life out"
+            )
         if (devices := self.devices()) and not machine_types.is_for(self.machine_type, devices):
             hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(devices), 'chip')}"
             right = f"write machine_type={machine_types.of_slice(devices)}"
@@ -280,6 +295,7 @@ class GkeSettings(BaseModel):
             ships_files=True,
             pods=True,
             slice_of_recipe=True,
+            only_kinds=("maxtext",) if self.submit == "xpk" else (),
             start_grace_s=START_GRACE_S,
             grace_s=GRACE_S,
             storage=self.bucket,

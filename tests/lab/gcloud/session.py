@@ -34,9 +34,10 @@ class Session:
         self.err.append(line + "\n")
 
     def show(self, value: Any) -> None:
-        """On stdout, as --format=json does; `value(key)` prints one field. Other formats are not simulated."""
+        """On stdout, as --format=json does, and a `describe` without a format: in YAML, which JSON is too; `value(key)` prints one field. Other
+        formats are not simulated."""
         chosen = self.call.flags.get("format", "")
-        if chosen == "json":
+        if chosen == "json" or (not chosen and self.call.command[-1] == "describe"):
             self.out.append(json.dumps(value, indent=2, sort_keys=True, ensure_ascii=False) + "\n")
         elif match := re.fullmatch(r"value\(([\w.]+)\)", chosen):
             rows = value if isinstance(value, list) else [value]

@@ -106,3 +106,34 @@ def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytes
     kube.unreachable(30)
     (away,) = check()
     assert away.level == "inconclusive" and "does not reach the API server" in away.what
+
+
+def test_what_xpk_would_refuse_is_said_before_it_is_called(kube: Kube) -> None:
+    own = {"submit": "xpk", "xpk": "1.16.0"}
+    said = levels(check(**own, provisioning="spot"))
+    assert "no queue multislice-queue (LocalQueue of Kueue), to which xpk submits" in said
+    assert (
+        "xpk cluster adapt --cluster=my-cluster --project=my-project --zone=us-central1-ai1a --device-type=tpu7x-2x2x2"
+        in said
+    )
+    for each in samples.queues(8, topology="2x2x2"):
+        kube.create(each)
+    assert not levels(check(**own, provisioning="spot"))
+    assert "no ConfigMap my-cluster-resources-configmap: xpk would not check" in levels(check(**own), "info")
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-cluster-resources-configmap"}}
+    kube.create(config | {"data": {"tpu7x-2x2x2": "2"}})
+    said = levels(check(**own), "error")
+    assert (
+        "has no tpu7x-16: xpk would submit nothing for it; if the cluster has these machines, type kubectl patch"
+        in said
+    )
+    assert """--type=merge --patch='{"data":{"tpu7x-16":"2"}}'""" in said
+    remarks = check(**own, provisioning="spot")
+    assert not levels(remarks) and "a run adds it, and removes it with its node pools" in levels(remarks, "info")
+    kube.patch("configmaps", "my-cluster-resources-configmap", {"data": {"tpu7x-16": "1"}})
+    for provisioning in ("existing", "spot"):
+        said = levels(check(**own, provisioning=provisioning), "error")
+        assert "has 1 machines of tpu7x-16, and tpu7x-2x2x2 needs 2: xpk would submit nothing" in said
+    assert "runs do not use it" in levels(check(), "info") and "tpu7x-16" not in levels(check())
+    kube.set(absent_groups=["kueue.x-k8s.io"])
+    assert "no queue multislice-queue (LocalQueue of Kueue), to which xpk submits" in levels(check(**own))

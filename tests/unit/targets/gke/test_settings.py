@@ -75,6 +75,11 @@ def add(**changes: str) -> Any:
         ({"libtpu": "-x"}, "is no version"),
         ({"maxtext": "`id`"}, "is no version"),
         ({"storage": "gs://bucket"}, "has no key 'storage'"),
+        ({"submit": "kubectl"}, "submit=kubectl"),
+        ({"submit": "xpk", "xpk": "1.16.0; id"}, "is no version"),
+        ({"submit": "xpk", "queue": "mine"}, "submit=xpk: xpk submits to queue multislice-queue of namespace default; leave namespace and queue out"),
+        ({"submit": "xpk", "namespace": "research"}, "leave namespace and queue out"),
+        ({"submit": "xpk", "max_life": "2d"}, "max_life: submit=xpk sets no such limit"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_refused_in_one_line(given: dict[str, str], refusal: str) -> None:

@@ -1,0 +1,222 @@
+"""The command line of `xpk workload create` for an attempt, and what its output lets one conclude. Pure but for what looks which xpk is here.
+
+xpk names the JobSet after the workload. Everything else of it (queue, labels, containers, limits) is xpk's own.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import re
+from collections.abc import Callable, Sequence
+
+from podwright.errors import UserError
+from podwright.recipe.maxtext.schema import MaxTextRecipe, command
+from podwright.targets.base import Remark
+from podwright.targets.gke import jobset, xpk_shape
+from podwright.targets.gke.kubectl_replies import classify, context_of
+from podwright.targets.google.replies import Consequence, Reply, ReplyRule
+from podwright.targets.settings.gke import GkeSettings
+
+PROGRAM = "xpk"
+ASK_LIMIT_S = 120.0
+"""for which `xpk version` may take: it starts slowly, and asks pip for newer ones"""
+Ask = Callable[..., tuple[int, str, str]]
+"""runs a command for so many seconds at most: exit code, stdout, stderr"""
+_SHORTEST_TTL_S = 600
+_PREFIX = "[XPK] "
+_ELSEWHERE = {
+    "dry-run": "submits nothing",
+    "use-pathways": "creates no JobSet of that name",
+    "headless": "creates no JobSet of that name",
+}
+"""options of a recipe with which a run has nothing to follow -> why"""
+_TABLE = (
+    ReplyRule(
+        r"nodepool for the requested device type (?P<device>\S+) is not present on the cluster",
+        Consequence.FINAL,
+        "NoEntry: ConfigMap {cluster}-resources-configmap, in which xpk looks slices up, has no {device}",
+        "type podwright target check, which says how the entry is created",
+    ),
+    ReplyRule(
+        r"of (?P<device>[\w-]+), which is (?P<needed>\d+) VMs, but the cluster only contains (?P<there>\d+) VMs",
+        Consequence.FINAL,
+        "TooFew: ConfigMap {cluster}-resources-configmap says that the cluster has {there} machines of {device}, and the run needs {needed}",
+        "type podwright target check, which says how the entry is corrected",
+    ),
+    ReplyRule(
+        r"doesn't have a resource type \"workloads\"",
+        Consequence.FINAL,
+        "NoKueue: cluster {cluster} has no Kueue, through which xpk submits",
+        "type xpk cluster adapt for the cluster, or set submit=jobset in the target's file",
+    ),
+    ReplyRule(
+        r"unrecognized arguments: (?P<message>[^\n]+)",
+        Consequence.FINAL,
+        "Options: this xpk does not know {message}",
+        "take it out of xpk of the recipe, or set xpk of the target to a version that has it",
+    ),
+    ReplyRule(
+        r"xpk workload create: error: (?P<message>[^\n]+)",
+        Consequence.FINAL,
+        "Options: xpk refuses its command line: {message}",
+        "correct xpk of the recipe",
+    ),
+    ReplyRule(
+        r"default credentials were not found|DefaultCredentialsError",
+        Consequence.FINAL,
+        "NoLogin: xpk has no application-default credentials, which it needs besides the login of gcloud",
+        "type gcloud auth application-default login, or xpk.project-number=NUMBER, with which xpk asks for less",
+    ),
+    ReplyRule(
+        r"Couldn't translate project id: \S+ to project number. Error: (?P<message>[^\n]+)",
+        Consequence.FINAL,
+        "NoProjectNumber: xpk may not look up the number of project {project}: {message}",
+        "type xpk.project-number=NUMBER; gcloud projects describe {project} shows it",
+    ),
+    ReplyRule(
+        r"`(?P<message>\w+)` not installed",
+        Consequence.FINAL,
+        "NoProgram: xpk needs {message}, which is not on this machine",
+        "install it, or type xpk.skip-validation='' if the recipe does not need it",
+    ),
+    ReplyRule(
+        r"Storage: (?P<message>\S+) not found",
+        Consequence.FINAL,
+        "NoStorage: the cluster has no storage {message} of xpk",
+        "type xpk storage list for the cluster, and correct xpk.storage of the recipe",
+    ),
+    ReplyRule(
+        r"Failed to validate your docker image",
+        Consequence.FINAL,
+        "NoImage: gcloud does not show xpk the image of the run, or does not have it",
+        "type gcloud container images describe with the image, which says why; podwright render RECIPE writes setup_training_env.sh, which builds it",
+    ),
+    ReplyRule(
+        r"already exists, do you want to overwrite it",
+        Consequence.REPEAT,
+        "Deleting: Kueue still has a workload of this name, whose JobSet is gone",
+    ),
+    ReplyRule(
+        r"Unable to create resource policy",
+        Consequence.FINAL,
+        "NoPolicy: xpk could not create the workload policy that pods of tpu7x ask for",
+        "ask for the role Compute Instance Admin (roles/compute.instanceAdmin.v1) in {project}",
+    ),
+)
+
+
+def versioned(recipe: MaxTextRecipe, own: GkeSettings) -> MaxTextRecipe:
+    """The recipe with the version of xpk that submits it: that of the target, else its own. UserError where neither names one."""
+    version = own.xpk or recipe.versions.xpk
+    if not version:
+        what = "submit=xpk: neither the target nor the recipe names a version of xpk, by which pods differ"
+        raise UserError(
+            what, f"set xpk={xpk_shape.NEWEST} in the target's file, or type versions.xpk={xpk_shape.NEWEST}"
+        )
+    return recipe.model_copy(update={"versions": recipe.versions.model_copy(update={"xpk": version.removeprefix("v")})})
+
+
+def require_followable(recipe: MaxTextRecipe) -> None:
+    """UserError for an option of xpk with which a run could not be followed, or would be repeated twice over."""
+    for name in recipe.xpk:
+        if name in _ELSEWHERE:
+            raise UserError(f"xpk.{name} of the recipe {_ELSEWHERE[name]}, so that a run could not be followed", "take it out")  # fmt: skip
+    restarts = jobset.whole_number(recipe.xpk.get("max-restarts") or "0", "max-restarts")
+    if restarts:
+        what = f"xpk.max-restarts={restarts} has the cluster start the workload again, and a run does that itself"
+        raise UserError(what, "type xpk.max-restarts=0")
+    kept = recipe.xpk.get("ttl-seconds-after-finished", "")
+    if kept and jobset.whole_number(kept, "ttl-seconds-after-finished") < _SHORTEST_TTL_S:
+        what = f"xpk.ttl-seconds-after-finished={kept} has the cluster delete the workload before its logs are read"
+        raise UserError(what, f"type xpk.ttl-seconds-after-finished={_SHORTEST_TTL_S} or more")
+
+
+def require_installed(version: str, ask: Ask) -> str:
+    """The version of the xpk on PATH; UserError unless it is `version` ("": any)."""
+    wanted = version or xpk_shape.NEWEST
+    fix = f"type pip install xpk=={wanted} in an environment of its own, and put its bin folder first in PATH"
+    try:
+        code, out, err = ask((PROGRAM, "version"), ASK_LIMIT_S)
+    except FileNotFoundError:
+        raise UserError(f"submit=xpk: xpk {version}".rstrip() + " is not installed on this machine", fix) from None
+    match = re.search(r"xpk_version: v?(\S+)", out)
+    if code or not match:
+        raise UserError(f"submit=xpk: xpk version fails: {_last_line(err + out)}", fix)
+    if match[1] != wanted and version:
+        what = f"submit=xpk: the xpk of this machine is {match[1]}, and the run needs {version}"
+        raise UserError(what, f"{fix}; or set xpk={match[1]} in the target's file")
+    return match[1]
+
+
+def check(own: GkeSettings, ask: Ask) -> list[Remark]:
+    """Which xpk is here."""
+    try:
+        version = require_installed(own.xpk.removeprefix("v"), ask)
+    except UserError as e:
+        return [Remark("error", e.what, e.fix)]
+    named = "" if own.xpk else "; recipes name the version that they need, or set xpk in the target's file"
+    return [Remark("info", f"this machine has xpk {version}, which submits runs{named}")]
+
+
+def options(recipe: MaxTextRecipe, own: GkeSettings) -> dict[str, str]:
+    """Of `xpk workload create`, those that a recipe decides, in its order: with its image, and with the target's priority if it has one. UserError for what can be no option."""
+    values = dict(recipe.xpk) | ({"priority": own.priority} if own.priority else {})
+    for name in values:
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
+            raise UserError(f"xpk.{name} is no option of xpk", "correct the recipe")
+    return ({} if "base-docker-image" in values else {"docker-image": recipe.image}) | values
+
+
+def device_option(recipe: MaxTextRecipe) -> str:
+    return "tpu-type" if "base-docker-image" in recipe.xpk else "device-type"
+
+
+def workload_create(recipe: MaxTextRecipe, own: GkeSettings, name: str) -> tuple[str, ...]:
+    """The call that creates workload `name`; of a recipe whose variables have values."""
+    slice_ = jobset.slice_of(recipe)
+    zonal = own.location.count("-") == 2  # xpk takes a zone, and finds the cluster there or in its region
+    return (
+        *(PROGRAM, "workload", "create"),
+        f"--cluster={own.cluster}",
+        f"--project={own.project}",
+        f"--zone={own.location if zonal else own.zones[0]}",
+        f"--workload={name}",
+        f"--{device_option(recipe)}={slice_.names()['xpk']}",
+        f"--num-slices={slice_.num_slices}",
+        *(f"--{key}={value}" if value else f"--{key}" for key, value in options(recipe, own).items()),
+        f"--command={command(recipe)}",
+    )
+
+
+def conclusion(output: str, own: GkeSettings) -> Reply:
+    """Of a call that created nothing, by what it printed on both streams."""
+    fields = {"cluster": own.cluster, "project": own.project, "context": context_of(own)}
+    of_others = "\n".join(_of_others(output))
+    for rule in _TABLE:
+        if match := re.search(rule.pattern, f"{output}\n{of_others}"):
+            known = fields | match.groupdict()
+            return Reply(rule.consequence, rule.reason.format(**known), rule.fix.format(**known))
+    reply = classify(of_others, own)
+    unclear = reply.consequence in (Consequence.EXISTS, Consequence.ABSENT) or reply.reason.startswith("Unclear")
+    return Reply(Consequence.UNKNOWN, f"Unclear: xpk says {_last_line(output)!r}") if unclear else reply
+
+
+def _of_others(output: str) -> list[str]:
+    """What programs that xpk calls have printed: their own lines, and those that xpk shows as bytes of Python."""
+    lines = []
+    for line in output.splitlines():
+        if not line.startswith(_PREFIX):
+            lines.append(line)
+        elif line.startswith((f"{_PREFIX}b'", f'{_PREFIX}b"')):
+            with contextlib.suppress(ValueError, SyntaxError):
+                lines += ast.literal_eval(line.removeprefix(_PREFIX)).decode(errors="replace").splitlines()
+    return lines
+
+
+def _last_line(output: str) -> str:
+    """The last that is more than a frame around others."""
+    ends = ("XPK failed, error code", "Exiting XPK")
+    lines: Sequence[str] = [line.removeprefix(_PREFIX).strip() for line in output.splitlines()]
+    lines = [line for line in lines if line.strip("*") and not line.startswith(ends)]
+    return lines[-1][:300] if lines else "nothing"
