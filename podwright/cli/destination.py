@@ -44,7 +44,7 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Dest
         elif check == "target" or target.traits.storage:
             what = f"the {check} of {target.name} was not looked at: {LEFT_OUT}"
             findings.append(Finding(check, "inconclusive", what, f"leave --only out, or add {check} to it"))
-    findings += _trackers(recipe)
+    findings += _machines_of_recipe(target, recipe) + _trackers(recipe)
     destination = Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)
     if target.settings is None:
         return destination
@@ -79,6 +79,19 @@ def access(target: ResolvedTarget) -> list[Finding]:
 def storage(target: ResolvedTarget) -> list[Finding]:
     """Whether this machine can use the storage of a target. It writes there, which a plan does not."""
     return [Finding("storage", r.level, r.what, r.fix) for r in target.try_storage()]
+
+
+def _machines_of_recipe(target: ResolvedTarget, recipe: Recipe) -> list[Finding]:
+    """What a MaxText recipe says of machines, where a target of kind gke says something else."""
+    from podwright.recipe import load
+    from podwright.recipe.maxtext.schema import MaxTextRecipe
+    from podwright.targets.gke import capacity
+    from podwright.targets.settings.gke import GkeSettings
+
+    if recipe.kind != "maxtext" or not isinstance(target.settings, GkeSettings):
+        return []
+    differences = capacity.differences(load.require(recipe, MaxTextRecipe), target.settings)
+    return [Finding("target", r.level, r.what, r.fix) for r in differences]
 
 
 def _trackers(recipe: Recipe) -> list[Finding]:

@@ -14,7 +14,7 @@ from podwright.cli import show
 from podwright.errors import UserError, counted, expanded
 from podwright.recipe import imports, load
 from podwright.recipe.imports import Imported
-from podwright.recipe.maxtext import given_values, launch_config, lint, read, script, tree
+from podwright.recipe.maxtext import changed_call, given_values, launch_config, lint, read, script, tree
 from podwright.recipe.maxtext.lint import LintFinding
 from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe
@@ -120,8 +120,19 @@ def _unused(path: Path, values: Mapping[str, str], result: ImportedScript) -> li
 
 def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
     """Of a script, with what was typed for the recipe."""
-    changed = load.override(load.parse(result.recipe), given_values.overrides(request.pairs))
-    return load.require(changed, MaxTextRecipe)
+    before = load.parse(result.recipe)
+    given_values.require_options(request.pairs, _xpk_version(request) or result.recipe["versions"].get("xpk", ""))
+    return load.require(load.override(before, given_values.overrides(request.pairs)), MaxTextRecipe)
+
+
+def _argv(result: ImportedScript, recipe: MaxTextRecipe) -> list[str]:
+    """Of the script, with what was typed for the recipe."""
+    return list(changed_call.argv(result, load.require(load.parse(result.recipe), MaxTextRecipe), recipe))
+
+
+def _misspelled(request: ImportRequest, result: ImportedScript) -> list[LintFinding]:
+    sentences = load.misspelled(load.parse(result.recipe), given_values.overrides(request.pairs))
+    return [LintFinding("argument", "warning", each, "correct the key, or leave it as it is") for each in sentences]
 
 
 def _xpk_version(request: ImportRequest) -> str:
@@ -147,13 +158,13 @@ def _script(request: ImportRequest, path: Path) -> None:
     given_values.refuse(path, unused, _texts(path), result.recipe["arguments"])
     bash, problem = _by_bash(path, values, now, result)
     recipe = _recipe(request, result)
-    findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
+    findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"]), *_misspelled(request, result)]
     if problem:
         findings.append(LintFinding("bash", "warning", problem, "end it in the script before submitting by hand"))
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
-    imported = Imported(raw, result.notes, target, list(result.argv))
+    imported = Imported(raw, result.notes, target, _argv(result, recipe))
     _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
 
 
@@ -258,7 +269,7 @@ def _row(recipe: MaxTextRecipe, findings: Sequence[LintFinding], path: Path, res
         "precision": recipe.precision,
         "steps": recipe.arguments.get("steps") or recipe.arguments.get("max_train_steps", ""),
         "script": str(path),
-        "argv": list(result.argv),
+        "argv": _argv(result, recipe),
         "findings": [asdict(finding) for finding in findings],
     }
 

@@ -83,6 +83,7 @@ def render(
                 "files": files,
                 "submit": submit,
                 "added": rendered.added,
+                "differences": list(rendered.differences),
                 "by_hand": list(rendered.by_hand),
             }
         )
@@ -91,6 +92,8 @@ def render(
         print(f"{state} {out / name}")
     if rendered.added:
         print(f"added to the arguments: {' '.join(f'{key}={value}' for key, value in rendered.added.items())}")
+    for line in rendered.differences:
+        print(f"warning: {line}")
     for line in rendered.by_hand:
         print(f"by hand: {line}")
     print(

@@ -14,6 +14,7 @@ A variable that the script does not assign, or assigns as `${ZONE:-us-east5-a}`,
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 
@@ -132,6 +133,7 @@ def _assignments(line: str, kinds: str) -> dict[str, str]:
     return {}
 
 
+@functools.lru_cache(maxsize=8)
 def contexts(text: str) -> str:
     """For each character of a bash script how bash reads it, one of the letters above.
 
@@ -139,9 +141,13 @@ def contexts(text: str) -> str:
     """
     kinds, stack, heredocs, place = list[str](), [""], list[tuple[bool, str]](), 0
     while place < len(text):
-        top, here, pair = stack[-1], text[place], text[place : place + 2]
+        top = stack[-1]
         kind = _KIND.get(top) or (NESTED if _NESTING & set(stack) else BARE)
-        step = 1
+        if run := _PLAIN.get(top, _PLAIN_TEXT).match(text, place):
+            kinds.append(kind * len(run[0]))
+            place = run.end()
+            continue
+        here, pair, step = text[place], text[place : place + 2], 1
         if top in ("'", "$'"):
             step = 2 if top == "$'" and here == "\\" else 1
             if here == "'":
@@ -178,6 +184,9 @@ def contexts(text: str) -> str:
 # What a character stands in, by what began it. Everything else is a command: BARE, or NESTED below one of _NESTING.
 _KIND = {"$((": EXPANSION, "((": EXPANSION, "${": EXPANSION, '"': DOUBLE, "'": SINGLE, "$'": SINGLE}
 _NESTING = {"$(", "`", "=("}
+# Characters that neither begin nor end anything, whatever stands around them.
+_PLAIN = {"'": re.compile(r"[^']+"), "$'": re.compile(r"[^'\\]+")}
+_PLAIN_TEXT = re.compile(r"[^$\"'=()`}\\#<\n]+")
 _CLOSE = {"(": ")", "$(": ")", "=(": ")", "$((": ")", "((": ")", "${": "}", '"': '"', "`": "`"}
 
 

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Collection, Mapping, Sequence
 
 from podwright.errors import UserError, nearest
+from podwright.recipe.maxtext import xpk
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.recipe.script_text import with_placeholders, with_values
 
@@ -18,6 +19,14 @@ _ENVIRONMENT = ("USER", "HOME")
 def overrides(pairs: Sequence[str]) -> list[str]:
     """Those for the recipe, such as arguments.steps=3; the others are values of the script."""
     return [pair for pair in pairs if "." in pair.partition("=")[0]]
+
+
+def require_options(pairs: Sequence[str], version: str) -> None:
+    """UserError for an option of xpk that a recipe cannot set: one that its xpk does not have, or that a run, a target or another key decides."""
+    for key in (pair.partition("=")[0] for pair in overrides(pairs)):
+        if key.startswith("xpk."):
+            xpk.require_undecided([key.removeprefix("xpk.")])
+            xpk.require_option(key.removeprefix("xpk."), version)
 
 
 def require_settable(name: str) -> None:

@@ -43,6 +43,9 @@ def require(raw: Mapping[str, Any]) -> None:
         for key in raw[section]:
             if not pattern.fullmatch(key):
                 raise RefusedValue(f"{section}.{key} is no {thing}", f"write {fix}")
+    if raw["xla_flags"] and "LIBTPU_INIT_ARGS" in raw["environment"]:
+        what = "environment.LIBTPU_INIT_ARGS would be overwritten: it is made of xla_flags"
+        raise RefusedValue(what, "write its flags into xla_flags")
     texts = dict(_texts(raw))
     for key, (pattern, thing, fix) in _PATTERNS.items():
         text = texts[key] if key == "name" else _BRACED.sub("x", texts[key])

@@ -10,7 +10,7 @@ from typing import Literal
 from podwright.errors import UserError
 from podwright.recipe.maxtext import xpk
 from podwright.recipe.maxtext.read import FROM_TARGET, ImportedScript
-from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
+from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe, command_lines, of_several_lines
 
 XPK_RELEASES = frozenset(
     [
@@ -107,6 +107,7 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
         *_profiler(recipe),
         *_leftovers(recipe),
         *_network(recipe),
+        *_line_breaks(recipe),
         *_priority(recipe),
     ]
 
@@ -215,6 +216,7 @@ def _xpk_version(version: str) -> Iterator[LintFinding]:
 def _xpk_options(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     for name in recipe.xpk:
         try:
+            xpk.require_undecided([name])
             xpk.require_option(name, recipe.versions.xpk)
         except UserError as e:
             yield LintFinding("xpk-option", "error", e.what, e.fix)
@@ -272,6 +274,13 @@ def _network(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
         if re.search(r"\bpip3?\b.*\binstall\b", command):
             message = f"each container runs `{command}` at its start, which needs a network that reaches PyPI or GitHub"
             yield LintFinding("network", "warning", message, "build it into the image where the nodes are private")
+
+
+def _line_breaks(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    for part in of_several_lines(command_lines(recipe)):
+        first = part.strip().partition("\n")[0][:60]
+        message = f"the container's command has several lines from {first!r} on, and render and run hand it on as one"
+        yield LintFinding("line-break", "error", message, "write it on one line, with && or ; between commands")
 
 
 def _priority(recipe: MaxTextRecipe) -> Iterator[LintFinding]:

@@ -10,7 +10,7 @@ import contextlib
 import re
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ class ImportedScript:
     """with the values that were given"""
     name_variable: str = ""
     """of the script, that has the name of the workload; "" where no variable alone has it"""
+    filled: dict[str, str] = field(default_factory=dict)
+    """variable of the recipe -> its value in `argv`"""
 
 
 def read(
@@ -96,7 +98,8 @@ def read(
     own = {name: value for name, value in given.values.items() if name in ("cluster", "project", "zone", "namespace")}
     target = {name: value for name, value in own.items() if value not in typed and "<" not in value}
     named = given.values.get("workload", ""), _variable("workload", text)
-    return ImportedScript(_unmarked(raw), reading.call.argv, _unmarked(notes), target, reading, *named)
+    filled = _values_of_call(text, reading, values, given.values)
+    return ImportedScript(_unmarked(raw), reading.call.argv, _unmarked(notes), target, reading, *named, filled)
 
 
 def _training_script(
@@ -155,11 +158,26 @@ def _repeated(values: str) -> str:
 
 
 def _marks(text: str, reading: ScriptReading, values: Mapping[str, str]) -> dict[str, str]:
-    """Name of a variable or placeholder -> a mark in its place. What was typed and no target fills in stays as it is."""
+    """Name of a variable or placeholder -> a mark in its place."""
+    names = _names(text, reading, values)
+    return {name: f"{_MARKS[0]}{canonical}{_MARKS[1]}" for name, canonical in names.items()}
+
+
+def _names(text: str, reading: ScriptReading, values: Mapping[str, str]) -> dict[str, str]:
+    """Name of a variable or placeholder -> that of the recipe's variable. What was typed and no target fills in stays as it is."""
     names = {name: name for name in (*reading.emptied, *reading.unset) if name not in values or name in FROM_TARGET}
     names |= {name: canonical for option, canonical in _CANONICAL.items() if (name := _variable(option, text))}
-    names |= {name: re.sub(r"\W", "_", name).upper().strip("_") for name in reading.placeholders}
-    return {name: f"{_MARKS[0]}{canonical}{_MARKS[1]}" for name, canonical in names.items()}
+    return names | {name: re.sub(r"\W", "_", name).upper().strip("_") for name in reading.placeholders}
+
+
+def _values_of_call(
+    text: str, reading: ScriptReading, values: Mapping[str, str], options: Mapping[str, str]
+) -> dict[str, str]:
+    """Variable of the recipe -> its value in the call, whose options are `options`."""
+    names = _names(text, reading, values)
+    known = {canonical: values.get(name, "") for name, canonical in names.items()}
+    known |= {names[name]: f"<{name}>" for name in reading.placeholders}
+    return known | {each: options[name] for name, each in _CANONICAL.items() if name in options and each in known}
 
 
 def _variable(option: str, text: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
@@ -164,6 +165,11 @@ def command_lines(recipe: MaxTextRecipe) -> list[str]:
     lines.append(" ".join([*starter, *filter(None, [recipe.launch.base_config])]))
     lines += [quoted(f"{key}={value}") for key, value in recipe.arguments.items()]
     return [*lines, *filter(None, [recipe.launch.after])]
+
+
+def of_several_lines(parts: Iterable[str]) -> list[str]:
+    """Those parts of a command that have a line break: a launcher hands it on as one line."""
+    return [part for part in parts if "\n" in part or "\r" in part]
 
 
 def quoted(word: str) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from podwright.errors import UserError, nearest
@@ -12,6 +12,16 @@ OF_TARGET = {"cluster": "CLUSTER_NAME", "project": "PROJECT_ID", "zone": "ZONE",
 """options that belong to who submits -> the variable that stands for the value in a recipe"""
 IMAGES = ("docker-image", "base-docker-image")
 DEVICES = ("device-type", "tpu-type")
+DECIDED_ELSEWHERE = {
+    "workload": ("a run has a name of its own", "type --name NAME with podwright run"),
+    **{name: ("a target has it", f"set {name} of the target") for name in ("cluster", "project", "namespace")},
+    "zone": ("a target has it", "set zones of the target"),
+    **dict.fromkeys(DEVICES, ("the slice is topology of the recipe", "type topology=SLICE with podwright plan, run or render")),
+    "num-slices": ("num_slices of the recipe has it", "type num_slices=N with podwright plan, run or render"),
+    "docker-image": ("image of the recipe has it", "type image=IMAGE with podwright plan, run or render"),
+    "command": ("launch and arguments of the recipe are it", "type arguments.KEY=VALUE"),
+}  # fmt: skip
+"""option that a target, a run or another key of the recipe decides -> which of them, and what to do instead"""
 _OPTIONS = (
     "base-docker-image cluster colocated-python-sidecar-image command custom-pathways-proxy-server-args"
     " custom-pathways-server-args custom-pathways-worker-args debug-dump-gcs dependency-auto-download"
@@ -55,6 +65,14 @@ def require_option(name: str, version: str) -> None:
     fix = "leave it out, or type versions.xpk=VERSION of a newer xpk that has it"
     what = f"xpk workload create has no option --{name}, in any version until {NEWEST}"
     raise UserError(what, f"did you mean --{guess}?" if guess else fix)
+
+
+def require_undecided(names: Iterable[str]) -> None:
+    """UserError for the first option that is not a recipe's to decide."""
+    for name in names:
+        if name in DECIDED_ELSEWHERE:
+            owner, instead = DECIDED_ELSEWHERE[name]
+            raise UserError(f"a recipe cannot set xpk.{name}: {owner}", f"leave xpk.{name} out; {instead}")
 
 
 def options(argv: Sequence[str], version: str) -> XpkOptions:

@@ -8,7 +8,7 @@ import string
 from collections.abc import Mapping
 from typing import Any
 
-from podwright.report.maxtext import chinese
+from podwright.report.maxtext import chinese, chinese_causes
 from podwright.report.maxtext.check_texts import CHECK_TEXTS
 from podwright.report.records import Result, number
 from podwright.report.wording import DASH, signed_percent, visible
@@ -213,6 +213,8 @@ class Words:
         """How the run ended, in a sentence."""
         code = DASH if r["exit_code"] is None else r["exit_code"]
         detail = visible(r["ending_detail"]).rstrip(".")
+        if self._column and r["ending_reason"] == "failure":
+            detail = chinese_causes.cause(detail)
         text = self(r["ending_reason"], of=self.of_steps(r), code=code, detail=detail, ending=r["ending"])
         return text.strip()
 

@@ -5,7 +5,6 @@ Of a target whose runs create their node pools, and bring queues of their own, o
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 
 from podwright.errors import UserError, counted

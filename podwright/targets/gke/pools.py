@@ -15,7 +15,7 @@ from podwright.shell import Shell, targets_file
 from podwright.slices import Slice
 from podwright.targets import alive
 from podwright.targets.base import RUN_LABEL, PlannedCall, run_tag
-from podwright.targets.gke import pool_calls, pool_inventory, pool_states, queues, submit, xpk_shape
+from podwright.targets.gke import pool_calls, pool_inventory, pool_states, xpk_shape
 from podwright.targets.gke.cluster_view import by_kind, is_unscheduled
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pool_calls import Cluster

@@ -20,7 +20,7 @@ from podwright.slices import Slice
 from podwright.storage import inputs
 from podwright.targets import scripts
 from podwright.targets.base import Job
-from podwright.targets.gke import jobset, trainer, workload, xpk_calls, xpk_shape
+from podwright.targets.gke import capacity, jobset, trainer, workload, xpk_calls, xpk_shape
 from podwright.targets.settings.gke import XPK_QUEUE, GkeSettings
 from podwright.targets.settings.google import region_of
 
@@ -38,6 +38,8 @@ class RenderedFolder:
     """what a user is to fill in or to do by hand"""
     added: dict[str, str] = field(default_factory=dict)
     """arguments of MaxText that the recipe does not have"""
+    differences: tuple[str, ...] = ()
+    """options of the recipe that the target decides otherwise"""
 
 
 def filled(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> MaxTextRecipe:
@@ -78,7 +80,8 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
     by_hand = [f"only xpk carries out {only_xpk}: {MANIFEST} is without it"] if only_xpk else []
     if values["builds"] and not versions["maxtext"]:
         by_hand.append("maxtext of the target: the image can be built only if a version of MaxText is known")
-    return _folder(values, manifest, tuple(by_hand), added)
+    differences = tuple(f"{each.what}; {each.fix}" for each in capacity.differences(ready, own))
+    return replace(_folder(values, manifest, tuple(by_hand), added), differences=differences)
 
 
 def _common(

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from podwright.errors import UserError, counted
-from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe, filled
+from podwright.recipe.maxtext import xpk
+from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe, filled, of_several_lines
 from podwright.targets.settings.gke import GkeSettings
 
 NAME = "WORKLOAD_NAME"
@@ -17,15 +18,6 @@ IMAGE = "WORKLOAD_IMAGE"
 """variable of an image that is built if it is missing"""
 LEGAL_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?")
 """of a run, as templates/gke/submit.sh has it"""
-_OWNERS = {
-    "workload": "the script that submits names the run",
-    **dict.fromkeys(("cluster", "project", "zone", "namespace"), "a target has it"),
-    **dict.fromkeys(("device-type", "tpu-type"), "the slice is topology of the recipe"),
-    "num-slices": "num_slices of the recipe has it",
-    "docker-image": "image of the recipe has it",
-    "command": "launch and arguments of the recipe are it",
-}
-"""option of xpk that a target, a run or another key of the recipe decides -> which of them"""
 _OF_TARGET = {"BASE_OUTPUT_DIR": "bucket", IMAGE: "image"}
 """variable -> key of the target"""
 _PLAIN = re.compile(r"[\w./:@=+,%-]*")
@@ -102,9 +94,7 @@ def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
 
 def require_own_options(recipe: MaxTextRecipe) -> None:
     """UserError for an option of xpk that is not the recipe's to decide. Of one whose variables have values."""
-    for option in recipe.xpk:
-        if option in _OWNERS:
-            raise UserError(f"the recipe has xpk.{option}, and {_OWNERS[option]}", f"leave xpk.{option} out")
+    xpk.require_undecided(recipe.xpk)
     base = recipe.xpk.get("base-docker-image", recipe.image)
     if base != recipe.image:
         what = f"the recipe has xpk.base-docker-image={base}, and its image is {recipe.image}"
@@ -124,7 +114,6 @@ def profiled(recipe: MaxTextRecipe) -> tuple[MaxTextRecipe, dict[str, str]]:
 
 def require_one_line(lines: list[str]) -> None:
     """UserError for a command that has a line break within: it is handed on as one line."""
-    broken = [line for line in lines if "\n" in line or "\r" in line]
-    if broken:
+    if broken := of_several_lines(lines):
         what = f"{counted(len(broken), 'part')} of the container's command {'has' if len(broken) == 1 else 'have'} a line break: {broken[0][:60]!r}"
-        raise UserError(what, "write it on one line, with && between commands")
+        raise UserError(what, "write it on one line, with && or ; between commands")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from podwright.errors import UserError
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command
 from podwright.targets.base import Remark
-from podwright.targets.gke import jobset, xpk_shape
+from podwright.targets.gke import capacity, jobset, xpk_shape
 from podwright.targets.gke.kubectl_replies import classify, context_of
 from podwright.targets.google.replies import Consequence, Reply, ReplyRule
 from podwright.targets.settings.gke import GkeSettings
@@ -160,8 +160,9 @@ def check(own: GkeSettings, ask: Ask) -> list[Remark]:
 
 
 def options(recipe: MaxTextRecipe, own: GkeSettings) -> dict[str, str]:
-    """Of `xpk workload create`, those that a recipe decides, in its order: with its image, and with the target's priority if it has one. UserError for what can be no option."""
-    values = dict(recipe.xpk) | ({"priority": own.priority} if own.priority else {})
+    """Of `xpk workload create`, those that the target does not decide, in their order: with the image, and with the target's priority if it has one. UserError for what can be no option."""
+    values = {key: value for key, value in recipe.xpk.items() if not capacity.decided_by_target(key, own)}
+    values |= {"priority": own.priority} if own.priority else {}
     for name in values:
         if not re.fullmatch(r"[a-z][a-z0-9-]*", name):
             raise UserError(f"xpk.{name} is no option of xpk", "correct the recipe")

@@ -85,6 +85,51 @@ def test_a_directory_becomes_a_recipe_that_bash_agrees_with(tree: Path, capsys: 
     assert "exists already; name another file with --out" in call(capsys, str(folder), *PAIRS)[2]
 
 
+def test_the_call_of_xpk_follows_a_recipe_that_is_changed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An option takes the place of the script's, and the command has what the recipe has, with the values of the call."""
+    folder = str(tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4")
+    plain = json.loads(call(capsys, folder, *PAIRS, "--json", "--out", "plain.yaml")[1])["argv"]
+    typed = ("xpk.priority=low", "xpk.spot=", "arguments.steps=50", "environment.NEW=a b")
+    code, out, err = call(capsys, folder, *PAIRS, *typed, "--json", "--out", "changed.yaml")
+    assert code == 0, err
+    document = json.loads(out)
+    argv, recipe = document["argv"], document["recipe"]
+    assert [word for word in plain if word not in argv] == ["--priority=very-high", plain[-1]]
+    assert [word for word in argv if word not in plain] == ["--priority=low", "--spot", argv[-1]]
+    assert recipe["xpk"]["priority"] == "low" and recipe["arguments"]["steps"] == "50"
+    assert " steps=50 " in argv[-1] and " steps=30 " not in argv[-1] and "export NEW='a b' &&" in argv[-1]
+    values = {"BASE_OUTPUT_DIR": VALUES["BASE_OUTPUT_DIR"]}
+    assert all(f"${{{name}}}" not in argv[-1] and value in argv[-1] for name, value in values.items())
+    assert "${WORKLOAD_NAME}" not in argv[-1] and "run_name=tester-toy-1b" in argv[-1]
+    table = json.loads(call(capsys, str(tree), *PAIRS, "arguments.steps=50", "--json")[1])
+    assert all(" steps=50 " in row["argv"][-1] for row in table["rows"])
+
+
+@pytest.mark.parametrize(
+    ("typed", "refusal"),
+    [
+        ("xpk.workload=zzz", "a recipe cannot set xpk.workload: a run has a name of its own; leave xpk.workload out; type --name"),
+        ("xpk.cluster=c", "a recipe cannot set xpk.cluster: a target has it; leave xpk.cluster out; set cluster of the target"),
+        ("xpk.device-type=v6e-16", "a recipe cannot set xpk.device-type: the slice is topology of the recipe; "),
+        ("xpk.num-node=3", "xpk workload create has no option --num-node, in any version until 1.16.0; did you mean --num-nodes?"),
+        ("xpk.qqqqqqqq=3", "xpk workload create has no option --qqqqqqqq, in any version until 1.16.0; leave it out, or"),
+        ("launch.nonsense=3", "unknown key launch.nonsense"),
+        ("environment.LIBTPU_INIT_ARGS=--a", "environment.LIBTPU_INIT_ARGS would be overwritten: it is made of xla_flags; write its flags into xla_flags"),
+    ],
+)  # fmt: skip
+def test_a_key_that_a_recipe_cannot_have_is_refused_in_one_line(
+    tree: Path, capsys: pytest.CaptureFixture[str], typed: str, refusal: str
+) -> None:
+    code, out, err = call(capsys, str(tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4"), typed)
+    assert (code, out) == (2, "") and err.startswith(f"error: {refusal}") and err.count("\n") == 1
+    assert list(Path().iterdir()) == []
+
+
+def test_a_key_that_is_nearly_one_of_the_script_is_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = call(capsys, str(tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4"), "arguments.step=50")[1]
+    assert "warning: argument: arguments.step is new; the recipe has arguments.steps; " in out
+
+
 def test_words_are_looked_up_in_a_tree(
     tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,9 +13,12 @@ from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
 from podwright.report.maxtext import pages
+from podwright.report.maxtext.chinese_causes import CAUSES
 from podwright.report.maxtext.words import LANGUAGES, TEXTS, Words
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
+from podwright.watch import explain
+from podwright.watch.rules import RULES
 from tests.unit.recipe.maxtext.example import example
 
 # The two runs of ALModel that the original project published, as it wrote them down; its tables of results are in the tests below.
@@ -775,6 +778,23 @@ def test_every_suspicion_of_a_log_has_a_chinese_form() -> None:
     ]
     for (sentence,) in curves:
         assert not re.search(r"[a-z]{2,} [a-z]{2,} [a-z]{2,}", Words("zh").sentence(sentence)), sentence
+
+
+def test_every_cause_of_diagnose_has_a_chinese_form() -> None:
+    """For the log of each rule: no English clause is left, and the values of the line are those of the English cause."""
+    assert set(CAUSES) == {rule.name for rule in RULES}
+    explained = {}
+    for path in sorted((Path(__file__).parents[2] / "logs").glob("*.log")):
+        first = explain.file(path)[0]
+        explained[first["rule"]] = first["cause"]
+    assert set(explained) == set(CAUSES)
+    clause = re.compile(r"(?:\b[a-zA-Z]+\b[ ,;.:]+){4}")
+    for name, cause in explained.items():
+        r = {"ending_reason": "failure", "ending_detail": cause, "ending": "CRASHED", "exit_code": 1, "steps": 7}
+        text = Words("zh").ending(r | {"steps_planned": 10})
+        assert text.startswith("CRASHED：7/10 步。原因：") and not clause.search(text), name
+        assert cause not in text and set(re.findall(r"\d+", cause)) <= set(re.findall(r"\d+", text)), name
+        assert cause in Words("en").ending(r | {"steps_planned": 10})
 
 
 # --- times and steps that cannot be

@@ -23,6 +23,9 @@ NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _OPERATORS = re.compile(r":-|:=|:\+|:\?|##|%%|//|/#|/%|\^\^|,,|[-=+?#%/^,:@]")
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "e": "\x1b", "f": "\f", "v": "\v"}
 _ENDS = frozenset(" \t\n;&|()<>")
+_PLAIN = re.compile(r"[^ \t\n;&|()<>\\'\"$`}/:]+")
+_PLAIN_IN_QUOTES = re.compile(r"[^\"\\$`}/:\n]+")
+"""characters that neither begin nor end anything; } / and : end a word within braces"""
 _DEPTH = 40  # of nested substitutions
 
 
@@ -98,8 +101,14 @@ class WordScanner:
             return [self._dollar(False)] if not self._special_quotes() else self._quoted_by_dollar()
         if char == "`":
             return [self._backquoted(False)]
-        self.position += 1
-        return [TextPart(char, False)]
+        return [TextPart(self._run(_PLAIN), False)]
+
+    def _run(self, characters: re.Pattern[str]) -> str:
+        """The text of `characters` at the position, at least one character."""
+        match = characters.match(self.text, self.position)
+        end = match.end() if match else self.position + 1
+        text, self.position = self.text[self.position : end], end
+        return text
 
     def _special_quotes(self) -> bool:
         return self.starts("$'") or self.starts('$"')
@@ -153,8 +162,7 @@ class WordScanner:
             return [self._dollar(True)]
         if char == "`":
             return [self._backquoted(True)]
-        self.position += 1
-        return [TextPart(char, True)]
+        return [TextPart(self._run(_PLAIN_IN_QUOTES), True)]
 
     def _dollar(self, quoted: bool) -> Part:
         line = self.line

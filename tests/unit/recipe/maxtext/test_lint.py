@@ -6,13 +6,17 @@ from typing import Any
 
 import pytest
 
+from podwright.errors import UserError
+from podwright.plan.checks import maxtext as checks
 from podwright.recipe import load
 from podwright.recipe.maxtext import lint, read
 from podwright.recipe.maxtext.lint import LintFinding
 from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.targets.gke import rendering
 from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.recipe.maxtext.launch_script import SCRIPT
 from tests.unit.recipe.maxtext.oracle import NOW
+from tests.unit.targets.gke.entry import gke
 
 FP8 = {"model_name": "deepseek3-671b", "quantization": "fp8_full", "profiler": "xplane"}
 
@@ -101,6 +105,27 @@ def test_an_option_that_no_known_xpk_has() -> None:
     assert finding.fix == "did you mean --num-nodes?"
     (finding,) = found("xpk-option", versions={"xpk": "1.17.0"}, xpk={"num-node": "2"})
     assert finding.level == "inconclusive" and "xpk 1.17.0, which the recipe asks for, may have it" in finding.message
+
+
+def test_an_option_that_a_run_or_a_target_decides_is_found() -> None:
+    (finding,) = found("xpk-option", xpk={"workload": "zzz", "max-restarts": "0"})
+    assert (
+        finding.level == "error" and finding.message == "a recipe cannot set xpk.workload: a run has a name of its own"
+    )
+    assert finding.fix == "leave xpk.workload out; type --name NAME with podwright run"
+
+
+@pytest.mark.parametrize("part", ["for i in a b\ndo\n  touch $i\ndone", "if true\nthen\n  pip list\nfi"])
+def test_commands_on_several_lines_are_found_before_they_are_rendered(part: str) -> None:
+    recipe = example(launch=RAW["launch"] | {"setup": ["cd /app", part]})
+    (finding,) = [each for each in lint.of_recipe(recipe) if each.check == "line-break"]
+    assert finding.level == "error" and f"several lines from {part.splitlines()[0]!r} on" in finding.message
+    (in_plan,) = [f for f in checks.check(recipe, checks.written_for(recipe), Path()) if f.message == finding.message]
+    assert (in_plan.check, in_plan.level) == ("launch", "warning")
+    with pytest.raises(UserError, match="has a line break"):
+        rendering.maxtext(recipe, gke(), "pod", {})
+    one = part.replace("\n", "; ").replace("do; ", "do ").replace("then; ", "then ")
+    assert not found("line-break", launch=RAW["launch"] | {"setup": ["cd /app", one]})
 
 
 def test_a_training_script_that_is_not_there_is_found() -> None:

@@ -77,7 +77,7 @@ def test_restarts_of_the_recipe_are_left_to_the_retries_of_the_run(tmp_path: Pat
     [
         ({}, {"image": ""}, "has no image"),
         ({"xpk": {"use-pathways": ""}}, {}, "only xpk carries out --use-pathways"),
-        ({"xpk": {"workload": "zzz"}}, {}, "the recipe has xpk.workload, and the script that submits names the run"),
+        ({"xpk": {"workload": "zzz"}}, {}, "a recipe cannot set xpk.workload: a run has a name of its own"),
         ({"xpk": {"priority": "$(id)"}}, {}, "is no name of a PriorityClass"),
     ],
 )

@@ -124,7 +124,7 @@ def test_what_xpk_would_refuse_is_said_before_it_is_called(kube: Kube) -> None:
     kube.create(config | {"data": {"tpu7x-2x2x2": "2"}})
     said = levels(check(**own), "error")
     assert (
-        "has no tpu7x-16: xpk would submit nothing for it; if the cluster has these machines, type kubectl patch"
+        "has no tpu7x-16: xpk would refuse it (Workload scheduling validation failed); if the cluster has these machines, type kubectl patch"
         in said
     )
     assert """--type=merge --patch='{"data":{"tpu7x-16":"2"}}'""" in said
@@ -133,7 +133,7 @@ def test_what_xpk_would_refuse_is_said_before_it_is_called(kube: Kube) -> None:
     kube.patch("configmaps", "my-cluster-resources-configmap", {"data": {"tpu7x-16": "1"}})
     for provisioning in ("existing", "spot"):
         said = levels(check(**own, provisioning=provisioning), "error")
-        assert "has 1 machines of tpu7x-16, and tpu7x-2x2x2 needs 2: xpk would submit nothing" in said
+        assert "has 1 machines of tpu7x-16, and tpu7x-2x2x2 needs 2: xpk would refuse it" in said
     assert "runs do not use it" in levels(check(), "info") and "tpu7x-16" not in levels(check())
     kube.set(absent_groups=["kueue.x-k8s.io"])
     assert "no queue multislice-queue (LocalQueue of Kueue), to which xpk submits" in levels(check(**own))

@@ -131,7 +131,7 @@ def test_a_line_break_in_the_command_is_refused() -> None:
     ("option", "owner"),
     [
         *((name, "a target has it") for name in ("cluster", "project", "zone", "namespace")),
-        ("workload", "the script that submits names the run"),
+        ("workload", "a run has a name of its own"),
         *((name, "the slice is topology of the recipe") for name in ("device-type", "tpu-type")),
         ("num-slices", "num_slices of the recipe has it"),
         ("docker-image", "image of the recipe has it"),
@@ -141,8 +141,8 @@ def test_a_line_break_in_the_command_is_refused() -> None:
 def test_an_option_that_is_decided_elsewhere_is_refused(option: str, owner: str) -> None:
     with pytest.raises(UserError) as refused:
         rendered(example(xpk={option: "other"}))
-    assert refused.value.what == f"the recipe has xpk.{option}, and {owner}"
-    assert refused.value.fix == f"leave xpk.{option} out"
+    assert refused.value.what == f"a recipe cannot set xpk.{option}: {owner}"
+    assert refused.value.fix.startswith(f"leave xpk.{option} out; ")
 
 
 def test_a_base_image_is_that_of_the_recipe() -> None:
