@@ -80,9 +80,7 @@ def of_gke(seed: int) -> Script:
     kills.append(at_event(draw, events[seed // 2 % len(events)]))
     capacity = CAPACITIES[seed // 2 % len(CAPACITIES)]
     disturbances = list(_disturbances(draw, wanted, capacity)) if with_cloud else []
-    return Script(
-        seed, True, tuple(with_verbs(kills, draw)), tuple(disturbances), capacity, SHAPES[seed % len(SHAPES)]
-    )
+    return Script(seed, True, tuple(with_verbs(kills, draw)), tuple(disturbances), capacity, SHAPES[seed % len(SHAPES)])
 
 
 def of_gke_briefly(seed: int) -> Script:
