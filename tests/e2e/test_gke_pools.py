@@ -433,7 +433,11 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     bench.follow(lambda it: it.happened("ready"))
     (left,) = cleaning.inventory("pod", tmp_path).slices
     assert (left.need, left.removable) == (cleaning.Need.LEFT, True) and left.cost and left.cost > 0
-    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}
+    labels = dict(left.owned.request.labels)
+    both.gcloud.foreign_pool(
+        "my-cluster", f"{left.name}-1", 4, zone=A, labels=labels, topology="2x2x4", project="my-project"
+    )
+    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}, "what a killed launcher's gcloud has created late"
     assert (
         cleaning.inventory("pod", tmp_path).slices == [] and both.gcloud.resources() == [] and queue_objects(both) == []
     )
