@@ -1,8 +1,9 @@
-"""Lives of a run on the simulated cloud whose launchers are killed: kills by phase, faults of the cloud, and what was wrong in the end.
+"""Lives of a run on a simulated cloud whose launchers are killed: kills by phase, faults of the cloud, and what was wrong in the end.
 
 python bench/chaos.py live 2000-2059 --rows ROWS      append a row of each life to the file ROWS
+python bench/chaos.py live 3000-3059 --on gke --rows ROWS      the same on GKE
 python bench/chaos.py train 1-10 --rows ROWS          the same with the real trainer, after one undisturbed life
-python bench/chaos.py table ROWS... [--out bench/results/chaos-DATE.json]      add the rows up
+python bench/chaos.py table ROWS... [--out bench/results/chaos-DATE.json]      add the rows of one cloud up; of GKE, chaos_gke-DATE.json
 
 A seed decides all of a life but how fast the machine is. Needs root, sshd and network namespaces (tests/lab).
 """
@@ -34,13 +35,14 @@ def seeds(words: list[str]) -> Iterator[int]:
         yield from range(int(first), int(last or first) + 1)
 
 
-def live(words: list[str], rows: Path) -> int:
-    from tests.e2e import chaos
+def live(words: list[str], rows: Path, kind: str) -> int:
+    from tests.e2e import chaos_gke, chaos_vms
 
+    live = {"tpu-vm": chaos_vms.live, "gke": chaos_gke.live}[kind]
     failed = 0
     for seed in seeds(words):
-        with tempfile.TemporaryDirectory(prefix=f"chaos-{seed}-") as folder:
-            failed += noted(chaos.live(seed, Path(folder)).document(), rows)
+        with tempfile.TemporaryDirectory(prefix=f"chaos-{seed}-", ignore_cleanup_errors=True) as folder:
+            failed += noted(live(seed, Path(folder)).document(), rows)
     return 1 if failed else 0
 
 
@@ -73,9 +75,21 @@ def noted(document: dict[str, Any], rows: Path) -> bool:
     return bool(document["faults"])
 
 
-def summary(lives: list[dict[str, Any]]) -> dict[str, Any]:
+def summary(lives: list[dict[str, Any]], cloud: str) -> dict[str, Any]:
     """Of the newest row of each life."""
-    from tests.e2e.chaos_phases import LifePhase
+    kinds, kills = (of_gke if cloud == "gke" else of_vms)(lives)
+    return {
+        "lives": {kind: figures(of_kind) for kind, of_kind in kinds.items() if of_kind} | {"all": figures(lives)},
+        **kills,
+        "faults_by_kind": dict(Counter(kind for x in lives for kind in x["disturbances"]).most_common()),
+        "verbs": dict(Counter(verb for x in lives for verb in x["verbs"])),
+        "wrong": [{"seed": x["seed"], "faults": x["faults"]} for x in lives if x["faults"]],
+    }
+
+
+def of_vms(lives: list[dict[str, Any]]) -> tuple[dict[str, list[dict[str, Any]]], dict[str, Any]]:
+    """Lives by kind, and the kills of each phase by trainer."""
+    from tests.e2e.chaos_phases import VM_PHASES
 
     killed = {trainer: Counter(p for x in lives if x["trainer"] == trainer for p in x["kills"]) for trainer in TRAINERS}
     kinds = {
@@ -83,13 +97,21 @@ def summary(lives: list[dict[str, Any]]) -> dict[str, Any]:
         "stand-in, checkpoints in a bucket": [x for x in lives if x["trainer"] == "stand-in" and x["bucket"]],
         "GRPO in four processes, checkpoints in a bucket": [x for x in lives if x["trainer"] == "GRPO"],
     }
-    return {
-        "lives": {kind: figures(of_kind) for kind, of_kind in kinds.items() if of_kind} | {"all": figures(lives)},
-        "kills_by_phase": {str(phase): [killed[trainer][phase] for trainer in TRAINERS] for phase in LifePhase},
-        "faults_by_kind": dict(Counter(kind for x in lives for kind in x["disturbances"]).most_common()),
-        "verbs": dict(Counter(verb for x in lives for verb in x["verbs"])),
-        "wrong": [{"seed": x["seed"], "faults": x["faults"]} for x in lives if x["faults"]],
+    return kinds, {
+        "kills_by_phase": {str(phase): [killed[trainer][phase] for trainer in TRAINERS] for phase in VM_PHASES}
     }
+
+
+def of_gke(lives: list[dict[str, Any]]) -> tuple[dict[str, list[dict[str, Any]]], dict[str, Any]]:
+    """Lives by where their node pools come from; kills by phase, and those around a line of the journal by its event."""
+    from tests.e2e.chaos_gke_script import CAPACITIES, CLOUDY_EVENTS, EVENTS
+    from tests.e2e.chaos_phases import GKE_PHASES
+
+    killed = Counter(kill for x in lives for kill in x["kills"])
+    events = {e: [killed[f"before:{e}"], killed[f"after:{e}"]] for e in (*EVENTS, *CLOUDY_EVENTS)}
+    phases = {str(phase): killed[phase] for phase in GKE_PHASES}
+    kinds = {capacity: [x for x in lives if x["capacity"] == capacity] for capacity in CAPACITIES}
+    return kinds, {"kills_by_phase": phases, "kills_by_event": events}
 
 
 def figures(lives: list[dict[str, Any]]) -> dict[str, int]:
@@ -104,6 +126,7 @@ def figures(lives: list[dict[str, Any]]) -> dict[str, int]:
         "recomputed": sum(x["recomputed"] for x in lives),
         "recomputed_at_most": sum(x["explained"] for x in lives),
         "slices_left": sum(fault.startswith(("left in the cloud", "clean left")) for fault in wrong),
+        "others_changed": sum(fault.startswith("of somebody else") for fault in wrong),
         "wrong_records": sum(fault.startswith(("the final record", "the last state")) for fault in wrong),
         "stuck": sum(fault.startswith("stuck") or "did not finish" in fault for fault in wrong),
         "wrong": sum(bool(x["faults"]) for x in lives),
@@ -117,17 +140,22 @@ def main() -> int:
         living = verbs.add_parser(verb)
         living.add_argument("seeds", nargs="+")
         living.add_argument("--rows", type=Path, required=True)
+        if verb == "live":
+            living.add_argument("--on", choices=("tpu-vm", "gke"), default="tpu-vm")
     adding = verbs.add_parser("table")
     adding.add_argument("rows", type=Path, nargs="+")
     adding.add_argument("--out", type=Path)
     args = parser.parse_args()
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)  # an object that is not there is no error
-    if args.verb != "table":
-        return {"live": live, "train": train}[args.verb](args.seeds, args.rows)
+    if args.verb == "live":
+        return live(args.seeds, args.rows, args.on)
+    if args.verb == "train":
+        return train(args.seeds, args.rows)
     rows = [json.loads(line) for path in args.rows for line in path.read_text().splitlines()]
     lives = list({(row["trainer"], row["seed"]): row for row in rows}.values())
+    (cloud,) = {row["cloud"] for row in rows}
     of = Counter(f"{row['commit']}{' with changes' if row['dirty'] else ''}" for row in lives)
-    return keep({**stamp(__file__), "lives_by_commit": dict(of), **summary(lives)}, args.out)
+    return keep({**stamp(__file__), "lives_by_commit": dict(of), **summary(lives, cloud)}, args.out)
 
 
 if __name__ == "__main__":

@@ -379,12 +379,45 @@ def chaos_lives() -> str:
         "stuck": "runs stuck",
         "wrong": "lives with any fault",
     }
+    return _lives("chaos", "trainer", heads)
+
+
+def chaos_gke_lives() -> str:
+    """What bench/chaos.py counted last of lives on GKE."""
+    heads = {
+        "lives": "lives",
+        "kills": "kills",
+        "cloud_faults": "faults of the cloud",
+        "attempts": "attempts",
+        "slices": "allocations with nodes",
+        "recomputed": "steps recomputed (at most)",
+        "slices_left": "lives with something left",
+        "others_changed": "objects of others changed",
+        "wrong_records": "wrong records",
+        "stuck": "runs stuck",
+        "wrong": "lives with any fault",
+    }
+    return _lives("chaos_gke", "node pools", heads)
+
+
+def _lives(bench: str, first: str, heads: dict[str, str]) -> str:
     rows = []
-    for kind, count in _kept("chaos")["lives"].items():
+    for kind, count in _kept(bench)["lives"].items():
         cells = {name: f"{count[name]:,}" for name in heads}
         cells["recomputed"] += f" ({count['recomputed_at_most']})"
         rows.append((kind, *cells.values()))
-    return _table(("trainer", *heads.values()), rows)
+    return _table((first, *heads.values()), rows)
+
+
+def chaos_gke_kills() -> str:
+    kept = _kept("chaos_gke")
+    rows = [(phase, str(count)) for phase, count in kept["kills_by_phase"].items()]
+    events = [(f"the line `{event}` of the journal", str(sum(n))) for event, n in kept["kills_by_event"].items()]
+    return _table(("phase, or line", "kills"), [*rows, *((f"before or after {name}", n) for name, n in events)])
+
+
+def chaos_gke_faults() -> str:
+    return _table(("fault", "times"), [(kind, str(n)) for kind, n in _kept("chaos_gke")["faults_by_kind"].items()])
 
 
 def chaos_kills() -> str:
@@ -438,6 +471,9 @@ PARTS: dict[str, Callable[[], str]] = {
     "chaos-lives": chaos_lives,
     "chaos-kills": chaos_kills,
     "chaos-faults": chaos_faults,
+    "chaos-gke-lives": chaos_gke_lives,
+    "chaos-gke-kills": chaos_gke_kills,
+    "chaos-gke-faults": chaos_gke_faults,
     "multimodal-memory": multimodal_memory,
     "multimodal-batches": multimodal_batches,
 }

@@ -33,6 +33,7 @@ SLOWEST = (
     "tests/e2e/test_tpu_faults.py",
     "tests/e2e/test_ssh.py",
     "tests/e2e/test_chaos.py",
+    "tests/e2e/test_chaos_gke.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_several_processes.py",
     "tests/e2e/test_gke_pools.py",
@@ -56,6 +57,7 @@ SLOWEST = (
 INSTALLED_FOR = (
     "tests/e2e/test_allocations.py",
     "tests/e2e/test_chaos.py",
+    "tests/e2e/test_chaos_gke.py",
     "tests/e2e/test_gke.py",
     "tests/e2e/test_gke_deepseek.py",
     "tests/e2e/test_gke_dry_run.py",

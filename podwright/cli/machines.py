@@ -46,7 +46,11 @@ def clean(
     if yes and chosen:
         left = cleaning.remove(chosen, lambda line: print(line, file=sys.stderr))
     removed = [each.name for each in chosen if yes and each.key not in left]
-    remaining = [{"name": key[2], "zone": key[1], "why": why} for key, why in left.items()]
+    remaining = [
+        {"name": each.name, "zone": each.owned.request.zone, "why": left[each.key]}
+        for each in chosen
+        if each.key in left
+    ]
     if as_json:
         faults = [str(fault) for fault in known.faults]
         removable = [each.name for each in chosen]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +22,7 @@ from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import Ending, Record, RunDir, read_jsonl
 from podwright.targets import entries
 from podwright.targets.base import RUN_LABEL, Process, Target, Traits
-from podwright.targets.machines import AllocationState, Owned, Provisioner
+from podwright.targets.machines import AllocationState, Owned, Provisioner, Request
 
 LIMIT_S = 1200.0
 """until the cloud must no longer list what was removed: a slice takes minutes to delete"""
@@ -106,7 +106,9 @@ class Inventory:
 
 
 def key_of(owned: Owned) -> Key:
-    return str(owned.request.details.get("project", "")), owned.request.zone, owned.request.name
+    """The same for all that is left of a request: on GKE, what is left when its pools are gone is in no zone."""
+    details = owned.request.details
+    return str(details.get("project", "")), str(details.get("location", owned.request.zone)), owned.request.name
 
 
 def creating(name: str) -> tuple[Target, Provisioner] | None:
@@ -158,24 +160,25 @@ def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> 
     left = {each.key: "not deleted yet" for each in slices}
     refused: dict[Key, str] = {}
     calls: dict[Key, tuple[int, float]] = {}
-    states = {each.key: each.owned.state for each in slices}
+    listed = {each.key: each.owned for each in slices}
     end, shown = time.monotonic() + limit_s, ""
     while left and time.monotonic() < end:
         for each in slices:
             count, last = calls.get(each.key, (0, 0.0))
-            if each.key in left and states[each.key] is not AllocationState.DELETING and due(count, last, time.time()):
+            deleting = each.key in left and listed[each.key].state is AllocationState.DELETING
+            if each.key in left and not deleting and due(count, last, time.time()):
                 calls[each.key] = count + 1, time.time()
                 try:
-                    _delete(each)
+                    _delete(each, listed[each.key].request)
                 except UserError as e:
                     refused[each.key] = str(e)
                     del left[each.key]
-        states, pause_s, fault = _states(slices, left)
+        listed, pause_s, fault = _listed_again(slices, left, listed)
         for each in slices:
-            if each.key in left and each.key not in states:
+            if each.key in left and each.key not in listed:
                 with contextlib.suppress(UserError, OSError):  # it is gone all the same
                     _write_down(each)
-        left = {key: f"the cloud calls it {states[key]}" for key in left if key in states}
+        left = {key: f"the cloud calls it {listed[key].state}" for key in left if key in listed}
         if fault:
             left = dict.fromkeys(left, fault)
         now = f"waiting until the cloud no longer lists {', '.join(sorted(key[2] for key in left))}" if left else ""
@@ -187,17 +190,17 @@ def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> 
     return refused | left
 
 
-def _delete(each: CloudSlice) -> None:
-    """UserError where it may not be, or no repetition helps."""
+def _delete(each: CloudSlice, request: Request) -> None:
+    """`request`: as the cloud lists it now. UserError where it may not be deleted, or no repetition helps."""
     if (opened := creating(each.target)) is None:
         return
     if each.run is None or not each.run.path.is_dir():
-        opened[1].delete(each.owned.request)
+        opened[1].delete(request)
         return
     with unattended(each.run) as free:  # so that no launcher takes the slice into use now
         if not free:
             raise UserError(f"run {each.run.name} is followed again", f"type podwright stop {each.run.typed}")
-        opened[1].delete(each.owned.request)
+        opened[1].delete(request)
 
 
 def _write_down(each: CloudSlice) -> None:
@@ -221,20 +224,21 @@ def _write_down(each: CloudSlice) -> None:
             kept.publish()
 
 
-def _states(slices: Sequence[CloudSlice], left: Collection[Key]) -> tuple[dict[Key, AllocationState], float, str]:
+def _listed_again(
+    slices: Sequence[CloudSlice], left: Collection[Key], before: Mapping[Key, Owned]
+) -> tuple[dict[Key, Owned], float, str]:
     """What the cloud still lists of `slices`, how long to wait for another look, and why a list was not to be had, or ""."""
-    states: dict[Key, AllocationState] = {}
+    listed: dict[Key, Owned] = {}
     pause_s, fault = 1.0, ""
     for name in {each.target for each in slices if each.key in left}:
-        of_target = {each.key: each.owned.state for each in slices if each.target == name}
         try:
             if opened := creating(name):
                 pause_s = max(pause_s, opened[0].traits.poll_s)
-                states |= {key_of(owned): owned.state for owned in opened[1].list_owned()}
+                listed |= {key_of(owned): owned for owned in opened[1].list_owned()}
         except UserError as e:
-            states |= of_target
+            listed |= {each.key: before[each.key] for each in slices if each.target == name and each.key in left}
             fault = str(e)
-    return states, pause_s, fault
+    return listed, pause_s, fault
 
 
 def _traits(name: str) -> Traits | None:

@@ -1,9 +1,8 @@
-"""Lives of a run on the simulated cloud under disturbances that a seed decides: launchers killed, the cloud and its hosts failing.
+"""Lives of a run on a simulated cloud under disturbances that a seed decides: launchers killed, the cloud and its machines failing.
 
 A life ends when `podwright` says that the run is finished and no command is wanted any more. What must hold then is `Life.faults`.
 """
 
-import contextlib
 import itertools
 import os
 import signal
@@ -12,7 +11,6 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from podwright.run import journal
@@ -20,24 +18,18 @@ from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import RunDir, read_jsonl, read_metrics
 from tests.bucket import EmulatedBucket
 from tests.e2e import chaos_trainer
-from tests.e2e.chaos_attempts import EVERY, Circumstances, judge
-from tests.e2e.chaos_phases import LifePhase, Observer, facts_of_file
+from tests.e2e.chaos_attempts import Circumstances, judge
+from tests.e2e.chaos_phases import ChaosCloud, LifePhase, Observer
 from tests.e2e.chaos_script import Kill, Script
-from tests.e2e.conftest import LAUNCH
-from tests.e2e.test_tpu_vm import ZONES, TpuBench
-from tests.lab import cloud, machine, tpu_python
-from tests.lab.gcloud.control import Gcloud
+from tests.e2e.conftest import LAUNCH, Bench
+from tests.lab import machine
 
-STEPS = 24
-TRAINER = {"CHAOS_STEP_S": "0.3", "CHAOS_EVERY": str(EVERY), "CHAOS_SAVE_S": "0.5"}
-GATHER_S, GATHERED_WITHIN_S = 1.0, 6.0
-"""between two looks at complete files on the hosts; a launcher that lives for so long after a save has brought it"""
+GATHERED_WITHIN_S = 6.0
+"""a launcher that lives for so long after a save has brought it from the hosts"""
 MOST_LAUNCHERS = 15
 JUST_KILLED_S = 4.0
 """for so long a gcloud may outlive the launcher that had it request a slice"""
 LIFE_LIMIT_S = 300.0
-RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
-SIGNS = Path("/var/lib/podwright")
 
 
 @dataclass
@@ -46,6 +38,7 @@ class Life:
 
     script: Script
     trainer: str
+    cloud: str = "tpu-vm"
     seconds: float = 0.0
     launchers: int = 0
     kills: list[str] = field(default_factory=list)
@@ -68,8 +61,11 @@ class Life:
         script = own.pop("script")
         return {
             "seed": script["seed"],
+            "cloud": self.cloud,
             "trainer": "stand-in",
             "bucket": script["bucket"],
+            "capacity": script["capacity"],
+            "shape": script["shape"],
             **own,
             "seconds": round(self.seconds, 1),
         }
@@ -79,7 +75,7 @@ class Life:
 class Setting:
     """What is trained in a life, and how it is observed."""
 
-    bench: TpuBench
+    bench: Bench
     recipe: tuple[str, ...]
     steps: int
     environment: dict[str, str]
@@ -90,43 +86,7 @@ class Setting:
     """for the life"""
     may_disturb: Callable[[], bool]
     """whether there is what is to be disturbed: asked before machines are taken away or cut off"""
-
-
-def live(seed: int, folder: Path) -> Life:
-    """One life with a stand-in trainer, in a cloud of its own."""
-    script, began = Script.of(seed), time.monotonic()
-    life = Life(script, "stand-in")
-    with contextlib.ExitStack() as stack:
-        gcloud, bucket = clouds(stack, folder, script.bucket)
-        facts = gcloud.root / "facts.jsonl"
-        trainer = TRAINER | {"CHAOS_FACTS": str(facts)} | (bucket.environment if bucket else {})
-        python = tpu_python.write(gcloud.root, Path(chaos_trainer.__file__))
-        settings = {"storage": f"{bucket.url}/runs"} if bucket else {}
-        bench = TpuBench(folder, python=str(python), setup=[], env=list(trainer), **settings)
-        observer = Observer(RunDir(bench.path()), gcloud, lambda: facts_of_file(facts))
-        environment = {**trainer, "GATHER_S": str(GATHER_S)}
-        disturbed = Disturbed(
-            life,
-            Setting(bench, RECIPE, STEPS, environment, bucket, observer, LIFE_LIMIT_S, lambda: has_slice(gcloud)),
-            gcloud,
-        )
-        disturbed.run()
-        disturbed.judge_attempts()
-    life.seconds = time.monotonic() - began
-    return life
-
-
-def clouds(stack: contextlib.ExitStack, folder: Path, with_bucket: bool) -> tuple[Gcloud, EmulatedBucket | None]:
-    """A simulated cloud, and a bucket that its hosts reach; `folder` is hidden from them."""
-    SIGNS.mkdir(exist_ok=True)
-    folder.mkdir(parents=True, exist_ok=True)
-    lab = stack.enter_context(cloud.Lab(folder, SIGNS))
-    gcloud = stack.enter_context(Gcloud(lab))
-    return gcloud, stack.enter_context(EmulatedBucket(host=lab.gateway)) if with_bucket else None
-
-
-def has_slice(gcloud: Gcloud) -> bool:
-    return any((row["kind"], row["state"]) == ("node", "READY") for row in gcloud.resources())
+    cloud: ChaosCloud
 
 
 @dataclass
@@ -141,12 +101,12 @@ class Launcher:
 class Disturbed:
     """One life as it goes on."""
 
-    def __init__(self, life: Life, setting: Setting, gcloud: Gcloud) -> None:
+    def __init__(self, life: Life, setting: Setting) -> None:
         self._life = life
         self._setting = setting
         self._bench, self._bucket, self._observer = setting.bench, setting.bucket, setting.observer
-        self._gcloud = gcloud
-        self._environment = {**setting.environment, **gcloud.environment}
+        self._cloud = setting.cloud
+        self._environment = {**setting.environment, **setting.cloud.environment}
         self._environment["PODWRIGHT_TARGETS"] = str(setting.bench.folder / "targets.yaml")
         self._run = RunDir(setting.bench.path())
         self._kills = list(life.script.kills)
@@ -185,12 +145,13 @@ class Disturbed:
         """Start one and see it end or kill it; whether another one is wanted."""
         self._life.launchers += 1
         verb, self._verb = (self._verb if self._begun() else "run"), "resume"
-        launcher = self._start(verb)
+        dying = next((kill for kill in self._kills if kill.event), None)
+        launcher = self._start(verb, dying)
         armed: dict[int, tuple[float, str]] = {}  # by number of a kill: when it comes, and in which phase at the latest
         while launcher.process.poll() is None:
             phase, now = self._observer.phase(verb), time.monotonic()
             for number, kill in enumerate(self._kills):
-                if kill.phase in ("", phase):
+                if kill.phase in ("", phase) and not kill.event:
                     armed.setdefault(number, (kill.delay_s + (now if kill.phase else self._began), kill.phase))
             due = [number for number, (at, of) in armed.items() if now >= at or of not in ("", phase)]
             if due:
@@ -201,6 +162,9 @@ class Disturbed:
                 self._life.faults.append(f"stuck in {phase}: {self._output(launcher)[-600:]}")
                 return False
             time.sleep(0.03)
+        if dying and launcher.process.returncode == -signal.SIGKILL:
+            self._kills.remove(dying)
+            return self._over(launcher, dying, dying.event)
         return self._after(launcher)
 
     def _after(self, launcher: Launcher) -> bool:
@@ -221,26 +185,28 @@ class Disturbed:
 
     def _require_clean(self, launcher: Launcher, out: str) -> None:
         """`clean --yes` has ended: nothing is left but what it names as in use, and what was still being requested when it looked."""
-        for row in self._gcloud.resources():
-            kept = any(row["name"] in line and "keep: run r" in line for line in out.splitlines())
-            requested = row["name"] not in out and launcher.began - self._killed < JUST_KILLED_S
+        for row in self._cloud.existing():
+            kept = any(row["request"] in line and "keep: run r" in line for line in out.splitlines())
+            requested = row["request"] not in out and launcher.began - self._killed < JUST_KILLED_S
             if not kept and not requested:
                 self._life.faults.append(f"clean left {row}: {out[-300:]}")
 
-    def _start(self, verb: str) -> Launcher:
-        argv = ["clean", "tpu", "--yes"] if verb == "clean" else [verb, "r"]
+    def _start(self, verb: str, dying: Kill | None) -> Launcher:
+        target = self._cloud.target
+        argv = ["clean", target, "--yes"] if verb == "clean" else [verb, "r"]
         if verb == "run":
             steps = f"training.max_steps={self._setting.steps}"
-            argv = ["run", *self._setting.recipe, steps, "--on", "tpu", "--name", "r", "--force"]
+            argv = ["run", *self._setting.recipe, steps, "--on", target, "--name", "r", "--force"]
         if verb in ("stop", "clean"):
             self._life.verbs.append(verb)
         if verb == "stop":
             self._stops.append(time.time())
+        death = {"LAUNCH_DIES": dying.event} if dying else {}
         out = (self._bench.folder / f"launcher-{self._life.launchers}.txt").open("w")
         process = subprocess.Popen(
             [sys.executable, str(self._bench.launch), *argv],
             cwd=self._bench.folder,
-            env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **self._environment},
+            env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **self._environment, **death},
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=subprocess.STDOUT,
@@ -263,8 +229,11 @@ class Disturbed:
         else:
             launcher.process.kill()
         launcher.process.wait()
+        return self._over(launcher, kill, str(phase))
+
+    def _over(self, launcher: Launcher, kill: Kill, when: str) -> bool:
         launcher.ended = self._killed = time.time()
-        self._life.kills.append(str(phase))
+        self._life.kills.append(when)
         self._verb = kill.following
         time.sleep(kill.pause_s)
         return True
@@ -284,42 +253,25 @@ class Disturbed:
                 return
 
     def _disturb(self, what: str, how: dict[str, Any]) -> None:
-        kind = what
-        if what == "fault":
-            self._gcloud.fault(**how)
-            kind = f"reply {how.get('kind') or how.get('status') or 'late'}"
-        elif what == "lag":
-            self._gcloud.set(lag={"describe": how["seconds"], "list": how["seconds"]})
-        elif what == "stockout":
-            self._gcloud.fail_provisioning("There is no more capacity in the zone", code=8)
-        elif what == "no capacity":
-            for zone in ZONES:
-                self._gcloud.capacity(zone, 0)
-                self._gcloud.capacity(zone, None, how["seconds"])
-        elif what == "preempt":
-            for row in self._gcloud.resources():
-                if row["kind"] == "node" and row["state"] == "READY":
-                    self._gcloud.preempt(row["name"], **how)
-                    self._preemptions.append((time.time(), how["notice_s"]))
-            kind = f"preemption, {how['notice_s']:.0f} s notice"
-        elif what == "bucket":
+        if what == "bucket":
             if self._bucket is None:
                 return
             self._bucket.faults.status, self._bucket.faults.count = how["status"], how["count"]
-            kind = f"bucket {how['status']}"
-        else:
-            self._gcloud.unreachable("*", how["worker"], how["seconds"])
-        self._life.disturbances.append(kind)
+            self._life.disturbances.append(f"bucket {how['status']}")
+            return
+        disturbance = self._cloud.disturb(what, how)
+        self._preemptions += disturbance.preemptions
+        self._life.disturbances.append(disturbance.kind)
 
     def _judge(self) -> None:
         life, faults = self._life, self._life.faults
-        if left := self._gcloud.resources():
+        if left := self._cloud.existing():
             faults.append(f"left in the cloud: {left}")
-        ledger = sorted(self._gcloud.ledger(), key=lambda row: row["ready_at"])
-        life.slices = len(ledger)
-        for first, second in itertools.pairwise(ledger):
-            if first["gone_at"] is None or second["ready_at"] < first["gone_at"]:
-                faults.append(f"{first['name']} and {second['name']} were ready at the same time")
+        slices = self._cloud.slices()
+        life.slices = len(slices)
+        for first, second in itertools.pairwise(slices):
+            if first.gone_at is None or second.ready_at < first.gone_at:
+                faults.append(f"{first.name} and {second.name} were ready at the same time")
         try:
             state = journal.read(self._run)
         except Exception as e:
@@ -333,12 +285,14 @@ class Disturbed:
         steps = [record["step"] for record in read_metrics(self._run.metrics).get("grpo", [])]
         if steps != list(range(1, self._setting.steps + 1)):
             faults.append(f"the final record has steps {steps}")
+        faults += self._cloud.faults(self._run, len(self._launchers))
 
     def judge_attempts(self) -> None:
         """With the stand-in trainer: each step was taken once and in order for the last state, and what was computed again had to be."""
         chains = {r["step"]: r["chain"] for r in read_jsonl(self._run.events) if r["event"] == "chain"}
-        if chains.get(STEPS) != chaos_trainer.chain_after(STEPS):
-            self._life.faults.append(f"the last state is {chains.get(STEPS)}, not {chaos_trainer.chain_after(STEPS)}")
+        last, expected = chains.get(self._setting.steps), chaos_trainer.chain_after(self._setting.steps)
+        if last != expected:
+            self._life.faults.append(f"the last state is {last}, not {expected}")
         submitted = [record["time"] for record in read_jsonl(self._run.journal) if record["event"] == "submitting"]
         circumstances = Circumstances(
             self._bucket is not None, submitted, self._stops, self._preemptions, self._could_bring

@@ -1,9 +1,10 @@
-"""In which phase of its life a run on the simulated cloud is: what the journal says, and what happens on the hosts between two of its lines."""
+"""In which phase of its life a run on a simulated cloud is: what the journal says, and what happens between two of its lines."""
 
 import enum
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from podwright.errors import UserError
 from podwright.run import journal
@@ -12,20 +13,22 @@ from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase
 from podwright.run.states import Phase as RunPhase
 from podwright.rundir import RunDir, read_jsonl
-from tests.lab.gcloud import store
-from tests.lab.gcloud.control import Gcloud
+
+Row = dict[str, Any]
 
 
 class LifePhase(enum.StrEnum):
-    """In the order of an undisturbed life."""
+    """In the order of an undisturbed life. Shipping and checking are of Cloud TPU VMs, discarding and submitting of GKE."""
 
     PREPARING = "preparing the run"
     REQUESTING = "requesting"
     WAITING = "waiting for capacity"
+    DISCARDING = "deleting what was refused"
     CREATING = "creating"
     BOOTING = "booting"
     SHIPPING = "shipping"
     CHECKING = "checking"
+    SUBMITTING = "submitting"
     STARTING = "starting"
     TRAINING = "training"
     SAVING = "saving"
@@ -39,10 +42,60 @@ class LifePhase(enum.StrEnum):
     CLEANING = "cleaning"
 
 
-CLOUDY = (LifePhase.WAITING, LifePhase.PREEMPTED, LifePhase.REPLACING)
+_OF_GKE = (LifePhase.DISCARDING, LifePhase.SUBMITTING)
+_OF_VMS = (LifePhase.SHIPPING, LifePhase.CHECKING)
+VM_PHASES = tuple(phase for phase in LifePhase if phase not in _OF_GKE)
+GKE_PHASES = tuple(phase for phase in LifePhase if phase not in _OF_VMS)
+CLOUDY = (LifePhase.WAITING, LifePhase.DISCARDING, LifePhase.PREEMPTED, LifePhase.REPLACING)
 """they do not occur without a fault of the cloud"""
-HOSTS = 4
 Facts = Callable[[], list[dict[str, Any]]]
+
+
+@dataclass(frozen=True)
+class SliceTime:
+    """When the machines of a request were there; Unix seconds."""
+
+    name: str
+    ready_at: float
+    gone_at: float | None
+
+
+@dataclass(frozen=True)
+class Disturbance:
+    kind: str
+    """for the table of them"""
+    preemptions: tuple[tuple[float, float], ...] = ()
+    """when notices came, and the seconds until the machines were off"""
+
+
+class ChaosCloud(Protocol):
+    """The simulated cloud of a life, with the target of its run."""
+
+    target: str
+    """its name"""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """of launchers"""
+
+    def existing(self) -> list[Row]:
+        """What there is of runs: {"kind", "name", "state", "request": the name of what it was created for}."""
+
+    def slices(self) -> list[SliceTime]:
+        """All that were ever ready, in their order."""
+
+    def disturb(self, what: str, how: dict[str, Any]) -> Disturbance: ...
+
+    def before_an_attempt(self, state: RunState) -> LifePhase: ...
+
+    def has_lost(self, request: str) -> bool:
+        """Whether machines of a request that were ready were taken away."""
+
+    def before_the_trainer(self, run: RunDir, attempt: int) -> LifePhase:
+        """Of an attempt that is being submitted, or whose trainer has not begun."""
+
+    def faults(self, run: RunDir, launchers: int) -> list[str]:
+        """What is wrong in the end besides what a run of any cloud must come to."""
 
 
 def facts_of_file(path: Path) -> list[dict[str, Any]]:
@@ -50,16 +103,11 @@ def facts_of_file(path: Path) -> list[dict[str, Any]]:
     return list(read_jsonl(path))
 
 
-def on_hosts(root: Path, name: str, host: str = "*") -> list[Path]:
-    """The directories of a run on the disks of the hosts whose names match, those of machines that are gone among them."""
-    return sorted(root.glob("/".join(("disks", host, ".podwright", "*", "work", "runs", name))))
-
-
 class Observer:
     """Of one run; `facts` has what its trainer has done so far: {attempt, what, step}, `what` being started, step, saving, saved or ended."""
 
-    def __init__(self, run: RunDir, gcloud: Gcloud, facts: Facts) -> None:
-        self._run, self._gcloud, self.facts = run, gcloud, facts
+    def __init__(self, run: RunDir, cloud: ChaosCloud, facts: Facts) -> None:
+        self._run, self._cloud, self.facts = run, cloud, facts
 
     def state(self) -> RunState | None:
         if not self._run.journal.exists():
@@ -88,26 +136,13 @@ class Observer:
         record = state.allocation
         if state.attempt and (record is None or record.number == state.attempt_allocation):
             return LifePhase.REPLACING
-        if state.capacity.refusals:
-            return LifePhase.WAITING
-        if record is None or record.phase is not AllocationPhase.REQUESTED:
-            return LifePhase.REQUESTING if record is None or not record.hosts else LifePhase.SHIPPING
-        rows = {row["kind"]: row["state"] for row in self._gcloud.resources() if row["name"] == record.request.name}
-        if rows.get("queued-resource") == "WAITING_FOR_RESOURCES":
-            return LifePhase.WAITING
-        if rows.get("node") == "READY":
-            return LifePhase.BOOTING
-        return LifePhase.CREATING if rows else LifePhase.REQUESTING
+        return self._cloud.before_an_attempt(state)
 
     def _is_preempted(self, state: RunState) -> bool:
         record = state.allocation
         if record is None:
             return False
-        if record.phase is AllocationPhase.LOST:
-            return True
-        nodes = store.read(self._gcloud.root)["nodes"].values()
-        own = [node for node in nodes if node["name"].endswith(f"/{record.request.name}")]
-        return not any(node["state"] == "READY" and not node["preempt"] for node in own)
+        return record.phase is AllocationPhase.LOST or self._cloud.has_lost(record.request.name)
 
     def _of_attempt(self, state: RunState) -> LifePhase:
         own = [fact for fact in self.facts() if fact["attempt"] == state.attempt]
@@ -117,12 +152,7 @@ class Observer:
             return LifePhase.STOPPING
         if own:
             return LifePhase.SAVING if own[-1]["what"] == "saving" else LifePhase.TRAINING
-        runs = on_hosts(self._gcloud.root, self._run.name)
-        folders = [run / "attempts" / str(state.attempt) for run in runs]
-        if any(any(folder.glob("host-?.json")) for folder in folders):
-            return LifePhase.STARTING
-        ready = sum((folder / "start.sh").exists() for folder in folders)
-        return LifePhase.CHECKING if ready == HOSTS else LifePhase.SHIPPING
+        return self._cloud.before_the_trainer(self._run, state.attempt)
 
 
 def _after_the_end(state: RunState) -> LifePhase:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from tests.e2e.chaos_phases import CLOUDY, LifePhase
+from tests.e2e.chaos_phases import CLOUDY, VM_PHASES, LifePhase
 
 NOTICE_S = 5.0
 """of a preemption, in which what was trained is saved in the bucket"""
@@ -39,7 +39,7 @@ TRAINERS = (
     LifePhase.SHIPPING,
     LifePhase.COLLECTING,
 )
-CALM = tuple(phase for phase in LifePhase if phase not in CLOUDY)
+CALM = tuple(phase for phase in VM_PHASES if phase not in CLOUDY)
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class Kill:
     """until the next launcher starts"""
     following: str
     """the verb that is typed next; `resume` follows `stop` and `clean`"""
+    event: str = ""
+    """`before:EVENT` or `after:EVENT`: around the line of the journal, in place of a time"""
 
 
 @dataclass(frozen=True)
@@ -66,17 +68,21 @@ class Script:
     kills: tuple[Kill, ...]
     cloud: tuple[tuple[str, float, dict[str, Any]], ...]
     """(what, from when on in seconds from the start of the life or 0 for before it, how and `after_step` of which number)"""
+    capacity: str = ""
+    """on GKE, how node pools are paid for"""
+    shape: str = ""
+    """on GKE, the slice"""
 
     @classmethod
     def of(cls, seed: int) -> "Script":
         """Seeds go through the phases in turn; odd ones have faults of the cloud, and every second pair a bucket."""
         draw, with_cloud = random.Random(seed), seed % 2 == 1
-        phases = tuple(LifePhase) if with_cloud else CALM
+        phases = VM_PHASES if with_cloud else CALM
         wanted = [phases[seed // 2 % len(phases)], *draw.choices(phases, k=draw.choice((1, 2, 2, 3)))]
-        kills = [_kill(draw, phase, draw.choice((0.0, draw.uniform(0.0, 1.5)))) for phase in wanted]
-        kills.append(_kill(draw, "", draw.uniform(0.0, 25.0)))
+        kills = [drawn_kill(draw, phase, draw.choice((0.0, draw.uniform(0.0, 1.5)))) for phase in wanted]
+        kills.append(drawn_kill(draw, "", draw.uniform(0.0, 25.0)))
         disturbances = list(_disturbances(draw, wanted)) if with_cloud else []
-        return cls(seed, seed % 4 >= 2, tuple(_reached(kills, draw)), tuple(disturbances))
+        return cls(seed, seed % 4 >= 2, tuple(with_verbs(kills, draw)), tuple(disturbances))
 
     @classmethod
     def of_training(cls, seed: int) -> "Script":
@@ -84,8 +90,8 @@ class Script:
         draw, with_cloud = random.Random(seed), seed % 2 == 1
         phases = (*TRAINERS, LifePhase.PREEMPTED, LifePhase.REPLACING) if with_cloud else TRAINERS
         wanted = [phases[seed // 2 % len(phases)], draw.choice(phases)]
-        kills = [_kill(draw, phase, draw.uniform(0.0, 5.0), ("resume",)) for phase in wanted]
-        kills.append(_kill(draw, "", draw.uniform(0.0, 120.0), ("resume", "stop")))
+        kills = [drawn_kill(draw, phase, draw.uniform(0.0, 5.0), ("resume",)) for phase in wanted]
+        kills.append(drawn_kill(draw, "", draw.uniform(0.0, 120.0), ("resume", "stop")))
         cloud = (("preempt", 1.0, {"notice_s": draw.choice((0.0, 30.0))}),) if with_cloud else ()
         return cls(seed, True, tuple(kills), cloud)
 
@@ -94,14 +100,14 @@ class Script:
         return cls(0, True, (), ())
 
 
-def _kill(
+def drawn_kill(
     draw: random.Random, phase: str, delay_s: float, verbs: tuple[str, ...] = (*["resume"] * 6, "stop", "clean")
 ) -> Kill:
     following = draw.choice(verbs)
     return Kill(phase, delay_s, draw.random() < 0.5, draw.choice((0.0, draw.uniform(0.0, 3.0))), following)
 
 
-def _reached(kills: list[Kill], draw: random.Random) -> Iterator[Kill]:
+def with_verbs(kills: list[Kill], draw: random.Random) -> Iterator[Kill]:
     """With the verbs typed in which `kills` are to come, before them."""
     for phase, verb in ((LifePhase.STOPPING, "stop"), (LifePhase.CLEANING, "clean")):
         if any(kill.phase == phase for kill in kills) and not any(kill.following == verb for kill in kills):

@@ -13,9 +13,10 @@ from podwright.rundir import RunDir, read_jsonl
 from podwright.storage.base import COMMITTED
 from tests.bucket import EmulatedBucket
 from tests.e2e import trainer
-from tests.e2e.chaos import Disturbed, Life, Setting, clouds
-from tests.e2e.chaos_phases import Observer, on_hosts
+from tests.e2e.chaos import Disturbed, Life, Setting
+from tests.e2e.chaos_phases import Observer
 from tests.e2e.chaos_script import Script
+from tests.e2e.chaos_vms import VmCloud, clouds, on_hosts
 from tests.e2e.test_tpu_training import PATIENCE, STEPS, TRAINED, TrainingBench
 from tests.lab.gcloud.control import Gcloud
 
@@ -99,11 +100,10 @@ def train(script: Script, folder: Path, expected: Trained | None = None) -> tupl
         stack.enter_context(mock.patch.dict(os.environ, bucket.environment))
         bench = TrainingBench(folder, bucket)
         facts = TrainingFacts(gcloud, bucket)
-        run = RunDir(bench.path())
-        setting = Setting(
-            bench, TRAINED, STEPS, PATIENCE, bucket, Observer(run, gcloud, facts), LIFE_LIMIT_S, facts.committed
-        )
-        Disturbed(life, setting, gcloud).run()
+        run, own = RunDir(bench.path()), VmCloud(gcloud)
+        observer = Observer(run, own, facts)
+        setting = Setting(bench, TRAINED, STEPS, PATIENCE, bucket, observer, LIFE_LIMIT_S, facts.committed, own)
+        Disturbed(life, setting).run()
         if not life.faults:
             outcome = Trained(trainer.figures(run), trainer.weights(run))
             facts.judge(run, life)

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.chaos import live
 from tests.e2e.chaos_script import Script
 from tests.e2e.chaos_training import Trained, train
+from tests.e2e.chaos_vms import live
 from tests.lab import cloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")

@@ -540,17 +540,23 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     both.gcloud.foreign_pool("my-cluster", "theirs", 1, "ct6e-standard-4t", A, project="my-project")
-    bench = PoolBench(tmp_path, monkeypatch, topology="tpu7x-2x2x4", price=1.0)
+    both.gcloud.reservation("r-1", A, 4, project="my-project")
+    bench = PoolBench(tmp_path, monkeypatch, topology="tpu7x-2x2x4", price=1.0, reservations=["r-1"])
     bench.follow(lambda it: it.happened("ready"))
     (left,) = cleaning.inventory("pod", tmp_path).slices
     assert (left.need, left.removable) == (cleaning.Need.LEFT, True) and left.cost and left.cost > 0
-    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}
+    labels = dict(left.owned.request.labels)
+    both.gcloud.foreign_pool(
+        "my-cluster", f"{left.name}-1", 4, zone=A, labels=labels, topology="2x2x4", project="my-project"
+    )
+    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}, "what a killed launcher's gcloud has created late"
     assert (
         cleaning.inventory("pod", tmp_path).slices == [] and both.gcloud.resources() == [] and queue_objects(both) == []
     )
     assert [row["name"] for row in both.gcloud.pools()] == ["default-pool", "theirs"]
     record = journal.read(bench.run).allocation
     assert record and record.phase == "gone"
+    assert list((tmp_path / "gke").iterdir()) == [], "no lock is left"
 
 
 def remarks(**given: object) -> list[tuple[str, str]]:

@@ -158,7 +158,7 @@ class NodePoolProvisioner:
         if answer is GONE and being_created:
             return waiting("Requesting: gcloud, which creates it, has not ended yet")
         if answer is GONE:
-            _creating(request.name).unlink(missing_ok=True)
+            _forget_creation(request.name)
         return answer
 
     def _describe(self, request: Request, ready_since: float | None) -> Allocation:
@@ -219,6 +219,7 @@ class NodePoolProvisioner:
         """Pools first, since they cost, then what stood for them, then the policy, which pools use until they are gone. UserError where no
         repetition would help; the cloud may know nothing of it yet, or no longer, which is no failure."""
         self._deleted.add(request.name)
+        _forget_creation(request.name)
         there, failure = self._pools()
         no_cluster = failure is not None and failure.reason.startswith("NoCluster")
         if failure and not no_cluster:
@@ -309,3 +310,8 @@ def _creating(name: str) -> Path:
     folder = targets_file().parent / "gke"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder / f"creating-{name}"
+
+
+def _forget_creation(name: str) -> None:
+    if not alive.is_held(_creating(name)):
+        _creating(name).unlink(missing_ok=True)

@@ -44,6 +44,10 @@ class ApiError(Exception):
         return {"error": error | ({"details": self.details} if self.details else {})}
 
 
+class PlannedRefusal(ApiError):
+    """One that a test has planned: the state is kept, in which the plan is used up."""
+
+
 def event_id() -> str:
     return f"[EID: 0x{secrets.token_hex(8)}]"
 

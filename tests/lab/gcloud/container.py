@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tests.lab.gcloud import catalog, history, pools
-from tests.lab.gcloud.api import ApiError
+from tests.lab.gcloud.api import ApiError, PlannedRefusal
 from tests.lab.gcloud.pool_texts import CALL, REFUSALS
 from tests.lab.gcloud.store import State
 
@@ -163,7 +163,7 @@ def create(state: State, cluster: str, body: Json) -> Json:
         if refusal.arrives == CALL:
             del state["pools"][full_name]
             text = outcome.get("message") or pools.details(state, record, refusal, **outcome.get("more", {}))["message"]
-            raise ApiError(refusal.status, text)
+            raise PlannedRefusal(refusal.status, text)
         record["outcome"] = outcome
     elif outcome:
         record["outcome"] = outcome if outcome["nodes"] is not None else None

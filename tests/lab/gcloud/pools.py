@@ -177,7 +177,12 @@ def new_pool(state: State, full_name: str, body: Json, zone: str, topology: str,
 
 def details(state: State, record: Json, refusal: PoolRefusal, **more: Any) -> Json:
     """The error of an operation or of a pool: a refusal with its blanks filled in."""
-    shown = {"gce": refusal.instance or refusal.code, "status": "CREATING", "needed": record["vms"]}
+    shown = {
+        "gce": refusal.instance or refusal.code,
+        "status": "CREATING",
+        "needed": record["vms"],
+        "short": record["vms"],
+    }
     message = refusal.text.format_map(blanks(record) | shown | more)
     return {"message": message, "code": refusal.code, "canonical": refusal.canonical}
 

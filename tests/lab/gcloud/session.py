@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.lab.gcloud import services, store
-from tests.lab.gcloud.api import ApiError, Json
+from tests.lab.gcloud.api import ApiError, Json, PlannedRefusal
 from tests.lab.gcloud.surface import Call, Refusal
 
 POLL_S = 0.05
@@ -129,7 +129,11 @@ class Session:
         if self.refused:
             raise self.refused
         with store.opened(self.root) as state:
-            return services.handle(state, method, path, query, body)
+            try:
+                return services.handle(state, method, path, query, body)
+            except PlannedRefusal as error:
+                refusal = error
+        raise refusal
 
     def describe(self, error: ApiError) -> str:
         """The service's refusal in gcloud's words."""

@@ -1,0 +1,133 @@
+"""What happens in a life of a run on GKE under disturbances, all of it drawn from a seed: where its node pools come from, when launchers are
+killed, and which faults the cloud, the cluster and the bucket have."""
+
+import random
+from collections.abc import Iterator
+from typing import Any
+
+from tests.e2e.chaos_phases import CLOUDY, GKE_PHASES, LifePhase
+from tests.e2e.chaos_script import FAULTS, NOTICE_S, Kill, Script, drawn_kill, with_verbs
+
+Row = dict[str, Any]
+CAPACITIES = ("reserved", "spot", "flex-start", "on-demand")
+SHAPES = ("tpu7x-2x2x2", "tpu7x-2x2x2", "2x tpu7x-2x2x2")
+"""two hosts, with a workload policy; two slices of that"""
+STEPS = 16
+LAST_PREEMPTED = 12
+"""the last step after which nodes are taken"""
+EVENTS = (
+    "created",
+    "allocation requested",
+    "allocation ready",
+    "submitting",
+    "submitted",
+    "ended",
+    "released",
+    "allocation deleting",
+    "allocation gone",
+    "reported",
+)
+"""of the journal, in every life"""
+CLOUDY_EVENTS = ("allocation refused", "allocation lost", "retrying")
+CALLS = (
+    "container clusters describe",
+    "container node-pools list",
+    "container node-pools create",
+    "container node-pools delete",
+    "container operations list",
+    "compute resource-policies create*",
+    "compute resource-policies list",
+    "compute resource-policies delete",
+)
+REQUESTS: tuple[Row, ...] = (
+    {"kind": "http", "status": 429},
+    {"kind": "http", "status": 500},
+    {"kind": "http", "status": 503, "verb": "create"},
+    {"kind": "http", "status": 503, "verb": "delete"},
+    {"kind": "lost", "verb": "create"},
+    {"kind": "lost", "verb": "create", "resource": "jobsets"},
+    {"kind": "lost", "verb": "patch"},
+    {"kind": "lost", "verb": "delete"},
+    {"kind": "reset", "verb": "get"},
+    {"kind": "reset", "verb": "list"},
+    {"kind": "slow", "verb": "create", "delay_s": 2.0},
+    {"kind": "slow", "verb": "list", "delay_s": 1.0},
+    {"kind": "cut", "resource": "pods/log", "lines": 3},
+)
+"""faults of the API server, for some of its next calls"""
+REFUSALS: dict[str, tuple[Row, ...]] = {
+    "reserved": (
+        {"kind": "later"},
+        {"kind": "later", "fill_after_s": 2.0},
+        {"kind": "reservation-short"},
+        {"kind": "reservation-exceeded"},
+    ),
+    "spot": ({"kind": "stockout"}, {"kind": "zone"}, {"kind": "atomic-resize"}),
+    "on-demand": ({"kind": "stockout"}, {"kind": "zone-capacity"}, {"kind": "exhausted"}),
+    "flex-start": (),
+}
+"""of a place, for the first pool that is requested there: those that fill themselves later, leave a pool in ERROR behind, or are refused at once"""
+
+
+def of_gke(seed: int) -> Script:
+    """Seeds go through the phases and the events of the journal in turn; odd ones have faults of the cloud."""
+    draw, with_cloud = random.Random(seed), seed % 2 == 1
+    phases = GKE_PHASES if with_cloud else tuple(phase for phase in GKE_PHASES if phase not in CLOUDY)
+    wanted = [phases[seed // 2 % len(phases)], *draw.choices(phases, k=draw.choice((1, 1, 2)))]
+    kills = [drawn_kill(draw, phase, draw.choice((0.0, draw.uniform(0.0, 1.5)))) for phase in wanted]
+    kills.append(drawn_kill(draw, "", draw.uniform(0.0, 20.0)))
+    events = (*EVENTS, *CLOUDY_EVENTS) if with_cloud else EVENTS
+    kills.append(at_event(draw, events[seed // 2 % len(events)]))
+    capacity = CAPACITIES[seed // 2 % len(CAPACITIES)]
+    disturbances = list(_disturbances(draw, wanted, capacity)) if with_cloud else []
+    return Script(seed, True, tuple(with_verbs(kills, draw)), tuple(disturbances), capacity, SHAPES[seed % len(SHAPES)])
+
+
+def of_gke_briefly(seed: int) -> Script:
+    """One kill in a phase, one at an event, and with odd seeds one fault that has a run change its pools."""
+    draw, with_cloud = random.Random(seed), seed % 2 == 1
+    phases = tuple(phase for phase in GKE_PHASES if phase not in CLOUDY)
+    capacity = CAPACITIES[seed % len(CAPACITIES)]
+    kills = [drawn_kill(draw, phases[5 * seed % len(phases)], draw.uniform(0.0, 0.5), ("resume",))]
+    kills.append(at_event(draw, EVENTS[seed % len(EVENTS)], ("resume",)))
+    cloud: list[tuple[str, float, Row]] = []
+    if with_cloud and REFUSALS[capacity] and seed % 4 == 1:
+        cloud = [("refusal", 0.0, draw.choice(REFUSALS[capacity]))]
+    elif with_cloud:
+        cloud = [("nodes lost", 0.5, {"notice_s": draw.choice((0.0, NOTICE_S)), "after_step": 5})]
+    return Script(seed, True, tuple(with_verbs(kills, draw)), tuple(cloud), capacity, SHAPES[seed % len(SHAPES)])
+
+
+def at_event(draw: random.Random, event: str, verbs: tuple[str, ...] = (*["resume"] * 6, "stop", "clean")) -> Kill:
+    kill = drawn_kill(draw, "", 0.0, verbs)
+    return Kill("", 0.0, False, kill.pause_s, kill.following, f"{draw.choice(('before', 'after'))}:{event}")
+
+
+def _disturbances(draw: random.Random, wanted: list[LifePhase], capacity: str) -> Iterator[tuple[str, float, Row]]:
+    for _ in range(draw.randint(0, 2)):
+        yield "fault", 0.0, {"verb": draw.choice(CALLS), "calls": draw.choice((1, 1, 2, 5)), **draw.choice(FAULTS)}
+    for _ in range(draw.randint(0, 3)):
+        yield "request", draw.uniform(0.5, 15.0), {"calls": draw.choice((1, 1, 2, 5)), **draw.choice(REQUESTS)}
+    if draw.random() < 0.3:
+        yield "lag", 0.0, {"seconds": draw.uniform(0.1, 0.6)}
+    refused = bool({LifePhase.WAITING, LifePhase.DISCARDING} & set(wanted))
+    if REFUSALS[capacity]:
+        for _ in range(max(draw.choice((0, 1, 1, 2)), refused)):
+            yield "refusal", 0.0, draw.choice(REFUSALS[capacity])
+        if draw.random() < 0.3:
+            yield "exhausted", 0.0, {}
+    if draw.random() < 0.3:
+        yield "busy", draw.choice((0.0, draw.uniform(0.5, 10.0))), {"seconds": draw.uniform(1.0, 4.0)}
+    robbed = bool({LifePhase.PREEMPTED, LifePhase.REPLACING} & set(wanted))
+    for number in range(max(draw.choice((0, 1, 1, 2)), robbed)):
+        step = {"after_step": draw.randint(1, LAST_PREEMPTED)} if number == 0 or draw.random() < 0.5 else {}
+        if draw.random() < 0.2:
+            yield "evicted", draw.uniform(2.0, 12.0), step
+        else:
+            how = {"notice_s": draw.choice((0.0, 0.0, 1.0, NOTICE_S)), "all": draw.random() < 0.6}
+            back_s = draw.choice((None, None, 2.0))
+            yield "nodes lost", draw.uniform(2.0, 12.0), how | {"back_s": back_s} | step
+    if draw.random() < 0.3:
+        yield "unreachable", draw.uniform(1.0, 12.0), {"seconds": draw.uniform(0.5, 4.0)}
+    if draw.random() < 0.3:
+        yield "bucket", draw.uniform(0.0, 12.0), {"status": draw.choice((429, 503)), "count": draw.randint(1, 5)}
