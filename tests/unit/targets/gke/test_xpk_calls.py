@@ -69,7 +69,7 @@ def test_a_cluster_in_one_zone_is_called_by_that_zone() -> None:
         ({"xpk": {"use-pathways": ""}}, r"xpk\.use-pathways of the recipe creates no JobSet"),
         ({"xpk": {"max-restarts": "3"}}, r"xpk\.max-restarts=3 .*; type xpk\.max-restarts=0"),
         ({"xpk": {"ttl-seconds-after-finished": "60"}}, r"type xpk\.ttl-seconds-after-finished=600 or more"),
-        ({"xpk": {"cluster": "c"}}, r"the recipe has xpk\.cluster, and a target has it"),
+        ({"xpk": {"cluster": "c"}}, r"cannot set xpk\.cluster: a target has it"),
     ],
 )
 def test_what_could_not_be_followed_is_refused_in_one_line(changes: dict[str, Any], message: str) -> None:
