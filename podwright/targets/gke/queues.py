@@ -93,7 +93,7 @@ class RunQueues:
         return [PlannedCall(self._kubectl.argv(deletion(request, kind))) for kind in KINDS]
 
     def create(self, request: Request) -> tuple[Reply | None, bool]:
-        """What is missing of them, if the cluster has Kueue: why that failed, or None, and whether any of them exists now."""
+        """What is missing of them, if the cluster has Kueue: why that failed, or None, and whether any of them exists nevertheless."""
         seen = self.of(request)
         if isinstance(seen, Reply):
             return seen, False

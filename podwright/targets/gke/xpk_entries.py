@@ -89,7 +89,7 @@ class XpkEntries:
         return QueueObjects(True, tuple(each for each in seen.objects if each["metadata"]["name"] == request.name))
 
     def create(self, request: Request) -> tuple[Reply | None, bool]:
-        """If it is missing: why xpk would submit nothing, or None, and whether the entry may be there now."""
+        """If it is missing: why xpk would submit nothing, or None, and whether the entry may have been added nevertheless."""
         slice_ = slices.parse(request.details["slice"])
         entry = Entry.of(slice_)
 
@@ -105,7 +105,7 @@ class XpkEntries:
             return with_entry(config, request, entry)
 
         failure = self._changed(added)
-        return failure, failure is None or failure.consequence is not Consequence.FINAL
+        return failure, failure is not None and failure.consequence is not Consequence.FINAL
 
     def delete(self, request: Request) -> Reply | None:
         """If it is there; why that failed, or None."""

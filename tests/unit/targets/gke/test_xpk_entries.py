@@ -89,7 +89,7 @@ def test_a_missing_entry_is_added_and_removed_and_all_else_is_as_before(cluster:
     request = cluster.request("r")
     assert cluster.names(request) == [] and cluster.entries.delete(request) is None
     for _ in range(2):
-        assert cluster.entries.create(request) is None
+        assert cluster.entries.create(request) == (None, False)
         assert cluster.contents()["data"] == {"v6e-16": "4", "tpu7x-16": "2"}
         assert cluster.names(request) == [request.name]
     for _ in range(2):
@@ -100,7 +100,7 @@ def test_a_missing_entry_is_added_and_removed_and_all_else_is_as_before(cluster:
 def test_runs_of_one_slice_share_an_entry_until_the_last_ends(cluster: Cluster) -> None:
     before = cluster.create(None)
     small, large = cluster.request("small"), cluster.request("large", "2x tpu7x-2x2x2")
-    assert cluster.entries.create(small) is None and cluster.entries.create(large) is None
+    assert cluster.entries.create(small) == (None, False) and cluster.entries.create(large) == (None, False)
     assert cluster.contents()["data"] == {"tpu7x-16": "4"} and cluster.names(small) == [small.name]
     assert cluster.entries.delete(large) is None and cluster.contents()["data"] == {"tpu7x-16": "2"}
     assert cluster.entries.delete(small) is None and cluster.contents() == before
@@ -108,8 +108,9 @@ def test_runs_of_one_slice_share_an_entry_until_the_last_ends(cluster: Cluster) 
 
 def test_an_entry_of_somebody_else_is_used_and_never_changed(cluster: Cluster) -> None:
     before = cluster.create({"tpu7x-16": "2"})
-    assert cluster.entries.create(cluster.request("fits")) is None and cluster.contents() == before
-    refused = cluster.entries.create(cluster.request("large", "2x tpu7x-2x2x2"))
+    assert cluster.entries.create(cluster.request("fits")) == (None, False) and cluster.contents() == before
+    refused, added = cluster.entries.create(cluster.request("large", "2x tpu7x-2x2x2"))
+    assert not added
     assert refused and refused.consequence is Consequence.FINAL
     assert "has 2 machines of tpu7x-16, and the run needs 4" in refused.reason
     assert refused.fix == f"type {correction(gke(), Entry('tpu7x-16', 4))}" and cluster.contents() == before
@@ -117,7 +118,7 @@ def test_an_entry_of_somebody_else_is_used_and_never_changed(cluster: Cluster) -
 
 def test_a_cluster_without_the_configmap_needs_no_entry(cluster: Cluster) -> None:
     request = cluster.request("r")
-    assert cluster.entries.create(request) is None and cluster.names(request) == []
+    assert cluster.entries.create(request) == (None, False) and cluster.names(request) == []
     assert not cluster.kube.objects("configmaps")
 
 
@@ -125,10 +126,9 @@ def test_a_change_by_somebody_else_at_the_same_moment_is_kept(cluster: Cluster) 
     before = cluster.create({"v6e-16": "4"})
     requests = [cluster.request(f"r{number}", topology) for number, topology in enumerate(("tpu7x-2x2x2", "v6e-64"))]
     with ThreadPoolExecutor() as pool:
-        for change in (cluster.entries.create, cluster.entries.delete):
-            assert list(pool.map(change, requests)) == [None, None]
-            if change == cluster.entries.create:
-                assert cluster.contents()["data"] == {"v6e-16": "4", "tpu7x-16": "2", "v6e-64": "16"}
+        assert list(pool.map(cluster.entries.create, requests)) == [(None, False)] * 2
+        assert cluster.contents()["data"] == {"v6e-16": "4", "tpu7x-16": "2", "v6e-64": "16"}
+        assert list(pool.map(cluster.entries.delete, requests)) == [None, None]
     assert cluster.contents() == before
 
 
