@@ -52,7 +52,7 @@ def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, 
     require_submittable(ready, own)
     jobset.require_bash_syntax(ready, Shell().ask)
     if own.submit == "xpk":
-        xpk_calls.require_installed(xpk_calls.versioned(ready, own).versions.xpk, Shell().ask)
+        xpk_calls.require_accepted(xpk_calls.versioned(ready, own), own, Shell().ask)
     return PreparedRecipe(workload.resolved(profiled, typed), ready, added)
 
 

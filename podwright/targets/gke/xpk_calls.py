@@ -23,6 +23,8 @@ ASK_LIMIT_S = 120.0
 """for which `xpk version` may take: it starts slowly, and asks pip for newer ones"""
 Ask = Callable[..., tuple[int, str, str]]
 """runs a command for so many seconds at most: exit code, stdout, stderr"""
+_CHECKED = "podwright-check"
+"""name of the workload in a dry run"""
 _SHORTEST_TTL_S = 600
 _PREFIX = "[XPK] "
 _ELSEWHERE = {
@@ -147,6 +149,22 @@ def require_installed(version: str, ask: Ask) -> str:
         what = f"submit=xpk: the xpk of this machine is {match[1]}, and the run needs {version}"
         raise UserError(what, f"{fix}; or set xpk={match[1]} in the target's file")
     return match[1]
+
+
+def require_accepted(recipe: MaxTextRecipe, own: GkeSettings, ask: Ask) -> None:
+    """UserError unless the xpk on PATH is of the recipe's version and takes the call of a recipe whose variables have values: by its dry run, which
+    asks nothing of cloud and cluster. What a dry run fails at for an unknown reason is left to the call itself."""
+    call = (*workload_create(recipe, own, _CHECKED), "--dry-run")
+    try:
+        code, out, err = ask(call, ASK_LIMIT_S)
+    except FileNotFoundError:
+        code, out, err = 1, "", ""
+    started = re.search(r"Starting xpk v(\S+)", out)
+    if started is None or started[1] != recipe.versions.xpk:
+        require_installed(recipe.versions.xpk, ask)
+    reply = conclusion(f"{out}\n{err}", own)
+    if code and reply.consequence is Consequence.FINAL:
+        raise UserError(f"submit=xpk: {reply.reason}", reply.fix)
 
 
 def check(own: GkeSettings, ask: Ask) -> list[Remark]:

@@ -1,5 +1,6 @@
 """The command line with which xpk submits a run, and what its output lets one conclude."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from podwright.targets.base import Job
 from podwright.targets.gke import attempt, xpk_calls
 from podwright.targets.gke.workload import resolved
 from podwright.targets.google.replies import Consequence
+from tests import real_xpk
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.recipe.maxtext.launch_script import VALUES
 from tests.unit.recipe.maxtext.test_read import imported
@@ -111,6 +113,30 @@ def test_only_the_wanted_version_of_xpk_submits(xpk_in_path: Path) -> None:
     xpk_in_path.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named xpk' >&2; exit 1\n")
     with pytest.raises(UserError, match="xpk version fails: ModuleNotFoundError"):
         xpk_calls.require_installed("1.16.0", Shell().ask)
+
+
+def test_xpk_itself_says_before_a_run_what_it_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"xpk 1\.16\.0 is not installed"):
+        xpk_calls.require_accepted(xpk_calls.versioned(example(), OWN), OWN, no_xpk)
+    program = real_xpk.installed("1.16.0")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    for name, value in {"HOME": str(tmp_path), "TELEMETRY_ENABLED": "false", "PIP_NO_INDEX": "1"}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / ".config").mkdir()
+    cases: dict[str, dict[str, Any]] = {
+        "": {"xpk": {"priority": "very-high"}},
+        "Options: this xpk does not know --wait-for-it": {"xpk": {"wait-for-it": ""}},
+        "Options: xpk refuses its command line: argument --priority: invalid choice": {"xpk": {"priority": "highest"}},
+    }
+    for message, changes in cases.items():
+        recipe = xpk_calls.versioned(example(**changes), OWN)
+        refused = contextlib.nullcontext() if not message else pytest.raises(UserError, match=message)
+        with refused:
+            xpk_calls.require_accepted(recipe, OWN, Shell().ask)
+
+
+def no_xpk(*_: object) -> tuple[int, str, str]:
+    raise FileNotFoundError("xpk")
 
 
 TEXTS = [
