@@ -29,7 +29,7 @@ class AttemptObjects:
     """The objects of an attempt, in the order in which they are created."""
 
     jobset: Manifest
-    """that is created, or that xpk creates by and large: pods and containers are those of its"""
+    """that kubectl creates; or what the one of xpk is expected to be"""
     before: tuple[Manifest, ...]
     """what the pods cannot start without"""
     after: tuple[Manifest, ...]

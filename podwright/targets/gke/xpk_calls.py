@@ -27,7 +27,7 @@ _CHECKED = "podwright-check"
 """name of the workload in a dry run"""
 _SHORTEST_TTL_S = 600
 _PREFIX = "[XPK] "
-_ELSEWHERE = {
+_UNFOLLOWED = {
     "dry-run": "submits nothing",
     "use-pathways": "creates no JobSet of that name",
     "headless": "creates no JobSet of that name",
@@ -122,8 +122,8 @@ def versioned(recipe: MaxTextRecipe, own: GkeSettings) -> MaxTextRecipe:
 def require_followable(recipe: MaxTextRecipe) -> None:
     """UserError for an option of xpk with which a run could not be followed, or would be repeated twice over."""
     for name in recipe.xpk:
-        if name in _ELSEWHERE:
-            raise UserError(f"xpk.{name} of the recipe {_ELSEWHERE[name]}, so that a run could not be followed", "take it out")  # fmt: skip
+        if name in _UNFOLLOWED:
+            raise UserError(f"xpk.{name} of the recipe {_UNFOLLOWED[name]}, so that a run could not be followed", "take it out")  # fmt: skip
     restarts = jobset.whole_number(recipe.xpk.get("max-restarts") or "0", "max-restarts")
     if restarts:
         what = f"xpk.max-restarts={restarts} has the cluster start the workload again, and a run does that itself"

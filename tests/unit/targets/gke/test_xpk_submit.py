@@ -93,6 +93,14 @@ def test_an_unreachable_cluster_is_asked_again_and_xpk_is_not_called(bench: Benc
     assert reply and reply.consequence is Consequence.UNKNOWN and not bench.said
 
 
+def test_a_login_that_ends_while_xpk_is_at_work_leaves_open_what_it_created(bench: Bench) -> None:
+    bench.xpk(f"{CREATES}; echo '[]' > {bench.kube.environment['KUBECONFIG']}")
+    reply = bench.workload().create(lambda: False)
+    assert reply and reply.consequence is Consequence.UNKNOWN, "so that the attempt is released"
+    again = bench.workload().create(lambda: False)
+    assert again and bench.said.count("started with ") == 1
+
+
 def test_a_stop_ends_xpk_with_what_it_has_started(bench: Bench) -> None:
     bench.xpk(f"sleep 60; {CREATES}")
     wanted = threading.Event()
