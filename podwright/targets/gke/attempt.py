@@ -29,7 +29,7 @@ class AttemptObjects:
     """The objects of an attempt, in the order in which they are created."""
 
     jobset: Manifest
-    """that is created, or that xpk creates by and large: pods and containers are those of its"""
+    """that kubectl creates; or what the one of xpk is expected to be"""
     before: tuple[Manifest, ...]
     """what the pods cannot start without"""
     after: tuple[Manifest, ...]
@@ -52,7 +52,7 @@ def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, 
     require_submittable(ready, own)
     jobset.require_bash_syntax(ready, Shell().ask)
     if own.submit == "xpk":
-        xpk_calls.require_installed(xpk_calls.versioned(ready, own).versions.xpk, Shell().ask)
+        xpk_calls.require_accepted(xpk_calls.versioned(ready, own), own, Shell().ask)
     return PreparedRecipe(workload.resolved(profiled, typed), ready, added)
 
 

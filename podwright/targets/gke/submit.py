@@ -84,9 +84,7 @@ def main() -> int:
             if failure := submission.repeat(lambda: by_xpk.create(lambda: submission.stopped)):
                 outcome = _refused(failure)
             elif failure := kubectl.do(xpk_submit.labelling(order["jobset"], order["labels"])):
-                print(
-                    f"labels of {order['jobset']}: {failure.reason}"
-                )  # by which others see whose it is; it is found by its name
+                print(f"labels of {order['jobset']}: {failure.reason}")  # it is found by its name too
         if not outcome:
             adopt(kubectl, order["jobset"], _dependents(secrets, order))
     except UserError as e:

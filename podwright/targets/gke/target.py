@@ -76,7 +76,7 @@ class Gke:
         own, run = self._settings, RunDir(job.run_dir)
         name = request_name(run.name, job.run_tag, f"a{job.attempt}")
         pinned = bool(job.allocation)
-        queue = job.allocation or own.queue
+        queue = own.queue if own.submit == "xpk" else job.allocation or own.queue
         objects = attempt.attempt_of(job, own, name, job.run_tag, queue, pinned)
         manifests = [*objects.before, *([] if objects.xpk else [objects.jobset]), *objects.after]
         jobs = objects.jobset["spec"]["replicatedJobs"]

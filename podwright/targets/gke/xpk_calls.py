@@ -23,9 +23,11 @@ ASK_LIMIT_S = 120.0
 """for which `xpk version` may take: it starts slowly, and asks pip for newer ones"""
 Ask = Callable[..., tuple[int, str, str]]
 """runs a command for so many seconds at most: exit code, stdout, stderr"""
+_CHECKED = "podwright-check"
+"""name of the workload in a dry run"""
 _SHORTEST_TTL_S = 600
 _PREFIX = "[XPK] "
-_ELSEWHERE = {
+_UNFOLLOWED = {
     "dry-run": "submits nothing",
     "use-pathways": "creates no JobSet of that name",
     "headless": "creates no JobSet of that name",
@@ -120,8 +122,8 @@ def versioned(recipe: MaxTextRecipe, own: GkeSettings) -> MaxTextRecipe:
 def require_followable(recipe: MaxTextRecipe) -> None:
     """UserError for an option of xpk with which a run could not be followed, or would be repeated twice over."""
     for name in recipe.xpk:
-        if name in _ELSEWHERE:
-            raise UserError(f"xpk.{name} of the recipe {_ELSEWHERE[name]}, so that a run could not be followed", "take it out")  # fmt: skip
+        if name in _UNFOLLOWED:
+            raise UserError(f"xpk.{name} of the recipe {_UNFOLLOWED[name]}, so that a run could not be followed", "take it out")  # fmt: skip
     restarts = jobset.whole_number(recipe.xpk.get("max-restarts") or "0", "max-restarts")
     if restarts:
         what = f"xpk.max-restarts={restarts} has the cluster start the workload again, and a run does that itself"
@@ -147,6 +149,22 @@ def require_installed(version: str, ask: Ask) -> str:
         what = f"submit=xpk: the xpk of this machine is {match[1]}, and the run needs {version}"
         raise UserError(what, f"{fix}; or set xpk={match[1]} in the target's file")
     return match[1]
+
+
+def require_accepted(recipe: MaxTextRecipe, own: GkeSettings, ask: Ask) -> None:
+    """UserError unless the xpk on PATH is of the recipe's version and takes the call of a recipe whose variables have values: by its dry run, which
+    asks nothing of cloud and cluster. What a dry run fails at for an unknown reason is left to the call itself."""
+    call = (*workload_create(recipe, own, _CHECKED), "--dry-run")
+    try:
+        code, out, err = ask(call, ASK_LIMIT_S)
+    except FileNotFoundError:
+        code, out, err = 1, "", ""
+    started = re.search(r"Starting xpk v(\S+)", out)
+    if started is None or started[1] != recipe.versions.xpk:
+        require_installed(recipe.versions.xpk, ask)
+    reply = conclusion(f"{out}\n{err}", own)
+    if code and reply.consequence is Consequence.FINAL:
+        raise UserError(f"submit=xpk: {reply.reason}", reply.fix)
 
 
 def check(own: GkeSettings, ask: Ask) -> list[Remark]:

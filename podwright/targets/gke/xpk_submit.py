@@ -10,6 +10,7 @@ import json
 import tempfile
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -47,8 +48,10 @@ class Workload:
         since = self._log.stat().st_size if self._log.exists() else 0
         ended = self._call(stopped)
         exists, failure = self._exists()
-        if failure or exists:
-            return failure
+        if failure:  # xpk may have created it, whatever now keeps the API server from telling
+            return replace(failure, consequence=Consequence.UNKNOWN)
+        if exists:
+            return None
         if not ended:
             return Reply(Consequence.UNKNOWN, f"Slow: xpk has not ended after {LIMIT_S / 60:g} min")
         with self._log.open("rb") as log:

@@ -1,5 +1,6 @@
 """The command line with which xpk submits a run, and what its output lets one conclude."""
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.shell import Shell
 from podwright.targets.base import Job
 from podwright.targets.gke import attempt, xpk_calls
+from podwright.targets.gke.target import Gke
 from podwright.targets.gke.workload import resolved
 from podwright.targets.google.replies import Consequence
+from tests import real_xpk
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.recipe.maxtext.launch_script import VALUES
 from tests.unit.recipe.maxtext.test_read import imported
@@ -49,6 +52,34 @@ def test_an_attempt_of_xpk_is_its_call_with_nothing_of_ours_in_the_jobset(tmp_pa
     assert objects.xpk[-1].startswith("--command=set -e && ") and "run_name=pw-r-12345678 " in objects.xpk[-1]
     assert "--docker-image=us-docker.pkg.dev/my-project/images/maxtext:v1" in objects.xpk
     assert objects.container == "jax-tpu" and "podwright" not in str(objects.jobset)
+
+
+def test_a_dry_run_shows_the_call_of_xpk_between_those_of_pools_and_entry(tmp_path: Path) -> None:
+    own = gke(submit="xpk", xpk="1.16.0", provisioning="spot", topology="tpu7x-4x4x4")
+    target = Gke(Shell(), "pod", own)
+    assert target.provisioner
+    request = target.provisioner.describe_request(tmp_path, 1.0, 1, ())
+    job = Job(tmp_path, 1, tmp_path, created=1.0, allocation=request.name, recipe=example().model_dump(mode="json"))
+    rendered = target.render(job)
+    assert rendered.handle["queue"] == "multislice-queue" and rendered.handle["pods"] == 16
+    shown = [" ".join(call.argv) for call in target.planned_calls(rendered, request)]
+    name = rendered.handle["jobset"]
+    for text, part in zip(
+        shown,
+        [
+            "replace --filename=-",
+            "resource-policies create workload-policy tpu7x-128-4x4x4-placement-policy",
+            f"node-pools create {request.name}-0",
+            f"xpk workload create --cluster=my-cluster --project=my-project --zone=us-central1-ai1a --workload={name}",
+            f"patch jobset/{name} --type=merge",
+            f"delete jobsets --field-selector=metadata.name={name}",
+            f"node-pools delete {request.name}-0",
+            f"delete jobsets.jobset.x-k8s.io --selector=podwright-run={job.run_tag}",
+            "replace --filename=-",
+        ],
+        strict=True,
+    ):
+        assert part in text
 
 
 def test_the_containers_are_those_of_the_version_that_submits(tmp_path: Path) -> None:
@@ -111,6 +142,30 @@ def test_only_the_wanted_version_of_xpk_submits(xpk_in_path: Path) -> None:
     xpk_in_path.write_text("#!/bin/sh\necho 'ModuleNotFoundError: No module named xpk' >&2; exit 1\n")
     with pytest.raises(UserError, match="xpk version fails: ModuleNotFoundError"):
         xpk_calls.require_installed("1.16.0", Shell().ask)
+
+
+def test_xpk_itself_says_before_a_run_what_it_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(UserError, match=r"xpk 1\.16\.0 is not installed"):
+        xpk_calls.require_accepted(xpk_calls.versioned(example(), OWN), OWN, no_xpk)
+    program = real_xpk.installed("1.16.0")
+    monkeypatch.setenv("PATH", f"{program.parent}:/usr/bin:/bin")
+    for name, value in {"HOME": str(tmp_path), "TELEMETRY_ENABLED": "false", "PIP_NO_INDEX": "1"}.items():
+        monkeypatch.setenv(name, value)
+    (tmp_path / ".config").mkdir()
+    cases: dict[str, dict[str, Any]] = {
+        "": {"xpk": {"priority": "very-high"}},
+        "Options: this xpk does not know --wait-for-it": {"xpk": {"wait-for-it": ""}},
+        "Options: xpk refuses its command line: argument --priority: invalid choice": {"xpk": {"priority": "highest"}},
+    }
+    for message, changes in cases.items():
+        recipe = xpk_calls.versioned(example(**changes), OWN)
+        refused = contextlib.nullcontext() if not message else pytest.raises(UserError, match=message)
+        with refused:
+            xpk_calls.require_accepted(recipe, OWN, Shell().ask)
+
+
+def no_xpk(*_: object) -> tuple[int, str, str]:
+    raise FileNotFoundError("xpk")
 
 
 TEXTS = [
