@@ -21,8 +21,8 @@ from podwright.run.attended import unattended
 from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import Ending, Record, RunDir, read_jsonl
 from podwright.targets import entries
-from podwright.targets.base import RUN_LABEL, Process, Target, Traits
-from podwright.targets.machines import AllocationState, Owned, Provisioner
+from podwright.targets.base import RUN_LABEL, KeepsObjects, Process, Target, Traits
+from podwright.targets.machines import AllocationState, Owned, OwnedResources, Provisioner
 
 LIMIT_S = 1200.0
 """until the cloud must no longer list what was removed: a slice takes minutes to delete"""
@@ -109,6 +109,14 @@ def key_of(owned: Owned) -> Key:
     return str(owned.request.details.get("project", "")), owned.request.zone, owned.request.name
 
 
+def owning(name: str) -> tuple[Target, OwnedResources] | None:
+    """Target `name`, if runs on it leave something in a cloud or a cluster. UserError for a wrong entry."""
+    if opened := creating(name):
+        return opened
+    target = targets.resolve(name).open()
+    return (target, target.attempt_objects) if isinstance(target, KeepsObjects) else None
+
+
 def creating(name: str) -> tuple[Target, Provisioner] | None:
     """Target `name`, if it creates machines. UserError for a wrong entry."""
     entries.require(name)
@@ -116,15 +124,12 @@ def creating(name: str) -> tuple[Target, Provisioner] | None:
     return (target, target.provisioner) if target.provisioner else None
 
 
-def _require_creating(name: str, fix: str) -> None:
-    if creating(name) is None:
-        raise UserError(f"target {name} creates no machines", fix)
-
-
 def inventory(name: str, runs: Path) -> Inventory:
-    """Of target `name`, or of all ("") that create machines; a slice that several targets list is there once. Borrowed machines are not."""
-    if name:
-        _require_creating(name, "name a target of kind=tpu-vm or gke whose runs create machines, or none for all")
+    """Of target `name`, or of all (""); a slice that several targets list is there once. Borrowed machines are not."""
+    if name and owning(name) is None:
+        raise UserError(
+            f"target {name} creates nothing in a cloud", "name a target of kind=tpu-vm or gke, or none for all"
+        )
     known = Inventory()
     journals = _journals(runs)
     slices: dict[Key, CloudSlice] = {}
@@ -148,7 +153,9 @@ def inventory(name: str, runs: Path) -> Inventory:
 
 def of_target(name: str, runs: Path) -> list[CloudSlice]:
     """What the cloud lists for target `name`, borrowed machines among it. UserError where it creates and borrows none."""
-    _require_creating(name, "leave --live out, or name a target of kind=tpu-vm or gke whose runs create machines")
+    if creating(name) is None:
+        fix = "leave --live out, or name a target of kind=tpu-vm or gke whose runs create machines"
+        raise UserError(f"target {name} creates no machines", fix)
     journals = _journals(runs)
     return [_slice(name, owned, journals) for owned in _listed(name)]
 
@@ -189,7 +196,7 @@ def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> 
 
 def _delete(each: CloudSlice) -> None:
     """UserError where it may not be, or no repetition helps."""
-    if (opened := creating(each.target)) is None:
+    if (opened := owning(each.target)) is None:
         return
     if each.run is None or not each.run.path.is_dir():
         opened[1].delete(each.owned.request)
@@ -228,7 +235,7 @@ def _states(slices: Sequence[CloudSlice], left: Collection[Key]) -> tuple[dict[K
     for name in {each.target for each in slices if each.key in left}:
         of_target = {each.key: each.owned.state for each in slices if each.target == name}
         try:
-            if opened := creating(name):
+            if opened := owning(name):
                 pause_s = max(pause_s, opened[0].traits.poll_s)
                 states |= {key_of(owned): owned.state for owned in opened[1].list_owned()}
         except UserError as e:
@@ -244,7 +251,7 @@ def _traits(name: str) -> Traits | None:
 
 def _listed(name: str) -> list[Owned]:
     """UserError, which names the target, where the cloud does not list them."""
-    opened = creating(name)
+    opened = owning(name)
     try:
         return opened[1].list_owned() if opened else []
     except UserError as e:
@@ -252,7 +259,7 @@ def _listed(name: str) -> list[Owned]:
 
 
 def _journals(runs: Path) -> dict[str, RunDir]:
-    """The runs in `runs` by the names and the tags of what they have requested."""
+    """The runs in `runs` by the names and the tags of what they have requested or submitted."""
     known: dict[str, RunDir] = {}
     for run in listing.run_dirs(runs):
         known |= dict.fromkeys(_requested(run), run)
@@ -261,6 +268,8 @@ def _journals(runs: Path) -> dict[str, RunDir]:
 
 def _requested(run: RunDir) -> Iterator[str]:
     for event in read_jsonl(run.journal):
+        if event.get("event") == "submitting" and isinstance(handle := event.get("handle"), dict) and "tag" in handle:
+            yield str(handle["tag"])
         if event.get("event") == "allocation requested" and isinstance(request := event.get("request"), dict):
             yield from (str(word) for word in (request.get("name"), request.get("labels", {}).get(RUN_LABEL)) if word)
 
@@ -269,7 +278,8 @@ def _slice(target: str, owned: Owned, journals: dict[str, RunDir]) -> CloudSlice
     run = journals.get(owned.request.name) or journals.get(owned.request.labels.get(RUN_LABEL, ""))
     if run is None and owned.mine and owned.run_dir:
         there = RunDir(Path(owned.run_dir))
-        run = there if there.journal.exists() and owned.request.name in _requested(there) else None
+        names = {owned.request.name, owned.request.labels.get(RUN_LABEL, "")}
+        run = there if there.journal.exists() and names & set(_requested(there)) else None
     if owned.request.borrowed:
         need, detail = Need.OTHERS, "borrowed: it is used and never deleted"
     elif run is not None:

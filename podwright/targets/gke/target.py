@@ -29,6 +29,7 @@ from podwright.targets.base import (
     identity,
 )
 from podwright.targets.gke import attempt, cluster_check, pod_failures, pod_logs, pool_access, submit, waiting
+from podwright.targets.gke.attempt_inventory import AttemptInventory
 from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, process_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
@@ -41,7 +42,7 @@ from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import status
-from podwright.targets.machines import Hosts, Provisioner, Request
+from podwright.targets.machines import Hosts, OwnedResources, Provisioner, Request
 from podwright.targets.settings.gke import GkeSettings
 
 GATHER_LIMIT_S = 120.0
@@ -60,6 +61,7 @@ class Gke:
         self.traits = settings.traits()
         self._pools = NodePoolProvisioner(shell, settings) if settings.places else None
         self.provisioner: Provisioner | None = self._pools
+        self.attempt_objects: OwnedResources = AttemptInventory(self._kubectl, settings)
         self._told_since: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}
@@ -97,6 +99,7 @@ class Gke:
             "dependents": dependents,
             "variables": list(objects.variables),
             "labels": attempt.labels_of(job, job.run_tag),
+            "annotations": attempt.annotations_of(job),
         }
         files = {
             folder / submit.OBJECTS: json.dumps(manifests, indent=1) + "\n",
