@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 def clean(
-    target: Annotated[str, typer.Argument(metavar="[TARGET]", help="default: all targets that create machines")] = "",
+    target: Annotated[str, typer.Argument(metavar="[TARGET]", help="default: all targets in a cloud")] = "",
     names: Annotated[
         list[str] | None, typer.Argument(metavar="[NAME]...", help="remove these, whoever created them")
     ] = None,
@@ -29,7 +29,7 @@ def clean(
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
-    """List machines in the cloud that runs have created, and remove those that no run needs.
+    """List what runs have created in a cloud or a cluster, and remove what no run needs.
 
     What another user or machine created is removed only if its NAME is typed. Exit code 1: there is something to remove, or left.
     """
@@ -61,7 +61,7 @@ def clean(
         _outcome(removed, remaining)
     elif chosen:
         words = " ".join(["podwright clean", *([target] if target else []), *(names or [])])
-        print(f"{counted(len(chosen), 'slice')} to remove: type {words} --yes")
+        print(f"{counted(len(chosen), 'item')} to remove: type {words} --yes")
     if left or (chosen and not yes):
         raise typer.Exit(ExitCode.FAILED)
     raise typer.Exit(ExitCode.USAGE if known.faults else of_check(True))
@@ -85,7 +85,7 @@ def _named(slices: Sequence[CloudSlice], names: Sequence[str]) -> list[CloudSlic
 
 def _table(rows: Sequence[Record]) -> None:
     if not rows:
-        print("no machines of podwright's in the cloud")
+        print("nothing of podwright's in the cloud")
         return
     table = [("NAME", "ZONE", "STATE", "AGE", "COST", "RUN", "")]
     table += [

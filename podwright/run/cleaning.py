@@ -21,8 +21,8 @@ from podwright.run.attended import unattended
 from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import Ending, Record, RunDir, read_jsonl
 from podwright.targets import entries
-from podwright.targets.base import RUN_LABEL, Process, Target, Traits
-from podwright.targets.machines import AllocationState, Owned, Provisioner, Request
+from podwright.targets.base import RUN_LABEL, KeepsObjects, Process, Target, Traits
+from podwright.targets.machines import AllocationState, Owned, OwnedResources, Provisioner, Request
 
 LIMIT_S = 1200.0
 """until the cloud must no longer list what was removed: a slice takes minutes to delete"""
@@ -111,6 +111,14 @@ def key_of(owned: Owned) -> Key:
     return str(details.get("project", "")), str(details.get("location", owned.request.zone)), owned.request.name
 
 
+def owning(name: str) -> tuple[Target, OwnedResources] | None:
+    """Target `name`, if runs on it leave something in a cloud or a cluster. UserError for a wrong entry."""
+    if opened := creating(name):
+        return opened
+    target = targets.resolve(name).open()
+    return (target, target.attempt_objects) if isinstance(target, KeepsObjects) else None
+
+
 def creating(name: str) -> tuple[Target, Provisioner] | None:
     """Target `name`, if it creates machines. UserError for a wrong entry."""
     entries.require(name)
@@ -118,15 +126,12 @@ def creating(name: str) -> tuple[Target, Provisioner] | None:
     return (target, target.provisioner) if target.provisioner else None
 
 
-def _require_creating(name: str, fix: str) -> None:
-    if creating(name) is None:
-        raise UserError(f"target {name} creates no machines", fix)
-
-
 def inventory(name: str, runs: Path) -> Inventory:
-    """Of target `name`, or of all ("") that create machines; a slice that several targets list is there once. Borrowed machines are not."""
-    if name:
-        _require_creating(name, "name a target of kind=tpu-vm or gke whose runs create machines, or none for all")
+    """Of target `name`, or of all (""); a slice that several targets list is there once. Borrowed machines are not."""
+    if name and owning(name) is None:
+        raise UserError(
+            f"target {name} creates nothing in a cloud", "name a target of kind=tpu-vm or gke, or none for all"
+        )
     known = Inventory()
     journals = _journals(runs)
     slices: dict[Key, CloudSlice] = {}
@@ -150,7 +155,9 @@ def inventory(name: str, runs: Path) -> Inventory:
 
 def of_target(name: str, runs: Path) -> list[CloudSlice]:
     """What the cloud lists for target `name`, borrowed machines among it. UserError where it creates and borrows none."""
-    _require_creating(name, "leave --live out, or name a target of kind=tpu-vm or gke whose runs create machines")
+    if creating(name) is None:
+        fix = "leave --live out, or name a target of kind=tpu-vm or gke whose runs create machines"
+        raise UserError(f"target {name} creates no machines", fix)
     journals = _journals(runs)
     return [_slice(name, owned, journals) for owned in _listed(name)]
 
@@ -192,7 +199,7 @@ def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> 
 
 def _delete(each: CloudSlice, request: Request) -> None:
     """`request`: as the cloud lists it now. UserError where it may not be deleted, or no repetition helps."""
-    if (opened := creating(each.target)) is None:
+    if (opened := owning(each.target)) is None:
         return
     if each.run is None or not each.run.path.is_dir():
         opened[1].delete(request)
@@ -232,7 +239,7 @@ def _listed_again(
     pause_s, fault = 1.0, ""
     for name in {each.target for each in slices if each.key in left}:
         try:
-            if opened := creating(name):
+            if opened := owning(name):
                 pause_s = max(pause_s, opened[0].traits.poll_s)
                 listed |= {key_of(owned): owned for owned in opened[1].list_owned()}
         except UserError as e:
@@ -248,7 +255,7 @@ def _traits(name: str) -> Traits | None:
 
 def _listed(name: str) -> list[Owned]:
     """UserError, which names the target, where the cloud does not list them."""
-    opened = creating(name)
+    opened = owning(name)
     try:
         return opened[1].list_owned() if opened else []
     except UserError as e:
@@ -256,7 +263,7 @@ def _listed(name: str) -> list[Owned]:
 
 
 def _journals(runs: Path) -> dict[str, RunDir]:
-    """The runs in `runs` by the names and the tags of what they have requested."""
+    """The runs in `runs` by the names and the tags of what they have requested or submitted."""
     known: dict[str, RunDir] = {}
     for run in listing.run_dirs(runs):
         known |= dict.fromkeys(_requested(run), run)
@@ -265,6 +272,8 @@ def _journals(runs: Path) -> dict[str, RunDir]:
 
 def _requested(run: RunDir) -> Iterator[str]:
     for event in read_jsonl(run.journal):
+        if event.get("event") == "submitting" and isinstance(handle := event.get("handle"), dict) and "tag" in handle:
+            yield str(handle["tag"])
         if event.get("event") == "allocation requested" and isinstance(request := event.get("request"), dict):
             yield from (str(word) for word in (request.get("name"), request.get("labels", {}).get(RUN_LABEL)) if word)
 
@@ -273,7 +282,8 @@ def _slice(target: str, owned: Owned, journals: dict[str, RunDir]) -> CloudSlice
     run = journals.get(owned.request.name) or journals.get(owned.request.labels.get(RUN_LABEL, ""))
     if run is None and owned.mine and owned.run_dir:
         there = RunDir(Path(owned.run_dir))
-        run = there if there.journal.exists() and owned.request.name in _requested(there) else None
+        names = {owned.request.name, owned.request.labels.get(RUN_LABEL, "")}
+        run = there if there.journal.exists() and names & set(_requested(there)) else None
     if owned.request.borrowed:
         need, detail = Need.OTHERS, "borrowed: it is used and never deleted"
     elif run is not None:

@@ -175,7 +175,20 @@ class Owned:
     """Unix seconds since when its machines cost, or earlier; None where they do not"""
 
 
-class Provisioner(Protocol):
+class OwnedResources(Protocol):
+    """Lists and deletes what podwright has created where one target is."""
+
+    def delete(self, request: Request) -> None:
+        """Ask for the deletion of it, with all that is left of it. As often as wanted; its list confirms."""
+        ...
+
+    def list_owned(self) -> list[Owned]:
+        """Everything that podwright has created where the target is, from the cloud's own list, and the borrowed machines of the target.
+        UserError if it cannot be had."""
+        ...
+
+
+class Provisioner(OwnedResources, Protocol):
     """Creates and deletes the machines of one target. Replies may be lost: only `describe` and `list_owned` are believed."""
 
     def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
@@ -189,13 +202,4 @@ class Provisioner(Protocol):
 
     def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
         """`ready_since`: Unix seconds since when the machines were ready, by the journal of the run; None if they never were."""
-        ...
-
-    def delete(self, request: Request) -> None:
-        """Ask for its deletion, with all that is left of it. As often as wanted; `describe` confirms."""
-        ...
-
-    def list_owned(self) -> list[Owned]:
-        """Everything that podwright has created where the target creates machines, from the cloud's own list, and the borrowed machines
-        of the target. UserError if it cannot be had."""
         ...

@@ -1,5 +1,6 @@
 """Runs in the queue of a cluster: the product's command line and the real kubectl on a simulated API server, whose pods replay a log of MaxText."""
 
+import base64
 import json
 import os
 import subprocess
@@ -13,6 +14,7 @@ import yaml
 
 from podwright import slices
 from podwright.targets.gke import jobset
+from podwright.targets.google import labels
 from tests.e2e.conftest import Bench, wait_for
 from tests.lab.kube import controllers, samples
 from tests.lab.kube.control import Kube
@@ -278,3 +280,56 @@ def test_a_cluster_without_login_is_one_line(cluster: Cluster) -> None:
     code, out, err = cluster.run_toy()
     line = "gcloud container clusters get-credentials another --location=us-central1 --project=my-project"
     assert code == 1 and line in out + err, out + err
+
+
+def objects(name: str, tag: str, by: str, run_dir: str = "", secret: str = "") -> list[dict[str, Any]]:
+    """What a launcher leaves that is killed before it has created the JobSet."""
+    own = {"podwright-run": tag, "podwright-by": by, "podwright-attempt": "1"}
+    metadata: dict[str, Any] = {"name": name, "namespace": "default", "labels": own if tag else {}}
+    metadata |= {"annotations": {"podwright-run-dir": run_dir}} if run_dir else {}
+    data = {"HF_TOKEN": base64.b64encode(secret.encode()).decode()} if secret else {}
+    both = {"apiVersion": "v1", "metadata": metadata, "data": data}
+    return [both | {"kind": "ConfigMap"}, both | {"kind": "Secret", "type": "Opaque"}]
+
+
+def test_clean_removes_what_ended_runs_left_in_a_cluster_whose_pools_they_did_not_create(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.replay(200)
+    assert cluster.run_toy(LAUNCH_DIES="after:ended")[0] == -9
+    (jobset,) = cluster.kube.objects("jobsets")
+    gone = str(cluster.folder / "runs" / "of-another-day")
+    theirs = [*objects("pw-x-1-a1", "1", "somebody"), *objects("configuration", "", "")]
+    for each in [*objects("pw-y-2-a1", "2", labels.creator(), gone, "canary-7d1"), *theirs]:
+        cluster.kube.create(each)
+    code, out, err = cluster.call("clean", "pod", "--json")
+    rows = {row["name"]: row for row in json.loads(out)["machines"]}
+    assert code == 1 and set(rows) == {jobset["metadata"]["name"], "pw-x-1-a1", "pw-y-2-a1"}, out + err
+    ended = rows[jobset["metadata"]["name"]]
+    assert (ended["run"], ended["need"], ended["cloud_state"]) == ("r", "ended", "JobSet completed")
+    assert rows["pw-y-2-a1"]["detail"] == f"its run in {gone} is gone" and rows["pw-y-2-a1"]["removable"]
+    assert rows["pw-y-2-a1"]["cloud_state"] == "only ConfigMap and Secret" and rows["pw-y-2-a1"]["cost"] is None
+    assert rows["pw-x-1-a1"]["need"] == "others" and not rows["pw-x-1-a1"]["removable"]
+    code, out, err = cluster.call("clean", "--yes")
+    assert code == 0 and "canary" not in out + err, out + err
+    left = [each for each in cluster.left() if "kube-root-ca" not in each]
+    assert sorted(left) == [
+        f"{kind}/{name}" for kind in ("configmaps", "secrets") for name in ("configuration", "pw-x-1-a1")
+    ]
+    assert "nothing to remove" in cluster.call("clean", "pod", "--yes")[1]
+
+
+@pytest.mark.long
+def test_clean_keeps_the_jobset_of_a_run_that_trains_without_a_launcher(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.replay(1)
+    assert cluster.run_toy(LAUNCH_DIES="after:submitted")[0] == -9
+    wait_for(lambda: len(cluster.running()) == HOSTS, 60)
+    code, out, err = cluster.call("clean", "pod", "--yes")
+    assert code == 0 and "keep: run r trains without a launcher" in out, out + err
+    assert len(cluster.kube.objects("jobsets")) == 1
+    cluster.kube.fault("forbidden", verb="list", resource="secrets")
+    assert "secrets were not listed (NoPermission: " in cluster.call("clean", "pod")[1]
+    cluster.kube.fault("forbidden", verb="list", resource="jobsets")
+    code, out, err = cluster.call("clean", "pod")
+    assert code == 2 and "the cluster does not list its JobSets: NoPermission: " in err, out + err
+    cluster.kube.clear_faults()

@@ -19,6 +19,7 @@ from podwright.shell import Shell
 from podwright.targets.gke import pool_access, target
 from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pools import NodePoolProvisioner
+from podwright.targets.google import labels
 from podwright.targets.google.gcloud import Gcloud as GcloudCalls
 from podwright.targets.machines import Allocation, AllocationState, Request
 from podwright.targets.settings import gke as settings
@@ -543,7 +544,15 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     both.gcloud.reservation("r-1", A, 4, project="my-project")
     bench = PoolBench(tmp_path, monkeypatch, topology="tpu7x-2x2x4", price=1.0, reservations=["r-1"])
     bench.follow(lambda it: it.happened("ready"))
-    (left,) = cleaning.inventory("pod", tmp_path).slices
+    own = {"podwright-run": "1", "podwright-by": labels.creator(), "podwright-attempt": "1"}
+    for name, of in (
+        ("pw-x-1-a1", own),
+        ("theirs", {}),
+    ):  # that of a launcher which was killed before the JobSet, and another one
+        both.kube.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": of}})
+    left, alone = cleaning.inventory("pod", tmp_path).slices
+    assert (alone.name, alone.need, alone.cost) == ("pw-x-1-a1", cleaning.Need.UNCLEAR, None), "no run is known"
+    assert cleaning.remove([alone], lambda _: None, limit_s=60) == {}
     assert (left.need, left.removable) == (cleaning.Need.LEFT, True) and left.cost and left.cost > 0
     labels = dict(left.owned.request.labels)
     both.gcloud.foreign_pool(
@@ -554,6 +563,7 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
         cleaning.inventory("pod", tmp_path).slices == [] and both.gcloud.resources() == [] and queue_objects(both) == []
     )
     assert [row["name"] for row in both.gcloud.pools()] == ["default-pool", "theirs"]
+    assert [each["metadata"]["name"] for each in both.kube.objects("configmaps")] == ["theirs"]
     record = journal.read(bench.run).allocation
     assert record and record.phase == "gone"
     assert list((tmp_path / "gke").iterdir()) == [], "no lock is left"

@@ -78,7 +78,7 @@ def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, t
     assert len(names(gcloud)) == 3, "without --yes nothing is removed"
 
     code, out, _ = bench.call("clean")
-    assert code == 1 and "1 slice to remove: type podwright clean --yes" in out and "another user or machine" in out
+    assert code == 1 and "1 item to remove: type podwright clean --yes" in out and "another user or machine" in out
 
     gcloud.fault("queued-resources delete", status=503)
     code, out, err = bench.call("clean", "tpu", "--yes")
@@ -92,7 +92,7 @@ def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, t
     assert bench.call("clean", "tpu", others, "--yes")[0] == 0
     assert names(gcloud) == ["foreign"]
     code, out, _ = bench.call("clean")
-    assert code == 0 and "no machines of podwright's" in out
+    assert code == 0 and "nothing of podwright's" in out
 
 
 @pytest.mark.parametrize("failing", ["login", "cut"])

@@ -15,7 +15,7 @@ from podwright.shell import Shell
 from podwright.targets.base import RUN_LABEL, Job
 from podwright.targets.gke import jobset, trainer, workload, xpk_calls, xpk_shape
 from podwright.targets.gke.jobset import Manifest
-from podwright.targets.google.labels import BY_LABEL, creator
+from podwright.targets.google.labels import BY_LABEL, RUN_DIR_KEY, creator, quoted_run_dir
 from podwright.targets.hosts.transport import PORTS
 from podwright.targets.settings.gke import GkeSettings
 
@@ -81,7 +81,7 @@ def own_attempt(
         raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file")
     labels, start = labels_of(job, tag), trainer.start_script(job, slice_, _port(name))
     code = trainer.config_map(trainer.run_files(job), start, own, name)
-    code["metadata"]["labels"] |= labels
+    code["metadata"] |= {"labels": code["metadata"]["labels"] | labels, "annotations": annotations_of(job)}
     manifest = trainer.trainer_jobset(job, own, slice_, name, code, (trainer.SECRET, name))
     return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
 
@@ -137,6 +137,7 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
     metadata, spec = changed["metadata"], changed["spec"]
     own_labels = {key: value for key, value in metadata.get("labels", {}).items() if key != jobset.QUEUE_LABEL}
     metadata["namespace"] = own.namespace
+    metadata["annotations"] = metadata.get("annotations", {}) | annotations_of(job)
     metadata["labels"] = ({jobset.QUEUE_LABEL: queue} if queue else {}) | own_labels | labels
     spec["ttlSecondsAfterFinished"] = TTL_S
     spec["failurePolicy"]["maxRestarts"] = 0
@@ -155,3 +156,8 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
 def labels_of(job: Job, tag: str) -> dict[str, str]:
     """Of everything that an attempt creates."""
     return {RUN_LABEL: tag, BY_LABEL: creator(), ATTEMPT_LABEL: str(job.attempt)}
+
+
+def annotations_of(job: Job) -> dict[str, str]:
+    """Of everything that an attempt creates: where its run is, on the machine that started it."""
+    return {RUN_DIR_KEY: quoted_run_dir(str(job.run_dir))}

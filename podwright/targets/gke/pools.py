@@ -15,7 +15,9 @@ from podwright.shell import Shell, targets_file
 from podwright.slices import Slice
 from podwright.targets import alive
 from podwright.targets.base import RUN_LABEL, PlannedCall, run_tag
-from podwright.targets.gke import pool_calls, pool_inventory, pool_states, xpk_shape
+from podwright.targets.gke import attempt_inventory, pool_calls, pool_inventory, pool_states, xpk_shape
+from podwright.targets.gke.attempt import ATTEMPT_LABEL
+from podwright.targets.gke.attempt_inventory import AttemptInventory
 from podwright.targets.gke.cluster_view import by_kind, is_unscheduled
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pool_calls import Cluster
@@ -55,6 +57,7 @@ class NodePoolProvisioner:
         self._replies = PoolReplies(settings)
         self._gcloud = Gcloud(shell, self._replies.classify)
         self._kubectl = Kubectl(shell, settings)
+        self._attempts = AttemptInventory(self._kubectl, settings)
         self._queues: RunQueues | XpkEntries = RunQueues(self._kubectl, settings.namespace)
         if settings.submit == "xpk":
             self._queues = XpkEntries(self._kubectl, settings)
@@ -103,7 +106,7 @@ class NodePoolProvisioner:
         names, policy = request.details["pools"], self._own_policy(request)
         return [
             *(PlannedCall(pool_calls.delete_pool(self._cluster, name)) for name in names),
-            PlannedCall(self._kubectl.argv(_jobsets_deletion(request))),
+            PlannedCall(self._kubectl.argv(attempt_inventory.deletion(request))),
             *self._queues.deleting(request),
             *([PlannedCall(pool_calls.delete_policy(self._settings, policy))] if policy else []),
         ]
@@ -218,6 +221,9 @@ class NodePoolProvisioner:
     def delete(self, request: Request) -> None:
         """Pools first, since they cost, then what stood for them, then the policy, which pools use until they are gone. UserError where no
         repetition would help; the cloud may know nothing of it yet, or no longer, which is no failure."""
+        if ATTEMPT_LABEL in request.labels:  # which list_owned has listed
+            self._attempts.delete(request)
+            return
         self._deleted.add(request.name)
         _forget_creation(request.name)
         there, failure = self._pools()
@@ -232,7 +238,7 @@ class NodePoolProvisioner:
             if there[name].get("status") != "STOPPING"
         ]
         if not no_cluster:
-            self._kubectl.do(_jobsets_deletion(request))
+            self._kubectl.do(attempt_inventory.deletion(request))  # of attempts that nobody has released
             failures.append(self._queues.delete(request))
         if self._own_policy(request) and not ours:
             failures.append(self._delete_policy(request))
@@ -251,7 +257,8 @@ class NodePoolProvisioner:
         return self._gcloud.do(pool_calls.delete_policy(self._settings, request.details["policy"]), request.zone)
 
     def list_owned(self) -> list[Owned]:
-        return pool_inventory.listed(self._gcloud, self._kubectl, self._settings)
+        listed = pool_inventory.listed(self._gcloud, self._kubectl, self._settings)
+        return [*listed, *attempt_inventory.of_other_runs(self._attempts, listed)]
 
     def _slice(self) -> Slice:
         slice_ = self._settings.devices()
@@ -292,12 +299,6 @@ class NodePoolProvisioner:
 
 
 _CUT_OFF = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
-
-
-def _jobsets_deletion(request: Request) -> tuple[str, ...]:
-    """Of attempts that nobody has released: their pods would wait for nodes that are gone."""
-    selector = f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"
-    return ("delete", "jobsets.jobset.x-k8s.io", selector, "--wait=false", "--ignore-not-found")
 
 
 def _raise_final(failure: Reply | None, request: Request) -> None:

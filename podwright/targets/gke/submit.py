@@ -121,7 +121,11 @@ def calls(shell: Shell, kubectl: Kubectl, rendered: Rendered) -> tuple[list[Plan
 
 def _secrets(order: Record, own: GkeSettings, values: Mapping[str, str]) -> list[Record]:
     """One, or none where no variable of the target is set here."""
-    return [trainer.secret(order["jobset"], own, order["labels"], values)] if values else []
+    if not values:
+        return []
+    manifest = trainer.secret(order["jobset"], own, order["labels"], values)
+    manifest["metadata"]["annotations"] = order["annotations"]
+    return [manifest]
 
 
 def _dependents(secrets: Sequence[Record], order: Record) -> list[str]:

@@ -39,6 +39,7 @@ from podwright.targets.gke import (
     waiting,
     xpk_calls,
 )
+from podwright.targets.gke.attempt_inventory import AttemptInventory
 from podwright.targets.gke.cluster_view import JOBSET_NAME, ClusterView, by_kind, is_true, uid_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
@@ -51,7 +52,7 @@ from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import status
-from podwright.targets.machines import Hosts, Provisioner, Request
+from podwright.targets.machines import Hosts, OwnedResources, Provisioner, Request
 from podwright.targets.settings.gke import GkeSettings
 
 GATHER_LIMIT_S = 120.0
@@ -68,6 +69,7 @@ class Gke:
         self.traits = settings.traits()
         self._pools = NodePoolProvisioner(shell, settings) if settings.places else None
         self.provisioner: Provisioner | None = self._pools
+        self.attempt_objects: OwnedResources = AttemptInventory(self._kubectl, settings)
         self._told_since: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}
@@ -108,6 +110,7 @@ class Gke:
             "labels": attempt.labels_of(job, job.run_tag),
             "xpk": list(objects.xpk),
             "cwd": str(job.cwd),
+            "annotations": attempt.annotations_of(job),
         }
         files = {
             folder / submit.OBJECTS: json.dumps(manifests, indent=1) + "\n",
