@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -80,10 +81,14 @@ def _tree(request: ImportRequest, place: Path) -> Path:
 
 
 def tree_of_target() -> Path | None:
-    """The one checkout that targets of kind gke name as `recipes`."""
+    """The one checkout that targets of kind gke name as `recipes`; an entry that is wrong names none."""
     from podwright.targets import entries
 
-    named = {str(getattr(entries.find(name), "recipes", "") or "") for name in entries.names()} - {""}
+    named = set[str]()
+    for name in entries.names():
+        with contextlib.suppress(UserError):
+            named.add(str(getattr(entries.find(name), "recipes", "") or ""))
+    named.discard("")
     return expanded(next(iter(named))) if len(named) == 1 else None
 
 

@@ -182,7 +182,9 @@ def _memory(
     if part.estimates_memory:
         what = "the memory of its programs was not estimated: the dimensions of its model are not known here"
         return [Finding("memory", "inconclusive", what, DIRECTORY)]
-    what = f"the memory of a recipe of kind {recipe.kind} is not estimated in closed form"
+    what = (
+        f"whether a step fits into memory was not looked at: there is no closed form for recipes of kind {recipe.kind}"
+    )
     return [Finding("memory", "inconclusive", what, part.memory_fix)]
 
 

@@ -33,6 +33,12 @@ _USUAL = re.compile(
     rb"completed step: (\d{1,9}), seconds: ([\d.]+), TFLOP/s/device: ([\d.]+), Tokens/s/device: ([\d.]+), "
     rb"total_weights: ([\d.]+), loss: ([\d.]+)(?:,|$)"
 )
+_PLAIN_LINES = re.compile(
+    rb"(?m)^[IWEF](\d{4} \d\d:\d\d):(\d\d\.\d{1,9}) +\d+ \w+\.py:\d+\] "
+    + _USUAL.pattern.removesuffix(rb"(?:,|$)")
+    + rb"(?:, (?!version)[a-z_]+: (?:[\d.]+|nan|inf))*$"
+)
+"""the usual line behind the prefix of absl: its minute, its seconds, and the groups of _USUAL. No text of LINES can stand in it."""
 _NAMES = (b"seconds", b"TFLOP/s/device", b"Tokens/s/device", b"total_weights", b"loss")
 
 
@@ -61,6 +67,14 @@ def step_line(line: bytes) -> Row | None:
         raise ValueError("no seconds")
     a, b, c, d, e = (fields.get(name, b"nan") for name in _NAMES)
     return int(match[2]), marks, float(a), float(b), float(c), float(d), float(e)
+
+
+def plain_lines(text: bytes, num_lines: int) -> list[tuple[bytes, ...]]:
+    """The groups of _PLAIN_LINES for each line of `text`; [] where a line of the `num_lines` is another one."""
+    if text.count(b"] completed step: ") != num_lines:
+        return []
+    rows = _PLAIN_LINES.findall(text)
+    return rows if len(rows) == num_lines else []
 
 
 def _by_name(fields: bytes) -> dict[bytes, bytes]:

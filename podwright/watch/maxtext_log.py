@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import operator
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 from podwright.recipe.advice import of_kind
 from podwright.rundir import Record
 from podwright.watch import explain, timestamps
-from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, more_of_step, plain, step_line
+from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, more_of_step, plain, plain_lines, step_line
 from podwright.watch.step_table import StepTable
 
 _MOST_LINE = 1 << 16  # bytes; a longer line is no line of a log, and only its end is looked at
@@ -26,6 +27,7 @@ _POD = re.compile(rb"\[(pod/[^\]\s]{1,200})\] ")
 _MOST_SEQUENCE = 32  # bytes of a control sequence that two blocks may share
 _SHOWN = 200  # characters of a line
 _LAST_LINES = 100
+_FIGURES = ("seconds", "tflops", "tokens", "weights", "loss")
 _PROFILER = (b"rofiler session st", b"rofiler session tear")
 
 
@@ -119,11 +121,14 @@ class _LogReader:
         self._tail.append(block)
         while sum(map(len, self._tail)) - len(self._tail[0]) > _TAIL:
             self._tail.popleft()
-        self._lines = lines = text.replace(b"\r", b"\n").split(b"\n")
+        text = text.replace(b"\r", b"\n")
+        self._lines = lines = text.split(b"\n")
         self._rest = lines.pop()[-_MOST_LINE:]
         log.num_lines += len(lines)
         self._times(lines)
-        # Most blocks hold steps alone: what is not in a block is looked for in none of its lines.
+        if self._plain_steps(text[: text.rfind(b"\n") + 1], lines):
+            return
+        # What is not in a block is looked for in none of its lines.
         wanted = [(mark, take) for mark, take in LINES if mark in text]
         profiler = any(mark in text for mark in _PROFILER)
         short = b"tep " in text and b": loss=" in text
@@ -136,6 +141,24 @@ class _LogReader:
             if profiler and any(mark in line for mark in _PROFILER) and _pod(line) == (self._source or b""):
                 log.profiler_rows.append(len(log.steps) + len(self._rows))
         self._add_rows()
+
+    def _plain_steps(self, text: bytes, lines: list[bytes]) -> bool:
+        """Whether all lines of a block are steps that follow those before, of a host without a name; they are added at once."""
+        if self._restarted or self._source != b"" or not (rows := plain_lines(text, len(lines))):
+            return False
+        minutes, of_minute, steps, *figures = zip(*rows, strict=True)
+        numbers = [self._last_step, *map(int, steps)]
+        try:
+            begun_s = {minute: timestamps.glog_minute(minute) for minute in {*minutes}}
+            columns = [list(map(float, figure)) for figure in figures]
+        except ValueError:
+            return False
+        if not all(map(operator.lt, numbers, numbers[1:])) or not all(map(math.isfinite, columns[-1])):
+            return False
+        times = (begun_s[minute] + float(second) for minute, second in zip(minutes, of_minute, strict=True))
+        self.log.steps.extend(numbers[1:], **dict(zip(_FIGURES, columns, strict=True)), time=times)
+        self._last_line, self._last_step, self._last_loss = lines[-1], numbers[-1], columns[-1][-1]
+        return True
 
     def _add_rows(self) -> None:
         self.log.steps.add(self._rows)

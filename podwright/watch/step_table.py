@@ -5,7 +5,7 @@ from __future__ import annotations
 import bisect
 import math
 from array import array
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 RAMP_UP, HIDDEN = 1, 2
 """marks of a row: logged while the batch size grew; logged without its seconds, where the profiler was switched"""
@@ -24,6 +24,13 @@ class StepTable:
 
     def __len__(self) -> int:
         return len(self.step)
+
+    def extend(self, step: Sequence[int], **columns: Iterable[float]) -> None:
+        """Rows without marks, each column by its name."""
+        self.step.extend(step)
+        self.marks.extend(bytes(len(step)))
+        for name, values in columns.items():
+            getattr(self, name).extend(values)
 
     def add(self, rows: list[tuple[int, int, float, float, float, float, float, float]]) -> None:
         """Rows of (step, marks, seconds, tflops, tokens, weights, loss, time)."""

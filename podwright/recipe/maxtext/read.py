@@ -154,7 +154,7 @@ def _require_maxtext(command: ContainerCommand) -> None:
 
 
 def _repeated(values: str) -> str:
-    return f"there more than once; {values} does not count"
+    return f"there more than once: the last one counts, not {values}"
 
 
 def _marks(text: str, reading: ScriptReading, values: Mapping[str, str]) -> dict[str, str]:
@@ -241,7 +241,10 @@ def topology(device: str, variable: str) -> slices.Slice:
     try:
         return slices.one_of_tpus(device, variable or "--device-type")
     except UserError as e:
-        raise e if variable else UserError(e.what, f"{e.fix.replace('type ', 'write ')} in the script") from e
+        if variable:
+            raise
+        fix = re.sub(r"^did you mean (.*)\?$", r"write \1", e.fix).replace("type ", "write ")
+        raise UserError(e.what, f"{fix} in the script") from e
 
 
 def name_of(path: Path, shape: str) -> str:

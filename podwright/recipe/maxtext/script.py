@@ -86,6 +86,9 @@ def read(
     except UnreadableScript as e:
         raise UserError(f"{name} {e.what}", e.fix) from e
     calls = run.state.calls
+    if not calls and mentions_xpk(text):
+        what = f"{name} does not reach its call of xpk workload create: it ends before, or has a function or alias of that name"
+        raise UserError(what, "take out in a copy of the script what ends it or hides xpk")
     if not calls:
         raise UserError(f"{name} does not call xpk workload create: {launcher(text)}", "name a script that calls it")
     if len(calls) > 1:

@@ -455,7 +455,7 @@ def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(
         "zones": ["us-central1-a"],
         "recipes": str(tree),
     }
-    targets.write_text(json.dumps({"pod": target}))
+    targets.write_text(json.dumps({"pod": target, "wrong": target | {"cluster": "a b"}}))
     for name in ("toy-1b-4k-fp8-tpu7x-4x4x8", "toy-1b-fp8-4x4x8"):
         recipe = load_named(name, ["arguments.steps=7"])
         assert isinstance(recipe, MaxTextRecipe) and recipe.name == "toy-1b-4k-fp8-tpu7x-4x4x8"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
-from podwright.watch import maxtext_log
+from podwright.watch import maxtext_lines, maxtext_log
 from podwright.watch.maxtext_log import MaxTextLog
 from podwright.watch.step_table import HIDDEN, RAMP_UP
 
@@ -353,3 +353,54 @@ def test_colors_of_a_terminal_are_no_part_of_a_line(size: int) -> None:
 def test_the_number_of_a_step_has_at_most_nine_digits() -> None:
     log = read(step(999_999_999), step(10**9), step(10**18), step(int("9" * 4000)))
     assert rows(log) == [999_999_999] and log.damaged == 3
+
+
+STAMPED = "I1123 14:0{minute}:0{second}.000001 140 metric_logger.py:265] "
+
+
+def plain_log(num: int) -> list[str]:
+    """Steps behind the prefix of absl, one a second."""
+    start = ["Num_devices: 16, shape (16,)", step(0)]
+    return [*start, *(STAMPED.format(minute=n // 10, second=n % 10) + step(n) for n in range(1, num))]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda lines: lines,
+        lambda lines: [*lines[:30], "I1123 14:03:00.000001 140 x.py:1] another line", *lines[30:]],
+        lambda lines: [*lines[:30], lines[31], lines[30], *lines[32:]],
+        lambda lines: [*lines[:30], lines[29], *lines[30:]],
+        lambda lines: [*lines[:30], *lines[10:]],
+        lambda lines: [*lines[:30], "XPK Start: now", *lines[30:]],
+        lambda lines: [each.replace("seconds: 2.000", "seconds: 2.0.0") if "step: 30," in each else each for each in lines],
+        lambda lines: [each.replace("loss: 3.0", "loss: nan") if "step: 30," in each else each for each in lines],
+        lambda lines: [each.replace("loss: 3.0", f"loss: {'9' * 400}") if "step: 30," in each else each for each in lines],
+        lambda lines: [each.replace("1123 14:03", "9923 14:03") for each in lines],
+        lambda lines: [each.replace("I1123", "[pod/w-0/jax-tpu] I1123") if "step: 30," in each else each for each in lines],
+        lambda lines: [each + f", {lines[5]}" if "step: 30," in each else each for each in lines],
+        lambda lines: [each + "\r" for each in lines],
+        lambda lines: [*lines[:30], "Profiler session started.", *lines[30:]],
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("size", [60, 700, 1 << 20])
+def test_steps_that_are_read_at_once_are_those_of_single_lines(
+    change: Callable[[list[str]], list[str]], size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lines = change(plain_log(60))
+    at_once = read(*lines, size=size)
+    monkeypatch.setattr(maxtext_log, "plain_lines", lambda text, num_lines: [])
+    singly = read(*lines, size=size)
+    for name in ("step", "marks", "seconds", "tflops", "tokens", "weights", "loss", "time", "starts"):
+        assert repr(getattr(at_once.steps, name)) == repr(getattr(singly.steps, name)), name
+    at_once.steps = singly.steps
+    assert repr(at_once) == repr(singly)
+
+
+def test_a_block_of_steps_is_read_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else a log of a million steps takes half as long again."""
+    read_singly = []
+    monkeypatch.setattr(
+        maxtext_log, "step_line", lambda line: read_singly.append(line) or maxtext_lines.step_line(line)
+    )
+    assert len(read(*plain_log(60), size=700).steps) == 60 and len(read_singly) < 8

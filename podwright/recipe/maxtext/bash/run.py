@@ -151,7 +151,8 @@ class ScriptRun:
     def run(self, body: BashList) -> None:
         self._depth += 1
         if self._depth > _DEPTH:
-            raise UnreadableScript(0, f"commands call each other more than {_DEPTH} deep")
+            line = _line(body.statements[0].pipelines[0][1].commands[0]) if body.statements else 0
+            raise UnreadableScript(line, f"commands call each other more than {_DEPTH} deep")
         for statement in body.statements:
             self._and_or(statement)
         self._depth -= 1

@@ -389,3 +389,25 @@ def test_a_number_of_slices_that_does_not_come_out_is_answered_with_one_that_doe
     finding = only("mesh", recipe(dcn_data_parallelism="3"), "2x tpu7x-4x4x4")
     assert finding.fix == "type arguments.dcn_data_parallelism=-1, or --on 3xtpu7x-4x4x4"
     assert not [f for f in findings(recipe(dcn_data_parallelism="3"), "3xtpu7x-4x4x4") if f.level == "error"]
+
+
+@pytest.mark.parametrize(
+    "planned",
+    [
+        recipe(),
+        recipe(model_name="nobody-9b"),
+        recipe(weight_dtype="float8"),
+        recipe(optimizer_memory_host_offload="True"),
+        example(launch=RAW["launch"] | {"module": "src.maxdiffusion.train_wan"}),
+        example(launch=RAW["launch"] | {"module": "/tmp/train.sh"}, arguments={}),
+    ],
+    ids=["known", "model not known", "dtype not known", "offloaded", "diffusion", "own script"],
+)
+def test_a_plan_without_a_compiler_says_that_memory_was_not_looked_at(planned: MaxTextRecipe) -> None:
+    made = make(planned, Destination("s", maxtext.written_for(planned)))
+    (memory,) = [f for f in made.findings if f.check == "memory" and f.level == "inconclusive"]
+    assert (
+        memory.message
+        == "whether a step fits into memory was not looked at: there is no closed form for recipes of kind maxtext"
+    )
+    assert memory.fix == "type --compile" and made.verdict in ("inconclusive", "refused") and made.memory == ()

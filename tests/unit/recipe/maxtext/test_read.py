@@ -94,7 +94,7 @@ def test_what_was_typed_fills_the_call_and_leaves_the_recipe_as_it_is() -> None:
 def test_differences_and_repetitions_are_in_the_notes() -> None:
     assert imported().notes == {
         "versions.xpk": "1.8.0 in the script, 1.7.0 in the README beside it",
-        "arguments.output_dir": "there more than once; ${BASE_OUTPUT_DIR} does not count",
+        "arguments.output_dir": "there more than once: the last one counts, not ${BASE_OUTPUT_DIR}",
     }
 
 
@@ -268,6 +268,23 @@ def test_the_remedy_for_a_value_that_depends_on_a_program_leads_on() -> None:
 def test_a_script_without_xpk_is_refused_with_its_launcher() -> None:
     with pytest.raises(UserError, match="does not call xpk workload create: it uses MaxText's benchmark_runner"):
         imported("python3 -m benchmarks.benchmark_runner xpk --device_type=v6e-256\n")
+
+
+@pytest.mark.parametrize("before", ["exit 0", "xpk() { echo no; }"])
+def test_a_call_of_xpk_that_is_not_reached_is_named(before: str) -> None:
+    message = refused(changed("set -e\n", f"{before}\nset -e\n"))
+    assert "does not reach its call of xpk workload create: it ends before, or has a function" in message
+
+
+def test_a_function_that_calls_itself_is_refused_with_its_line() -> None:
+    text = changed("set -e\n", "f() {\n  f\n}\nf\nset -e\n")
+    line = text[: text.index("  f\n")].count("\n") + 1
+    assert f"line {line}: commands call each other more than 60 deep" in refused(text)
+
+
+def test_a_slice_that_is_nearly_one_is_written_in_the_script() -> None:
+    message = refused(changed("tpu7x-4x4x4", "tpu9x-4x4x4"))
+    assert message.endswith("; write --device-type=tpu7x-4x4x4 in the script")
 
 
 def test_a_slice_that_is_not_sold_is_refused() -> None:
