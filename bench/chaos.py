@@ -125,7 +125,7 @@ def figures(lives: list[dict[str, Any]]) -> dict[str, int]:
         "slices": sum(x["slices"] for x in lives),
         "recomputed": sum(x["recomputed"] for x in lives),
         "recomputed_at_most": sum(x["explained"] for x in lives),
-        "slices_left": sum(fault.startswith(("left in the cloud", "clean left")) for fault in wrong),
+        "slices_left": sum(fault.startswith(("left in the cloud", "clean left", "stop left")) for fault in wrong),
         "others_changed": sum(fault.startswith("of somebody else") for fault in wrong),
         "wrong_records": sum(fault.startswith(("the final record", "the last state")) for fault in wrong),
         "stuck": sum(fault.startswith("stuck") or "did not finish" in fault for fault in wrong),

@@ -178,6 +178,8 @@ class Disturbed:
             self._require_clean(launcher, out)
             return True
         if launcher.verb == "stop":
+            if code == 0 and (left := self._cloud.existing()):
+                self._life.faults.append(f"stop left {left}: {out[-300:]}")
             return True
         if code:
             self._life.endings.append((out.strip() or "no output").splitlines()[-1][:300])

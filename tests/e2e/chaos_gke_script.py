@@ -84,18 +84,21 @@ def of_gke(seed: int) -> Script:
 
 
 def of_gke_briefly(seed: int) -> Script:
-    """One kill in a phase, one at an event, and with odd seeds one fault that has a run change its pools."""
-    draw, with_cloud = random.Random(seed), seed % 2 == 1
+    """One kill, in a phase or, with odd seeds, at an event; odd seeds have one fault too, that has a run change its pools."""
+    draw, odd = random.Random(seed), seed % 2 == 1
     phases = tuple(phase for phase in GKE_PHASES if phase not in CLOUDY)
-    capacity = CAPACITIES[seed % len(CAPACITIES)]
-    kills = [drawn_kill(draw, phases[5 * seed % len(phases)], draw.uniform(0.0, 0.5), ("resume",))]
-    kills.append(at_event(draw, EVENTS[seed % len(EVENTS)], ("resume",)))
+    capacity = CAPACITIES[seed // 3 % len(CAPACITIES)]
+    kill = (
+        at_event(draw, EVENTS[seed // 2 % len(EVENTS)], ("resume",))
+        if odd
+        else drawn_kill(draw, phases[5 * seed % len(phases)], draw.uniform(0.0, 0.5), ("resume",))
+    )
     cloud: list[tuple[str, float, Row]] = []
-    if with_cloud and REFUSALS[capacity] and seed % 4 == 1:
+    if odd and REFUSALS[capacity] and seed % 4 == 1:
         cloud = [("refusal", 0.0, draw.choice(REFUSALS[capacity]))]
-    elif with_cloud:
+    elif odd:
         cloud = [("nodes lost", 0.5, {"notice_s": draw.choice((0.0, NOTICE_S)), "after_step": 5})]
-    return Script(seed, True, tuple(with_verbs(kills, draw)), tuple(cloud), capacity, SHAPES[seed % len(SHAPES)])
+    return Script(seed, True, tuple(with_verbs([kill], draw)), tuple(cloud), capacity, SHAPES[seed % len(SHAPES)])
 
 
 def at_event(draw: random.Random, event: str, verbs: tuple[str, ...] = (*["resume"] * 6, "stop", "clean")) -> Kill:
