@@ -2,7 +2,10 @@
 
 import pytest
 
+from podwright.rundir import Ending
 from podwright.targets.google.replies import Consequence, region_of
+from podwright.targets.machines import AllocationState
+from podwright.targets.tpu_vm import cloud_states
 from podwright.targets.tpu_vm.replies import classify
 
 HTTP = (
@@ -135,3 +138,16 @@ def test_a_refusal_says_what_it_means_and_what_to_type() -> None:
 
 def test_a_region_covers_its_zones_and_no_others() -> None:
     assert "us-east5-b".startswith(region_of("us-east5-a")) and not "us-east50-b".startswith(region_of("us-east5-a"))
+
+
+@pytest.mark.parametrize(
+    ("text", "ending"),
+    [
+        ("FLEX_START provisioning model is not supported for accelerator type", Ending.BAD_INPUT),
+        ("There is no more capacity in the zone", Ending.NO_CAPACITY),
+    ],
+)
+def test_a_zone_that_never_sells_a_type_refuses_for_good(text: str, ending: Ending) -> None:
+    answer = cloud_states.failed(OPERATION % (3, text), "my-project", "us-east5-b")
+    assert (answer.state, answer.scope, answer.ending) == (AllocationState.REFUSED, "us-east5-b", ending)
+    assert ("correct zones or provisioning of the target" in answer.reason) == (ending is Ending.BAD_INPUT)
