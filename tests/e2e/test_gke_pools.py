@@ -554,9 +554,9 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     assert (alone.name, alone.need, alone.cost) == ("pw-x-1-a1", cleaning.Need.UNCLEAR, None), "no run is known"
     assert cleaning.remove([alone], lambda _: None, limit_s=60) == {}
     assert (left.need, left.removable) == (cleaning.Need.LEFT, True) and left.cost and left.cost > 0
-    labels = dict(left.owned.request.labels)
+    same = dict(left.owned.request.labels)
     both.gcloud.foreign_pool(
-        "my-cluster", f"{left.name}-1", 4, zone=A, labels=labels, topology="2x2x4", project="my-project"
+        "my-cluster", f"{left.name}-1", 4, zone=A, labels=same, topology="2x2x4", project="my-project"
     )
     assert cleaning.remove([left], lambda _: None, limit_s=60) == {}, "what a killed launcher's gcloud has created late"
     assert (
