@@ -165,7 +165,7 @@ def _wall_time(log: MaxTextLog, chosen: Steady) -> Result:
     total = None if log.first_time is None or log.last_time is None else log.last_time - log.first_time
     seconds, productive = log.steps.seconds, 0.0
     for rows in log.steps.counted():
-        productive += math.fsum(filter(is_time, seconds[rows.start + 1 : rows.stop]))
+        productive += math.fsum(s for s in seconds[rows.start + 1 : rows.stop] if is_time(s))
         productive += (chosen.median_s or 0.0) if rows else 0.0
     return {
         "total_s": total,
