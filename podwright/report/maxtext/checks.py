@@ -144,8 +144,9 @@ def _other_steps(log: MaxTextLog, facts: RunFacts) -> list[str]:
 
 def _of_times(log: MaxTextLog, chosen: Steady) -> list[Check]:
     """Times that no step can have, the first of each attempt among them."""
-    rows = [row for rows in log.steps.counted() for row in rows if not log.steps.marks[row] & HIDDEN]
-    wrong = [row for row in rows if not is_time(log.steps.seconds[row])]
+    table = log.steps
+    rows = (row for rows in table.counted() for row in rows if not is_time(table.seconds[row]))
+    wrong = [row for row in rows if not table.marks[row] & HIDDEN]
     if chosen.median_s is not None:  # a single 0 is rounded, and in the list of what does not count
         wrong = [row for row in wrong if log.steps.seconds[row] != 0]
     why = "some" if chosen.median_s is not None else "all"

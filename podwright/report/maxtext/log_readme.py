@@ -38,6 +38,8 @@ def put(path: Path, mark: str, r: Result, t: Words, section: str) -> list[str]:
     if not path.resolve().parent.is_dir():
         raise UserError(f"there is no directory {path.parent}", f"create it: mkdir -p {path.parent}")
     old = path.read_bytes() if path.exists() else _beginning(r, t).encode()
+    if b"\0" in old:
+        raise UserError(f"{path} is a binary file", "name a README, or a file that does not exist yet")
     new, kept = extended(old, mark, r, t, section)
     if new != old or not path.exists():
         replace_file(path, new)

@@ -8,6 +8,7 @@ import string
 from collections.abc import Mapping
 from typing import Any
 
+from podwright import slices
 from podwright.report.maxtext import chinese, chinese_causes
 from podwright.report.maxtext.check_texts import CHECK_TEXTS
 from podwright.report.records import Result, number
@@ -285,7 +286,8 @@ class Words:
             return self("no_hardware")
         if e["chips"] is None:
             return self("devices_text", devices=e["devices"])
-        name = e["slice"] or e["device_kind"]
+        same = e["slice"] and slices.parse(e["slice"]).num_devices == e["devices"]  # else the log has other devices
+        name = e["slice"] if same else e["device_kind"]
         return self("chips_text", slice=name, chips=e["chips"], devices=e["devices"], each=e["devices_per_chip"])
 
 

@@ -195,3 +195,11 @@ def test_a_place_that_is_no_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="there is no directory"):
         written = pages.read([FIRST.encode()], "train.log", None, "")
         pages.write(written, tmp_path / "out", tmp_path / "none" / "README.md", "en")
+
+
+def test_a_binary_file_is_no_readme(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    readme.write_bytes(b"\x89PNG\0\0")
+    with pytest.raises(UserError, match="is a binary file; name a README"):
+        extend(readme, FIRST)
+    assert readme.read_bytes() == b"\x89PNG\0\0"

@@ -723,6 +723,13 @@ def test_a_log_that_ends_before_its_first_step_is_called_that() -> None:
         report("Num_devices: 16, shape (16,)\n")
 
 
+def test_a_slice_of_other_devices_than_the_log_is_not_said_to_have_them() -> None:
+    r = report(log(60.0, 3.0, *[2.0] * 8), on="v6e-32")
+    assert Words("en").hardware(r) == "v6e: 16 chips, 16 devices (1 per chip)"
+    assert check(r, "conflict")["what"] == "16 devices in the log, 32 in v6e-32"
+    assert Words("en").hardware(report(log(60.0, 3.0, *[2.0] * 8), on="v6e-16")).startswith("v6e-16: 16 chips")
+
+
 def test_counts_of_one_are_singular() -> None:
     assert Words("en")("done", done="1") == "1 step" and Words("en")("done", done="1,001") == "1,001 steps"
     assert Words("en")("of", done="1", planned="21") == "1 of 21 steps" and Words("en")("done", done="11") == "11 steps"

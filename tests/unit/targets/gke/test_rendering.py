@@ -266,7 +266,7 @@ def test_rendering_twice_changes_nothing_and_json_lists_the_files(place: Path, c
     assert before == {path.name: (path.read_bytes(), path.stat().st_mtime_ns) for path in (place / "out").iterdir()}
 
 
-@pytest.mark.parametrize("after", ["# rest", "; echo 'open", "| tee (", "; )"])
+@pytest.mark.parametrize("after", ["# rest", "; echo 'open", "| tee (", "; )", "; cat <<EOF"])
 def test_a_command_that_bash_cannot_parse_is_not_rendered(
     place: Path, capsys: pytest.CaptureFixture[str], after: str
 ) -> None:
