@@ -38,8 +38,8 @@ TRAINER = {"CHAOS_STEP_S": "0.2", "CHAOS_EVERY": str(EVERY), "CHAOS_SAVE_S": "0.
 LAUNCHER = {"POLL_S": "0.5", "LAG_S": "0.6"}
 RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
 SECOND_SLICE = ("mesh.data=2", "batch_size=32", "warm_start.batch_size=32", "evaluation.batch_size=32", "data.num_test=32")  # fmt: skip
-TIMES = {"pool": 0.5, "node_apart": 0.1, "pool_deleting": 0.4}
-"""of the simulated GKE, in seconds"""
+TIMES = {"pool": 0.5, "node_apart": 0.1, "pool_deleting": 1.2}
+"""of the simulated GKE, in seconds; pods of a pool that is deleted have as long to save"""
 LIFE_LIMIT_S = 240.0
 KINDS = (
     "jobsets",

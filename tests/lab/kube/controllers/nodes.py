@@ -49,7 +49,7 @@ class NodeController:
         chips = wanted if objects.is_true(node, "Ready") and now >= since + settings["plugin_s"] else "0"
         if wanted is not None and (status.get("allocatable") or {}).get("google.com/tpu") != chips:
             amounts = {"google.com/tpu": chips}
-            store.patch_status("nodes", objects.name(node), "", {"capacity": amounts, "allocatable": amounts})
+            objects.patch_status(store, "nodes", node, {"capacity": amounts, "allocatable": amounts})
 
     def strike(self, store: Store, node: Json, row: Json, settings: Json, now: float) -> None:
         name = objects.name(node)

@@ -144,6 +144,15 @@ def change(store: Store, resource: str, body: Json, function: Callable[[Json], N
         raise
 
 
+def patch_status(store: Store, resource: str, body: Json, status: Json) -> None:
+    """A merge patch of `.status`, where the object is still there."""
+    try:
+        store.patch_status(resource, name(body), namespace(body), status)
+    except ApiError as error:
+        if error.code != 404:
+            raise
+
+
 def delete(
     store: Store, resource: str, body: Json, propagation: str = "Background", grace_s: float | None = None
 ) -> None:

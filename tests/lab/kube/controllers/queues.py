@@ -58,12 +58,12 @@ def set_queue_states(store: Store, now: float) -> None:
         keys = {objects.key(local) for local in locals_ if local["spec"]["clusterQueue"] == name}
         rows = usage_rows(queue, usage_of(workloads, name))
         status = counts([w for w in workloads if queue_key(w) in keys])
-        store.patch_status("clusterqueues", name, "", status | {"flavorsUsage": rows, "flavorsReservation": rows})
+        objects.patch_status(store, "clusterqueues", queue, status | {"flavorsUsage": rows, "flavorsReservation": rows})
     for local in locals_:
         cluster_queue = store.find("clusterqueues", local["spec"]["clusterQueue"])
         objects.add_condition(store, "localqueues", local, now, "Active", *local_state(local, cluster_queue))
         own = counts([w for w in workloads if queue_key(w) == objects.key(local)])
-        store.patch_status("localqueues", objects.name(local), objects.namespace(local), own)
+        objects.patch_status(store, "localqueues", local, own)
 
 
 def queue_key(workload: Json) -> str:
