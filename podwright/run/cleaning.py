@@ -18,6 +18,7 @@ from podwright.errors import UserError
 from podwright.run import cost, journal, listing, mirror
 from podwright.run.allocations import due
 from podwright.run.attended import unattended
+from podwright.run.finish import write_report
 from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import Ending, Record, RunDir, read_jsonl
 from podwright.targets import entries
@@ -217,7 +218,8 @@ def _write_down(each: CloudSlice) -> None:
     if run is None or not run.journal.exists():
         return
     with unattended(run) as free:
-        kept, record = mirror.KeptRun(run, mirror.LOOK_PATIENCE_S), journal.read(run).allocation
+        kept, state = mirror.KeptRun(run, mirror.LOOK_PATIENCE_S), journal.read(run)
+        record = state.allocation
         if not free or mirror.observes(run) or record is None or record.request.name != each.name:
             return
         kept.publish(always=True)  # DrivenElsewhere before anything is written
@@ -228,6 +230,8 @@ def _write_down(each: CloudSlice) -> None:
         if record.phase is not AllocationPhase.GONE:
             journal.append(run, "allocation deleting", allocation=number)
             journal.append(run, "allocation gone", allocation=number, since=now)
+            if state.reported:  # it says that the machines are still allocated
+                journal.append(run, "reported", attempt=state.attempt, error=write_report(run))
             kept.publish()
 
 

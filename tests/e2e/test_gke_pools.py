@@ -396,6 +396,40 @@ def test_lost_replies_neither_double_a_pool_nor_leave_one(
     assert len(both.gcloud.ledger()) == 4 and both.gcloud.resources() == [], "the nodes of one pool"
 
 
+def test_a_creation_that_is_pending_is_neither_repeated_nor_given_up(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The gcloud that has requested it is killed, the operation is queued, and the lists do not show the pool yet."""
+    both.gcloud.fault("node-pools create", kind="killed")
+    both.gcloud.times(operation_pending=4.0)
+    both.gcloud.set(lag={"describe": 0.0, "list": 3.0})
+    bench = PoolBench(tmp_path, monkeypatch)
+    bench.follow(lambda it: any(row["status"] == "PENDING" for row in both.gcloud.gke_operations()))
+    bench.follow(lambda it: it.happened("ready", "deleting", "gone"))
+    assert any(reason.startswith("ClusterBusy: the cluster works on operation-") for reason in bench.reasons)
+    assert {event["allocation"] for event in bench.events()} == {1} and len(both.gcloud.ledger()) == 4
+    created = [row for row in both.gcloud.gke_operations() if row["kind"] == "CREATE_NODE_POOL"]
+    assert len(created) == 1 and both.gcloud.resources() == [] and queue_objects(both) == []
+
+
+@pytest.mark.long
+def test_a_creation_that_somebody_aborts_leads_to_the_next_place_when_it_has_ended(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.gcloud.times(pool=600.0)
+    bench = PoolBench(tmp_path, monkeypatch)
+    bench.follow(lambda it: bool(ours(both)))
+    both.gcloud.abort("pw-r-*", 2.0)
+    both.gcloud.times(pool=0.2)
+    bench.follow(lambda it: any(row["status"] == "ABORTING" for row in both.gcloud.gke_operations()))
+    assert not bench.happened("refused"), "what is being aborted may still become a pool"
+    bench.follow(lambda it: it.happened("refused", "deleting", "gone", "requested", "ready", "gone"))
+    (refused,) = bench.events("allocation refused")
+    assert refused["scope"] == A and "Operation was aborted." in refused["reason"]
+    assert {row["zone"] for row in both.gcloud.ledger()} == {B}
+    assert both.gcloud.resources() == [] and queue_objects(both) == []
+
+
 @pytest.mark.long
 def test_machines_of_flex_start_come_when_pods_ask_for_them(both: SimpleNamespace) -> None:
     own = provisioner(provisioning="flex-start")
@@ -567,6 +601,22 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     record = journal.read(bench.run).allocation
     assert record and record.phase == "gone"
     assert list((tmp_path / "gke").iterdir()) == [], "no lock is left"
+
+
+def test_clean_writes_the_report_of_an_ended_run_again(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.gcloud.times(pool_deleting=600.0)
+    bench = PoolBench(tmp_path, monkeypatch, price=1.0)
+    bench.follow(lambda it: it.happened("ready", "deleting", "reported"))
+    report = bench.run.report / "result.json"
+    assert json.loads(report.read_text())["usage"]["open"], "the launcher dies before the pool is gone"
+    (left,) = cleaning.inventory("pod", tmp_path).slices
+    both.gcloud.times(pool_deleting=0.2)
+    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}
+    used = json.loads(report.read_text())["usage"]
+    assert not used["open"] and used["cost"] == pytest.approx(chip_seconds(bench) / 3600)
+    assert journal.read(bench.run).report_final
 
 
 def remarks(**given: object) -> list[tuple[str, str]]:

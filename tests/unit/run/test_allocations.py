@@ -273,6 +273,8 @@ def test_machines_that_an_attempt_asked_for_and_that_do_not_come_are_requested_e
     assert waits.capacity.since == 10.0, "the search goes on while the attempt waits"
     assert fold(events(*submitted, charged(4))).capacity.since == 10.0
     assert fold(events(*submitted, charged(8))).capacity == Capacity()
+    had_all = (asked[0], charged(4), GOT[1], *GOT[2:])
+    assert fold(events(*had_all)).capacity == Capacity(), "one that left meanwhile is no search"
     turned_away = ("allocation refused", {"allocation": 1, "scope": "a-1", "ending": "NO_CAPACITY", "reason": "x"})
     refused_ = fold(events(*submitted, turned_away))
     assert refused_.capacity.refusals["a-1"].count == 1

@@ -26,8 +26,20 @@ from podwright.rundir import Ending, RunDir, read_jsonl, write_json
 from podwright.storage import inputs, open_storage
 from podwright.storage.base import StorageFailure
 from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
-from podwright.targets.machines import GONE, HostAddress, Request, lost, ready, refused, unknown, waiting
+from podwright.targets.machines import (
+    GONE,
+    ChargedChips,
+    HostAddress,
+    Request,
+    filling,
+    lost,
+    ready,
+    refused,
+    unknown,
+    waiting,
+)
 from tests.bucket import EmulatedBucket
+from tests.unit.run import cloud_simulation
 from tests.unit.run.cloud_simulation import Simulation
 
 
@@ -536,3 +548,22 @@ def test_an_attempt_is_stopped_and_released_while_its_storage_cannot_be_reached(
     assert one.step() is Act.SIGNAL and silent.asked == [False]
     silent.process = Process.ENDED
     assert (one.step(), one.step()) == (Act.END, Act.RELEASE) and silent.released == 1
+
+
+def test_machines_that_come_one_by_one_do_not_put_off_the_end_of_the_wait_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    simulation = Simulation(tmp_path, monkeypatch)
+    world, begin = simulation.world, simulation.world.time
+    monkeypatch.setattr(cloud_simulation, "TRAITS", replace(cloud_simulation.TRAITS, place_patience_s=1800.0))
+    chips = iter(range(1000))
+    told = lambda _: replace(filling("Starting: x"), charged=ChargedChips(next(chips) // 4, begin))  # noqa: E731
+    monkeypatch.setattr(world, "_described", told)
+    while not any(event["event"] == "allocation refused" for event in world.events):
+        assert world.time < begin + 2400.0, "given up after half an hour"
+        simulation.step()
+        world.advance(60.0)
+    assert world.time >= begin + 1800.0
+    (refused_,) = [event for event in world.events if event["event"] == "allocation refused"]
+    assert refused_["reason"] == "Starting: x, for more than 30 min" and refused_["scope"] == "east-a"
+    assert sum(event["event"] == "allocation charged" for event in world.events) > 4

@@ -61,6 +61,7 @@ CASES = [
     ("ResponseError: code=404, message=Not found: projects/p/locations/l/clusters/my-cluster.\nNo cluster named 'my-cluster' in my-project.", Consequence.FINAL, "NoCluster"),
     ("ResponseError: code=404, message=Not found: projects/p/locations/l/clusters/c/nodePools/n.", Consequence.ABSENT, "Absent"),
     ("Operation [..] is still running, check its status via 'gcloud container operations describe X'", Consequence.UNKNOWN, "Running"),
+    (" - Required 'compute.resourcePolicies.create' permission for 'projects/p/regions/r/resourcePolicies/n'", Consequence.FINAL, "NoPermission: the account of gcloud may not do this in my-project (compute.resourcePolicies.create)"),
     ('ResponseError: code=403, message=Required "container.clusters.update" permission(s) for "projects/p".', Consequence.FINAL, "NoPermission: the account of gcloud may not do this in my-project (container.clusters.update)"),
     ("Kubernetes Engine API has not been used in project 123 before or it is disabled.", Consequence.FINAL, "ApiOff"),
     ("The resource_policy resource 'p' is already being used by 'q'", Consequence.REPEAT, "InUse"),

@@ -206,3 +206,12 @@ def test_a_wrong_value_of_gclouds_configuration_is_said_to_be_from_there(
         == ExitCode.USAGE
     )
     assert "taken from" not in capsys.readouterr().err
+
+
+def test_nodes_that_do_not_come_are_waited_for_in_the_only_place_as_long_as_the_run_has_patience() -> None:
+    flex: dict[str, Any] = {"provisioning": "flex-start", "topology": "v6e-16"}
+    zones = ["us-central1-a", "us-central1-b"]
+    assert gke(**flex, zones=zones).traits().place_patience_s == 1800.0
+    assert gke(**flex, zones=zones[:1]).traits().place_patience_s == 6 * 3600.0
+    assert gke(**flex, zones=zones, patience="10m").traits().place_patience_s == 600.0
+    assert gke(zones=zones[:1], reservations=["r", "s"], zone_patience="1h").traits().place_patience_s == 3600.0
