@@ -63,6 +63,7 @@ INSTALLED_FOR = (
     "tests/e2e/test_gke_pool_runs.py",
     "tests/e2e/test_gke_pools.py",
     "tests/e2e/test_gke_training.py",
+    "tests/e2e/test_gke_verbs.py",
     "tests/e2e/test_hostile_scripts.py",
     "tests/e2e/test_simulated_gcloud.py",
     "tests/e2e/test_simulated_kube.py",
