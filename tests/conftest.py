@@ -67,6 +67,7 @@ INSTALLED_FOR = (
     "tests/e2e/test_gke_pools.py",
     "tests/e2e/test_gke_training.py",
     "tests/e2e/test_gke_troubleshooting.py",
+    "tests/e2e/test_gke_verbs.py",
     "tests/e2e/test_gke_xpk.py",
     "tests/e2e/test_hostile_scripts.py",
     "tests/e2e/test_simulated_gcloud.py",

@@ -12,7 +12,8 @@ import shutil
 import time
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
+from podwright.recipe import paths
 from podwright.run import journal
 from podwright.rundir import RunDir, recipe_of, write_json
 from podwright.storage import inputs, name_of_run, open_storage, process_files, records, url_of_run
@@ -105,6 +106,7 @@ def keep_in(run: RunDir, base: str, created: float, cwd: Path) -> str:
         write_json(run.storage, {"url": url_of_run(base, run.name, created)})
     storage = open_storage(run.storage_url)
     _require_kept(run, storage)
+    _require_inputs(run, cwd)
     inputs.upload(run, recipe_of(run), cwd, storage)
     for name in _GIVEN:
         if (run.path / name).exists():
@@ -112,6 +114,20 @@ def keep_in(run: RunDir, base: str, created: float, cwd: Path) -> str:
             if there is None or there.data != own:
                 storage.write(_FOLDER + name, own)
     return run.storage_url
+
+
+def _require_inputs(run: RunDir, cwd: Path) -> None:
+    """UserError for a file of the recipe that is neither below `cwd` nor in the storage: before machines are requested that would miss it."""
+    uploaded = inputs.uploaded_keys(run)
+    for key, value in inputs.named(recipe_of(run)).items():
+        a_path = "/" in value or paths.looks_like_file(value)
+        if (
+            key not in uploaded
+            and a_path
+            and not (cwd / expanded(value)).exists()
+            and paths.looks_like_path(value, cwd)
+        ):
+            raise paths.missing(key, value, cwd)
 
 
 def look(run: RunDir) -> str:

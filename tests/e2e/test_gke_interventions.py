@@ -146,3 +146,20 @@ def test_a_queue_on_hold_keeps_what_runs_and_lets_nothing_in(cluster: Cluster) -
     cluster.kube.patch("clusterqueues", "cluster-queue", {"spec": {"stopPolicy": "Hold"}}, "")
     cluster.ends(started)
     assert [record["ending"] for record in cluster.events("ended")] == ["FINISHED"]
+
+
+@pytest.mark.long
+def test_a_run_without_rights_that_it_does_not_need_waits_trains_and_says_what_is_missing(cluster: Cluster) -> None:
+    for resource in ("workloads", "events", "nodes", "resourceflavors", "priorityclasses", "localqueues"):
+        cluster.kube.fault("forbidden", resource=resource)
+    cluster.fill(hosts=0)
+    cluster.kube.create(samples.workload("other", 8))
+    cluster.replay(200)
+    started = cluster.start_toy()
+    cluster.waits("may not list workloads (kueue.x-k8s.io) in namespace default; type gcloud projects")
+    cluster.kube.delete("workloads", "other")
+    cluster.waits("more is not known (NoPermission: ")
+    assert "may not list events in namespace default" in cluster.shown
+    cluster.nodes()
+    out = cluster.ends(started)
+    assert [record["ending"] for record in cluster.events("ended")] == ["FINISHED"], out

@@ -7,14 +7,21 @@ import secrets
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import jax
 import pytest
 import yaml
 
-from podwright.rundir import RunDir, read_jsonl
+from podwright.data.tokenizer import Tokenizer
+from podwright.models import convert, param, qwen3
+from podwright.recipe import schema
+from podwright.recipe.models import Qwen3Dims
+from podwright.rundir import RunDir, append_jsonl, read_jsonl
+from podwright.train.mesh import make_mesh
 from tests.bucket import EmulatedBucket
 from tests.conftest import _QUICK
 from tests.e2e.conftest import Bench, wait_for
@@ -196,3 +203,67 @@ def test_runs_whose_nodes_are_taken_end_with_the_weights_of_an_undisturbed_one(
     assert len(figures(calm)["grpo"]) == STEPS
     assert figures(lost_run) == figures(calm) == figures(told_run)
     assert weights(lost_run) == weights(calm) == weights(told_run) and cluster.left() == []
+
+
+def local_files(folder: Path) -> None:
+    """A checkpoint as transformers writes it, and questions, both of this machine alone."""
+    dims, mesh = Qwen3Dims(16, 32, 1, 4, 4, 8, 300, True), make_mesh(schema.GrpoMesh(), jax.devices()[:1])
+    tokenizer = Tokenizer.train(["How many apples does Tom have?"], dims.vocab_size)
+    weights = param.initialize(qwen3.declare(dims), mesh, 0)
+    convert.write(folder / "model", dims, weights, mesh, "float32", tokenizer.stop_ids, tokenizer.pad_id)
+    tokenizer.save(folder / "model")
+    for n in range(40):
+        append_jsonl(folder / "questions.jsonl", {"question": f"{n}+1?", "answer": f"#### {n + 1}"})
+
+
+@pytest.mark.long
+def test_local_weights_and_data_are_uploaded_once_and_a_stopped_run_resumes_without_them(
+    tmp_path: Path, kube: Kube, bucket: EmulatedBucket
+) -> None:
+    cluster = TrainingCluster(tmp_path, kube, bucket, "v6e-4", devices=4)
+    cluster.add_queue(4, "2x2")
+    cluster.add_nodes("np-0", 1, "2x2")
+    mine = tmp_path / "mine"
+    local_files(mine)
+    (mine / "slow.py").write_text(REWARD)
+    kube.set(hidden=[str(mine)])
+    overrides = (
+        *("model.name=mine", f"model.source={mine}/model", f"data.source={mine}/questions.jsonl", "data.num_test=8"),
+        *("data.num_train=32", "mesh.fsdp=4", "checkpoint.every_n_steps=1"),
+        f"rewards=[{{function: '{mine}/slow.py:fn'}}]",
+    )
+    try:
+        launcher = cluster.train("r", *overrides)
+        cluster.wait(lambda: cluster.committed("r", "checkpoints/2"), launcher)
+        own = kube.environment | {"PODWRIGHT_TARGETS": str(tmp_path / "targets.yaml"), "POLL_S": "1"}
+        code, out, err = cluster.call("stop", "r", **cluster.variables, **own)
+        assert code == 0, out + err
+        launcher.communicate(timeout=600)
+        run = cluster.directory("r")
+        assert cluster.endings("r") == ["STOPPED"] and cluster.left() == [], run.log(1).read_text()
+        assert "stopped after step" in next(r for r in read_jsonl(run.journal) if r["event"] == "ended")["detail"]
+        code, out, err = cluster.call("resume", "r", **cluster.variables, **own)
+        assert code == 0, out + err
+    finally:
+        cluster.close()
+    assert cluster.endings("r") == ["STOPPED", "FINISHED"] and len(figures(run)["grpo"]) == STEPS
+    stored = [name for name in bucket.names() if "/inputs/" in name]
+    parts = ("model/model.safetensors", "model/config.json", "questions.jsonl", "slow.py")
+    assert all(any(name.endswith(part) for name in stored) for part in parts), stored
+    uploads = Counter(
+        request.query.get("name") or request.object_name
+        for request in bucket.log
+        if request.method == "POST" and request.path.startswith("/upload")
+    )
+    assert all(uploads[name] == 1 for name in stored), uploads
+
+
+def test_a_file_that_is_not_there_is_one_line_before_anything_is_created(
+    tmp_path: Path, kube: Kube, bucket: EmulatedBucket
+) -> None:
+    cluster = TrainingCluster(tmp_path, kube, bucket, "v6e-4", devices=4)
+    launcher = cluster.train("r", "data.source=questions.jsonl")  # --force: also where the plan has said so
+    out, err = launcher.communicate(timeout=120)
+    assert launcher.returncode == 1 and "data.source=questions.jsonl is not there" in out + err, out + err
+    assert not [call for call in kube.requests() if call["verb"] == "create" and "review" not in call["resource"]]
+    assert cluster.endings("r") == [] and cluster.left() == []

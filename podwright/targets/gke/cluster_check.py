@@ -18,12 +18,17 @@ from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.queues import CHIPS
 from podwright.targets.gke.xpk_entries import Entry
 from podwright.targets.google.access import failed
-from podwright.targets.google.replies import Consequence
+from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.settings.gke import GkeSettings
 
 _POOL = "cloud.google.com/gke-nodepool"
 _POLICY = "cloud.google.com/placement-policy-name"
 _ZONE = "topology.kubernetes.io/zone"
+_NEEDED = {
+    "create JobSets": ("create", "jobsets.jobset.x-k8s.io"),
+    "read the logs of pods": ("get", "pods", "--subresource=log"),
+}
+"""rights that a run needs besides listing what it has created, and how kubectl is asked for them"""
 
 
 def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
@@ -52,22 +57,21 @@ def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
 def _submission(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     """Whether this login may create JobSets in the namespace."""
     where = f"cluster {own.cluster} in {own.location}"
-    _, failure = kubectl.json(("get", "jobsets", "--selector=podwright-run=check"))
+    _, failure = kubectl.json(("get", "jobsets,jobs,pods", "--selector=podwright-run=check"))
     if failure:
         return [failed(where, failure)]
-    if refused := _not_allowed(
-        own, kubectl, "create", "jobsets.jobset.x-k8s.io", f"create JobSets in namespace {own.namespace}"
-    ):
-        return [refused]
+    for what, words in _NEEDED.items():
+        if refused := _not_allowed(own, kubectl, f"{what} in namespace {own.namespace}", *words):
+            return [refused]
     return [Remark("info", f"{where} answers, has JobSet, and you may create JobSets in namespace {own.namespace}")]
 
 
-def _not_allowed(own: GkeSettings, kubectl: Kubectl, verb: str, resource: str, what: str) -> Remark | None:
+def _not_allowed(own: GkeSettings, kubectl: Kubectl, what: str, *words: str) -> Remark | None:
     """Of a cluster that answers; None where this login may."""
     where = f"cluster {own.cluster} in {own.location}"
-    text, failure = kubectl.text(("auth", "can-i", verb, resource))
+    text, failure = kubectl.text(("auth", "can-i", *words))
     answer = text.strip().splitlines()[-1:] or [""]
-    if answer[0] == "no":
+    if answer[0].partition(" ")[0] == "no":  # no - REASON
         fix = f"ask for the role Kubernetes Engine Developer (roles/container.developer) in {own.project}"
         return Remark("error", f"you may not {what} of {where}", fix)
     return failed(where, failure) if failure else None
@@ -75,17 +79,25 @@ def _not_allowed(own: GkeSettings, kubectl: Kubectl, verb: str, resource: str, w
 
 def _own_queues(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     """Whether this login may do in the cluster what a run does that creates its node pools."""
-    wanted = [("list", "nodes", "list the nodes")]
+    wanted = [("list the nodes", "list", "nodes")]
     _, failure = kubectl.json(("get", "localqueues", f"--selector={RUN_LABEL}=check"))
     if failure is None or failure.consequence is not Consequence.ABSENT:
         queues = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
         wanted += [
-            (verb, f"{kind.lower()}s.kueue.x-k8s.io", f"{verb} a {kind}")
+            (f"{verb} a {kind}", verb, f"{kind.lower()}s.kueue.x-k8s.io")
             for kind in queues
             for verb in ("create", "delete")
         ]
     refused = [remark for each in wanted if (remark := _not_allowed(own, kubectl, *each))]
     return refused or [Remark("info", "you may list nodes, and create and delete the queues of a run")]
+
+
+def _unseen(what: str, failure: Reply) -> Remark:
+    """Of what a run does not need to be seen by this login."""
+    remark = failed(what, failure)
+    if not failure.reason.startswith("NoPermission"):
+        return remark
+    return Remark("inconclusive", f"{remark.what}; a run starts without that", remark.fix)
 
 
 def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
@@ -96,7 +108,7 @@ def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     if failure is None:
         return [Remark("info", f"the cluster has PriorityClass {own.priority}")]
     if failure.consequence is not Consequence.ABSENT:
-        return [failed(f"PriorityClass {own.priority}", failure)]
+        return [_unseen(f"PriorityClass {own.priority}", failure)]
     fix = f"set priority of the target to one of: kubectl get priorityclasses --context={context_of(own)}"
     return [Remark("error", f"the cluster has no PriorityClass {own.priority}: no pod of a run would be created", fix)]
 
@@ -117,7 +129,7 @@ def _queue(own: GkeSettings, kubectl: Kubectl, slice_: Slice | None) -> list[Rem
         fix = f"set queue of the target to one of: kubectl get localqueues --namespace={own.namespace} {context}"
         return [Remark("error", f"namespace {own.namespace} has no queue {own.queue} (LocalQueue of Kueue)", fix)]
     if failure or queue is None:
-        return [failed(f"queue {own.queue}", failure)] if failure else []
+        return [_unseen(f"queue {own.queue}", failure)] if failure else []
     name = queue.get("spec", {}).get("clusterQueue", "")
     cluster_queue, failure = kubectl.json(("get", "clusterqueue", name))
     if failure and failure.reason.startswith("NoPermission"):
@@ -136,7 +148,7 @@ def _queue(own: GkeSettings, kubectl: Kubectl, slice_: Slice | None) -> list[Rem
         return [Remark("error", f"ClusterQueue {name} admits nothing: {active.get('message', '')}", fix)]
     rows, failure = kubectl.json(("get", "resourceflavors"))
     if failure or rows is None:
-        return [failed("the flavors of the cluster", failure)] if failure else []
+        return [_unseen("the flavors of the cluster", failure)] if failure else []
     return _flavors(own, cluster_queue, rows.get("items", []), slice_)
 
 
@@ -194,7 +206,7 @@ def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list
     selector = ",".join(f"{key}={value}" for key, value in wanted.items())
     rows, failure = kubectl.json(("get", "nodes", f"--selector={selector}"))
     if failure or rows is None:
-        return [failed(f"the nodes of cluster {own.cluster}", failure)] if failure else []
+        return [_unseen(f"the nodes of cluster {own.cluster}", failure)] if failure else []
     nodes, needed = rows.get("items", []), xpk_shape.vms_per_slice(slice_) * slice_.num_slices
     create = (
         f"type podwright render RECIPE --on {name} -o DIR and bash DIR/node_pool.sh, which creates them, or set provisioning of the target: "

@@ -27,7 +27,7 @@ class ClusterView:
     has_kueue: bool = True
     """whether the cluster has it, where it was asked"""
     unanswered: str = ""
-    """why the workload is not known, where that is so"""
+    """why something that was asked is not known, and what to type; "" where all is"""
     queue: Record | None = None
     """the ClusterQueue that the workload waits in"""
     events: tuple[Record, ...] = ()

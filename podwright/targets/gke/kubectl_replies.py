@@ -7,11 +7,16 @@ Texts are told apart by what only they say. What no row knows has an unknown out
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from podwright.targets.google.replies import Consequence, Reply, ReplyRule
 from podwright.targets.settings.gke import GkeSettings
 
 CREDENTIALS = "type gcloud container clusters get-credentials {cluster} --location={location} --project={project}"
+_GRANT = (
+    "type gcloud projects add-iam-policy-binding {project} --member={member} --role=roles/container.developer, or have an owner of "
+    "{project} type it"
+)
 _RIGHTS = "ask for the role Kubernetes Engine Developer (roles/container.developer) in {project}"
 _JOBSET = "install JobSet: https://jobset.sigs.k8s.io/docs/installation"
 _NO_NETWORK = (
@@ -80,6 +85,13 @@ _TABLE = (
         Consequence.FINAL,
         "Quota: namespace {namespace} has no more of ResourceQuota {quota}: {message}",
         "type kubectl describe resourcequota {quota} --namespace={namespace}, and delete what is no longer needed",
+    ),
+    ReplyRule(
+        r"is forbidden: User \"(?P<user>[^\"]+@[^\"]+)\" cannot (?P<verb>\w+) resource \"(?P<resource>[^\"]+)\" in API group \"(?P<group>[^\"]*)\""
+        r" (?P<where>in the namespace \"[^\"]+\"|at the cluster scope)",
+        Consequence.FINAL,
+        "NoPermission: {user} may not {verb} {resource} {where}",
+        _GRANT,
     ),
     ReplyRule(
         r"is forbidden: (?P<message>User \"[^\"]*\" cannot [^\n]+)",
@@ -167,12 +179,27 @@ def classify(text: str, own: GkeSettings) -> Reply:
     for row in _TABLE:
         if match := re.search(row.pattern, text):
             groups = match.groupdict()
-            known = fields | {
-                "quota": groups.get("quota") or groups.get("quota2") or groups.get("quota3") or "",
-                "message": groups.get("message") or fields["summary"],
-            }
+            known = (
+                fields
+                | _right(groups)
+                | {
+                    "quota": groups.get("quota") or groups.get("quota2") or groups.get("quota3") or "",
+                    "message": groups.get("message") or fields["summary"],
+                }
+            )
             return Reply(row.consequence, row.reason.format(**known), row.fix.format(**known))
     return Reply(Consequence.UNKNOWN, f"Unclear: kubectl says {fields['summary']!r}")
+
+
+def _right(groups: Mapping[str, str | None]) -> dict[str, str]:
+    """Of a call that was refused for lack of a right: whose, which, and where. {} for another row."""
+    if not (user := groups.get("user")):
+        return {}
+    resource, group, verb = groups["resource"] or "", groups["group"], groups["verb"] or ""
+    where = (groups["where"] or "").replace('"', "").replace("in the namespace", "in namespace")
+    member = f"serviceAccount:{user}" if user.endswith(".gserviceaccount.com") else f"user:{user}"
+    named = f"{resource} ({group})" if group else resource
+    return {"user": user, "member": member, "verb": verb, "resource": named, "where": where}
 
 
 def summary(text: str) -> str:

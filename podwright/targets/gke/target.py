@@ -244,18 +244,19 @@ class Gke:
             )
             newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
             absent = failure is not None and failure.consequence is Consequence.ABSENT  # of Kueue's kinds
-            unanswered = failure.reason if failure and not absent else ""
-            workload = newest[-1] if newest else None
-            return replace(view, workload=workload, has_kueue=not absent, unanswered=unanswered)
+            view = replace(view, workload=newest[-1] if newest else None, has_kueue=not absent)
+            return _lacking(view, failure)
         if question.what == "priority":
             _, failure = self._kubectl.json(("get", "priorityclass", question.name))
-            return replace(view, priority_exists=not (failure and failure.consequence is Consequence.ABSENT))
+            view = replace(view, priority_exists=not (failure and failure.consequence is Consequence.ABSENT))
+            return _lacking(view, failure)
         if question.what == "queue":
-            queue, _ = self._kubectl.json(("get", "localqueue", question.name))
-            name = (queue or {}).get("spec", {}).get("clusterQueue", "")
-            return replace(view, queue=self._kubectl.json(("get", "clusterqueue", name))[0] if name else None)
-        rows, _ = self._kubectl.json(("get", "events", f"--field-selector=involvedObject.name={question.name}"))
-        return replace(view, events=tuple((rows or {}).get("items", [])))
+            queue, failure = self._kubectl.json(("get", "localqueue", question.name))
+            if name := (queue or {}).get("spec", {}).get("clusterQueue", ""):
+                queue, failure = self._kubectl.json(("get", "clusterqueue", name))
+            return _lacking(replace(view, queue=queue if name else None), failure)
+        rows, failure = self._kubectl.json(("get", "events", f"--field-selector=involvedObject.name={question.name}"))
+        return _lacking(replace(view, events=tuple((rows or {}).get("items", []))), failure)
 
     def _bring_logs(self, handle: Handle, view: ClusterView, ended: bool) -> str:
         """Into the directory of the run; why not all of them, or ""."""
@@ -341,6 +342,11 @@ class Gke:
         if now - since >= explanation.after_s:
             return replace(polled, waiting="")
         return Polled(Process.RUNNING, waiting=polled.waiting)
+
+
+def _lacking(view: ClusterView, failure: Reply | None) -> ClusterView:
+    """`view` with why something of it is not known: the first that is missing explains most."""
+    return view if view.unanswered or _is_done(failure) else replace(view, unanswered=_with_fix(failure))
 
 
 def _labels(handle: Handle) -> str:

@@ -71,6 +71,19 @@ def explain(view: ClusterView, num_pods: int, began_s: float, names: dict[str, s
     `began_s`: Unix seconds when its first process began; infinite before. `names`: namespace, queue and context, for what a user is to type.
     """
     assert view.jobset
+    explanation = _explained(view, num_pods, began_s, names)
+    polled = explanation.polled
+    if (
+        polled.process is Process.RUNNING
+        and polled.waiting
+        and view.unanswered
+        and view.unanswered not in polled.waiting
+    ):
+        return _waits(f"{polled.waiting}; more is not known ({view.unanswered})")
+    return explanation
+
+
+def _explained(view: ClusterView, num_pods: int, began_s: float, names: dict[str, str]) -> Explanation:
     if view.suspended:
         return _queued(view, began_s, names)
     waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]

@@ -278,3 +278,16 @@ def test_the_relative_path_of_a_storage_holds_in_every_working_directory(here, t
     monkeypatch.chdir(tmp_path / "a")
     run = mirror.fetch(f"../kept/{kept.rpartition('/')[2]}", tmp_path / "elsewhere")
     assert run.storage_url == kept
+
+
+def test_a_file_that_is_gone_is_said_before_machines_are_requested_and_one_in_the_storage_is_not_missed(
+    here, tmp_path, url
+):
+    recipe = recipe_of(here)
+    write_json(here.recipe, recipe | {"data": recipe["data"] | {"source": "data/questions.jsonl"}})
+    with pytest.raises(UserError, match=r"data\.source=data/questions\.jsonl is not there"):
+        mirror.keep_in(here, url, 1.5, tmp_path)
+    (tmp_path / "data" / "questions.jsonl").write_text(json.dumps({"question": "q", "answer": "#### 1"}) + "\n")
+    kept = mirror.keep_in(here, url, 1.5, tmp_path)
+    shutil.rmtree(tmp_path / "data")
+    assert mirror.keep_in(here, url, 1.5, tmp_path) == kept

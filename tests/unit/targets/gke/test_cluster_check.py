@@ -96,7 +96,11 @@ def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytes
     assert missing.level == "error" and "get-credentials another" in missing.fix
     kube.fault("forbidden", verb="list", resource="jobsets")
     (refused,) = check()
-    assert refused.level == "error" and "cannot list resource" in refused.what
+    assert refused.level == "error" and "may not list jobsets (jobset.x-k8s.io) in namespace default" in refused.what
+    kube.clear_faults()
+    kube.fault("forbidden", verb="get", resource="pods/log")
+    (refused,) = check()
+    assert refused.level == "error" and "you may not read the logs of pods in namespace default" in refused.what
     kube.clear_faults()
     kube.set(absent_groups=["jobset.x-k8s.io"])
     (absent,) = check()
@@ -137,3 +141,18 @@ def test_what_xpk_would_refuse_is_said_before_it_is_called(kube: Kube) -> None:
     assert "runs do not use it" in levels(check(), "info") and "tpu7x-16" not in levels(check())
     kube.set(absent_groups=["kueue.x-k8s.io"])
     assert "no queue multislice-queue (LocalQueue of Kueue), to which xpk submits" in levels(check(**own))
+
+
+def test_rights_that_a_run_does_not_need_do_not_keep_it_from_starting(kube: Kube) -> None:
+    for resource in ("localqueues", "nodes", "priorityclasses", "configmaps"):
+        kube.fault("forbidden", resource=resource)
+    remarks = check(priority="high")
+    assert not levels(remarks), remarks
+    unseen = [r for r in remarks if r.level == "inconclusive"]
+    assert len(unseen) == 3 and all("a run starts without that" in r.what for r in unseen), remarks
+    assert all("gcloud projects add-iam-policy-binding my-project --member=user:" in r.fix for r in unseen)
+    kube.clear_faults()
+    for each in samples.queues(8, topology="2x2x2"):
+        kube.create(each)
+    kube.fault("forbidden", resource="resourceflavors")
+    assert "may not list resourceflavors (kueue.x-k8s.io) at the cluster scope" in levels(check(), "inconclusive")

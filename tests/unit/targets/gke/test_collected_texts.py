@@ -74,7 +74,7 @@ def test_a_text_of_kubectl_is_known(text: str, consequence: Consequence, reason:
 
 
 def says(view: ClusterView) -> Polled:
-    return waiting.explain(view, 1, False, NAMES).polled
+    return waiting.explain(view, 1, float("inf"), NAMES).polled
 
 
 def creating(message: str) -> ClusterView:
@@ -177,4 +177,4 @@ def disrupted(reason: str, message: str, code: int) -> dict[str, Any]:
     ],
 )
 def test_a_disruption_is_a_preemption_whatever_the_exit_code(failed: dict[str, Any]) -> None:
-    assert pod_failures.ended((), pod_failures.failures([failed], 1).values()).ending is Ending.PREEMPTED
+    assert pod_failures.ended((), pod_failures.failures([failed], 1).values(), 1).ending is Ending.PREEMPTED

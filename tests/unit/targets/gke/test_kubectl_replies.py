@@ -64,7 +64,21 @@ DOCUMENTED = [
         'Error from server (Forbidden): jobsets.jobset.x-k8s.io is forbidden: User "a@b.c" cannot create resource "jobsets" in API group '
         '"jobset.x-k8s.io" in the namespace "default": requires one of ["container.thirdPartyObjects.create"] permission(s).',
         Consequence.FINAL,
-        'NoPermission: User "a@b.c" cannot create resource "jobsets"',
+        "NoPermission: a@b.c may not create jobsets (jobset.x-k8s.io) in namespace default",
+        "type gcloud projects add-iam-policy-binding my-project --member=user:a@b.c --role=roles/container.developer",
+    ),
+    (
+        'Error from server (Forbidden): nodes is forbidden: User "r@p.iam.gserviceaccount.com" cannot list resource "nodes" in API group "" '
+        'at the cluster scope: requires one of ["container.nodes.list"] permission(s).',
+        Consequence.FINAL,
+        "NoPermission: r@p.iam.gserviceaccount.com may not list nodes at the cluster scope",
+        "--member=serviceAccount:r@p.iam.gserviceaccount.com --role=roles/container.developer",
+    ),
+    (
+        'Error from server (Forbidden): events is forbidden: User "system:anonymous" cannot list resource "events" in API group "" in the '
+        'namespace "default"',
+        Consequence.FINAL,
+        'NoPermission: User "system:anonymous" cannot list resource "events"',
         "roles/container.developer",
     ),
     (

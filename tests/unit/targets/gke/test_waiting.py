@@ -184,6 +184,11 @@ PASSES = [
         "",
     ),
     (ClusterView(jobset(), (job(),), (pod(phase="Running"),)), "", ""),
+    (
+        ClusterView(jobset(), (job(),), (pod(node=""),), unanswered="NoPermission: events; type g"),
+        "Scheduling: ",
+        "; more is not known (NoPermission: events; type g)",
+    ),
 ]
 
 

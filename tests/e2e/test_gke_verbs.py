@@ -1,0 +1,53 @@
+"""What list, watch, logs and stop say of a run that waits in the queue of a cluster, and of one that trains there."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import wait_for
+from tests.e2e.test_gke import HOSTS, Cluster
+from tests.lab.kube import controllers, samples
+from tests.lab.kube.control import Kube
+
+pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    with Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube:
+        made = Cluster(tmp_path, kube)
+        yield made
+        made.close()
+
+
+def test_each_verb_says_why_a_run_waits_and_shows_the_log_of_each_pod(cluster: Cluster) -> None:
+    cluster.fill()
+    cluster.kube.create(samples.workload("other", 8))
+    cluster.replay(5)
+    code, out, err = cluster.run_toy("--detach")
+    assert code == 0, out + err
+    reason = "Quota: other workloads of the queue hold google.com/tpu of flavor v6e; 8 more must become free"
+    wait_for(lambda: cluster.standing()["detail"].startswith(reason), 30)
+    assert cluster.standing()["state"] == cluster.standing()["status"] == "waiting"
+    assert "waiting (Quota)" in cluster.call("list")[1]
+    code, out, err = cluster.call("logs", "r")
+    assert code == 2 and f"has logged nothing: it is waiting ({reason})" in out + err, out + err
+
+    watching = cluster.start("watch", "r")
+    assert watching.stdout and next(line for line in watching.stdout if reason in line)
+    cluster.kube.delete("workloads", "other")
+    wait_for(lambda: len(cluster.running()) == HOSTS, 30)
+    wait_for(lambda: all(cluster.path(f"attempts/1/{name}").exists() for name in ("log.txt", "log-1.txt")), 30)
+    for words in ((), ("--process", "1")):
+        code, out, err = cluster.call("logs", "r", *words)
+        assert code == 0 and out.count("\n") > 1, out + err
+    code, out, err = cluster.call("logs", "r", "--process", "2")
+    assert code == 2 and "attempt 1 of r has 2 processes; type a number from 0 to 1" in out + err
+    assert cluster.standing()["state"] == "running"
+    watching.kill()
+
+    code, out, err = cluster.call("stop", "r")
+    assert code == 0 and cluster.left() == [], out + err
+    assert json.loads(cluster.call("list", "--json")[1])[0]["ending"] == "STOPPED"
