@@ -32,7 +32,7 @@ def installed(version: str) -> Path:
     return program
 
 
-def patient(program: Path, folder: Path) -> Path:
+def hurried(program: Path, folder: Path) -> Path:
     """`folder`/xpk, which is that program but for its pauses: it waits for kubectl ten seconds at a time, here a fifth of one."""
     shim = folder / "xpk"
     folder.mkdir(parents=True, exist_ok=True)

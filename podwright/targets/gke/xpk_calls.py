@@ -62,7 +62,7 @@ _TABLE = (
         r"xpk workload create: error: (?P<message>[^\n]+)",
         Consequence.FINAL,
         "Options: xpk refuses its command line: {message}",
-        "correct xpk of the recipe",
+        "correct xpk of the recipe, or priority of the target",
     ),
     ReplyRule(
         r"default credentials were not found|DefaultCredentialsError",
