@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_gke import HOSTS, Cluster
@@ -51,3 +52,25 @@ def test_each_verb_says_why_a_run_waits_and_shows_the_log_of_each_pod(cluster: C
     code, out, err = cluster.call("stop", "r")
     assert code == 0 and cluster.left() == [], out + err
     assert json.loads(cluster.call("list", "--json")[1])[0]["ending"] == "STOPPED"
+
+
+@pytest.mark.long
+def test_containers_of_a_pod_have_one_numbering_in_logs_and_failures(cluster: Cluster) -> None:
+    recipe = yaml.safe_load((cluster.folder / "toy.yaml").read_text())
+    recipe["versions"]["xpk"] = "1.10.0"
+    (cluster.folder / "toy.yaml").write_text(yaml.safe_dump(recipe))
+    cluster.fill()
+    cluster.replay(5)
+    first, follows = ("jax-tpu-2", 1.0, 1), ("jax-tpu-1", 4.0, 134)  # a pod fails when all its containers have ended
+    rows = [{"pod": "*-0-1-*", "container": name, "after_s": s, "code": code} for name, s, code in (first, follows)]
+    cluster.kube.set(kill=rows)
+    code, out, err = cluster.run_toy()
+    (ended,) = cluster.events("ended")
+    assert code == 1 and ended["ending"] == "CRASHED" and "container jax-tpu-2 of pod " in ended["detail"], out + err
+    kept = json.loads(cluster.path("attempts/1/ended.json").read_text())
+    assert kept["first"] == 3, kept
+    assert sorted(path.name for path in cluster.path("attempts/1").glob("log*.txt")) == [
+        *(f"log-{number}.txt" for number in (1, 2, 3)),
+        "log.txt",
+    ]
+    assert cluster.call("logs", "r", "--process", "3")[0] == 0

@@ -103,6 +103,12 @@ def seconds(text: str) -> float:
         return float("inf")
 
 
+def has_begun(pod: Record) -> bool:
+    """Whether a container of it runs or has run."""
+    states = [status.get("state") or {} for status in (pod.get("status") or {}).get("containerStatuses") or []]
+    return any({"running", "terminated"} & state.keys() for state in states)
+
+
 def containers_of(pod: Record) -> list[Record]:
     """The status of each, those that run before the others first."""
     status: dict[str, Any] = pod.get("status") or {}

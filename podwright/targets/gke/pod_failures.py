@@ -17,6 +17,7 @@ from podwright.targets.gke.cluster_view import (
     condition,
     containers_of,
     deleted_s,
+    has_begun,
     is_true,
     name_of,
     processes_of,
@@ -83,6 +84,15 @@ def from_records(records: Record) -> dict[str, PodFailure]:
     }
 
 
+def since_resumed(known: dict[str, PodFailure], jobset: Record | None) -> dict[str, PodFailure]:
+    """Without pods that were deleted when the JobSet was last suspended, as Kueue does with one that it queues again."""
+    resumed = condition(jobset, "Suspended")
+    if resumed.get("status") != "False":
+        return known
+    resumed_s = seconds(resumed.get("lastTransitionTime", ""))
+    return {uid: f for uid, f in known.items() if f.deleted_s is None or f.deleted_s >= resumed_s}
+
+
 def ended(jobs: Sequence[Record], known: Iterable[PodFailure], num_pods: int) -> Polled:
     """Of an attempt with `num_pods` pods whose JobSet has failed, or is gone after pods of it failed. `known`: all failures that were ever
     seen."""
@@ -123,7 +133,8 @@ def _failure(pod: Record, pods_per_job: int) -> PodFailure | None:
         if (name := each["name"]) and (state := each.get("state", {}).get("terminated"))
     }
     failed = {name: state for name, state in over.items() if state.get("exitCode")}
-    taken, deleted = disrupted.get("status") == "True", deleted_s(pod)
+    taken = disrupted.get("status") == "True"
+    deleted = deleted_s(pod) if has_begun(pod) else None  # JobSet moves pods of a slice before they begin
     if not failed and not taken and deleted is None and status.get("phase") != "Failed":
         return None
     name = _worst(failed)

@@ -20,7 +20,7 @@ from typing import IO
 
 from podwright.rundir import Record, RunDir, write_json
 from podwright.shell import Shell
-from podwright.targets.gke.cluster_view import processes_of
+from podwright.targets.gke.cluster_view import has_begun, processes_of
 from podwright.targets.gke.log_lines import STAMP, KeptLog, PrefixedLines, earlier, in_batches
 
 ROUND_S = 15.0
@@ -54,16 +54,10 @@ def logs_of(pods: Iterable[Record], pods_per_job: int) -> tuple[PodLog, ...]:
     logs = [
         PodLog(pod["metadata"]["name"], container, number)
         for pod in pods
-        if _has_begun(pod)
+        if has_begun(pod)
         for container, number in processes_of(pod, pods_per_job).items()
     ]
     return tuple(sorted(logs, key=lambda log: log.process))
-
-
-def _has_begun(pod: Record) -> bool:
-    """Whether a container of it runs or has run."""
-    states = [status.get("state") or {} for status in pod.get("status", {}).get("containerStatuses") or []]
-    return any({"running", "terminated"} & state.keys() for state in states)
 
 
 class LogFollower:

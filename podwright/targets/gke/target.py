@@ -303,6 +303,7 @@ class Gke:
 
     def _failed(self, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:
         run, number = attempt_of(handle)
+        known = pod_failures.since_resumed(known, view.jobset)
         polled = pod_failures.ended(view.jobs, known.values(), handle["pods"])
         if polled.ending is not Ending.NODE_LOST or polled.who:
             return polled

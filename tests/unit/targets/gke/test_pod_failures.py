@@ -114,7 +114,8 @@ def test_pods_that_their_failed_job_ended_tell_of_one_that_is_gone() -> None:
 
 def deleted(number: int, second: int, ended: Json | None = None, grace_s: int = 30) -> Json:
     """A pod whose deletion was requested at that second, and what became of it."""
-    of = ended or pod(number, "Running", f"node-{number}")
+    running = [{"name": "c", "state": {"running": {}}}]
+    of = ended or pod(number, "Running", f"node-{number}", containerStatuses=running)
     when = f"2026-01-01T00:{(second + grace_s) // 60:02}:{(second + grace_s) % 60:02}Z"
     return of | {"metadata": of["metadata"] | {"deletionTimestamp": when, "deletionGracePeriodSeconds": grace_s}}
 
@@ -140,6 +141,18 @@ def test_pods_that_their_job_deletes_were_not_deleted_by_somebody() -> None:
     assert ended(*followers, jobs=(failed_at(10),)).ending is Ending.NODE_LOST, (
         "the fourth pod is gone, by what it failed"
     )
+
+
+def test_pods_that_were_deleted_before_the_attempt_began_explain_nothing() -> None:
+    moved = pod(3, "Pending", "node-3")  # by JobSet, to the nodes of the slice
+    moved = deleted(3, 1, moved)
+    assert not pod_failures.failures([moved], 4)
+    known = pod_failures.failures([deleted(0, 2, exited(0, 143, 4)), exited(1, 1, 40)], 4)
+    jobset = {"status": conditions(Suspended=("False", "ResumeJobs", ""))}
+    jobset["status"]["conditions"][0]["lastTransitionTime"] = "2026-01-01T00:00:20Z"  # Kueue had queued it again
+    kept = pod_failures.since_resumed(known, jobset)
+    assert pod_failures.ended((failed_at(40),), kept.values(), 4).returncode == 1
+    assert pod_failures.since_resumed(known, None) == known
 
 
 def test_a_deletion_that_ends_all_pods_at_once_is_known_by_there_being_no_other_cause() -> None:
