@@ -267,7 +267,12 @@ def test_what_a_run_saved_when_a_colleague_deleted_it_is_collected_and_resumed(
     cluster.add_queue(4, "2x2")
     cluster.add_nodes("np-0", 1, "2x2")
     (tmp_path / "slow.py").write_text(REWARD)
-    overrides = ("mesh.fsdp=4", "training.max_steps=16", "checkpoint.every_n_steps=100", "rewards=[{function: 'slow.py:fn'}]")
+    overrides = (
+        "mesh.fsdp=4",
+        "training.max_steps=16",
+        "checkpoint.every_n_steps=100",
+        "rewards=[{function: 'slow.py:fn'}]",
+    )
     try:
         launcher = cluster.train("r", *overrides, "--retries", "2")
         run = cluster.directory("r")
@@ -277,7 +282,9 @@ def test_what_a_run_saved_when_a_colleague_deleted_it_is_collected_and_resumed(
         out, err = launcher.communicate(timeout=600)
         assert cluster.endings("r") == ["STOPPED"] and cluster.left() == [], (out, err, run.log(1).read_text())
         ended = next(r for r in read_jsonl(run.journal) if r["event"] == "ended")
-        assert f"{name} was deleted on the cluster, not by Podwright" in ended["detail"] and 0 < ended["step"] < 16, ended
+        assert f"{name} was deleted on the cluster, not by Podwright" in ended["detail"] and 0 < ended["step"] < 16, (
+            ended
+        )
         assert len(figures(run)["grpo"]) == ended["step"]
         own = kube.environment | {"PODWRIGHT_TARGETS": str(tmp_path / "targets.yaml"), "POLL_S": "1"}
         code, out, err = cluster.call("resume", "r", **cluster.variables, **own)
