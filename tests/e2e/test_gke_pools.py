@@ -396,6 +396,7 @@ def test_lost_replies_neither_double_a_pool_nor_leave_one(
     assert len(both.gcloud.ledger()) == 4 and both.gcloud.resources() == [], "the nodes of one pool"
 
 
+@pytest.mark.long
 def test_a_creation_that_is_pending_is_neither_repeated_nor_given_up(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
