@@ -258,43 +258,6 @@ def test_local_weights_and_data_are_uploaded_once_and_a_stopped_run_resumes_with
     assert all(uploads[name] == 1 for name in stored), uploads
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("kind", ["jobset", "pod"])
-def test_what_a_run_saved_when_a_colleague_deleted_it_is_collected_and_resumed(
-    tmp_path: Path, kube: Kube, bucket: EmulatedBucket, kind: str
-) -> None:
-    cluster = TrainingCluster(tmp_path, kube, bucket, "v6e-4", devices=4)
-    cluster.add_queue(4, "2x2")
-    cluster.add_nodes("np-0", 1, "2x2")
-    (tmp_path / "slow.py").write_text(REWARD)
-    overrides = (
-        "mesh.fsdp=4",
-        "training.max_steps=16",
-        "checkpoint.every_n_steps=100",
-        "rewards=[{function: 'slow.py:fn'}]",
-    )
-    try:
-        launcher = cluster.train("r", *overrides, "--retries", "2")
-        run = cluster.directory("r")
-        cluster.wait(lambda: run.metrics.exists() and len(figures(run).get("grpo", ())) >= 1, launcher)
-        (name,) = [each["metadata"]["name"] for each in kube.objects(f"{kind}s")]
-        kube.call("delete", kind, name, "--wait=false")
-        out, err = launcher.communicate(timeout=600)
-        assert cluster.endings("r") == ["STOPPED"] and cluster.left() == [], (out, err, run.log(1).read_text())
-        ended = next(r for r in read_jsonl(run.journal) if r["event"] == "ended")
-        assert f"{name} was deleted on the cluster, not by Podwright" in ended["detail"] and 0 < ended["step"] < 16, (
-            ended
-        )
-        assert len(figures(run)["grpo"]) == ended["step"]
-        own = kube.environment | {"PODWRIGHT_TARGETS": str(tmp_path / "targets.yaml"), "POLL_S": "1"}
-        code, out, err = cluster.call("resume", "r", **cluster.variables, **own)
-        assert code == 0, out + err
-    finally:
-        cluster.close()
-    resumed = [r["step"] for r in read_jsonl(run.events) if r["event"] == "resumed"]
-    assert resumed == [ended["step"]] and len(figures(run)["grpo"]) == 16
-
-
 def test_a_file_that_is_not_there_is_one_line_before_anything_is_created(
     tmp_path: Path, kube: Kube, bucket: EmulatedBucket
 ) -> None:
