@@ -168,28 +168,3 @@ def test_another_xpk_and_a_kind_that_xpk_does_not_start_are_refused_before_anyth
     code, _, err = cluster.call("run", "qwen3-tiny-arithmetic-grpo", "--on", "pod", "--name", "r")
     assert code == 2 and "has submit=xpk, which starts kind maxtext alone; set submit=jobset" in err
     assert not cluster.path().exists() and not cluster.created()
-
-
-@pytest.mark.long
-def test_a_preempted_attempt_is_submitted_by_xpk_once_more(cluster: XpkCluster) -> None:
-    cluster.adapted(**{DEVICE: str(HOSTS)})
-    cluster.toy()
-    node = cluster.kube.objects("nodes")[1]
-    cluster.logs(deepseek() + "\nEXIT_CODE=0", lines_per_s=2.0)
-    run = cluster.start(*cluster.typed())
-    wait_for(lambda: len(cluster.steps()) > 1, 120)
-    cluster.kube.set(nodes=[{"node": node["metadata"]["name"], "event": "preempted", "notice_s": 2.0}])
-    wait_for(lambda: bool(cluster.events("ended")), 120)
-    cluster.kube.set(nodes=[])
-    cluster.logs(deepseek() + "\nEXIT_CODE=0")
-    if node["metadata"]["name"] not in [each["metadata"]["name"] for each in cluster.kube.objects("nodes")]:
-        own = {key: node["metadata"][key] for key in ("name", "labels", "annotations")}
-        cluster.kube.create(
-            {"apiVersion": "v1", "kind": "Node", "metadata": own, "spec": {"taints": node["spec"]["taints"]}}
-        )
-    out, err = run.communicate(timeout=200)
-    assert run.returncode == 0, out + err
-    assert [event["ending"] for event in cluster.events("ended")] == ["PREEMPTED", "FINISHED"]
-    assert cluster.steps() == list(range(10)) and cluster.left() == []
-    calls = [cluster.path(f"attempts/{number}/xpk.txt").read_text() for number in (1, 2)]
-    assert all(text.count("Starting xpk") == 1 for text in calls)
