@@ -367,6 +367,19 @@ def test_a_slice_that_cannot_be_had_takes_the_others_with_it(
     assert both.gcloud.resources() == [] and queue_objects(both) == [] and both.gcloud.policies() == []
 
 
+@pytest.mark.long
+def test_a_pool_that_is_gone_costs_nothing_while_the_cluster_deletes_the_next_one(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    both.gcloud.times(pool_deleting=12.0)
+    bench = PoolBench(tmp_path, monkeypatch, topology="2x v6e-8")
+    bench.follow(lambda it: it.happened("requested", "ready", "deleting", "gone"), limit_s=120)
+    first, second = (max(row["gone_at"] for row in both.gcloud.ledger() if row["pool"].endswith(end)) for end in "01")
+    assert second - first > 10.0, "one after the other"
+    assert chip_seconds(bench) == pytest.approx(both.gcloud.chip_hours() * 3600, abs=CHIPS * SLACK_S)
+    assert both.gcloud.resources() == []
+
+
 SHORT = (
     'Reservation does not have enough resources for the request: specific reservation "r-1" is insufficient for node pool "n" at zone "z": '
     "required 32 and short of 32 VM count of machine type m"
