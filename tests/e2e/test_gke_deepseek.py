@@ -120,6 +120,9 @@ def test_every_fault_of_a_pod_is_survived_in_one_run_and_nothing_of_others_chang
     assert "has not enough free machines" in refused[f"{A}/r-1"] and "fill itself later" in refused[f"{A}/r-2"]
     assert pod.events("allocation ready")[0]["hosts"] and {row["zone"] for row in pod.gcloud.ledger()} == {B}
     assert len(pod.gcloud.ledger()) == 32, "the pool that would fill itself later never did"
+    done = [call["argv"] for call in pod.gcloud.calls() if call["rc"] == 0 and "node-pools" in call["argv"]]
+    changes = [argv[argv.index("node-pools") + 1] for argv in done if {"create", "delete"} & set(argv)]
+    assert changes == ["create", "delete"] * 3, "what is left of one reservation goes before the next is tried"
 
     assert [event["ending"] for event in pod.events("ended")] == ["FINISHED"]
     assert pod.steps() == list(range(10)) and pod.standing()["step"] == 10

@@ -323,7 +323,6 @@ DIVIDES = "`should be divisible by 1024, but it is equal to 512`"
 
 
 @row(DIVIDES)
-@pytest.mark.long
 def test_a_mesh_that_does_not_divide_the_model_is_refused_before_anything_is_created(tmp_path: Path) -> None:
     with Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube:
         bench = MaxTextCluster(tmp_path, kube)
