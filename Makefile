@@ -14,7 +14,7 @@ demo: .venv/.demo
 	$(BIN)/podwright run qwen3-tiny-arithmetic-grpo --on local
 
 test: .venv/.test
-	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
+	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
 
 test-long: .venv/.test
 	$(BIN)/python -m pytest -m long

@@ -30,6 +30,7 @@ os.environ["TOKENIZERS_PARALLELISM"] = "false"
 SLOWEST = (
     "tests/e2e/test_tpu_vm.py",
     "tests/unit/train/test_pretrain.py",
+    "tests/e2e/test_chaos_gke.py",
     "tests/e2e/test_tpu_faults.py",
     "tests/e2e/test_ssh.py",
     "tests/e2e/test_chaos.py",

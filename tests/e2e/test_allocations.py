@@ -207,6 +207,7 @@ class LabBench(Bench):
         return _text(homes[-1] / "work" / "runs" / "r" / name) if homes else ""
 
 
+@pytest.mark.long
 def test_a_run_continues_on_new_hosts_when_the_old_ones_are_taken_away(lab: cloud.Lab, tmp_path: Path) -> None:
     lab.configure(num_hosts=2, create_s=0.3, delete_s=0.3)
     python = sshd.stand_in(lab.root / "python", LAUNCH.with_name("standin.py"))

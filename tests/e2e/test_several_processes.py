@@ -115,6 +115,7 @@ def test_each_completion_is_rewarded_once_and_every_process_knows_the_same(tmp_p
     assert [len(found[1]["calls"][0]) for found in (zero, one)] == [8, 4]  # data=3: two rows and one
 
 
+@pytest.mark.long
 def test_a_stop_of_one_process_stops_both_and_a_resume_is_exact(folder, whole):
     run = make(folder, "stopped", "checkpoint.every_n_steps=100")
     processes = begin(folder, run)

@@ -347,6 +347,7 @@ def test_adapters_are_counted_as_what_is_trained(tmp_path):
     assert only["grad_norm"] > 0
 
 
+@pytest.mark.long
 def test_epochs_are_steps_of_the_prompts_that_fit(tmp_path, whole):
     """40 examples in batches of 12: 3 steps and a remainder of 4; the same as with three steps, also when stopped and resumed."""
     batch = ("batch_size=12", "warm_start.batch_size=12", "grpo.dynamic_sampling=0")

@@ -105,7 +105,7 @@ def unsharded():
 
 MESHES = [
     ((1, 2, 1, 2, 2), "products"),
-    ((1, 2, 4, 1, 1), "layer"),
+    pytest.param((1, 2, 4, 1, 1), "layer", marks=pytest.mark.long),
     pytest.param((1, 8, 1, 1, 1), "layer", marks=pytest.mark.long),
     pytest.param((2, 2, 1, 1, 2), "products", marks=pytest.mark.long),
     pytest.param((1, 2, 1, 4, 1), "none", marks=pytest.mark.long),

@@ -167,6 +167,7 @@ def test_a_process_that_is_stopped_and_continued_in_time_goes_on(tmp_path: Path)
     assert notice.startswith("no step has ended for 4 s: rank 0 ") and "rank 1 gives no sign" in notice
 
 
+@pytest.mark.long
 def test_a_step_that_compiles_for_long_is_reported_and_goes_on(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "run")
     (process,) = started(run, "compiles", size=1, module=jax_together.__name__)
