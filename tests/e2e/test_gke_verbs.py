@@ -26,7 +26,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 def test_each_verb_says_why_a_run_waits_and_shows_the_log_of_each_pod(cluster: Cluster) -> None:
     cluster.fill()
     cluster.kube.create(samples.workload("other", 8))
-    cluster.replay(5)
+    cluster.replay(0.5)
     code, out, err = cluster.run_toy("--detach")
     assert code == 0, out + err
     reason = "Quota: other workloads of the queue hold google.com/tpu of flavor v6e; 8 more must become free"

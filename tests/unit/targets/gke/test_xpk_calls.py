@@ -74,7 +74,7 @@ def test_a_dry_run_shows_the_call_of_xpk_between_those_of_pools_and_entry(tmp_pa
             f"patch jobset/{name} --type=merge",
             f"delete jobsets --field-selector=metadata.name={name}",
             f"node-pools delete {request.name}-0",
-            f"delete jobsets.jobset.x-k8s.io --selector=podwright-run={job.run_tag}",
+            f"delete jobsets.jobset.x-k8s.io,configmaps,secrets --selector=podwright-run={job.run_tag}",
             "replace --filename=-",
         ],
         strict=True,
