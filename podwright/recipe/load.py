@@ -17,7 +17,7 @@ from podwright.recipe import answers, kinds, multimodal
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.schema import RefusedValue
 from podwright.recipe.wrong_values import in_words, shown
-from podwright.recipe.yaml_file import SHIPPED, Loader, read
+from podwright.recipe.yaml_file import SHIPPED, Dumper, Loader, read, scalars
 from podwright.recipe.yaml_keys import RepeatedKey
 
 R = TypeVar("R", bound=BaseModel)
@@ -32,6 +32,8 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe `name_or_path` (a shipped name, a YAML file or the recipe.json of a run) with `key.path=value` overrides applied."""
     path = _find(name_or_path)
     raw = read(path)
+    if tables := _tables(kinds.find(raw.get("kind")).schema):
+        raw |= scalars(path, tables)
     return _parse_with(multimodal.completed(raw) if path.name == _STORED else raw, overrides)
 
 
@@ -47,7 +49,7 @@ def settled(raw: dict[str, Any]) -> dict[str, Any]:
 
 def written(raw: dict[str, Any]) -> str:
     """A recipe as a file."""
-    return yaml.safe_dump(raw, sort_keys=False, allow_unicode=True, width=140)
+    return yaml.dump(raw, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=140)
 
 
 def override(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
@@ -193,7 +195,7 @@ def _override(raw: dict[str, Any], text: str) -> None:
         )
     model = kinds.find(raw.get("kind")).schema
     table, _, entry = key.partition(".")
-    if entry and _is_table(model, table):
+    if entry and table in _tables(model):
         held = raw.get(table)
         raw[table] = (held if isinstance(held, dict) else {}) | {entry: _text_of(key, value)}
         return
@@ -227,10 +229,9 @@ def _text_of(key: str, value: str) -> Any:
     return _value_of(key, value) if value.startswith(("'", '"')) else value
 
 
-def _is_table(model: type[BaseModel], name: str) -> bool:
-    """Whether a section has keys of another program, which are not listed here: any key may be typed, and its value is a text."""
-    field = model.model_fields.get(name)
-    return field is not None and get_origin(field.annotation) is dict
+def _tables(model: type[BaseModel]) -> list[str]:
+    """Sections that have keys of another program, which are not listed here: any key may be typed, and its value is a text."""
+    return [name for name, field in model.model_fields.items() if get_origin(field.annotation) is dict]
 
 
 def misspelled(recipe: Recipe, overrides: Sequence[str]) -> list[str]:
@@ -238,7 +239,7 @@ def misspelled(recipe: Recipe, overrides: Sequence[str]) -> list[str]:
     sentences = []
     for text in overrides:
         table, _, entry = text.partition("=")[0].partition(".")
-        if not entry or not _is_table(type(recipe), table):
+        if not entry or table not in _tables(type(recipe)):
             continue
         held = getattr(recipe, table)
         near = next((name for name in held if entry not in held and _one_apart(name, entry)), "")

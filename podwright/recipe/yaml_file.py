@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -57,11 +58,36 @@ class Loader(yaml.SafeLoader):
         return once(super().compose_mapping_node(anchor))
 
 
-Loader.add_implicit_resolver(
+class Dumper(yaml.SafeDumper):
+    """Puts in quotes each text that a reader of YAML 1.1 or 1.2, or `Loader`, takes for another value."""
+
+
+for _kind in (Loader, Dumper):
+    _kind.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?(\d[\d_]*)?\.?\d+[eE][-+]?\d+$"),
+        list("-+0123456789."),
+    )
+# Of YAML 1.2.2, section 10.3.2, and y and n of YAML 1.1, which PyYAML reads as text.
+Dumper.add_implicit_resolver(
     "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?(\d[\d_]*)?\.?\d+[eE][-+]?\d+$"),
+    re.compile(r"^[-+]?(\.\d+|\d+(\.\d*)?)([eE][-+]?\d+)?$|^0o[0-7]+$|^0x[0-9a-fA-F]+$"),
     list("-+0123456789."),
 )
+Dumper.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile(r"^[yYnN]$"), list("yYnN"))
+
+
+def scalars(path: Path, tables: Collection[str]) -> dict[str, dict[str, str]]:
+    """Those of `tables`, mappings of a file that `read` has read, whose values are single ones: as they are written, 5e-4 and not 0.0005."""
+    root = yaml.compose(path.read_text(), Loader)
+    mapping = root.value if isinstance(root, yaml.MappingNode) else []
+    sections = {key.value: table for key, table in mapping if key.value in tables}
+    return {
+        name: {key.value: value.value for key, value in table.value}
+        for name, table in sections.items()
+        if isinstance(table, yaml.MappingNode)
+        and all(isinstance(node, yaml.ScalarNode) for pair in table.value for node in pair)
+    }
 
 
 def fault_of(error: yaml.YAMLError) -> tuple[int, str]:

@@ -119,10 +119,10 @@ def number(arguments: Mapping[str, str], key: str, default: float, most: float =
 
 
 def integer(arguments: Mapping[str, str], key: str, default: int, least: int = 1, most: int = 1_000_000_000) -> int:
-    """UserError for what is no whole number of at least `least` and up to `most`."""
+    """UserError for what is no whole number of at least `least` and up to `most`. 1e2 is one, as for MaxText's pydantic schema."""
     text = arguments.get(key, str(default))
     try:
-        value = int(text.replace("_", ""))
+        value = int(text.replace("_", "")) if "e" not in text.lower() else _whole(float(text))
     except ValueError:
         value = least - 1
     fix = f"type arguments.{key}={max(default, least)}"
@@ -131,6 +131,13 @@ def integer(arguments: Mapping[str, str], key: str, default: int, least: int = 1
     if value > most:
         raise UserError(f"{key}={text:.60} is more than {most:,}", fix)
     return value
+
+
+def _whole(value: float) -> int:
+    """ValueError for a number with a fraction, and for one that is not finite."""
+    if not value.is_integer():
+        raise ValueError(value)
+    return int(value)
 
 
 def _mesh(arguments: Mapping[str, str], network: str, free: str) -> dict[str, int]:

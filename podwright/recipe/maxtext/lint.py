@@ -112,6 +112,15 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
     ]
 
 
+def _branches(imported: ImportedScript) -> Iterator[LintFinding]:
+    for each in imported.deciding:
+        value = f"{each.name}={each.value:.60}" if each.value else f"an empty {each.name}"
+        why = f"line {each.line}: a condition on {each.name} decides what is launched"
+        why = why if each.line else f"the script changes the text of {each.name}"
+        what = f"{why}: the recipe has the words for {value}"
+        yield LintFinding("branch", "warning", what, f"for another value, import again with {each.name}=VALUE")
+
+
 def of_script(imported: ImportedScript, user: str) -> list[LintFinding]:
     """What concerns the script as it would be submitted by hand: the name of its workload, and values that are missing."""
     findings = list(_workload_name(imported.workload_name, user, imported.name_variable))
@@ -122,7 +131,7 @@ def of_script(imported: ImportedScript, user: str) -> list[LintFinding]:
         findings.append(
             LintFinding("unset", "warning", f"the script uses {lines} and does not set it", f"type {types}")
         )
-    return findings
+    return [*findings, *_branches(imported)]
 
 
 def _training_script(recipe: MaxTextRecipe) -> Iterator[LintFinding]:

@@ -50,15 +50,25 @@ class ContainerCommand:
     """whether set -e stands before training"""
     own: list[tuple[int, str, str]] = field(default_factory=list)
     """variables that are not exported: the place in setup, the name, the assignment"""
+    decided: dict[str, int] = field(default_factory=dict, compare=False)
+    """stand-in that a condition depends on -> line"""
 
 
-def split(text: str, known: Mapping[str, str] | None = None, name: str = "--command") -> ContainerCommand:
+def split(
+    text: str,
+    known: Mapping[str, str] | None = None,
+    name: str = "--command",
+    stand_ins: Mapping[str, str | None] | None = None,
+    other_way: bool = False,
+) -> ContainerCommand:
     """The parts of `text`, which bash runs in a container. UserError where no program in it trains.
 
-    `known`: variables that have a value there. `name`: of the text in messages.
+    `known`: variables that have a value there. `name`: of the text in messages. `stand_ins`, `other_way`: as ScriptRun has them.
     """
     command = ContainerCommand()
-    run = ScriptRun(known or {}, {}, datetime.now(UTC), lambda words: False, strict=True)
+    now = datetime.now(UTC)
+    run = ScriptRun(known or {}, {}, now, lambda words: False, strict=True, stand_ins=stand_ins, other_way=other_way)
+    command.decided = run.decided
     try:
         _require_plain_text(text, name)
         statements = parse(text).statements

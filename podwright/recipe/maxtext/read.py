@@ -17,17 +17,17 @@ from typing import Any
 
 from podwright import slices
 from podwright.errors import UserError
-from podwright.recipe.maxtext import pod, readme, script, xpk
+from podwright.recipe.maxtext import marked, pod, readme, script, xpk
 from podwright.recipe.maxtext.bash.run import ScriptRun
 from podwright.recipe.maxtext.bash.state import BashExit, BashReturn, LaunchCall
 from podwright.recipe.maxtext.bash.syntax import UnreadableScript
+from podwright.recipe.maxtext.marked import MARKS, OpenValue
 from podwright.recipe.maxtext.pod import COMPILER_FLAGS, ContainerCommand
 from podwright.recipe.maxtext.script import ScriptReading
 from podwright.recipe.script_text import with_placeholders
 
 FROM_TARGET = ("PROJECT_ID", "CLUSTER_NAME", "ZONE", "BASE_OUTPUT_DIR", "WORKLOAD_IMAGE", "WORKLOAD_NAME")
 """variables that a target or its run fills in, whatever was typed at the import"""
-_MARKS = "\ue000", "\ue001"
 _CANONICAL = xpk.OF_TARGET | dict.fromkeys(xpk.IMAGES, "WORKLOAD_IMAGE")
 _TOPOLOGY = re.compile(r"(?:tpu)?v?\d+[a-z]*-\d+(?:x\d+)*", re.IGNORECASE)
 
@@ -48,6 +48,8 @@ class ImportedScript:
     """of the script, that has the name of the workload; "" where no variable alone has it"""
     filled: dict[str, str] = field(default_factory=dict)
     """variable of the recipe -> its value in `argv`"""
+    deciding: tuple[OpenValue, ...] = ()
+    """values that the recipe leaves open, for others of which its words would be others"""
 
 
 def read(
@@ -70,12 +72,19 @@ def read(
     if not script.mentions_xpk(text) and starts_maxtext(text):
         return _training_script(path, text, values, now, files)
     reading = script.read(text, values, now, files, path.name)
-    marks = _marks(text, reading, values)
-    marked = script.read(text, {**values, **marks}, now, files, path.name)
     stated, differences = versions(text, files)
     xpk_version = xpk_version or stated.get("xpk", "")
-    options = xpk.options(marked.call.argv, xpk_version)
     given = xpk.options(reading.call.argv, xpk_version)
+    filled = _values_of_call(text, reading, values, given.values)
+    names = _names(text, reading, values)
+    unset = {names[name] for name in reading.unset if name in names and name not in values}
+    call = marked.read(
+        lambda marks, stand_ins, other: script.read(text, {**values, **marks}, now, files, path.name, stand_ins, other),
+        reading.call.argv,
+        names,
+        {name: None if name in unset else value for name, value in filled.items()},
+    )
+    options = xpk.options(call.argv, xpk_version)
     notes = {f"--{name}": _repeated(value) for name, value in given.repeated.items()}
     notes |= {
         name: f"line {line}: it is not beside the script, and was not read" for name, line in reading.sourced.items()
@@ -83,9 +92,8 @@ def read(
     try:
         command = _inlined(pod.split(options.values.get("command", "")), files)
     except UserError as e:
-        raise UserError(re.sub(f"[{''.join(_MARKS)}]", "", _unmarked(e.what)), e.fix) from e
+        raise UserError(re.sub(f"[{''.join(MARKS)}]", "", _unmarked(e.what)), e.fix) from e
     _require_maxtext(command)
-    stated, differences = versions(text, files)
     device = xpk.first_of(given.values, xpk.DEVICES)
     variable = next(filter(None, (_variable(option, text) for option in xpk.DEVICES)), "")
     if not device:
@@ -98,8 +106,8 @@ def read(
     own = {name: value for name, value in given.values.items() if name in ("cluster", "project", "zone", "namespace")}
     target = {name: value for name, value in own.items() if value not in typed and "<" not in value}
     named = given.values.get("workload", ""), _variable("workload", text)
-    filled = _values_of_call(text, reading, values, given.values)
-    return ImportedScript(_unmarked(raw), reading.call.argv, _unmarked(notes), target, reading, *named, filled)
+    parts = _unmarked(raw), reading.call.argv, _unmarked(notes)
+    return ImportedScript(*parts, target, reading, *named, filled, call.deciding)
 
 
 def _training_script(
@@ -113,7 +121,12 @@ def _training_script(
     reading = ScriptReading(LaunchCall((), 0, {}), placeholders, run.emptied, {}, {})
     marks = _marks(text, reading, values)
     known = {name: value for name, value in values.items() if name not in ("USER", "HOME")} | marks
-    command = pod.split(with_placeholders(text, known)[0], known, path.name)
+    names = _names(text, reading, values)
+    actual = {canonical: values.get(name, "") for name, canonical in names.items()}
+    filled = with_placeholders(text, known)[0]
+    command, deciding = marked.container(
+        lambda stand_ins, other: pod.split(filled, known, path.name, stand_ins, other), names, actual
+    )
     _require_maxtext(command)
     if not values.get("topology"):
         raise UserError(f"{path.name} does not say on which slice it trains", "type topology=tpu7x-4x4x4")
@@ -122,7 +135,7 @@ def _training_script(
     notes = (
         differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()} | command.notes
     )
-    return ImportedScript(_unmarked(raw), (), _unmarked(notes), {}, reading)
+    return ImportedScript(_unmarked(raw), (), _unmarked(notes), {}, reading, deciding=deciding)
 
 
 def starts_maxtext(text: str) -> bool:
@@ -159,8 +172,7 @@ def _repeated(values: str) -> str:
 
 def _marks(text: str, reading: ScriptReading, values: Mapping[str, str]) -> dict[str, str]:
     """Name of a variable or placeholder -> a mark in its place."""
-    names = _names(text, reading, values)
-    return {name: f"{_MARKS[0]}{canonical}{_MARKS[1]}" for name, canonical in names.items()}
+    return {name: marked.mark(canonical) for name, canonical in _names(text, reading, values).items()}
 
 
 def _names(text: str, reading: ScriptReading, values: Mapping[str, str]) -> dict[str, str]:
@@ -177,7 +189,9 @@ def _values_of_call(
     names = _names(text, reading, values)
     known = {canonical: values.get(name, "") for name, canonical in names.items()}
     known |= {names[name]: f"<{name}>" for name in reading.placeholders}
-    return known | {each: options[name] for name, each in _CANONICAL.items() if name in options and each in known}
+    return known | {
+        each: options[name] for name, each in _CANONICAL.items() if name in options and _variable(name, text)
+    }
 
 
 def _variable(option: str, text: str) -> str:
@@ -192,13 +206,13 @@ def _unmarked(value: Any) -> Any:
         return {_unmarked(key): _unmarked(entry) for key, entry in value.items()}
     if isinstance(value, list | tuple):
         return [_unmarked(entry) for entry in value]
-    return re.sub(f"{_MARKS[0]}(.*?){_MARKS[1]}", r"${\1}", value) if isinstance(value, str) else value
+    return re.sub(f"{MARKS[0]}(.*?){MARKS[1]}", r"${\1}", value) if isinstance(value, str) else value
 
 
 def _recipe(
     path: Path, options: dict[str, str], command: ContainerCommand, slice_: slices.Slice, stated: dict[str, str]
 ) -> dict[str, Any]:
-    image = xpk.first_of(options, xpk.IMAGES) or f"{_MARKS[0]}WORKLOAD_IMAGE{_MARKS[1]}"
+    image = xpk.first_of(options, xpk.IMAGES) or f"{MARKS[0]}WORKLOAD_IMAGE{MARKS[1]}"
     environment = dict(command.environment)
     flags = environment.pop(COMPILER_FLAGS, "").split()
     model = command.arguments.get("model_name", "")

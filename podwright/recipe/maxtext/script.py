@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from podwright.errors import UserError
@@ -39,6 +39,8 @@ class ScriptReading:
     """variable that is used and not set -> line"""
     sourced: Mapping[str, int]
     """file that is read and that does not lie beside the script -> line"""
+    decided: Mapping[str, int] = field(default_factory=dict)
+    """stand-in that a condition depends on -> line"""
 
 
 _STARTERS = frozenset({"uv", "uvx", "pipx", "poetry", "conda", "mamba"})
@@ -71,14 +73,16 @@ def read(
     now: datetime,
     files: Mapping[str, str] | None = None,
     name: str = "the script",
+    stand_ins: Mapping[str, str | None] | None = None,
+    other_way: bool = False,
 ) -> ScriptReading:
     """The call of `xpk workload create` in a script. UserError, with the line, where it cannot be read exactly, or there is none.
 
     `values`: variables and placeholders by name; USER and HOME among them. `now`: what `date` tells, with its zone. `files`: those beside
-    the script by name, which it may source.
+    the script by name, which it may source. `stand_ins`, `other_way`: as ScriptRun has them.
     """
     filled, placeholders = with_placeholders(text, values)
-    run = ScriptRun(values, files or {}, now, calls_xpk)
+    run = ScriptRun(values, files or {}, now, calls_xpk, stand_ins=stand_ins, other_way=other_way)
     try:
         run.script(filled)
     except (BashExit, BashReturn):
@@ -95,7 +99,7 @@ def read(
         lines = ", ".join(str(call.line) for call in calls)
         raise UserError(f"{name} calls xpk workload create {len(calls)} times, in lines {lines}", "leave one in a copy")
     call = replace(calls[0], argv=of_xpk(calls[0].argv))
-    return ScriptReading(call, placeholders, run.emptied, run.unset, run.sourced)
+    return ScriptReading(call, placeholders, run.emptied, run.unset, run.sourced, run.decided)
 
 
 def launcher(text: str) -> str:

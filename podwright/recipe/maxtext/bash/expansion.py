@@ -39,6 +39,9 @@ class VariableScope(Protocol):
     def has_default(self, name: str) -> None:
         """That the script has a value for `name` where nobody sets it."""
 
+    def is_missing(self, part: VariablePart, value: str | None) -> bool:
+        """Whether `${NAME-word}` and its kind have no value to take."""
+
     def output(self, body: BashList, line: int) -> str:
         """What commands print, without newlines at its end."""
 
@@ -182,7 +185,7 @@ def _elements(part: VariablePart, index: str, elements: tuple[str, ...], scope: 
 
 def _default(part: VariablePart, value: str | None, scope: VariableScope) -> Pieces:
     """`${NAME-word}`, `=`, `+` and `?`; with a colon an empty value counts as none."""
-    missing = value is None or (not value and part.operator.startswith(":"))
+    missing = scope.is_missing(part, value)
     kind = part.operator[-1]
     if kind == "+":
         return [] if missing else _argument(part, scope)
@@ -198,6 +201,8 @@ def _default(part: VariablePart, value: str | None, scope: VariableScope) -> Pie
         default = _argument(part, scope)
     if any(piece and piece.text for piece in default):
         scope.has_default(part.name)
+    elif value:  # a text that stands for an empty value
+        return [ExpandedPiece(value, part.quoted, not part.quoted)]
     return default
 
 

@@ -11,6 +11,7 @@ import posixpath
 import re
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from typing import TypeVar
 
 from podwright.recipe.maxtext.bash import conditions, expansion, simple
 from podwright.recipe.maxtext.bash.expansion import VariableValue
@@ -30,8 +31,10 @@ from podwright.recipe.maxtext.bash.syntax import (
     SimpleCommand,
     TestCommand,
     UnreadableScript,
+    VariablePart,
 )
 
+Outcome = TypeVar("Outcome")
 _COMMANDS = 20_000
 _DEPTH = 60
 _OF_MACHINE = re.compile(
@@ -50,14 +53,24 @@ class ScriptRun:
         now: datetime,
         looked_for: Callable[[list[str]], bool],
         strict: bool = False,
+        stand_ins: Mapping[str, str | None] | None = None,
+        other_way: bool = False,
     ):
         """`values` hold against every assignment of the script. `looked_for`: whether the words of a command call the program that is
-        looked for. `strict`: a variable that is not set has a value where the script runs, which is not known here."""
+        looked for. `strict`: a variable that is not set has a value where the script runs, which is not known here. `stand_ins`: text in
+        `values` that stands for another -> that other, which counts in conditions; None where the variable is not set. `other_way`: a
+        condition on such a variable has the opposite outcome."""
         self.values = values
         self.files = files
         self.now = now
         self.looked_for = looked_for
         self.strict = strict
+        self.stand_ins = stand_ins or {}
+        self.other_way = other_way
+        self.decided: dict[str, int] = {}
+        """stand-in that a condition depends on -> line"""
+        self._counted: set[str] | None = None
+        """stand-ins that the condition under way has met"""
         self.state: ScriptState = ScriptState(variables=dict(values), exported=set(values))
         self.unset: dict[str, int] = {}
         """variable that is used and never set -> line"""
@@ -76,6 +89,10 @@ class ScriptRun:
         return "u" in self.state.options
 
     def value(self, name: str, line: int) -> VariableValue | None:
+        value = self._value(name, line)
+        return value if self._counted is None else self._actual(name, value)
+
+    def _value(self, name: str, line: int) -> VariableValue | None:
         if name in self.state.variables:
             value = self.state.variables[name]
             if isinstance(value, UnreadableScript):
@@ -106,6 +123,46 @@ class ScriptRun:
     def has_default(self, name: str) -> None:
         self.unset.pop(name, None)
         self.emptied.pop(name, None)
+
+    def _actual(self, name: str, value: VariableValue | None) -> VariableValue | None:
+        """What bash has where `value` has stand-ins."""
+        if isinstance(value, tuple):
+            return tuple(str(self._actual("", element)) for element in value)
+        met = [each for each in self.stand_ins if value and each in value]
+        if self._counted is not None:
+            self._counted.update(met)
+        if met == [value] and self.values.get(name) == value:
+            return self.stand_ins[met[0]]
+        return functools.reduce(lambda text, each: text.replace(each, self.stand_ins[each] or ""), met, value)
+
+    def by_values(self, evaluate: Callable[[], Outcome], line: int) -> tuple[Outcome, bool]:
+        """What `evaluate` gives where each stand-in is what bash has, and whether that is to be turned round."""
+        outer, self._counted = self._counted, set()
+        try:
+            outcome = evaluate()
+            counted = self._counted
+        finally:
+            self._counted = outer
+        for each in sorted(counted):
+            self.decided.setdefault(each, line)
+        return outcome, self.other_way and bool(counted)
+
+    def condition(self, evaluate: Callable[[], int | None], line: int) -> int | None:
+        """The status of a condition."""
+        status, turned = self.by_values(evaluate, line)
+        return 1 - int(bool(status)) if turned and status is not None else status
+
+    def is_missing(self, part: VariablePart, value: str | None) -> bool:
+        """Whether `${NAME-word}` and its kind have no value to take; with a colon an empty one counts as none."""
+
+        def missing() -> bool:
+            actual = self._actual(part.name, value)
+            return actual is None or (not actual and part.operator.startswith(":"))
+
+        if part.operator[-1] != "+":  # what the recipe leaves open is filled in before a default counts
+            return missing()
+        outcome, turned = self.by_values(missing, part.line)
+        return outcome != turned
 
     def output(self, body: BashList, line: int) -> str:
         outer, self.state = self.state, self.state.copy()
@@ -240,7 +297,7 @@ class ScriptRun:
         elif isinstance(command, GroupCommand):
             self._group(command)
         elif isinstance(command, TestCommand):
-            self.state.status = conditions.double_brackets(self, command)
+            self.state.status = self.condition(lambda: conditions.double_brackets(self, command), command.line)
         elif isinstance(command, FunctionCommand):
             self.state.functions[command.name] = command.body
             self.state.status = 0
@@ -262,14 +319,27 @@ class ScriptRun:
         self._if(command, number + 1)
 
     def _case(self, command: CaseCommand) -> None:
-        subject = expansion.text(command.subject, self)
-        for alternatives, body in command.branches:
-            if any(re.fullmatch(expansion.pattern(word, self), subject, re.DOTALL) for word in alternatives):
-                return self.run(body)
+        taken, turned = self.by_values(lambda: self._branch(command), command.line)
+        if turned:  # to the first of the others
+            taken = next((number for number in range(len(command.branches)) if number != taken), None)
         self.state.status = 0
+        if taken is not None:
+            self.run(command.branches[taken][1])
+
+    def _branch(self, command: CaseCommand) -> int | None:
+        """Number of the branch that the subject of a case matches."""
+        subject = expansion.text(command.subject, self)
+        for number, (alternatives, _) in enumerate(command.branches):
+            if any(re.fullmatch(expansion.pattern(word, self), subject, re.DOTALL) for word in alternatives):
+                return number
+        return None
 
     def _for(self, command: ForCommand) -> None:
-        for word in self.expand(command.words):
+        words = self.expand(command.words)
+        actual, _ = (
+            self.by_values(lambda: self.expand(command.words), command.line) if self.stand_ins else (words, False)
+        )
+        for word in words if len(words) == len(actual) else actual:
             self.assign(command.name, word, command.line)
             self.run(command.body)
 

@@ -40,14 +40,21 @@ def simple(run: ScriptRun, command: SimpleCommand) -> None:
         if name in DECLARATIONS:
             _declare(run, name, command)
             return
+        given = tuple(word for word in command.words if isinstance(word, BashWord))
+        turned = False
         try:
-            words = run.expand(tuple(word for word in command.words if isinstance(word, BashWord)))
+            if name in ("[", "test"):
+                words, turned = run.by_values(lambda: run.expand(given), command.line)
+            else:
+                words = run.expand(given)
         except UnreadableScript:
             if _matters(run, name) or run.state.printed is not None:
                 raise
             run.state.status = None
             return
         _dispatch(run, words, command)
+        if turned and run.state.status is not None:
+            run.state.status = 1 - int(bool(run.state.status))
 
 
 def _name(run: ScriptRun, command: SimpleCommand) -> str:

@@ -34,11 +34,11 @@ def test_a_value_reaches_maxtext_as_it_is_typed(typed: str, expected: str) -> No
     )
 
 
-def test_numbers_and_truth_values_of_a_file_are_text(tmp_path: Path) -> None:
+def test_numbers_and_truth_values_of_a_file_are_text_as_they_are_written(tmp_path: Path) -> None:
     path = tmp_path / "r.yaml"
     path.write_text(load.written(RAW | {"arguments": {"steps": 30, "megablox": True, "lr": 0.5}}))
     recipe = load.require(load.load(str(path)), MaxTextRecipe)
-    assert recipe.arguments == {"steps": "30", "megablox": "True", "lr": "0.5"}
+    assert recipe.arguments == {"steps": "30", "megablox": "true", "lr": "0.5"}
 
 
 @pytest.mark.parametrize(
