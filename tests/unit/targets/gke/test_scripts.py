@@ -165,7 +165,10 @@ FAILING_STEPS = {
 def test_a_step_of_the_image_that_fails_ends_its_build(tmp_path: Path, step: str) -> None:
     scripts = Scripts(tmp_path, example(versions={"maxtext": "v1.5.0"}))
     shutil.copy(scripts.bin / "git", scripts.bin / "dependencies")
-    files = {"git ls-files*image.sh*": f"{scripts.bin}/dependencies\n", "git ls-files*Dockerfile*": "d/run.Dockerfile\n"}
+    files = {
+        "git ls-files*image.sh*": f"{scripts.bin}/dependencies\n",
+        "git ls-files*Dockerfile*": "d/run.Dockerfile\n",
+    }
     code, out = scripts.run(SETUP, answers={**NO_IMAGE, **files, step: ("", 1)})
     assert code == 1 and FAILING_STEPS[step] in out and "ok: image" not in out, out
     assert "missing: image us-docker.pkg.dev/my-project/images/maxtext:v1 could not be built" in out
