@@ -93,7 +93,8 @@ def written_for(recipe: MaxTextRecipe) -> Slice:
 
 
 def _slice(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
-    message = f"{meshes.described(where)}; its {counted(where.num_hosts, 'host')} start together (gang size {where.num_hosts})"
+    gang = f"; its {where.num_hosts} hosts start together (gang size {where.num_hosts})" if where.num_hosts > 1 else ""
+    message = f"{meshes.described(where)}{gang}"
     findings = [Finding("slice", "info", message)]
     own = written_for(recipe)
     if (own.accelerator, own.chips, own.num_slices) != (where.accelerator, where.chips, where.num_slices):

@@ -244,7 +244,7 @@ def _other_topology(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
         wrong = [key for key in own if recipe.arguments.get(key, "") == others[key] != own[key]]
         if wrong:
             keys = ", ".join(f"{key}={recipe.arguments.get(key) or '(not there)'}" for key in wrong)
-            types = " ".join(f"arguments.{key}={own[key]}" for key in wrong if own[key])
+            types = " ".join(f"arguments.{key}={own[key]}" for key in wrong) if all(own[key] for key in wrong) else ""
             yield LintFinding(
                 "topology",
                 "warning",
