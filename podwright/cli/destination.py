@@ -14,6 +14,7 @@ from podwright.recipe.kinds import Recipe
 
 if TYPE_CHECKING:
     from podwright.targets import ResolvedTarget
+    from podwright.targets.base import Remark
 
 
 def find(on: str, recipe: Recipe, *, generation: bool = False, only: Sequence[str] = ()) -> Destination:
@@ -28,14 +29,15 @@ def find(on: str, recipe: Recipe, *, generation: bool = False, only: Sequence[st
         on = named.name if named else "local"
     if generation and any(row.name == on for row in (*accelerators.TPUS, *accelerators.GPUS)):
         return Destination(on, None, tuple(_trackers(recipe)))
-    return of(targets.resolve(on), recipe, only)
+    return of(targets.resolve(on), recipe, only, starting=False)
 
 
-def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Destination:
+def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = (), *, starting: bool = True) -> Destination:
+    """A target that does not answer this login is an error for a run that is `starting`, and unknown to a plan."""
     target = target.for_slice(slice_of(target, recipe))
     questions = {
-        "target": lambda: remarks(target, recipe.kind),
-        "storage": lambda: [Finding("storage", r.level, r.what, r.fix) for r in target.look_at_storage(recipe.kind)],
+        "target": lambda: [_finding("target", r, starting) for r in target.check(recipe.kind)],
+        "storage": lambda: [_finding("storage", r, starting) for r in target.look_at_storage(recipe.kind)],
     }
     findings: list[Finding] = []
     for check, ask in questions.items():
@@ -56,6 +58,11 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = ()) -> Dest
         preemptions_per_day=traits.preemptions_per_day,
         shared_storage=bool(traits.storage),
     )
+
+
+def _finding(check: str, remark: Remark, starting: bool) -> Finding:
+    level = "inconclusive" if remark.unanswered and not starting else remark.level
+    return Finding(check, level, remark.what, remark.fix)
 
 
 def slice_of(target: ResolvedTarget, recipe: Recipe) -> str:

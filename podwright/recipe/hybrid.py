@@ -6,6 +6,7 @@ Field names follow Hugging Face's kimi_linear, bailing_hybrid and deepseek_v3 wh
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Literal
 
 from podwright.errors import UserError
@@ -191,6 +192,28 @@ MODELS: dict[str, HybridDims] = {
         4,
     ),
 }
+
+
+MAXTEXT_NAMES = {"al_model": "almodel-8b"}
+"""`model_name` in a fork of MaxText -> its row: ALModel in configs/models/al_model.yml of its original project, 2026-02-22"""
+
+
+def of_maxtext(arguments: Mapping[str, str]) -> str:
+    """The row that a run of MaxText trains by its arguments; "" for none, also where a stated dimension is another one."""
+    name = arguments.get("model_name", "")
+    name = MAXTEXT_NAMES.get(name, name)
+    if name not in MODELS:
+        return ""
+    dims = MODELS[name]
+    known = {
+        "base_emb_dim": dims.hidden_size,
+        "base_num_decoder_layers": dims.num_layers,
+        "vocab_size": dims.vocab_size,
+        "num_experts": dims.moe.num_experts,
+        "num_experts_per_tok": dims.moe.num_experts_per_tok,
+        "base_moe_mlp_dim": dims.moe.moe_intermediate_size,
+    }
+    return name if all(arguments.get(key) in (None, "", str(value)) for key, value in known.items()) else ""
 
 
 def find(

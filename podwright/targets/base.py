@@ -195,6 +195,8 @@ class Remark:
     level: Literal["error", "inconclusive", "warning", "info"]
     what: str
     fix: str = ""
+    unanswered: bool = False
+    """whether the login of this machine kept the target from answering: a run cannot start, and a plan knows nothing of the target"""
 
 
 class Settings(Protocol):

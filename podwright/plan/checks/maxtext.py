@@ -70,10 +70,12 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
 
 def _launch(recipe: MaxTextRecipe) -> list[Finding]:
     """What stands in the way of a submission: a warning, for it says nothing of whether the training fits. A value of the training that is
-    still to be filled in is inconclusive."""
+    still to be filled in is inconclusive, and a secret is an error: what a plan accepts is written to files."""
     findings = []
     for each in lint.of_recipe(recipe):
         level: Level = "warning" if each.level == "error" or each.check == "xpk-version" else each.level
+        if each.check == "secret":
+            level = "error"
         if each.check == "placeholder" and _OF_TRAINING.match(each.message):
             level = "inconclusive"
         fix = each.fix
@@ -91,7 +93,8 @@ def written_for(recipe: MaxTextRecipe) -> Slice:
 
 
 def _slice(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
-    message = f"{meshes.described(where)}; its {counted(where.num_hosts, 'host')} start together (gang size {where.num_hosts})"
+    gang = f"; its {where.num_hosts} hosts start together (gang size {where.num_hosts})" if where.num_hosts > 1 else ""
+    message = f"{meshes.described(where)}{gang}"
     findings = [Finding("slice", "info", message)]
     own = written_for(recipe)
     if (own.accelerator, own.chips, own.num_slices) != (where.accelerator, where.chips, where.num_slices):

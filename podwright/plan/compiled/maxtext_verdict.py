@@ -108,7 +108,7 @@ def _of_program(program: Compiled, limit: float, recipe: MaxTextRecipe, maxtext:
     level: Level = "inconclusive" if _differing(recipe, maxtext) else "error"
     if program.verdict == "unknown":
         what = f"{program.name}: {program.error}, so that it is not known whether it fits"
-        newer = "type maxtext=PATH with a checkout whose packages have a newer tokamax"
+        newer = "type arguments.use_tokamax_gmm=False, which compiles MaxText's own grouped matmul, or maxtext=PATH with a checkout whose packages have a newer tokamax"
         fix = newer if "tokamax" in program.error else "try it on a machine with more memory and less to do"
         return [Finding("compile", "inconclusive", what, fix)]
     if program.verdict == "failed":

@@ -49,9 +49,10 @@ class MaxTextPlan(PlanPart[MaxTextRecipe]):
         return dataclasses.replace(programs, step=self.step(recipe, where, options.cwd, options.price))
 
     def settled(self, finding: Finding, compiled: CompiledPrograms) -> bool:
-        """MaxText has read every argument, made the mesh and sharded the model when its step fits."""
-        fits = any(program.verdict == "fits" for program in compiled.programs)
-        return fits and finding.level == "inconclusive" and finding.check in ("model", "mesh")
+        """MaxText has read every argument, made the mesh and sharded the model when its step has a size."""
+        sized = any(program.verdict in ("fits", "too large") for program in compiled.programs)
+        answered = finding.check in ("model", "mesh") or "type --compile" in finding.fix
+        return sized and finding.level == "inconclusive" and answered
 
 
 PLAN = MaxTextPlan()

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from podwright.errors import UserError
-from podwright.recipe.maxtext import xpk
+from podwright.recipe.maxtext import secret_values, xpk
 from podwright.recipe.maxtext.read import FROM_TARGET, ImportedScript
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe, command_lines, of_several_lines
 
@@ -98,6 +98,7 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
     """What can be seen in a recipe alone."""
     return [
         *_training_script(recipe),
+        *_secrets(recipe),
         *_placeholders(recipe),
         *_words_without_key(recipe),
         *_log_upload(recipe),
@@ -141,6 +142,11 @@ def _training_script(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
         yield LintFinding(
             "training-script", "inconclusive", message, f"put {name} beside the launch script and import again"
         )
+
+
+def _secrets(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
+    if wrong := secret_values.problem(recipe):
+        yield LintFinding("secret", "error", *wrong)
 
 
 def _placeholders(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
@@ -247,7 +253,7 @@ def _other_topology(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
         wrong = [key for key in own if recipe.arguments.get(key, "") == others[key] != own[key]]
         if wrong:
             keys = ", ".join(f"{key}={recipe.arguments.get(key) or '(not there)'}" for key in wrong)
-            types = " ".join(f"arguments.{key}={own[key]}" for key in wrong if own[key])
+            types = " ".join(f"arguments.{key}={own[key]}" for key in wrong) if all(own[key] for key in wrong) else ""
             yield LintFinding(
                 "topology",
                 "warning",

@@ -83,8 +83,9 @@ CHECK_TEXTS: Mapping[str, tuple[str, str]] = {
         "日志没有 TFLOP/s，无法校验 FLOP 公式。",
     ),
     "flops_unknown_architecture": (
-        "The log's FLOP formula could not be checked: the architecture is not known here.",
-        "无法校验日志的 FLOP 公式：模型结构未知。",
+        "The log's FLOP formula could not be checked: the architecture of {what} is not known here. "
+        "Type --recipe with a recipe of that model, such as almodel-8b-source for ALModel.",
+        "无法校验日志的 FLOP 公式：{what} 的模型结构未知。请用 --recipe 指定该模型的 recipe，例如 ALModel 用 almodel-8b-source。",
     ),
     "mfu_text": (", {share} of the peak", "，为峰值的 {share}"),
     "conflict": ("Log and recipe differ: {what}.", "日志与 recipe 不一致：{what}。"),

@@ -108,7 +108,8 @@ def _flops(counted: Result, speed: Result, facts: RunFacts) -> Check:
         return {"check": "flops", "verdict": "unknown", "why": "steps"}
     ratio = counted["ratio"]
     if ratio is None:
-        return {"check": "flops", "verdict": "unknown", "why": "log" if counted["per_token"] else "architecture"}
+        why = "log" if counted["per_token"] else "architecture"
+        return {"check": "flops", "verdict": "unknown", "why": why, "what": facts.model or "the model"}
     return {
         "check": "flops",
         "verdict": "ok" if abs(ratio - 1) <= SAME_FORMULA else "warning",

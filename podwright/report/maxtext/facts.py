@@ -224,7 +224,7 @@ def _versions(recipe: Recipe | None) -> dict[str, str]:
 
 def _flops(recipe: Recipe | None, given: dict[str, str], length: int | None) -> tuple[float | None, str]:
     """FLOPs of a token by the architecture, and how they were counted."""
-    name = _inner(recipe, "model", "name") or given.get("model_name")
+    name = _inner(recipe, "model", "name") or hybrid.of_maxtext(given)
     if not length:
         return None, ""
     if name in hybrid.MODELS:

@@ -51,7 +51,7 @@ def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
         remarks += [] if own.places else _nodes(own, kubectl, slice_, name)
         return [*remarks, *_xpk(own, kubectl, slice_)]
     except UserError as e:  # kubectl is not on this machine
-        return [Remark("error", e.what, e.fix)]
+        return [Remark("error", e.what, e.fix, unanswered=True)]
 
 
 def _submission(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:

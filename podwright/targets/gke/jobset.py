@@ -6,8 +6,9 @@ four versions and for one xpk that is really started.
 
 from __future__ import annotations
 
+import copy
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import yaml
@@ -178,6 +179,20 @@ def wrapped(command: str) -> str:
         "exit $EXIT_CODE",
     ]
     return "\n".join(lines) + "\n"
+
+
+def from_secrets(names: Iterable[str]) -> list[Manifest]:
+    """`envFrom` of a container that gets the variables of these Secrets, as far as they exist."""
+    return [{"secretRef": {"name": name, "optional": True}} for name in names]
+
+
+def with_secrets(manifest: Manifest, names: Iterable[str]) -> Manifest:
+    """`manifest` of `maxtext`, whose containers get the variables of these Secrets too."""
+    changed, variables = copy.deepcopy(manifest), from_secrets(names)
+    for replicated in changed["spec"]["replicatedJobs"]:
+        for container in replicated["template"]["spec"]["template"]["spec"]["containers"]:
+            container["envFrom"] = variables
+    return changed
 
 
 def _container(name: str, recipe: MaxTextRecipe, script: str, shape: xpk_shape.XpkShape) -> Manifest:

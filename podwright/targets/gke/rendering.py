@@ -59,6 +59,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
     lines = command_lines(ready)
     workload.require_one_line(lines)
     manifest = jobset.maxtext(ready, own, f"${{{workload.NAME}}}", command(ready))
+    manifest = jobset.with_secrets(manifest, [trainer.SECRET])
     only_xpk, by_xpk = ", ".join(xpk_shape.left_to_xpk(ready)), (own.namespace, own.queue) == XPK_QUEUE
     if only_xpk and not by_xpk:
         what = f"only xpk carries out {only_xpk} of the recipe, and it submits to queue {XPK_QUEUE[1]} of namespace {XPK_QUEUE[0]}"

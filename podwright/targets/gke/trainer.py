@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from importlib import resources
 
 from podwright.errors import UserError
+from podwright.recipe.maxtext import secret_values
 from podwright.rundir import RunDir
 from podwright.slices import Slice
 from podwright.storage import inputs
@@ -25,7 +26,7 @@ from podwright.targets.settings.gke import GkeSettings
 LARGEST_BYTES = 1 << 20
 """of a ConfigMap, as the API server counts: the JSON of its data"""
 CODE_LABEL = "podwright-code"
-SECRET = "podwright-env"
+SECRET = secret_values.SECRET
 """of Kubernetes, with variables such as HF_TOKEN; a run starts without it too"""
 PORT = 8476
 """of the first host, where the processes of jax meet; not 8471, which libtpu takes"""
@@ -127,7 +128,7 @@ def trainer_jobset(
     container = {
         "name": CONTAINER,
         "image": own.python_image,
-        "envFrom": [{"secretRef": {"name": secret, "optional": True}} for secret in secrets],
+        "envFrom": jobset.from_secrets(secrets),
         "securityContext": {"privileged": True},
         "command": ["bash", f"{_MOUNT}/start.sh", *arguments(job)],
         "resources": {"limits": {"google.com/tpu": xpk_shape.chips_per_vm(slice_)}},

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from podwright.errors import UserError, counted
-from podwright.recipe.maxtext import xpk
+from podwright.recipe.maxtext import secret_values, xpk
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe, filled, of_several_lines
 from podwright.targets.settings.gke import GkeSettings
 
@@ -93,7 +93,8 @@ def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
 
 
 def require_own_options(recipe: MaxTextRecipe) -> None:
-    """UserError for an option of xpk that is not the recipe's to decide. Of one whose variables have values."""
+    """UserError for an option of xpk that is not the recipe's to decide, and for a secret. Of one whose variables have values."""
+    secret_values.require_none(recipe)
     xpk.require_undecided(recipe.xpk)
     base = recipe.xpk.get("base-docker-image", recipe.image)
     if base != recipe.image:

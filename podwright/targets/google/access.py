@@ -11,6 +11,8 @@ from podwright.targets.google.replies import Consequence, Reply
 
 ACCOUNTS: Argv = ("gcloud", "auth", "list", "--format=json")
 _CERTAIN = (Consequence.FINAL, Consequence.ABSENT)
+_OF_LOGIN = ("NoContext", "NoPlugin", "OldLogin", "NoLogin")
+"""reasons for which the login of this machine gets no answer"""
 
 
 def login(gcloud: Gcloud) -> tuple[str, Remark]:
@@ -58,8 +60,8 @@ def _location(name: str, record: Record, regions: set[str]) -> Remark:
 
 def failed(what: str, failure: Reply) -> Remark:
     fix = failure.fix or "check again later"
-    certain = failure.consequence in _CERTAIN
-    return Remark("error" if certain else "inconclusive", f"{what}: {failure.reason}", fix)
+    certain, unanswered = failure.consequence in _CERTAIN, failure.reason.partition(":")[0] in _OF_LOGIN
+    return Remark("error" if certain else "inconclusive", f"{what}: {failure.reason}", fix, unanswered)
 
 
 def as_warning(remark: Remark) -> Remark:

@@ -25,8 +25,9 @@ say "job $SLURM_JOB_ID, start $start, on $SLURM_JOB_NODELIST"
 {% for line in setup -%}
 eval {{ line | quoted }} || { last_word BAD_INPUT {{ line | failed }}; exit 1; }
 {% endfor -%}
-export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+[ -n "$MASTER_ADDR" ] || { last_word BAD_INPUT "scontrol named no host of $SLURM_JOB_NODELIST" "check scontrol show hostnames on the node"; exit 1; }
+export MASTER_ADDR MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))
 
 # A node that was lost may not know it yet: its trainer keeps the run until it does.
 flock -w 120 "$run/trainer.lock" true || say "another trainer holds $run"

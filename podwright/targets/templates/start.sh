@@ -13,7 +13,8 @@ eval {{ line | quoted }} < /dev/null || { trap - EXIT; echo {{ line | failed }} 
 trap - EXIT
 {% endfor -%}
 {% if not shared -%}
-export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
+code=$(cd ../code && pwd) || exit 1
+export PYTHONPATH=$code${PYTHONPATH:+:$PYTHONPATH}
 {% endif -%}
 export MASTER_ADDR={{ address }} MASTER_PORT={{ port }}
 {% if check -%}

@@ -41,8 +41,9 @@ say "job $SLURM_JOB_ID, start $start, on $SLURM_JOB_NODELIST"
 
 eval 'module load cuda/12.4' || { last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: module load cuda/12.4' 'fix setup of the target, then resume the run'; exit 1; }
 eval 'export WHERE='"'"'a "b"'"'"'' || { last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: export WHERE='"'"'a \"b\"'"'"'' 'fix setup of the target, then resume the run'; exit 1; }
-export MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
-export MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))
+MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
+[ -n "$MASTER_ADDR" ] || { last_word BAD_INPUT "scontrol named no host of $SLURM_JOB_NODELIST" "check scontrol show hostnames on the node"; exit 1; }
+export MASTER_ADDR MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))
 
 # A node that was lost may not know it yet: its trainer keeps the run until it does.
 flock -w 120 "$run/trainer.lock" true || say "another trainer holds $run"

@@ -10,6 +10,7 @@ import pytest
 
 from podwright.cli.app import main
 from podwright.report import page
+from podwright.report.maxtext.words import Words
 from podwright.rundir import Ending, RunDir, append_jsonl, write_json
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.report.test_maxtext_report import DEEPSEEK, deepseek, source_log, step
@@ -68,16 +69,26 @@ def test_attempts_are_put_together(tmp_path: Path) -> None:
     assert result["steady_state"]["step_s"] == 27.5
 
 
-@pytest.mark.parametrize("code", [0, 1])
-def test_the_model_of_a_fork_has_its_true_flops(tmp_path: Path, code: int) -> None:
+@pytest.mark.parametrize(("code", "model"), [(0, "almodel-8b"), (1, "almodel-8b"), (1, "al_model")])
+def test_the_model_of_a_fork_has_its_true_flops(tmp_path: Path, code: int, model: str) -> None:
     """Logged: 32.0 TFLOP/s a device; the architecture makes 11.07 of 549 tokens/s."""
-    arguments = {"model_name": "almodel-8b", "per_device_batch_size": "1", "max_target_length": "4096", "steps": "10"}
+    arguments = {"model_name": model, "per_device_batch_size": "1", "max_target_length": "4096", "steps": "10"}
     log = source_log().replace("EXIT_CODE=1", f"EXIT_CODE={code}")
     run = made(tmp_path, log, Ending.OUT_OF_DATA, "7 of 10 steps", topology="tpu7x-2x4x4", arguments=arguments)
     result = page.write(run)
     assert result["steady_state"]["tflops_per_device"] == pytest.approx(11.07, abs=0.03)
     assert result["steady_state"]["tflops_source"] == "architecture"
     assert "OUT_OF_DATA: 7 of 10 steps" in page.summary(result)[0]
+
+
+def test_another_model_by_the_name_of_a_fork_is_not_checked(tmp_path: Path) -> None:
+    arguments = {"model_name": "al_model", "num_experts": "8", "max_target_length": "4096", "steps": "10"}
+    run = made(tmp_path, source_log(), Ending.OUT_OF_DATA, "7 of 10 steps", topology="tpu7x-2x4x4", arguments=arguments)
+    result = page.write(run)
+    assert result["steady_state"]["tflops_source"] != "architecture"
+    (check,) = [check for check in result["checks"] if check["check"] == "flops"]
+    text = Words("en").check(check)
+    assert "the architecture of al_model is not known here" in text and "--recipe" in text
 
 
 def test_an_attempt_without_a_step_has_the_report_of_any_run(tmp_path: Path) -> None:

@@ -38,7 +38,8 @@ for pool in "${pools[@]}"; do
     echo "ok: there is no node pool $pool"
     continue
   fi
-  owner=$(gcloud container node-pools describe "$pool" --cluster="$cluster" --location="$location" --project="$project" --format='value(config.labels.podwright-pool)')
+  owner=$(gcloud container node-pools describe "$pool" --cluster="$cluster" --location="$location" --project="$project" --format='value(config.labels.podwright-pool)') ||
+    fail "node pool $pool cannot be described: whether node_pool.sh created it is not known"
   [ "$owner" = "$label" ] || fail "node pool $pool was not created by node_pool.sh (its label is '$owner'); it is left alone"
   gcloud container node-pools delete "$pool" --cluster="$cluster" --location="$location" --project="$project" --quiet ||
     fail "node pool $pool could not be deleted; it costs while it exists"

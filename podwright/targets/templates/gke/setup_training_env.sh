@@ -79,7 +79,8 @@ else
 fi
 {% endif %}
 selector={{ selector | quoted }}
-ready=$(k get nodes --selector="$selector" --output=name | wc -l)
+listed=$(k get nodes --selector="$selector" --output=name) || fail "the nodes of cluster $cluster cannot be listed"
+ready=$(grep -c . <<< "$listed")
 if [ "$ready" -ge "$nodes" ]; then has "$ready nodes with $topology"; else
   lacks "$ready of $nodes nodes with $accelerator $topology{% if policy %} and policy $policy{% endif %}; node_pool.sh creates node pools"
 fi
@@ -108,13 +109,21 @@ fi
 
 {% endif %}
 # {{ 6 if bucket else 5 }}. Image
+# 0: it exists. 1: its registry has no such image. 2: that is not known, and error says why.
+error=""
 image_exists() {
   case $image in
-    *-docker.pkg.dev/*) gcloud artifacts docker images describe "$image" --format='value(image_summary.digest)' > /dev/null 2>&1 ;;
-    *gcr.io/*) gcloud container images describe "$image" --format='value(image_summary.digest)' > /dev/null 2>&1 ;;
-    *) docker manifest inspect "$image" > /dev/null 2>&1 ;;
-  esac
+    *-docker.pkg.dev/*) error=$(gcloud artifacts docker images describe "$image" --format='value(image_summary.digest)' 2>&1 > /dev/null) ;;
+    *gcr.io/*) error=$(gcloud container images describe "$image" --format='value(image_summary.digest)' 2>&1 > /dev/null) ;;
+    *) error=$(docker manifest inspect "$image" 2>&1 > /dev/null) ;;
+  esac && return 0
+  grep -Eiq 'denied|unauthorized|forbidden' <<< "$error" && return 2
+  grep -Eiq 'image not found|not_found|is not found or is not a valid name|no such manifest|manifest unknown|name unknown' <<< "$error" && return 1
+  return 2
 }
+image_exists
+exists=$?
+reason=$(grep -m 1 ERROR <<< "$error" || head -n 1 <<< "$error")
 {% if builds %}
 # It is built of MaxText at a version, with these versions of jax and libtpu ("": what MaxText takes by itself).
 maxtext_version={{ maxtext | quoted }}
@@ -122,25 +131,31 @@ jax_version={{ jax | quoted }}
 libtpu_version={{ libtpu | quoted }}
 maxtext_url=${MAXTEXT_URL:-https://github.com/AI-Hypercomputer/maxtext.git}   # of a fork: set it before you start this script
 build_image() (
-  set -e
   command -v docker > /dev/null || fail "docker is not installed, and image $image has to be built"
   [ -n "$maxtext_version" ] || fail "image $image does not exist, and no version of MaxText is known; type podwright target show TARGET, and set maxtext there"
-  checkout=$(mktemp -d)
+  checkout=$(mktemp -d) || fail "no temporary folder could be created for the source of MaxText"
   trap 'rm -rf "$checkout"' EXIT
-  git clone --quiet "$maxtext_url" "$checkout"
-  cd "$checkout"
-  git checkout --quiet "$maxtext_version"
-  build=$(git ls-files '*docker_build_dependency_image.sh' | head -n 1)
-  runner=$(git ls-files '*maxtext_runner.Dockerfile' | head -n 1)
-  [ -n "$build" ] && [ -n "$runner" ] || fail "MaxText $maxtext_version has no docker_build_dependency_image.sh"
-  bash "$build" MODE=nightly ${jax_version:+"JAX_VERSION=$jax_version"} ${libtpu_version:+"LIBTPU_VERSION=$libtpu_version"}
-  docker build --no-cache --build-arg BASEIMAGE=maxtext_base_image --build-arg PACKAGE_DIR=src --file="$runner" --tag="$image" .
-  docker push "$image"
+  git clone --quiet "$maxtext_url" "$checkout" || fail "$maxtext_url could not be cloned"
+  cd "$checkout" || fail "$checkout cannot be entered"
+  git checkout --quiet "$maxtext_version" || fail "$maxtext_url has no version $maxtext_version"
+  build=$(git ls-files '*docker_build_dependency_image.sh' | sed -n 1p) || fail "the files of MaxText $maxtext_version cannot be listed"
+  runner=$(git ls-files '*maxtext_runner.Dockerfile' | sed -n 1p) || fail "the files of MaxText $maxtext_version cannot be listed"
+  [ -n "$build" ] || fail "MaxText $maxtext_version has no docker_build_dependency_image.sh"
+  [ -n "$runner" ] || fail "MaxText $maxtext_version has no maxtext_runner.Dockerfile"
+  bash "$build" MODE=nightly ${jax_version:+"JAX_VERSION=$jax_version"} ${libtpu_version:+"LIBTPU_VERSION=$libtpu_version"} ||
+    fail "$build of MaxText $maxtext_version failed: the image of its dependencies was not built"
+  docker build --no-cache --build-arg BASEIMAGE=maxtext_base_image --build-arg PACKAGE_DIR=src --file="$runner" --tag="$image" . ||
+    fail "docker build failed: image $image was not built"
+  docker push "$image" || fail "docker push failed: image $image was built here, and its registry does not have it"
 )
-if image_exists; then has "image $image"; elif build_image; then has "image $image was built"; else lacks "image $image could not be built"; fi
+case $exists in
+  0) has "image $image" ;;
+  1) if build_image; then has "image $image was built"; else lacks "image $image could not be built"; fi ;;
+  *) fail "whether image $image exists is not known, and it is not built over one that may: ${reason:-its registry gave no reason}" ;;
+esac
 {% else %}
-if image_exists; then has "image $image"; else
-  echo "note: image $image cannot be described from here, which the nodes may still pull"
+if [ "$exists" = 0 ]; then has "image $image"; else
+  echo "note: image $image cannot be described from here, which the nodes may still pull${reason:+: $reason}"
 fi
 {% endif %}
 

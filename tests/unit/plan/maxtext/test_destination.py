@@ -1,5 +1,7 @@
 """Where a MaxText recipe is planned for, and what a compile settles."""
 
+from pathlib import Path
+
 import pytest
 
 from podwright import slices, targets
@@ -37,6 +39,29 @@ def test_a_cluster_gives_a_recipe_the_slice_that_it_names(topology: str) -> None
     assert other == (slices.parse(topology) if topology else None)
 
 
+@pytest.mark.parametrize(
+    ("answer", "without_login"),
+    [
+        ("error: context was not found for specified context: gke_my-project_us-central1_pod", True),
+        ("exec: executable gke-gcloud-auth-plugin not found", True),
+        ('error: the server doesn\'t have a resource type "jobsets"', False),
+    ],
+)
+def test_a_plan_without_a_login_is_inconclusive_and_a_start_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, without_login: bool
+) -> None:
+    for tool in ("kubectl", "gcloud"):
+        (tmp_path / tool).write_text(f"#!/bin/bash\ncat >&2 << 'END'\n{answer}\nEND\nexit 1\n")
+        (tmp_path / tool).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    given = {"kind": "gke", "project": "my-project", "cluster": "pod", "zones": ["us-central1-a"]}
+    monkeypatch.setattr(targets, "resolve", lambda name: ResolvedTarget(name, None, GkeSettings.model_validate(given)))
+    first = next(f for f in destination.find("pod", example()).findings if f.check == "target")
+    assert first.level == ("inconclusive" if without_login else "error"), first
+    start = next(f for f in destination.of(targets.resolve("pod"), example()).findings if f.check == "target")
+    assert (start.level, start.message) == ("error", first.message)
+
+
 def test_a_target_with_devices_of_its_own_keeps_them() -> None:
     here = targets.resolve("cpu-8")
     assert destination.of(here, example()).where == here.slice
@@ -45,9 +70,9 @@ def test_a_target_with_devices_of_its_own_keeps_them() -> None:
 @pytest.mark.parametrize(
     ("verdict", "level", "check", "settled"),
     [("fits", "inconclusive", "model", True), ("fits", "inconclusive", "mesh", True), ("fits", "inconclusive", "data", False),
-     ("fits", "warning", "model", False), ("unknown", "inconclusive", "model", False)],
+     ("too large", "inconclusive", "model", True), ("fits", "warning", "model", False), ("unknown", "inconclusive", "model", False)],
 )  # fmt: skip
-def test_a_step_that_fits_settles_what_was_not_known_of_its_model(
+def test_a_step_of_a_known_size_settles_what_was_not_known_of_its_model(
     verdict: str, level: Level, check: str, settled: bool
 ) -> None:
     program = ProgramEntry(

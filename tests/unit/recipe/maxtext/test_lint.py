@@ -76,6 +76,8 @@ def test_the_arguments_of_the_other_topology_are_named() -> None:
         finding.fix
         == "type arguments.ici_fsdp_transpose_parallelism=2 arguments.moe_fsdp_use_two_stage_all_gather=True"
     )
+    (many,) = found("topology", topology="tpu7x-4x4x8", name="x", arguments=FP8 | lint._BY_TOPOLOGY["4x8x8"])
+    assert "ici_fsdp_transpose_parallelism=2" in many.message and many.fix == "import the recipe for 4x4x8"
     right = arguments | {"ici_fsdp_transpose_parallelism": "2", "moe_fsdp_use_two_stage_all_gather": "True"}
     assert found("topology", topology="tpu7x-4x8x8", name="x", arguments=right) == []
 

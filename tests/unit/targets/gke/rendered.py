@@ -17,7 +17,7 @@ name=${0##*/}
 case " $* " in *" -f - "*) cat > "$CALLS.stdin" ;; esac
 while IFS=$'\\t' read -r pattern code answer; do
   # shellcheck disable=SC2053
-  if [[ "$name $*" == $pattern ]]; then printf '%b' "$answer"; exit "$code"; fi
+  if [[ "$name $*" == $pattern ]]; then printf '%b' "$answer" >&$((code ? 2 : 1)); exit "$code"; fi
 done < "$ANSWERS"
 """
 WELL = {
@@ -44,7 +44,7 @@ class Scripts:
         self.calls_file = path / "calls"
 
     def run(self, name: str, *words: str, answers: dict[str, Any] | None = None, **env: str) -> tuple[int, str]:
-        """Exit code and all output. An answer is a text, or a text and an exit code."""
+        """Exit code and all output. An answer is a text, or a text and an exit code; that of a call that fails goes to stderr."""
         rules = {**(answers or {}), **{key: text for key, text in WELL.items() if key not in (answers or {})}}
         lines = []
         for pattern, answer in rules.items():

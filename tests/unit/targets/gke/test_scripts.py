@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 import subprocess
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,8 @@ from tests.unit.targets.gke.rendered import Scripts, path_of
 
 SETUP, SUBMIT, POOL, CLEANUP = "setup_training_env.sh", "submit_toy.sh", "node_pool.sh", "cleanup.sh"
 SHELLCHECK = path_of("shellcheck")
-NO_IMAGE = {"gcloud artifacts docker images describe*": ("", 1)}
+DESCRIBE = "gcloud artifacts docker images describe*"
+NO_IMAGE = {DESCRIBE: ("ERROR: (gcloud.artifacts.docker.images.describe) Image not found.\n", 1)}
 V6E: dict[str, Any] = {"topology": "v6e-16", "num_slices": 2}
 STORAGE: dict[str, Any] = {"xpk": RAW["xpk"] | {"storage": "data volume"}}
 
@@ -116,6 +118,8 @@ def test_a_cluster_that_has_everything_passes(tmp_path: Path) -> None:
         ({"gcloud*get-credentials*": ("", 1)}, "error: kubectl has no access to cluster my-cluster"),
         ({"gcloud compute machine-types*": ("", 1)}, "missing: zone us-central1-ai1a has no machine type tpu7x-standard-4t"),
         ({"gcloud compute resource-policies*": ("", 1)}, "missing: workload policy tpu7x-128-4x4x4-placement-policy;"),
+        ({"kubectl*get nodes*": ("", 1)}, "error: the nodes of cluster my-cluster cannot be listed"),
+        ({"kubectl*get nodes*": ""}, "missing: 0 of 16 nodes with tpu7x 4x4x4 and policy"),
         ({"kubectl*get nodes*": "n\n" * 15}, "missing: 15 of 16 nodes with tpu7x 4x4x4 and policy"),
         ({"kubectl*get crd*": ("", 1)}, "missing: JobSet is not installed"),
         ({"kubectl*localqueues*": ("", 1)}, "missing: namespace default has no queue multislice-queue"),
@@ -143,6 +147,53 @@ def test_a_missing_image_is_built_of_the_versions_of_the_recipe(tmp_path: Path) 
     (build, push) = [each for each in calls if each.startswith("docker")]
     assert "--file=d/run.Dockerfile --tag=us-docker.pkg.dev/my-project/images/maxtext:v1" in build
     assert push == "docker push us-docker.pkg.dev/my-project/images/maxtext:v1"
+
+
+FAILING_STEPS = {
+    "git clone*": "could not be cloned",
+    "git checkout*": "has no version v1.5.0",
+    "git ls-files*image.sh*": "the files of MaxText v1.5.0 cannot be listed",
+    "git ls-files*Dockerfile*": "the files of MaxText v1.5.0 cannot be listed",
+    "dependencies*": "the image of its dependencies was not built",
+    "docker build*": "docker build failed",
+    "docker push*": "docker push failed",
+}
+"""calls in their order, with what is said where one fails"""
+
+
+@pytest.mark.parametrize("step", FAILING_STEPS)
+def test_a_step_of_the_image_that_fails_ends_its_build(tmp_path: Path, step: str) -> None:
+    scripts = Scripts(tmp_path, example(versions={"maxtext": "v1.5.0"}))
+    shutil.copy(scripts.bin / "git", scripts.bin / "dependencies")
+    files = {
+        "git ls-files*image.sh*": f"{scripts.bin}/dependencies\n",
+        "git ls-files*Dockerfile*": "d/run.Dockerfile\n",
+    }
+    code, out = scripts.run(SETUP, answers={**NO_IMAGE, **files, step: ("", 1)})
+    assert code == 1 and FAILING_STEPS[step] in out and "ok: image" not in out, out
+    assert "missing: image us-docker.pkg.dev/my-project/images/maxtext:v1 could not be built" in out
+    calls = [" ".join(argv) for argv in scripts.calls()]
+    order = list(FAILING_STEPS)
+    later = [pattern for pattern in order[order.index(step) + 1 :] if not step.startswith("git ls-files")]
+    assert not [call for call in calls for pattern in later if fnmatch(call, pattern)]
+    assert step == "docker push*" or not [call for call in calls if call.startswith("docker push")]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ERROR: (gcloud.artifacts.docker.images.describe) PERMISSION_DENIED: Permission 'artifactregistry.dockerimages.get' denied on resource (or it may not exist).",
+        "ERROR: (gcloud.artifacts.docker.images.describe) Reauthentication failed. cannot prompt during non-interactive execution.",
+        "",
+    ],
+)  # fmt: skip
+def test_an_image_whose_registry_does_not_answer_is_not_built(tmp_path: Path, error: str) -> None:
+    scripts = Scripts(tmp_path, example(versions={"maxtext": "v1.5.0"}))
+    code, out = scripts.run(SETUP, answers={DESCRIBE: (f"WARNING: ...\n{error}\n" if error else "", 1)})
+    (line,) = [line for line in out.splitlines() if line.startswith("error:")]
+    assert code == 1 and line.startswith("error: whether image us-docker.pkg.dev/my-project/images/maxtext:v1 exists")
+    assert line.endswith(error or "its registry gave no reason")
+    assert not scripts.calls("git") and not scripts.calls("docker")
 
 
 def test_an_image_that_is_not_built_here_is_not_missing(tmp_path: Path) -> None:
@@ -313,7 +364,7 @@ def test_a_pool_that_exists_is_left_as_it_is(tmp_path: Path, answers: dict[str, 
     [
         ({}, False, "ok: there is no node pool pw-tpu7x-4x4x4-0"),
         ({"*list*name=*": "x", "*node-pools describe*": "theirs"}, False, "was not created by node_pool.sh"),
-        ({"*list*name=*": "x", "*node-pools describe*": ("", 1)}, False, "was not created by node_pool.sh"),
+        ({"*list*name=*": "x", "*node-pools describe*": ("", 1)}, False, "whether node_pool.sh created it is not known"),
         ({"*list*name=*": "x", "*node-pools describe*": "tpu7x-4x4x4"}, True, "ok: no node pool of node_pool.sh is left"),
         ({"*list*name=*": "x", "*describe*": "tpu7x-4x4x4", "*node-pools delete*": ("", 1)}, True, "it costs while it exists"),
         ({"*list*name=*": "x", "*describe*": "tpu7x-4x4x4", "*list*podwright-pool=*": "x"}, True, "still there: x"),

@@ -1,0 +1,61 @@
+"""Values of a MaxText recipe that look like secrets: scripts, manifests and records would show them to whoever reads them."""
+
+from __future__ import annotations
+
+import re
+
+from podwright.errors import UserError
+from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
+
+_NAMES = re.compile(r"(?:.*[_-])?(?:(?:access|auth|api|hf)?token|(?:api|access|private)?key|secret|password|passwd)", re.IGNORECASE)  # fmt: skip
+_OF_TOKENIZER = re.compile(r"(?:reasoning|solution)_(?:start|end)_token")  # keys of MaxText that hold marks of a prompt
+_KNOWN_FORMS = re.compile(
+    r"\b(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{20,}|glpat-[\w-]{20,}|sk-[\w-]{20,}|AKIA[A-Z0-9]{16}|AIza[\w-]{35}|ya29\.[\w-]{20,})"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|\bwandb +login +(?:\S+ +)*[0-9a-f]{40}\b"
+)
+"""tokens of Hugging Face, GitHub, GitLab, OpenAI, AWS and Google, private keys, and a key of wandb behind its command"""
+_ASSIGNED = re.compile(r"\b\w*(?:TOKEN|KEY|SECRET|PASSWORD)=(?![\"']?(?:\$|\Z|[\s\"']))")
+"""a variable of the shell that gets a value written out"""
+_NO_SECRET = re.compile(r"|true|false|none|null|[-+]?\d{1,11}(?:\.\d*)?|<.*>|(?:gs:/|~|\.{0,2})/.*", re.IGNORECASE)
+"""values of a key that hold none: a switch, a short number, a mark to be filled in, a path"""
+SECRET = "podwright-env"
+"""that pods read their variables from, if the namespace has it"""
+
+
+def keys(recipe: MaxTextRecipe) -> list[str]:
+    """Keys whose values look like secrets, in the order of the recipe. Values are never returned."""
+    named = {f"arguments.{key}": value for key, value in recipe.arguments.items() if not _OF_TOKENIZER.fullmatch(key)}
+    named |= {f"environment.{key}": value for key, value in recipe.environment.items()}
+    variable, _, value = recipe.xpk.get("env", "").partition("=")
+    wrong = [key for key, text in named.items() if _is_secret(key.partition(".")[2], text)]
+    wrong += ["xpk.env"] if _is_secret(variable, value) else []
+    commands = {"launch.setup": "\n".join(recipe.launch.setup), "launch.after": recipe.launch.after}
+    wrong += [key for key, text in commands.items() if _KNOWN_FORMS.search(text) or _ASSIGNED.search(text)]
+    rest = {f"arguments.{key}": value for key, value in recipe.arguments.items()}
+    rest |= {f"xpk.{key}": value for key, value in recipe.xpk.items()} | {"image": recipe.image}
+    return wrong + [key for key, text in rest.items() if key not in wrong and _KNOWN_FORMS.search(text)]
+
+
+def _is_secret(name: str, value: str) -> bool:
+    if _KNOWN_FORMS.search(value):
+        return True
+    if value.startswith("$") and not VARIABLE.fullmatch(value):
+        return False
+    written = VARIABLE.sub("", value)  # what is filled in is looked at once it is
+    return bool(_NAMES.fullmatch(name)) and not _NO_SECRET.fullmatch(written)
+
+
+def problem(recipe: MaxTextRecipe) -> tuple[str, str] | None:
+    """What is wrong and what to type, where a value looks like a secret."""
+    if not (wrong := keys(recipe)):
+        return None
+    plural = "values that look like secrets" if len(wrong) > 1 else "a value that looks like a secret"
+    what = f"{' and '.join(wrong)}: {plural}, and scripts, manifests and records would show {'them' if len(wrong) > 1 else 'it'}"
+    fix = f"leave it out, and name its variable, such as HF_TOKEN, in env of the target, or type kubectl create secret generic {SECRET} --from-env-file=FILE"
+    return what, fix
+
+
+def require_none(recipe: MaxTextRecipe) -> None:
+    """UserError for a value that looks like a secret."""
+    if wrong := problem(recipe):
+        raise UserError(*wrong)
