@@ -34,7 +34,6 @@ SLOWEST = (
     "tests/e2e/test_tpu_faults.py",
     "tests/e2e/test_ssh.py",
     "tests/e2e/test_chaos.py",
-    "tests/e2e/test_chaos_gke.py",
     "tests/e2e/test_slurm.py",
     "tests/e2e/test_several_processes.py",
     "tests/e2e/test_gke_pools.py",
