@@ -52,16 +52,18 @@ def run(request: ImportRequest) -> None:
     place = expanded(request.words[0])
     if len(request.words) > 1 or not place.exists():
         place = tree.lookup(request.words, _tree(request, place))
+    beside = list[Path]()
     if place.is_dir():
         scripts, others = tree.scripts(place)
         if len(scripts) > 1:
             return _all(request, place, scripts, others)
         place = (scripts or [tree.training_script(place, others)])[0]
+        beside = [path for path in others if path != place and path.name not in tree.text_of(place)]
     kind = _kind_of(place)
     if kind == "config":
         return _target(request, place)
     if kind == "script":
-        return _script(request, place)
+        return _script(request, place, beside)
     imported = imports.imported(place, request.phase, request.pairs)
     out = _written(imported.recipe, request.out or place.with_name(f"{imported.recipe['name']}.recipe.yaml"))
     command = ["podwright", "run", str(out)]
@@ -97,7 +99,10 @@ def _kind_of(path: Path) -> str:
     text = tree.text_of(path)
     if path.suffix == ".sh" or text.startswith("#!") or script.mentions_xpk(text):
         return "script"
-    return "config" if launch_config.recognised(path, text) else "yaml"
+    if not launch_config.recognised(path, text):
+        return "yaml"
+    launch_config.require_only(path)
+    return "config"
 
 
 def _values(pairs: Sequence[str]) -> dict[str, str]:
@@ -127,7 +132,9 @@ def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
     """Of a script, with what was typed for the recipe."""
     before = load.parse(result.recipe)
     given_values.require_options(request.pairs, _xpk_version(request) or result.recipe["versions"].get("xpk", ""))
-    return load.require(load.override(before, given_values.overrides(request.pairs)), MaxTextRecipe)
+    recipe = load.require(load.override(before, given_values.overrides(request.pairs)), MaxTextRecipe)
+    described = read.described(recipe.arguments, recipe.launch.module, recipe.topology)
+    return recipe.model_copy(update={"description": described})
 
 
 def _argv(result: ImportedScript, recipe: MaxTextRecipe) -> list[str]:
@@ -154,7 +161,8 @@ def recipe_of(path: Path) -> MaxTextRecipe:
     return load.require(load.parse(result.recipe), MaxTextRecipe)
 
 
-def _script(request: ImportRequest, path: Path) -> None:
+def _script(request: ImportRequest, path: Path, beside: Sequence[Path] = ()) -> None:
+    """`beside`: scripts of the same folder that start training too, and that `path` does not run."""
     if request.phase is not None:
         raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
     values, now = _values(request.pairs), datetime.now().astimezone()
@@ -169,7 +177,9 @@ def _script(request: ImportRequest, path: Path) -> None:
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
-    imported = Imported(raw, result.notes, target, _argv(result, recipe))
+    notes = result.notes | {str(other): "not read; to import it in place of this one, name it" for other in beside}
+    notes |= given_values.left_to_target(values, result)
+    imported = Imported(raw, notes, target, _argv(result, recipe))
     _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
 
 
@@ -224,7 +234,7 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     """Every launch script below a folder: a row each, and with --out a file each. KEY=VALUE counts for those that have it."""
     values, now = _values(request.pairs), datetime.now().astimezone()
     rows, unread, unused = list[tuple[Record, MaxTextRecipe]](), dict[str, str](), list(values)
-    arguments = dict[str, str]()
+    arguments, left = dict[str, str](), dict[str, str]()
     for path in scripts:
         try:
             result = read.read(path, tree.text_of(path), values, now, tree.siblings(path), _xpk_version(request))
@@ -237,6 +247,7 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         arguments |= recipe.arguments
         findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
         rows.append((_row(recipe, findings, path.relative_to(folder), result), recipe))
+        left |= given_values.left_to_target(values, result)
     if not rows:
         _refuse_unread(request, folder, unread)
     refused = {name: values[name] for name in unused}
@@ -252,6 +263,8 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         show.document({"rows": [row for row, _ in rows], "unread": unread | launchers})
         return
     _table(request, folder, [row for row, _ in rows], unread, launchers)
+    for name, note in left.items():
+        print(f"{name}: {note}")
 
 
 def _refuse_unread(request: ImportRequest, folder: Path, unread: Mapping[str, str]) -> NoReturn:

@@ -33,7 +33,9 @@ def imported(path: Path, phase: int | None = None, overrides: Sequence[str] = ()
     from podwright.recipe import purrsight, tunix
 
     raw = read(path, IMPORTABLE)
-    if tunix_file.recognised(raw) and not purrsight_files.recognised(raw):
+    if tunix_file.recognised(raw) and purrsight_files.recognised(raw):
+        raise UserError(f"{path} has settings of tunix and of PurrSight", "split it into two files, and import each")
+    if tunix_file.recognised(raw):
         if phase is not None:
             raise UserError(f"{path} is a file of tunix, which has no phases", f"leave --phase {phase} out")
         recipe, notes = tunix.converted(path, tunix_file.settings(path, raw, overrides))

@@ -8,11 +8,20 @@ from collections.abc import Collection, Mapping, Sequence
 
 from podwright.errors import UserError, nearest
 from podwright.recipe.maxtext import xpk
+from podwright.recipe.maxtext.read import FROM_TARGET, ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.recipe.script_text import with_placeholders, with_values
 
 _USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
 _OF_BASH = re.compile(r"S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|BASH\w*|IFS")
+_OWNERS = {
+    "PROJECT_ID": "project of a target",
+    "CLUSTER_NAME": "cluster of a target",
+    "ZONE": "zones of a target",
+    "BASE_OUTPUT_DIR": "bucket of a target",
+    "WORKLOAD_IMAGE": "image of a target",
+    "WORKLOAD_NAME": "the name of a run",
+}
 _ENVIRONMENT = ("USER", "HOME")
 
 
@@ -43,6 +52,13 @@ def unused(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
     plain = with_placeholders(texts[0])[0]
     rest = [name for name in rest if with_placeholders(texts[0], {name: "\0"})[0] == plain]
     return [name for name in rest if all(with_values(text, {name: "\0"}) == text for text in texts)]
+
+
+def left_to_target(values: Mapping[str, str], imported: ImportedScript) -> dict[str, str]:
+    """A note for each typed value that is not in the recipe, because a target or its run fills it in."""
+    text = str(imported.recipe)
+    names = [name for name in FROM_TARGET if values.get(name) and (f"${{{name}}}" in text or values[name] not in text)]
+    return {name: f"{values[name]} is not in the recipe, which leaves it to {_OWNERS[name]}" for name in names}
 
 
 def refuse(place: object, given: Mapping[str, str], texts: Sequence[str], arguments: Collection[str]) -> None:

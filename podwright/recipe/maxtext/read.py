@@ -28,6 +28,7 @@ from podwright.recipe.script_text import with_placeholders
 
 FROM_TARGET = ("PROJECT_ID", "CLUSTER_NAME", "ZONE", "BASE_OUTPUT_DIR", "WORKLOAD_IMAGE", "WORKLOAD_NAME")
 """variables that a target or its run fills in, whatever was typed at the import"""
+_LONGEST_SCRIPT = 1 << 20  # characters
 _CANONICAL = xpk.OF_TARGET | dict.fromkeys(xpk.IMAGES, "WORKLOAD_IMAGE")
 _TOPOLOGY = re.compile(r"(?:tpu)?v?\d+[a-z]*-\d+(?:x\d+)*", re.IGNORECASE)
 
@@ -60,6 +61,9 @@ def read(
     `values`: variables and placeholders of the script by name; `topology` of a training script. `files`: those beside the script by
     name. `xpk_version`: that counts in place of the one that the script states. UserError, with a line, for what cannot be read exactly.
     """
+    if len(text) > _LONGEST_SCRIPT:
+        what = f"{path.name} has {len(text):,} characters: a script of more than {_LONGEST_SCRIPT:,} is not read"
+        raise UserError(what, "take long values out into a file of the image")
     if "\r\n" in text:
         what = f"{path.name} has Windows line ends (CRLF), which bash takes for parts of the words"
         raise UserError(what, f"type sed -i 's/\\r$//' {shlex.quote(str(path))}")
@@ -215,13 +219,11 @@ def _recipe(
     image = xpk.first_of(options, xpk.IMAGES) or f"{MARKS[0]}WORKLOAD_IMAGE{MARKS[1]}"
     environment = dict(command.environment)
     flags = environment.pop(COMPILER_FLAGS, "").split()
-    model = command.arguments.get("model_name", "")
-    steps = command.arguments.get("steps", "")
     others = {*xpk.OF_TARGET, *xpk.DEVICES, "namespace", "docker-image", "command", "num-slices"}
     return {
         "kind": "maxtext",
         "name": name_of(path, slice_.topology),
-        "description": f"{model or command.module} on {slice_.name}" + (f", {steps} steps" if steps else ""),
+        "description": described(command.arguments, command.module, slice_.name),
         "expect": {"hardware": slice_.name, "time": "not measured", "metric": "step_s"},
         "topology": slice_.name,
         "num_slices": int(options.get("num-slices", "1")),
@@ -240,6 +242,12 @@ def _recipe(
         "versions": stated,
         "source": str(path),
     }
+
+
+def described(arguments: Mapping[str, str], module: str, topology: str) -> str:
+    """The description of a recipe that is imported: model, slice and steps."""
+    steps = arguments.get("steps", "")
+    return f"{arguments.get('model_name', '') or module} on {topology}" + (f", {steps} steps" if steps else "")
 
 
 def _number_of_slices(given: Mapping[str, str]) -> dict[str, str]:

@@ -26,6 +26,10 @@ LAUNCHERS = (
 )
 
 
+LONGEST_WORD = (1 << 17) - 1
+"""bytes: MAX_ARG_STRLEN of Linux (32 pages of 4 KiB) without the zero at its end"""
+
+
 @dataclass(frozen=True)
 class ScriptReading:
     """What a script does, and which of its variables are still to be filled in."""
@@ -99,6 +103,10 @@ def read(
         lines = ", ".join(str(call.line) for call in calls)
         raise UserError(f"{name} calls xpk workload create {len(calls)} times, in lines {lines}", "leave one in a copy")
     call = replace(calls[0], argv=of_xpk(calls[0].argv))
+    longest = max(call.argv, key=len)
+    if len(longest.encode()) > LONGEST_WORD:
+        what = f"{name} line {call.line}: {longest[:20]}... has {len(longest.encode()):,} bytes, and Linux passes at most {LONGEST_WORD:,} in a word"
+        raise UserError(what, "take long values out into a file of the image")
     return ScriptReading(call, placeholders, run.emptied, run.unset, run.sourced, run.decided)
 
 

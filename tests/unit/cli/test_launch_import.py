@@ -467,3 +467,45 @@ def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(
     with pytest.raises(UserError, match="there is no recipe 'other-1b'"):
         load_named("other-1b")
     assert app.main(["recipes", "show", "toy-1b-fp8-4x4x8"]) == 0 and "tpu7x-4x4x8" in capsys.readouterr().out
+
+
+def test_typed_values_that_a_target_fills_in_are_named_and_the_description_follows_the_steps(
+    tree: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4")
+    typed = ["PROJECT_ID=my-project", "BASE_OUTPUT_DIR=gs://my-bucket/runs"]
+    code, out, _ = call(capsys, folder, *typed, "arguments.steps=50", "--out", "r.yaml")
+    assert code == 0
+    assert "PROJECT_ID: my-project is not in the recipe, which leaves it to project of a target" in out
+    assert "BASE_OUTPUT_DIR: gs://my-bucket/runs is not in the recipe, which leaves it to bucket of a target" in out
+    assert load("r.yaml").model_dump()["description"] == "toy-1b on tpu7x-4x4x4, 50 steps"
+    assert call(capsys, str(tree), *typed)[1].count("leaves it to project of a target") == 1
+    assert "leaves it" not in call(capsys, folder, "--out", "plain.yaml")[1]
+
+
+def test_a_second_script_of_a_folder_is_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4"
+    (folder / "xpk" / "other.sh").write_text(TRAIN)
+    code, out, _ = call(capsys, str(folder))
+    assert code == 0 and "other.sh: not read; to import it in place of this one, name it" in out
+    (folder / "xpk" / "other.sh").rename(folder / "xpk" / "train.sh")
+    script = folder / "xpk" / "run_recipe.sh"
+    script.write_text(script.read_text() + "# it runs train.sh\n")
+    assert "not read" not in call(capsys, str(folder), "--out", "again.yaml")[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "refusal"),
+    [
+        ("cluster_name: c\nllm_model_name: m\n", "such as cluster_name, and settings of PurrSight; split it"),
+        ("cluster_name: c\ngrpo_config:\n  beta: 0.1\n", "such as cluster_name, and settings of tunix; split it"),
+        ("llm_model_name: m\ngrpo_config:\n  beta: 0.1\n", "has settings of tunix and of PurrSight; split it"),
+    ],
+)
+def test_a_file_with_the_keys_of_two_kinds_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, refusal: str
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"project_id: p\ndefault_zone: us-central1-a\n{text}")
+    code, out, error = call(capsys, str(path))
+    assert (code, out) == (2, "") and refusal in error and len(error.splitlines()) == 1

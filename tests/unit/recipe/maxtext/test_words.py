@@ -2,6 +2,7 @@
 
 import shlex
 import tempfile
+import time
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.maxtext import arguments
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command
@@ -89,3 +91,24 @@ def test_a_script_keeps_its_words() -> None:
     assert {key: got[key] for key in ("learning_rate", *"abcdef")} == {
         "learning_rate": "5e-4", "a": "12e4", "b": "0x1F", "c": "on", "d": "null", "e": "1:30", "f": "007",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("n", "message"),
+    [
+        (
+            131_072,
+            "line 54: --command=set -e .* has 132,[0-9]{3} bytes, and Linux passes at most 131,071 in a word",
+        ),
+        (3_000_000, "run_recipe.sh has 3,00[0-9],[0-9]{3} characters: a script of more than 1,048,576 is not read"),
+    ],
+)
+def test_a_word_or_script_that_is_too_long_is_refused_at_once(n: int, message: str) -> None:
+    began = time.process_time()
+    with pytest.raises(UserError, match=message):
+        recipe(changed("steps=30", f"steps=30 long={'a' * n}"))
+    assert time.process_time() - began < 5
+
+
+def test_a_word_of_the_longest_length_is_kept() -> None:
+    assert len(recipe(changed("steps=30", f"steps=30 long={'a' * 120_000}")).arguments["long"]) == 120_000
