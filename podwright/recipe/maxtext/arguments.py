@@ -67,7 +67,9 @@ def batch(arguments: Mapping[str, str]) -> RunBatch:
 def steps(arguments: Mapping[str, str]) -> int:
     """Of the run; -1 stands for learning_rate_schedule_steps. UserError for what is no whole number above 0."""
     key = "learning_rate_schedule_steps"
-    return integer(arguments, key if arguments.get("steps") == "-1" and key in arguments else "steps", 150_001)
+    return integer(
+        arguments, key if arguments.get("steps") == "-1" and key in arguments else "steps", 150_001, example=30
+    )
 
 
 def axes(arguments: Mapping[str, str]) -> tuple[str, ...]:
@@ -118,14 +120,19 @@ def number(arguments: Mapping[str, str], key: str, default: float, most: float =
     return value
 
 
-def integer(arguments: Mapping[str, str], key: str, default: int, least: int = 1, most: int = 1_000_000_000) -> int:
-    """UserError for what is no whole number of at least `least` and up to `most`. 1e2 is one, as for MaxText's pydantic schema."""
+def integer(
+    arguments: Mapping[str, str], key: str, default: int, least: int = 1, most: int = 1_000_000_000, example: int = 0
+) -> int:
+    """UserError for what is no whole number of at least `least` and up to `most`: it says to type `example`, 0 for the default.
+
+    1e2 is a whole number, as for MaxText's pydantic schema.
+    """
     text = arguments.get(key, str(default))
     try:
         value = int(text.replace("_", "")) if "e" not in text.lower() else _without_fraction(float(text))
     except ValueError:
         value = least - 1
-    fix = f"type arguments.{key}={max(default, least)}"
+    fix = f"type arguments.{key}={example or max(default, least)}"
     if value < least:
         raise UserError(f"{key}={text} is not a whole number of at least {least}", fix)
     if value > most:

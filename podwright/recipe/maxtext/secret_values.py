@@ -51,7 +51,7 @@ def problem(recipe: MaxTextRecipe) -> tuple[str, str] | None:
         return None
     plural = "values that look like secrets" if len(wrong) > 1 else "a value that looks like a secret"
     what = f"{' and '.join(wrong)}: {plural}, and scripts, manifests and records would show {'them' if len(wrong) > 1 else 'it'}"
-    fix = f"leave it out, and name its variable, such as HF_TOKEN, in env of the target, or type kubectl create secret generic {SECRET} --from-env-file=FILE"
+    fix = f"leave it out, and type kubectl create secret generic {SECRET} --from-env-file=FILE with a line such as HF_TOKEN=...: pods get its variables"
     return what, fix
 
 

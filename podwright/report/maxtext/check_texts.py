@@ -45,8 +45,12 @@ CHECK_TEXTS: Mapping[str, tuple[str, str]] = {
         "日志中缺少 {n} 个 step（{what}）。",
     ),
     "peak_ok": (
-        "{logged} TFLOP/s/device in the log are {share} of the peak of {peak}.",
-        "日志的 {logged} TFLOP/s/device 为峰值 {peak} 的 {share}。",
+        "{logged} TFLOP/s/device in the log are {share} of the {precision} peak of {peak}.",
+        "日志的 {logged} TFLOP/s/device 为 {precision} 峰值 {peak} 的 {share}。",
+    ),
+    "peak_fastest": (
+        "{logged} TFLOP/s/device in the log are {share} of {peak}, the peak of the fastest precision: that of the run is not known without --recipe.",
+        "日志的 {logged} TFLOP/s/device 为最快精度峰值 {peak} 的 {share}：没有 --recipe 无法得知本次运行的精度。",
     ),
     "peak_warning": (
         "Impossible: {logged} TFLOP/s/device in the log, and the peak is {peak}. The formula or the time is wrong.",

@@ -99,7 +99,8 @@ def _peak(facts: RunFacts, speed: Result) -> Check:
     if peak is None or logged is None:
         return {"check": "peak", "verdict": "unknown", "why": "hardware" if peak is None else "tflops"}
     verdict = "warning" if logged * 1e12 > peak else "ok"
-    return {"check": "peak", "verdict": verdict, "logged": logged, "peak": peak / 1e12, "share": logged * 1e12 / peak}
+    figures = {"logged": logged, "peak": peak / 1e12, "share": logged * 1e12 / peak}
+    return {"check": "peak", "verdict": verdict, "precision": facts.peak_precision, **figures}
 
 
 def _flops(counted: Result, speed: Result, facts: RunFacts) -> Check:

@@ -86,6 +86,14 @@ class RunFacts:
         return (row.fp8_flops or row.bf16_flops) if self.precision.startswith("fp8") else row.bf16_flops
 
     @property
+    def peak_precision(self) -> str | None:
+        """Of `peak_flops`; None where that of the run is not known and the chip has several."""
+        row = self.accelerator
+        if row is None or (self.precision is None and row.fp8_flops > row.bf16_flops):
+            return None
+        return "fp8" if (self.precision or "").startswith("fp8") and row.fp8_flops else "bf16"
+
+    @property
     def config(self) -> str:
         """Sequence length, precision and slice in a word, as folders of tpu-recipes are named."""
         length = self.sequence_length

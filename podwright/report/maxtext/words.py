@@ -108,6 +108,7 @@ TEXTS: Mapping[str, tuple[str, str]] = {
         "Loss 变化：{first}（step {first_step}）→ {last}（step {last_step}），{change}",
     ),
     "of": ("{done} of {planned} steps", "{done}/{planned} 步"),
+    "beyond": ("{done} steps, where {planned} were planned", "{done} 步，超过计划的 {planned} 步"),
     "done": ("{done} steps", "{done} 步"),
     "restarts": (
         "{attempts} attempts; steps computed again: {recomputed}, of which the later ones count.",
@@ -206,6 +207,8 @@ class Words:
         return chinese.sentence(text) if self._column else text
 
     def of_steps(self, r: Result) -> str:
+        if r["steps_planned"] and r["steps"] > r["steps_planned"]:
+            return self("beyond", done=f"{r['steps']:,}", planned=f"{r['steps_planned']:,}")
         if r["steps_planned"]:
             return self("of", done=f"{r['steps']:,}", planned=f"{r['steps_planned']:,}")
         return self("done", done=f"{r['steps']:,}")
@@ -232,6 +235,8 @@ class Words:
             key = f"{key}_{check['why']}"
         elif kind in ("tokens", "times") and verdict == "warning":
             key = f"{kind}_{check['why']}"
+        elif kind == "peak" and verdict == "ok" and check.get("precision") is None:
+            key = "peak_fastest"
         elif kind == "hosts":
             key = "hosts_named" if check.get("what") else "hosts"
         elif kind == "loss":

@@ -106,8 +106,8 @@ def maxtext_attempt(
         call = xpk_calls.workload_create(by_xpk, own, name)
         return AttemptObjects(manifest, (), (), _container(manifest), xpk=call)
     manifest = jobset.maxtext(ready, own, name, command(ready))
-    manifest, container = jobset.with_secrets(manifest, [trainer.SECRET, name]), _container(manifest)
-    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container, own.env)
+    manifest, container = jobset.with_secrets(manifest, [trainer.SECRET]), _container(manifest)
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
 
 
 def _container(manifest: Manifest) -> str:

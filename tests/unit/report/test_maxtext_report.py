@@ -132,6 +132,9 @@ def test_the_wrong_flop_formula_of_the_source_is_flagged_with_the_true_figure() 
     text = Words("en").check(flops)
     assert "Wrong FLOP formula" in text and "32.0" in text and "11.1" in text and "2.89 times" in text
     assert check(r, "tokens")["verdict"] == "ok" and check(r, "peak")["verdict"] == "ok"
+    assert " peak of 2,307.0" in Words("en").check(check(r, "peak") | {"precision": "fp8", "peak": 2307.0})
+    assert "the fastest precision" in Words("en").check(check(r, "peak") | {"precision": None})
+    assert Words("en").of_steps({"steps": 999_000, "steps_planned": 30}) == "999,000 steps, where 30 were planned"
 
 
 def test_731_tflops_of_the_source_are_flagged_as_9_5_times_too_many() -> None:

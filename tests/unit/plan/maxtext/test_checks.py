@@ -45,6 +45,7 @@ def test_a_recipe_is_planned_for_the_slice_that_it_names() -> None:
     assert kinds.of(planned).written_for(planned) == slices.parse("tpu7x-4x8x8")
     assert kinds.of(planned).written_for(example(num_slices=2)) == slices.parse("2x tpu7x-4x4x4")
     assert only("slice", planned).message.endswith("its 64 hosts start together (gang size 64)")
+    assert "start together" not in only("slice", example(topology="tpu7x-2x2x1")).message
 
 
 def test_another_slice_is_a_warning_and_other_devices_an_error() -> None:
@@ -324,6 +325,7 @@ def test_a_batch_and_steps_have_bounds(key: str, values: list[str]) -> None:
         wrong = only("batch", recipe(**{key: value}))
         assert wrong.level == "error" and wrong.message.startswith(f"{key}={value[:60]}"), value
         assert f"type arguments.{key}=" in wrong.fix
+        assert key != "steps" or wrong.fix == "type arguments.steps=30"
 
 
 @pytest.mark.parametrize("key", ["sa_block_kv", "capacity_factor"])

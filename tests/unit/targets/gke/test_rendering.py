@@ -192,7 +192,7 @@ def test_names_of_recipes_cannot_end_a_comment() -> None:
         ({"arguments": {"a": "${DATA}"}}, {"image": ""}, {}, "target pod has no image; the recipe has no value of DATA; set image in"),
         ({}, {}, {"DATA": "x"}, "has no variable DATA; it has WORKLOAD_IMAGE, BASE_OUTPUT_DIR, WORKLOAD_NAME"),
         ({}, {}, {"WORKLOAD_NAME": "n"}, "WORKLOAD_NAME names a run, and a folder is rendered for many"),
-        ({"topology": "v6e-16"}, {}, {}, "machine_type=tpu7x-standard-4t of the target is not for v6e-16"),
+        ({"topology": "v6e-16"}, {}, {}, "machine_type=tpu7x-standard-4t (the default: the target sets none) is not for v6e-16"),
         ({"xpk": {"storage": "s"}}, {"queue": "q"}, {}, "only xpk carries out --storage of the recipe"),
         ({"xpk": {"turbo": "1"}, "versions": {"xpk": "1.8.0"}}, {}, {}, "xpk workload create has no option --turbo, in any version until 1.16.0; leave it out, or type versions.xpk="),
         ({"xpk": {"docker-name": "$(id)"}}, {}, {}, "xpk.docker-name=$(id) is no name of a container"),
@@ -291,7 +291,7 @@ def test_an_edited_file_is_kept_unless_it_is_to_be_overwritten(place: Path, caps
 @pytest.mark.parametrize(
     ("override", "what"),
     [
-        ("arguments.steps=0", "a plan of toy-4k-bf16-tpu7x-4x4x4 is refused: steps=0 is not a whole number of at least 1; type arguments.steps=150001; --force"),
+        ("arguments.steps=0", "a plan of toy-4k-bf16-tpu7x-4x4x4 is refused: steps=0 is not a whole number of at least 1; type arguments.steps=30; --force"),
         ("arguments.ici_fsdp_parallelism=64", "ici_fsdp_parallelism=64 = 64 is not the 128 devices of tpu7x-4x4x4; type arguments.ici_fsdp_parallelism=128"),
         ("arguments.base_emb_dim=0", "base_emb_dim=0 is not a whole number from 1 to 10,000,000"),
     ],
