@@ -52,18 +52,18 @@ def run(request: ImportRequest) -> None:
     place = expanded(request.words[0])
     if len(request.words) > 1 or not place.exists():
         place = tree.lookup(request.words, _tree(request, place))
-    beside = list[Path]()
+    other_scripts = list[Path]()
     if place.is_dir():
         scripts, others = tree.scripts(place)
         if len(scripts) > 1:
             return _all(request, place, scripts, others)
         place = (scripts or [tree.training_script(place, others)])[0]
-        beside = [path for path in others if path != place and path.name not in tree.text_of(place)]
+        other_scripts = [path for path in others if path != place and path.name not in tree.text_of(place)]
     kind = _kind_of(place)
     if kind == "config":
         return _target(request, place)
     if kind == "script":
-        return _script(request, place, beside)
+        return _script(request, place, other_scripts)
     imported = imports.imported(place, request.phase, request.pairs)
     out = _written(imported.recipe, request.out or place.with_name(f"{imported.recipe['name']}.recipe.yaml"))
     command = ["podwright", "run", str(out)]
@@ -161,8 +161,8 @@ def recipe_of(path: Path) -> MaxTextRecipe:
     return load.require(load.parse(result.recipe), MaxTextRecipe)
 
 
-def _script(request: ImportRequest, path: Path, beside: Sequence[Path] = ()) -> None:
-    """`beside`: scripts of the same folder that start training too, and that `path` does not run."""
+def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = ()) -> None:
+    """`other_scripts`: scripts of the same folder that start training too, and that `path` does not run."""
     if request.phase is not None:
         raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
     values, now = _values(request.pairs), datetime.now().astimezone()
@@ -177,7 +177,7 @@ def _script(request: ImportRequest, path: Path, beside: Sequence[Path] = ()) -> 
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
-    notes = result.notes | {str(other): "not read; to import it in place of this one, name it" for other in beside}
+    notes = result.notes | {str(other): "not read; to import it in place of this one, name it" for other in other_scripts}
     notes |= given_values.left_to_target(values, result)
     imported = Imported(raw, notes, target, _argv(result, recipe))
     _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
