@@ -122,7 +122,7 @@ def integer(arguments: Mapping[str, str], key: str, default: int, least: int = 1
     """UserError for what is no whole number of at least `least` and up to `most`. 1e2 is one, as for MaxText's pydantic schema."""
     text = arguments.get(key, str(default))
     try:
-        value = int(text.replace("_", "")) if "e" not in text.lower() else _whole(float(text))
+        value = int(text.replace("_", "")) if "e" not in text.lower() else _without_fraction(float(text))
     except ValueError:
         value = least - 1
     fix = f"type arguments.{key}={max(default, least)}"
@@ -133,7 +133,7 @@ def integer(arguments: Mapping[str, str], key: str, default: int, least: int = 1
     return value
 
 
-def _whole(value: float) -> int:
+def _without_fraction(value: float) -> int:
     """ValueError for a number with a fraction, and for one that is not finite."""
     if not value.is_integer():
         raise ValueError(value)
