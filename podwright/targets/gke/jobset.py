@@ -15,6 +15,7 @@ import yaml
 
 from podwright import slices
 from podwright.errors import UserError, counted
+from podwright.recipe import yaml_file
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.recipe.maxtext.schema import command as shell_text
 from podwright.slices import Slice
@@ -232,7 +233,7 @@ def whole_number(text: str, option: str) -> int:
     return int(text)
 
 
-class _Dumper(yaml.SafeDumper):
+class _Dumper(yaml_file.Dumper):
     """Texts of several lines as blocks, and no references to what stands there twice."""
 
     def ignore_aliases(self, data: Any) -> bool:

@@ -13,7 +13,7 @@ from podwright.cli.app import main
 from podwright.cli.exit_codes import ExitCode
 from podwright.errors import UserError
 from podwright.recipe.maxtext.schema import MaxTextVersions, command, command_lines
-from podwright.targets.gke import folder, rendering, workload
+from podwright.targets.gke import folder, jobset, rendering, workload
 from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.targets.gke.entry import ENTRY, gke
 from tests.unit.targets.gke.rendered import Scripts
@@ -404,3 +404,8 @@ def test_an_option_of_a_newer_xpk_is_left_to_xpk() -> None:
     result = rendered(example(xpk={"turbo": "1"}, versions={"xpk": "1.17.0"}))
     assert "--turbo=1" in result.files["submit_toy.sh"]
     assert any("only xpk carries out --turbo" in line for line in result.by_hand)
+
+
+@pytest.mark.parametrize("word", ["5e-4", "12e4", "0o7", "1:30", "on", "y", "0x1F"])
+def test_a_text_that_a_reader_of_yaml_takes_for_another_value_stands_in_quotes(word: str) -> None:
+    assert jobset.text({"value": word, "number": 5}) == f"value: '{word}'\nnumber: 5\n"
