@@ -177,7 +177,9 @@ def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = 
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
-    notes = result.notes | {str(other): "not read; to import it in place of this one, name it" for other in other_scripts}
+    notes = result.notes | {
+        str(other): "not read; to import it in place of this one, name it" for other in other_scripts
+    }
     notes |= given_values.left_to_target(values, result)
     imported = Imported(raw, notes, target, _argv(result, recipe))
     _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
