@@ -142,7 +142,9 @@ def inventory(name: str, runs: Path) -> Inventory:
             if traits := _traits(each):
                 borrowed.update([(traits.zones[0], traits.borrowed)] if traits.borrowed else [])
             if each == name or not name:
-                slices |= {key_of(owned): _slice(each, owned, journals) for owned in _listed(each)}
+                listed, unlisted = _listed(each)
+                slices |= {key_of(owned): _slice(each, owned, journals) for owned in listed}
+                known.faults += [unlisted] if unlisted else []
         except UserError as e:
             if each == name:
                 raise
@@ -160,7 +162,7 @@ def of_target(name: str, runs: Path) -> list[CloudSlice]:
         fix = "leave --live out, or name a target of kind=tpu-vm or gke whose runs create machines"
         raise UserError(f"target {name} creates no machines", fix)
     journals = _journals(runs)
-    return [_slice(name, owned, journals) for owned in _listed(name)]
+    return [_slice(name, owned, journals) for owned in _listed(name)[0]]
 
 
 def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> dict[Key, str]:
@@ -257,13 +259,17 @@ def _traits(name: str) -> Traits | None:
     return own.traits() if own else None
 
 
-def _listed(name: str) -> list[Owned]:
-    """UserError, which names the target, where the cloud does not list them."""
+def _listed(name: str) -> tuple[list[Owned], UserError | None]:
+    """And why machines are not among them. UserError, which names the target, where the cloud does not list them."""
     opened = owning(name)
+    if opened is None:
+        return [], None
     try:
-        return opened[1].list_owned() if opened else []
+        listed = opened[1].list_owned()
     except UserError as e:
         raise UserError(f"target {name}: {e.what}", e.fix) from e
+    unlisted = opened[0].attempt_objects.unlisted if isinstance(opened[0], KeepsObjects) else None
+    return listed, unlisted and UserError(f"target {name}: {unlisted.what}", unlisted.fix)
 
 
 def _journals(runs: Path) -> dict[str, RunDir]:

@@ -19,7 +19,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from podwright.errors import UserError
 from podwright.rundir import TRAIN_COMMAND, Ending, Record
 from podwright.slices import Slice
-from podwright.targets.machines import Hosts, OwnedResources, Provisioner, Request
+from podwright.targets.machines import Hosts, KeptResources, Provisioner, Request
 
 Handle = dict[str, Any]
 """Plain JSON by which any process can find what was submitted; `kind` and `settings` say with which target."""
@@ -304,7 +304,7 @@ class Target(Protocol):
 class KeepsObjects(Protocol):
     """A target without a provisioner of which attempts may leave something behind that nobody else deletes."""
 
-    attempt_objects: OwnedResources
+    attempt_objects: KeptResources
 
 
 @runtime_checkable

@@ -188,6 +188,13 @@ class OwnedResources(Protocol):
         ...
 
 
+class KeptResources(OwnedResources, Protocol):
+    """Of a target whose runs create no machines, where earlier ones may have."""
+
+    unlisted: UserError | None
+    """why the last list is without machines"""
+
+
 class Provisioner(OwnedResources, Protocol):
     """Creates and deletes the machines of one target. Replies may be lost: only `describe` and `list_owned` are believed."""
 

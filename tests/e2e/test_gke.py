@@ -304,18 +304,20 @@ def test_clean_removes_what_ended_runs_left_in_a_cluster_whose_pools_they_did_no
     code, out, err = cluster.call("clean", "pod", "--json")
     rows = {row["name"]: row for row in json.loads(out)["machines"]}
     assert code == 1 and set(rows) == {jobset["metadata"]["name"], "pw-x-1-a1", "pw-y-2-a1"}, out + err
+    assert "target pod: " in json.loads(out)["faults"][0], "gcloud has no login here: pools were not looked at"
     ended = rows[jobset["metadata"]["name"]]
     assert (ended["run"], ended["need"], ended["cloud_state"]) == ("r", "ended", "JobSet completed")
     assert rows["pw-y-2-a1"]["detail"] == f"its run in {gone} is gone" and rows["pw-y-2-a1"]["removable"]
     assert rows["pw-y-2-a1"]["cloud_state"] == "only ConfigMap and Secret" and rows["pw-y-2-a1"]["cost"] is None
     assert rows["pw-x-1-a1"]["need"] == "others" and not rows["pw-x-1-a1"]["removable"]
     code, out, err = cluster.call("clean", "--yes")
-    assert code == 0 and "canary" not in out + err, out + err
+    assert code == 2 and "target pod: " in err and "canary" not in out + err, out + err
     left = [each for each in cluster.left() if "kube-root-ca" not in each]
     assert sorted(left) == [
         f"{kind}/{name}" for kind in ("configmaps", "secrets") for name in ("configuration", "pw-x-1-a1")
     ]
-    assert "nothing to remove" in cluster.call("clean", "pod", "--yes")[1]
+    code, out, err = cluster.call("clean", "pod", "--yes")
+    assert code == 2 and "nothing" not in out and "target pod: " in err, out + err
 
 
 @pytest.mark.long

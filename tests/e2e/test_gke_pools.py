@@ -409,6 +409,17 @@ def test_lost_replies_neither_double_a_pool_nor_leave_one(
     assert len(both.gcloud.ledger()) == 4 and both.gcloud.resources() == [], "the nodes of one pool"
 
 
+def test_a_refusal_that_is_not_known_is_shown_while_the_run_waits(both: SimpleNamespace) -> None:
+    text = "ERROR: (gcloud.container.node-pools.create) ResponseError: code=400, message=The flux is not permitted."
+    both.gcloud.fault("container node-pools create", text=text, status=1, calls=None)
+    own = provisioner()
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    assert own.create(request).state is AllocationState.UNKNOWN
+    waits = until(own, request, AllocationState.PARTIAL)
+    assert "and no node pool" in waits.reason and "The flux is not permitted." in waits.reason
+    remove(own, request)
+
+
 @pytest.mark.long
 def test_a_creation_that_is_pending_is_neither_repeated_nor_given_up(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -602,6 +613,12 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     assert (alone.name, alone.need, alone.cost) == ("pw-x-1-a1", cleaning.Need.UNCLEAR, None), "no run is known"
     assert cleaning.remove([alone], lambda _: None, limit_s=60) == {}
     assert (left.need, left.removable) == (cleaning.Need.LEFT, True) and left.cost and left.cost > 0
+    entry = json.loads((tmp_path / "targets.yaml").read_text())["pod"]
+    entry = {key: value for key, value in entry.items() if key != "reservations"} | {"submit": "xpk"}
+    (tmp_path / "targets.yaml").write_text(json.dumps({"pod": entry}))  # runs create no pools now, and submit otherwise
+    name = left.name
+    (left,) = cleaning.inventory("pod", tmp_path).slices
+    assert (left.name, left.need, left.removable) == (name, cleaning.Need.LEFT, True)
     same = dict(left.owned.request.labels)
     both.gcloud.foreign_pool(
         "my-cluster", f"{left.name}-1", 4, zone=A, labels=same, topology="2x2x4", project="my-project"

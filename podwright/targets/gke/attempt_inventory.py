@@ -107,9 +107,11 @@ def _state(left: LeftObjects) -> tuple[AllocationState, str]:
 
 
 def of_other_runs(inventory: AttemptInventory, listed: Sequence[Owned]) -> list[Owned]:
-    """Attempts of runs of which `listed` has nothing; none where the cluster does not answer."""
+    """Attempts of runs of which `listed` has nothing. UserError where the cluster does not list them, unless something else is listed."""
     tags = {each.request.labels.get(RUN_LABEL) for each in listed}
     try:
         return [each for each in inventory.list_owned() if each.request.labels.get(RUN_LABEL) not in tags]
     except UserError:
-        return []
+        if listed:
+            return []
+        raise

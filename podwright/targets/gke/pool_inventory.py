@@ -37,8 +37,10 @@ class RequestParts:
     labels: dict[str, str]
     pools: list[Record] = field(default_factory=list)
     policy: bool = False
-    queues: int = 0
-    """objects of Kueue, or entries of xpk"""
+    queues: bool = False
+    """whether there are objects of Kueue"""
+    entry: bool = False
+    """whether there is an entry of xpk"""
 
 
 def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
@@ -53,16 +55,18 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
     for row in policies if isinstance(policies, list) else []:
         if RUN_LABEL in (labels := dict(_LABEL.findall(row.get("description", "")))):
             parts.setdefault(row["name"], RequestParts(labels)).policy = True
-    queues = XpkEntries(kubectl, own).read() if own.submit == "xpk" else RunQueues(kubectl, own.namespace).read()
-    for each in () if isinstance(queues, Reply) else queues.objects:
-        labels = each["metadata"].get("labels", {})
-        parts.setdefault(each["metadata"]["name"], RequestParts(dict(labels))).queues += 1
+    queues, entries = RunQueues(kubectl, own.namespace).read(), XpkEntries(kubectl, own).read()
+    for attribute, answer in (("queues", queues), ("entry", entries)):
+        for each in () if isinstance(answer, Reply) else answer.objects:
+            labels = each["metadata"].get("labels", {})
+            setattr(parts.setdefault(each["metadata"]["name"], RequestParts(dict(labels))), attribute, True)
     if not parts:
         return []
     operations, _ = gcloud.look(pool_calls.list_operations(cluster), place)
     nodes, _ = kubectl.json(["get", "nodes", f"--selector={RUN_LABEL}"])
     unknown = [f"workload policies were not listed ({no_policies.reason})"] if no_policies else []
     unknown += [f"queues were not listed ({queues.reason})"] if isinstance(queues, Reply) else []
+    unknown += [f"entries of xpk were not listed ({entries.reason})"] if isinstance(entries, Reply) else []
     own_operations = pool_states.of_cluster(operations if isinstance(operations, list) else [], cluster.name)
     return [
         _owned(name, each, own, own_operations, (nodes or {}).get("items", []), "; ".join(unknown))
@@ -81,9 +85,7 @@ def _owned(
     created = [pool_states.creation_of(operations, str(pool["name"])) for pool in parts.pools]
     starts = [time for each in created if each and (time := unix(each.get("startTime", ""))) is not None]
     statuses = sorted({str(pool.get("status", "unknown")) for pool in parts.pools})
-    rest = ["workload policy"] * parts.policy + ["entry of xpk" if own.submit == "xpk" else "queues"] * bool(
-        parts.queues
-    )
+    rest = ["workload policy"] * parts.policy + ["queues"] * parts.queues + ["entry of xpk"] * parts.entry
     metadata = parts.pools[0].get("config", {}).get("metadata", {}) if parts.pools else {}
     expires = parts.labels.get(EXPIRES_LABEL, "")
     flex = any(pool.get("config", {}).get("flexStart") for pool in parts.pools)
@@ -131,6 +133,8 @@ def _request(name: str, parts: RequestParts, own: GkeSettings) -> Request:
             "pools": [str(pool["name"]) for pool in parts.pools],
             "policy": name if parts.policy or name in policies else "",
             "reservation": reservation,
+            "queues": parts.queues,
+            "entry": parts.entry,
         },
     )
 

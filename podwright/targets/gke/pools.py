@@ -63,6 +63,8 @@ class NodePoolProvisioner:
             self._queues = XpkEntries(self._kubectl, settings)
         self._deleted: set[str] = set()
         """names of requests whose deletion was asked for here: what their creation came to no longer counts"""
+        self._failures: dict[str, str] = {}
+        """by the name of a request, what the last call that was to create it came to, where that is not understood"""
 
     def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
         """UserError where neither the target nor the recipe names a slice."""
@@ -145,12 +147,14 @@ class NodePoolProvisioner:
             failure = self._gcloud.do(argv, request.zone, keep_open=[lock])
             if failure and failure.consequence is not Consequence.EXISTS:
                 return self._answer(failure, request, uncreated=False)
+        self._failures.pop(request.name, None)
         return waiting("Requested: the cloud has taken the request")
 
     def _answer(self, failure: Reply, request: Request, *, uncreated: bool) -> Allocation:
         """`uncreated`: whether nothing was created before."""
         answer = self._replies.refusal(failure, request.zone)
         if answer is None:
+            self._failures[request.name] = failure.reason
             return unknown(failure.reason)
         return replace(answer, uncreated=uncreated and failure.consequence is Consequence.FINAL)
 
@@ -201,7 +205,8 @@ class NodePoolProvisioner:
             return unknown(failure.reason)
         if not left:
             return GONE
-        return replace(partial(f"Incomplete: {left[0]} exists, and no node pool"), charged=ChargedChips(0))
+        why = f" ({reason})" if (reason := self._failures.get(request.name)) else ""
+        return replace(partial(f"Incomplete: {left[0]} exists, and no node pool{why}"), charged=ChargedChips(0))
 
     def _rest(self, request: Request, no_cluster: bool) -> tuple[list[str], Reply | None]:
         """What exists of it besides pools, and why that is not known."""
@@ -239,11 +244,17 @@ class NodePoolProvisioner:
         ]
         if not no_cluster:
             self._kubectl.do(attempt_inventory.deletion(request))  # of attempts that nobody has released
-            failures.append(self._queues.delete(request))
+            failures += [each.delete(request) for each in (self._queues, *self._of_another_submission(request))]
         if self._own_policy(request) and not ours:
             failures.append(self._delete_policy(request))
         for each in failures:
             _raise_final(each, request)
+
+    def _of_another_submission(self, request: Request) -> list[RunQueues | XpkEntries]:
+        """What has to be deleted of a listed request besides, since `submit` of the target was another one then."""
+        if isinstance(self._queues, XpkEntries):
+            return [RunQueues(self._kubectl, self._settings.namespace)] if request.details.get("queues") else []
+        return [XpkEntries(self._kubectl, self._settings)] if request.details.get("entry") else []
 
     def _own_policy(self, request: Request) -> str:
         """The workload policy that goes with the pools; "" for that of xpk, which other workloads ask for by the same name."""

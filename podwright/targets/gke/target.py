@@ -43,6 +43,7 @@ from podwright.targets.gke.attempt_inventory import AttemptInventory
 from podwright.targets.gke.cluster_view import JOBSET_NAME, ClusterView, by_kind, is_true, uid_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
+from podwright.targets.gke.left_resources import LeftResources
 from podwright.targets.gke.pod_failures import PodFailure
 from podwright.targets.gke.pod_logs import LogFollower
 from podwright.targets.gke.pool_replies import classifier
@@ -52,7 +53,7 @@ from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.handles import attempt_of, log_since
 from podwright.targets.hosts import status
-from podwright.targets.machines import Hosts, OwnedResources, Provisioner, Request
+from podwright.targets.machines import Hosts, KeptResources, Provisioner, Request
 from podwright.targets.settings.gke import GkeSettings
 
 GATHER_LIMIT_S = 120.0
@@ -69,7 +70,8 @@ class Gke:
         self.traits = settings.traits()
         self._pools = NodePoolProvisioner(shell, settings) if settings.places else None
         self.provisioner: Provisioner | None = self._pools
-        self.attempt_objects: OwnedResources = AttemptInventory(self._kubectl, settings)
+        left = LeftResources(AttemptInventory(self._kubectl, settings), NodePoolProvisioner(shell, settings))
+        self.attempt_objects: KeptResources = left
         self._told_since: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}

@@ -45,6 +45,7 @@ NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _LONGEST_CLUSTER = 40  # letters of its name that GKE takes
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 _RESERVATION = re.compile(r"(?:projects/[a-z][a-z0-9-]*/reservations/)?[a-z](?:[-a-z0-9]*[a-z0-9])?(?:/reservation[A-Za-z]+/[a-z0-9-]+)*")  # fmt: skip
+_RELEASE = re.compile(r"v?\d+(?:\.\d+)+(?:(?:a|b|rc|\.dev|\.post)\d+)?")
 _ZONED = re.compile(r"projects/([^/]+)/zones/([^/]+)/reservations/(.+)")
 """a reservation by its full name; `gcloud container node-pools create` takes it without the zone"""
 _BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[A-Za-z0-9._-]+)*/?")
@@ -168,13 +169,20 @@ class GkeSettings(BaseModel):
                 fix = f"add {match[2]} to zones, or leave {match[3]} out"
                 raise ValueError(f"has {match[3]} in zone {match[2]}, and zones has {', '.join(zones)} alone; {fix}")
         value = tuple(_ZONED.sub(r"projects/\1/reservations/\3", each) for each in value)
-        if wrong := next((each for each in value if not _RESERVATION.fullmatch(each)), None):
-            raise ValueError(f"has {wrong!r}, which is no reservation; write it like [NAME, OTHER]")
+        if wrong := [each for each in value if not _RESERVATION.fullmatch(each)]:
+            raise ValueError(f"has {wrong[0]!r}, which is no reservation; write it like [NAME, OTHER]")
         if twice := next((each for each in value if value.count(each) > 1), None):
             raise ValueError(f"has {twice} twice; leave one of them out")
         return value
 
-    @field_validator("maxtext", "jax", "libtpu", "xpk")
+    @field_validator("xpk")
+    @classmethod
+    def _is_a_release(cls, value: str) -> str:
+        if value and not _RELEASE.fullmatch(value):
+            raise ValueError("is no release of xpk; write it like 1.16.0")
+        return value
+
+    @field_validator("maxtext", "jax", "libtpu")
     @classmethod
     def _is_a_version(cls, value: str) -> str:
         if value and not _WORD.fullmatch(value):

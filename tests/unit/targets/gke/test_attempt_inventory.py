@@ -112,4 +112,6 @@ def test_attempts_of_runs_whose_pools_are_listed_go_with_the_pools() -> None:
     assert of_other_runs(inventory, [of_run]) == []
     assert [each.request.name for each in of_other_runs(inventory, [])] == ["a"]
     away = AttemptInventory(Kubectl(Cluster(failures={"jobsets": FORBIDDEN}), OWN), OWN)
-    assert of_other_runs(away, []) == [], "pools are listed all the same"
+    assert of_other_runs(away, [of_run]) == [], "pools are listed all the same"
+    with pytest.raises(UserError, match="the cluster does not list its JobSets"):
+        of_other_runs(away, [])
