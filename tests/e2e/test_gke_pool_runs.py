@@ -83,6 +83,7 @@ def test_a_run_goes_from_no_nodes_over_a_preemption_to_a_report_and_no_nodes(poo
     assert len([row for row in pools.gcloud.pools()]) == 1, "that of the cluster itself"
 
 
+@pytest.mark.long
 def test_a_run_whose_nodes_come_with_its_pods_tries_the_next_zone_when_they_do_not(pools: Pools) -> None:
     """flex-start: GKE calls the pool running, and no node of it comes."""
     pools.target(zones=[A, B], provisioning="flex-start", price=2.0)

@@ -340,7 +340,7 @@ def test_several_slices_have_a_pool_each_and_come_together(both: SimpleNamespace
 @pytest.mark.parametrize(
     ("topology", "kind", "concurrent"),
     [
-        ("2x tpu7x-4x4x8", "reservation-short", False),
+        pytest.param("2x tpu7x-4x4x8", "reservation-short", False, marks=pytest.mark.long),
         pytest.param("2x tpu7x-4x4x8", "stockout", True, marks=pytest.mark.long),
         pytest.param("2x v6e-8", "stockout", False, marks=pytest.mark.long),
     ],

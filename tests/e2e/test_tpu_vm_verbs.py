@@ -161,6 +161,7 @@ def test_clean_from_another_machine_shows_what_this_one_has_and_keeps_it(gcloud:
     assert done.returncode == 0 and names(gcloud) == []
 
 
+@pytest.mark.long
 def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: cloud.Lab, tmp_path: Path) -> None:  # noqa: F811
     python = sshd.stand_in(lab.root / "python", LAUNCH.with_name("standin.py"))
     bench = TpuBench(tmp_path, python=str(python), price=2.0)

@@ -121,6 +121,7 @@ def test_sharded_and_recomputed_equals_unsharded(unsharded, mesh, remat):
     alike(params, unsharded[1][0])
 
 
+@pytest.mark.long
 def test_micro_batches_equal_the_whole(unsharded):
     trace, (params, bias) = run(setup("training.gradient_accumulation_steps=4", mesh=(1, 2, 1, 1, 1)))
     np.testing.assert_allclose(trace, unsharded[0], rtol=1e-3)
