@@ -95,6 +95,7 @@ def warned_once(farm: Farm, what: tuple[str, ...]) -> None:
     assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
 
 
+@pytest.mark.long
 def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uninterrupted_one(
     farm: Farm, cats: RunDir
 ) -> None:

@@ -9,6 +9,7 @@ trap - EXIT
 trap 'echo '"'"'a line of the target'"'"'"'"'"'"'"'"'s setup ended the shell: module load '"'"'"'"'"'"'"'"'cuda/12.4'"'"'"'"'"'"'"'"' # the newest'"'"' >&2; exit 1' EXIT
 eval 'module load '"'"'cuda/12.4'"'"' # the newest' < /dev/null || { trap - EXIT; echo 'a line of the target'"'"'s setup failed: module load '"'"'cuda/12.4'"'"' # the newest' >&2; exit 1; }
 trap - EXIT
-export PYTHONPATH=$(cd ../code && pwd)${PYTHONPATH:+:$PYTHONPATH}
+code=$(cd ../code && pwd) || exit 1
+export PYTHONPATH=$code${PYTHONPATH:+:$PYTHONPATH}
 export MASTER_ADDR=gpu-1 MASTER_PORT=29988
 exec "$HOME"/venv/bin/python -m podwright.targets.hosts.on_host keep "$attempt" "$1"
