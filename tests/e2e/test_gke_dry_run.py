@@ -34,6 +34,7 @@ CHAOS = ROOT / "tests" / "e2e" / "chaos_trainer.py"
 PYTHON = f"""#!/bin/sh
 [ "$1" = -m ] || exit 1
 shift 2
+[ "$JAX_PROCESS_ID" = 0 ] || exit 0
 PYTHONPATH={ROOT} exec {sys.executable} {CHAOS} "$@"
 """
 """in the pods: a trainer without a model, in the first of two processes"""

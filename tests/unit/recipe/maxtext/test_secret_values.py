@@ -69,7 +69,7 @@ def test_a_variable_that_is_filled_in_is_looked_at_then() -> None:
         ("arguments", "solution_end_token", "SOLUTION"),
         ("arguments", "max_num_batched_tokens", "4096"),
         ("environment", "HF_TOKEN", "$HF_TOKEN"),
-        ("environment", "SSH_KEY", "/root/.ssh/id"),
+        ("environment", "SSH_KEY", "/keys/id"),
         ("environment", "TOKEN", "<your token>"),
         ("xpk", "docker-image-pull-secret", "registry"),
         ("launch", "setup", ['export HF_TOKEN="$TOKEN"', "export X=1"]),
