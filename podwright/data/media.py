@@ -85,7 +85,7 @@ def video(path: Path) -> tuple[Array, Array | None]:
             if len(kept) == 2 * NUM_FRAMES:  # how long it is, nobody knows before its end
                 kept, every = kept[::2], 2 * every
         if not kept:
-            raise Unreadable(f"{path.name} has no whole picture")
+            raise Unreadable(f"{path.name} has no complete picture")
         chosen = [kept[round(i * (len(kept) - 1) / (NUM_FRAMES - 1))] for i in range(NUM_FRAMES)]
     with _explained(path), av.open(str(path)) as opened:
         return np.stack(chosen), _sound(opened) if opened.streams.audio else None
@@ -124,7 +124,7 @@ class _explained:
         if "\0" in str(self._path):
             raise Unreadable("its name holds a NUL byte")
         if not text_lines.is_encodable(str(self._path)):
-            raise Unreadable("its name holds half a character")
+            raise Unreadable("its name holds half a character (a lone surrogate)")
         if os.path.isdir(self._path):
             raise Unreadable("it cannot be read (a directory, not a file)")
         if os.path.exists(self._path) and not os.path.isfile(self._path):  # a pipe would be waited for

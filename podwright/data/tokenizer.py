@@ -188,7 +188,7 @@ class Tokenizer:
         unknown = self._inner.token_to_id(name)
         starts = [text[:_START] for text in texts if text.strip()] if unknown is not None else []
         if starts and all(set(self.encode(start)) == {unknown} for start in starts):
-            what = f"{self._place}the tokenizer knows no word of the data: every token is {name}"
+            what = f"{self._place}the tokenizer has no token for any word of the data: every token is {name}"
             raise UserError(what, "give the tokenizer that the model was trained with")
 
     def render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool, enable_thinking: bool) -> str:

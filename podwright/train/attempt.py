@@ -207,12 +207,12 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
             f"make it writable, {then}",
         )
     if "CUDA out of memory" in str(e):
-        return Ending.OUT_OF_MEMORY, first, of_run(run.recipe).device_memory
+        return Ending.OUT_OF_MEMORY, first, of_run(run).device_memory
     if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
         raised = "type ulimit -v unlimited where the run is started (a line of setup in the target)"
         return Ending.OUT_OF_MEMORY, f"{first} ({limit})", f"{raised}, {then}"
     if DEVICE_MEMORY_FULL.search(str(e)):
-        return Ending.OUT_OF_MEMORY, first, of_run(run.recipe).device_memory
+        return Ending.OUT_OF_MEMORY, first, of_run(run).device_memory
     if "RESOURCE_EXHAUSTED" in str(e):  # as quotas and rates say too
         ending = Ending.STORAGE_UNREACHABLE if cause_of(e) else Ending.CRASHED
         return (
@@ -221,13 +221,13 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
             f"wait a minute, {then}",
         )
     if isinstance(e, MemoryError):
-        return Ending.OUT_OF_MEMORY, first, f"{of_run(run.recipe).host_memory}, or use a machine with more memory"
+        return Ending.OUT_OF_MEMORY, first, f"{of_run(run).host_memory}, or use a machine with more memory"
     if isinstance(e, UnicodeError | OverflowError):  # of a value or a line of data, which another start reads again
         return Ending.BAD_INPUT, first, f"fix what `podwright logs {run.typed}` names, then start it again"
     if _NOBODY_CAME.search(str(e)):
         return (
             Ending.STALLED,
-            f"another process of the run did not come to a collective ({first})",
+            f"another process of the run did not reach a collective ({first})",
             f"compare the logs of all, {then}",
         )
     if _PEER_GONE.search(str(e)):

@@ -7,6 +7,7 @@ import math
 import time
 from typing import Any
 
+from podwright.recipe.advice import BEGINS_AGAIN
 from podwright.rundir import Ending, RunDir, append_jsonl, read_events, read_metrics
 from podwright.train.run_storage import RunStorage
 
@@ -53,7 +54,7 @@ class Emitter:
         last = max((r["step"] for r in read_metrics(self._run.metrics).get(stage, [])), default=0)
         if saved and last:
             gone = f"no checkpoint is left in {self.storage.root}/checkpoints, where that of step {max(saved)} was"
-            self.event("notice", message=f"{gone}: training begins again at step 0, after {last} steps")
+            self.event("notice", message=f"{gone}: {BEGINS_AGAIN}, after {last} steps")
 
 
 def evaluations(run: RunDir) -> set[tuple[str, int]]:

@@ -34,6 +34,9 @@ from podwright.train.devices import expected_gpus, to_train_on_cpus
 
 HEARTBEAT_TIMEOUT_S = 600
 """after which jax ends the others of a process that is silent (its own choice is 100): later than the watchdog, which says what they were at"""
+JOIN_TIMEOUT_S = 1800
+"""for which processes wait for each other at the start (jax's own choice is 300): pods install their packages first, some minutes sooner or
+later than others. Where one has failed, its launcher ends the others at once"""
 _ANSWER_S = 2.0  # that the store of words may take, which the first process has
 _BLOCK = 256  # bytes
 
@@ -47,6 +50,7 @@ def start_processes() -> None:
             os.environ["JAX_COORDINATOR_ADDRESS"],
             int(os.environ["JAX_NUM_PROCESSES"]),
             int(os.environ["JAX_PROCESS_ID"]),
+            initialization_timeout=JOIN_TIMEOUT_S,
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
         )
 

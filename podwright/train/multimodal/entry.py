@@ -88,7 +88,7 @@ class ContrastiveEntry(TrainerEntry):
 
     def unanswered(self, path: Path, verb: str) -> UserError:
         fix = f"train on it: podwright run phase2-tiny aligner.source={RunDir(path).aligner}"
-        return UserError(f"{path} trained an aligner, which answers nothing by itself", fix)
+        return UserError(f"{path} trained an aligner, which cannot answer without a language model", fix)
 
 
 MULTIMODAL, CONTRASTIVE = MultimodalEntry(), ContrastiveEntry()

@@ -222,7 +222,9 @@ def test_a_tokenizer_that_knows_no_word_of_the_data_is_refused(tmp_path: Path) -
     loaded = Tokenizer.load(tmp_path)
     for texts in ([], [""], ["b c", "a b"]):
         loaded.require_known(texts)
-    with pytest.raises(UserError, match=r"knows no word of the data: every token is <unk>; give the tokenizer"):
+    with pytest.raises(
+        UserError, match=r"has no token for any word of the data: every token is <unk>; give the tokenizer"
+    ):
         loaded.require_known(["b c", "", "d"])
 
 

@@ -383,7 +383,7 @@ def test_an_aligner_is_not_asked_for_answers(whole: RunDir) -> None:
         lambda: VERBS["export"]([run, "out"]),
         lambda: VERBS["predict"]([run, "--text", "?"]),
     ):
-        with pytest.raises(UserError, match="trained an aligner, which answers nothing by itself") as e:
+        with pytest.raises(UserError, match="trained an aligner, which cannot answer without a language model") as e:
             ask()
         assert e.value.fix == f"train on it: podwright run phase2-tiny aligner.source={whole.aligner}"
 

@@ -142,7 +142,7 @@ def test_a_fault_of_code_or_data_is_to_be_fixed_first(tmp_path: Path) -> None:
 def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:
     said = (Path(__file__).parents[2] / "logs" / "gloo-timeout.log").read_text().splitlines()[-1]
     ending, detail, fix = explain(RuntimeError(said.partition("RuntimeError: ")[2]), RunDir(tmp_path / "r"))
-    assert ending == Ending.STALLED and "did not come to a collective (RuntimeError: [/__w/" in detail
+    assert ending == Ending.STALLED and "did not reach a collective (RuntimeError: [/__w/" in detail
     assert fix == f"compare the logs of all, then type: podwright resume {tmp_path / 'r'}"
 
 

@@ -226,6 +226,15 @@ def test_a_process_that_the_launcher_counts_otherwise_is_refused(monkeypatch: py
         mesh.require_own_number()
 
 
+def test_processes_wait_for_one_that_installs_its_packages_for_longer(monkeypatch: pytest.MonkeyPatch) -> None:
+    given: dict[str, Any] = {}
+    monkeypatch.setattr(jax.distributed, "initialize", lambda *_, **options: given.update(options))
+    for name, value in {"COORDINATOR_ADDRESS": "host:1", "NUM_PROCESSES": "2", "PROCESS_ID": "1"}.items():
+        monkeypatch.setenv(f"JAX_{name}", value)
+    mesh.start_processes()
+    assert given["initialization_timeout"] >= 1800
+
+
 def test_each_process_asks_itself_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
     mesh.start_processes()

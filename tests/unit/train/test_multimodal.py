@@ -263,8 +263,16 @@ def test_a_process_that_reads_its_lines_late_computes_its_share_of_the_features(
         values, present, faults = parts[0].result()
         assert not faults and not parts[1].result()[2]
     assert torch.equal(torch.stack([present[m] for m in model.MODALITIES], 1), made[1].training.present[:16])
-    wanted = made[1].training.features[:16]
-    assert torch.allclose(torch.stack([values[m] for m in model.MODALITIES], 1), wanted, atol=1e-5)
+    assert torch.equal(torch.stack([values[m] for m in model.MODALITIES], 1), made[1].training.features[:16])
+
+
+@pytest.mark.parametrize("num_kept", [1, 7, 33])
+def test_features_do_not_depend_on_which_files_are_computed_together(made: Any, tmp_path: Path, num_kept: int) -> None:
+    """As after an attempt that ended while it computed them."""
+    lines, sight = [example.paths for example in made[1].training.examples], features.sight(recipe())
+    features.of_lines(lines[:num_kept], sight, 2, ONE, tmp_path)
+    values, _, _ = features.of_lines(lines, sight, 2, ONE, tmp_path)
+    assert torch.equal(torch.stack([values[m] for m in model.MODALITIES], 1), made[1].training.features)
 
 
 def test_a_run_stops_on_what_a_check_calls_a_fault(made: Any, tmp_path: Path) -> None:

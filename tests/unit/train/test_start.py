@@ -57,7 +57,7 @@ def test_a_known_name_must_agree_with_the_checkpoint_and_any_other_is_a_label(tm
     assert dimensions(write_config(tmp_path, num_hidden_layers=5), "mine") == dataclasses.replace(MICRO, num_layers=5)
     with pytest.raises(UserError, match=r"has num_layers=5; qwen3-micro has 2; .*as in model\.name=mine"):
         dimensions(tmp_path, "qwen3-micro")
-    with pytest.raises(UserError, match="'mine' is not a model we know"):
+    with pytest.raises(UserError, match="'mine' is not a known model"):
         dimensions("random", "mine")
 
 

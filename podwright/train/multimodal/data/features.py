@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import dataclasses
+import functools
 import hashlib
 import os
 import time
@@ -26,7 +27,7 @@ from podwright.train.multimodal.networks.model import MODALITIES
 from podwright.train.multimodal.processes.world import World
 
 _PART = 1024  # files whose features are written at a time
-_BATCH = 32  # files that an encoder sees at a time
+_BATCH = 32  # pictures or sounds that an encoder sees at a time: always as many, see `_in_batches`
 _SLOW_S = 30.0  # of waiting for decoded files, which is worth a word
 FEATURES = ".features"
 """the folder beside the runs"""
@@ -77,14 +78,28 @@ class Sight:
         }
 
     @torch.no_grad()
-    def features(self, modality: str, prepared: Sequence[Tensor], device: torch.device) -> Tensor:
-        """[files, D]; a video's pictures come stacked, and their features are averaged."""
+    def features(self, modality: str, prepared: Sequence[Tensor], device: torch.device, size: int = _BATCH) -> Tensor:
+        """[files, D]; a video's pictures come stacked, and their features are averaged. `size`: of the batches in which they are computed."""
         sizes = [len(x) if x.ndim == 4 else 1 for x in prepared]
-        stacked = torch.cat([x if x.ndim == 4 else x[None] for x in prepared]).to(device)
-        raw = self.encoders[modality].to(device)(stacked)
+        stacked = torch.cat([x if x.ndim == 4 else x[None] for x in prepared])
+        raw = _in_batches(self.encoders[modality].to(device), stacked, size, device)
         means = torch.stack([part.mean(0) for part in raw.split(sizes)])
-        aligned: Tensor = self.aligner.to(device)(modality, means) if self.aligner else means
-        return aligned.float().cpu()
+        if self.aligner:
+            means = _in_batches(functools.partial(self.aligner.to(device), modality), means, size, device)
+        return means.float().cpu()
+
+
+def _in_batches(compute: Callable[[Tensor], Tensor], rows: Tensor, size: int, device: torch.device) -> Tensor:
+    """`compute` of `rows`, in batches of exactly `size`, zeros after the last row.
+
+    The last bits of a row's result depend on the size of its batch. With one size a file has the same features whatever files are computed
+    with it: on one machine or on several, at once or in the next attempt of a run.
+    """
+    results = []
+    for part in rows.split(size):
+        padding = part.new_zeros(size - len(part), *part.shape[1:])
+        results.append(compute(torch.cat([part, padding]).to(device))[: len(part)])
+    return torch.cat(results)
 
 
 def silent(message: str) -> None:
@@ -154,7 +169,8 @@ def one_line(example: AnnotatedExample, sight: Sight, device: torch.device) -> t
         raise media.Unreadable(sources)
     for n, modality in enumerate(MODALITIES):
         if modality in sources:
-            values[0, n] = sight.features(modality, [_prepared(modality, sources[modality][1], sight)], device)[0]
+            prepared = _prepared(modality, sources[modality][1], sight)
+            values[0, n] = sight.features(modality, [prepared], device, len(prepared) if prepared.ndim == 4 else 1)[0]
             present[0, n] = True
     return values, present
 
@@ -221,31 +237,30 @@ def _compute(
             sight.decoding.waited(time.perf_counter() - begin, num_workers, cores)
             yield file
 
-    for batch in _groups(decoded(), _BATCH):
-        for modality, known in done.items():
-            good = {key: x for key, kind, x in batch if kind == modality and isinstance(x, Tensor)}
-            if good:
-                known |= dict(
-                    zip(good, sight.features(modality, list(good.values()), world.device).numpy(), strict=True)
-                )
-        wrong |= {key: x for key, _, x in batch if isinstance(x, str)}
+    waiting: dict[str, dict[str, Tensor]] = {modality: {} for modality in sight.encoders}
+
+    def compute(modality: str) -> None:
+        files = waiting[modality]
+        if files:
+            rows = sight.features(modality, list(files.values()), world.device).numpy()
+            done[modality] |= dict(zip(files, rows, strict=True))
+            files.clear()
+
+    for key, modality, content in decoded():
+        if isinstance(content, str):
+            wrong[key] = content
+            continue
+        waiting[modality][key] = content
+        if len(waiting[modality]) == _BATCH:
+            compute(modality)
+    for modality in waiting:
+        compute(modality)
     for known in filter(None, done.values()):
         part = store / f"{min(known)}-{len(known)}.npz"
         with part.with_suffix(f".{world.rank}.unfinished").open("wb") as f:
             np.savez(f, keys=np.array(list(known)), features=np.stack(list(known.values())))
         Path(f.name).replace(part)
     return wrong
-
-
-def _groups(items: Iterator, size: int) -> Iterator[list]:
-    group = []
-    for item in items:
-        group.append(item)
-        if len(group) == size:
-            yield group
-            group = []
-    if group:
-        yield group
 
 
 def _missing(store: Path, keys: Iterable[str]) -> list[str]:
