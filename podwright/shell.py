@@ -9,6 +9,7 @@ import contextlib
 import getpass
 import os
 import re
+import shutil
 import signal
 import subprocess
 import tempfile
@@ -189,6 +190,11 @@ class Shell:
     def variables(names: Sequence[str]) -> dict[str, str]:
         """Those of `names` that are set here, for a process on another machine."""
         return {name: os.environ[name] for name in names if name in os.environ}
+
+    @staticmethod
+    def has(program: str) -> bool:
+        """Whether it is a command of this machine."""
+        return shutil.which(program) is not None
 
     @staticmethod
     def private_folder() -> Path:

@@ -79,7 +79,7 @@ def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims, cwd: 
     if row is None:
         if where is None and destination.gpus_per_node:
             raise UserError(
-                f"--on {destination.name} does not say which GPUs it has, so that --fit knows no limit of memory",
+                f"--on {destination.name} does not name its GPUs, so --fit has no limit of memory",
                 f"add a line such as accelerator: H100-80GB to {destination.name} in {targets_file()}",
             )
         if where is None or not where.accelerator.hbm_bytes:
@@ -273,7 +273,7 @@ def _nothing(
     if possible:
         level, message = (
             "inconclusive",
-            f"{message} with {memory.ERROR:.0%} to spare, so near that only a compiler can tell",
+            f"{message} with the margin of {memory.ERROR:.0%} that an estimate needs",
         )
     kept = tuple(f for f in static.findings if f.check not in _SEARCHED)
     return static.model_copy(update={"findings": kept, "step": None}).with_finding(Finding("fit", level, message, fix))

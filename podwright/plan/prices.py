@@ -72,5 +72,5 @@ def _row(provisioning: str, destination: Destination, listed: ListPrice | None) 
     elif destination.provisioning:
         source = f"not known: set provisioning={provisioning} and price of a target, in USD per chip-hour"
     else:
-        source = "not known: type --price 2.70, in USD per chip-hour"
+        source = "not known: type --price USD, the price of a chip-hour"
     return CostEntry(provisioning=provisioning, price=price, cost=None, source=source)

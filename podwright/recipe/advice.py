@@ -5,14 +5,20 @@ from __future__ import annotations
 import json
 import re
 import string
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from podwright.rundir import Record, RunDir, read_events
 
 DEVICE_MEMORY_FULL = re.compile(
     r"[Rr]an out of memory (on|in memory space) (hbm|HBM)|CompileTimeHbmOom|Exceeded hbm capacity|HBM_OUT_OF_MEMORY"
     r"|Attempting to (reserve|allocate) \d|RESOURCE_EXHAUSTED: .*([Oo]ut of (device )?memory|[Ff]ailed to allocate|device buffer|HBM)"
 )
 """What XLA says when a device's memory does not hold a program. RESOURCE_EXHAUSTED alone may be a quota, a rate or a full disk too."""
+
+BEGINS_AGAIN = "training begins again at step 0"
+"""of a notice of the trainer, where a checkpoint that it has saved is there no more"""
 
 
 @dataclass(frozen=True)
@@ -23,10 +29,16 @@ class RecipeAdvice:
     """when the memory of the machine is full"""
     not_finite: str = "a smaller optimizer.learning_rate"
     fewer_steps: str = "a smaller training.max_steps"
-    resumes: str = "resumes from the last checkpoint"
-    """what `podwright resume` does"""
+    resumes: str = "resumes from the last checkpoint, if one was saved"
+    """what `podwright resume` does, where the run does not tell more"""
     compiler: str = "install g++ there"
     """when torch.compile finds no compiler"""
+    packages: str = (
+        "install it there, in the target's own environment: pip install -e '.[jax]' or '.[torch]' in podwright's clone"
+    )
+    """when a Python package is missing"""
+    libtpu: str = "install them together, on all workers: pip install -U 'jax[tpu]'"
+    """when versions of jax, jaxlib and libtpu do not belong together"""
 
     def filled(self, text: str) -> str:
         """`text` with the values of this advice in place of their names in braces."""
@@ -57,7 +69,9 @@ ADVICE = {
         "take machines with more memory, or a slice with more hosts",
         "a smaller arguments.learning_rate",
         "a smaller arguments.steps",
-        "starts it again: from its last checkpoint, or from step 0 with arguments.enable_checkpointing=false",
+        "starts it again: from its last checkpoint, or from step 0 if none was saved",
+        packages="build it into the image, or add pip install PACKAGE to launch.setup",
+        libtpu="build jax, jaxlib and libtpu of versions that belong together into the image",
     ),
 }
 """by kind of recipe"""
@@ -72,9 +86,31 @@ def of_kind(kind: str) -> RecipeAdvice:
     return ADVICE.get(kind, GENERAL)
 
 
-def of_run(recipe: Path) -> RecipeAdvice:
-    """By a run's recipe.json; GENERAL where that cannot be read."""
-    return of_kind(kind_of(recipe))
+def of_run(run: RunDir) -> RecipeAdvice:
+    """By its recipe.json, GENERAL where that cannot be read, and by what its trainer has written."""
+    newest = max((int(path.name) for path in run.path.glob("attempts/*") if path.name.isdigit()), default=0)
+    complete = newest > 0 and run.exit(newest).exists()
+    return with_records(kind_of(run.recipe), read_events(run.events), run.metrics.exists(), complete)
+
+
+def with_records(kind: str, events: Iterable[Record], has_steps: bool, complete: bool) -> RecipeAdvice:
+    """Of a run of `kind`, by the events of its trainer and whether it has written steps. `complete`: it has written its last record; else
+    it may have saved since."""
+    keys, checkpoint, begun = of_kind(kind), None, False
+    for event in events:
+        begun = True
+        if event["event"] in ("checkpoint", "resumed"):
+            checkpoint = event["step"]
+        elif event["event"] == "notice" and BEGINS_AGAIN in str(event.get("message")):
+            checkpoint = None
+    if checkpoint is not None:
+        newer = "" if complete else ", or from a newer one"
+        return replace(keys, resumes=f"resumes from the checkpoint of step {checkpoint}{newer}")
+    if begun and not complete:
+        return replace(keys, resumes="resumes from the last checkpoint, or starts it again at step 0 if none was saved")
+    if begun:
+        return replace(keys, resumes="starts it again at step 0: no checkpoint was saved")
+    return keys if has_steps else replace(keys, resumes="starts it: nothing was trained yet")
 
 
 def kind_of(recipe: Path) -> str:

@@ -123,7 +123,7 @@ class AnswerSchema:
                 )
                 yield field, absent if field not in line else f"{shown(value)} is not a text{quoted}"
             elif not is_encodable(value):
-                yield field, f"{shown(value)} holds half a character"
+                yield field, f"{shown(value)} holds half a character (a lone surrogate)"
         given = [name for name in MEDIA if name in line]
         if not given:
             renamed = next((text for name in MEDIA if (text := _renamed(name, line))), "")
@@ -269,7 +269,7 @@ def _names(where: str, key: str, given: Any) -> tuple[str, ...]:
                 "use letters, digits and _, with dots between levels",
             )
         if names.count(name) > 1:
-            raise UserError(f"{where}: {name} stands there twice", "leave one of them out")
+            raise UserError(f"{where}: {name} is there twice", "leave one of them out")
     return tuple(names)
 
 
@@ -301,7 +301,7 @@ def _layout(where: str, names: list[str], graded: list[str]) -> None:
     if written_in_order != names:
         moved = next(a for a, b in zip(names, written_in_order, strict=True) if a != b)
         raise UserError(
-            f"{where}: {moved} stands apart from its group",
+            f"{where}: {moved} is not next to the other fields of its group",
             "list the fields of a group one after the other, texts last",
         )
     leaves = [name.rpartition(".")[2] for name in graded]

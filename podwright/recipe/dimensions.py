@@ -22,7 +22,7 @@ def find(
         names = [*hybrid.MODELS, *models.MODELS]
         guess = nearest(name, names)
         fix = f"type model.name={guess}" if guess else f"known: {', '.join(names)}"
-        raise UserError(f"model.name={name!r} is not a model we know", fix)
+        raise UserError(f"model.name={name!r} is not a known model", fix)
     if gate or kernel != "chunked":
         raise hybrid.no_kda(name, gate, kernel)
     return models.MODELS[name]

@@ -198,7 +198,7 @@ def qwen3(config: Config) -> Qwen3Dims:
     theta = _theta(config)
     for key, value in config.items():
         if value is not None and key not in _ONLY and key not in _WITHOUT_EFFECT and key not in _READ:
-            what = f"config.json has {key}={_short(value)}, which Podwright does not know of a dense Qwen3"
+            what = f"config.json has {key}={_short(value)}, which Podwright does not support for a dense Qwen3"
             raise UserError(what, f"delete {key} from config.json if it does not change what the model computes")
     dims = Qwen3Dims(
         hidden_size=count(config, "hidden_size"),

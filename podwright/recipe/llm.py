@@ -65,7 +65,7 @@ def find(name: str) -> LlmDims:
     if name not in MODELS:
         guess = nearest(name, list(MODELS))
         raise UserError(
-            f"model.name={name!r} is not a model we know",
+            f"model.name={name!r} is not a known model",
             f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}",
         )
     return MODELS[name]

@@ -32,8 +32,11 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     """The recipe `name_or_path` (a shipped name, a YAML file or the recipe.json of a run) with `key.path=value` overrides applied."""
     path = _find(name_or_path)
     raw = read(path)
-    if tables := _tables(kinds.find(raw.get("kind")).schema):
+    schema = kinds.find(raw.get("kind")).schema
+    if tables := _tables(schema):
         raw |= scalars(path, tables)
+    for name, texts in scalars(path, _of_texts(schema)).items():  # 0.10 is a version, and not the number 0.1
+        raw[name] |= {key: text for key, text in texts.items() if not isinstance(raw[name].get(key), str | None)}
     return _parse_with(multimodal.completed(raw) if path.name == _STORED else raw, overrides)
 
 
@@ -176,6 +179,8 @@ def _in_folder(path: Path) -> str:
     if (path / _STORED).is_file():
         return f"type {shlex.quote(str(path / _STORED))}"
     files = sorted(p for p in path.glob("*.y*ml") if p.is_file())
+    if not files and any(path.glob("*.sh")):
+        return f"type podwright recipe import {shlex.quote(str(path))} --out DIRECTORY, which reads its launch scripts"
     if len(files) == 1:
         return f"type {shlex.quote(str(files[0]))}"
     return (
@@ -232,6 +237,16 @@ def _text_of(key: str, value: str) -> Any:
 def _tables(model: type[BaseModel]) -> list[str]:
     """Sections that have keys of another program, which are not listed here: any key may be typed, and its value is a text."""
     return [name for name, field in model.model_fields.items() if get_origin(field.annotation) is dict]
+
+
+def _of_texts(model: type[BaseModel]) -> list[str]:
+    """Sections whose values are all texts."""
+    sections = {name: _section(field.annotation) for name, field in model.model_fields.items()}
+    return [
+        name
+        for name, section in sections.items()
+        if section and all(f.annotation is str for f in section.model_fields.values())
+    ]
 
 
 def misspelled(recipe: Recipe, overrides: Sequence[str]) -> list[str]:

@@ -117,7 +117,7 @@ def find(name: str) -> Qwen3Dims:
         return MODELS[name]
     guess = nearest(name, list(MODELS))
     raise UserError(
-        f"model.name={name!r} is not a model we know",
+        f"model.name={name!r} is not a known model",
         f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}",
     )
 

@@ -65,7 +65,7 @@ def empty(path: Path) -> tuple[str, str]:
 
 def nothing_to_pair(path: Path, row: Any) -> tuple[str, str]:
     """What is wrong with a file of which no line makes a pair, `row` among them, and what to type."""
-    what = f"no line of {path} has two of {', '.join(FIELDS)}, so that there is nothing to tell apart"
+    what = f"no line of {path} has two of {', '.join(FIELDS)}, so there is no pair to train on"
     return what, to_pairs(str(path), row) or f"give lines such as {EXAMPLE}"
 
 
@@ -86,4 +86,4 @@ def line_faults(line: Any) -> Iterator[FieldFault]:
         if not isinstance(value, str) or not value.strip():
             yield field, f"{shown(value)} is not a {'text' if field == 'text' else 'path'}"
         elif not is_encodable(value):
-            yield field, f"{shown(value)} holds half a character"
+            yield field, f"{shown(value)} holds half a character (a lone surrogate)"

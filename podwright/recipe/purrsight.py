@@ -86,7 +86,7 @@ _SLURM = {
 _LAUNCHED = {
     "master_addr": "the launcher finds it",
     "master_port": "the launcher finds it",
-    "timeout_minutes": "a process that is silent for ten minutes is given up, which is no setting here",
+    "timeout_minutes": "a process without output for ten minutes is ended; there is no setting for it here",
 }
 _PRECISIONS = {"true": "fp16", "false": "no", "no": "no", "bf16": "bf16", "fp16": "fp16"}
 
@@ -216,7 +216,7 @@ def _particular(flat: str, settings: PurrsightSettings, raw: dict[str, Any], not
         notes[key] = _saving(value, settings)
     else:
         raise UserError(
-            f"{key} is no key of phase2_cluster.yaml that we know", "take it out; `podwright recipes show` lists ours"
+            f"{key} is no known key of phase2_cluster.yaml", "take it out; `podwright recipes show` lists ours"
         )
 
 
@@ -325,7 +325,7 @@ def _saving(every: Any, settings: PurrsightSettings) -> str:
 def _profiling(value: Any) -> str:
     if not value:
         return f"{_NOTHING}there is none"
-    return f"{_NOTHING}--profile traces kinds that run in JAX, which this is not; the report tells how busy the GPUs were without it"
+    return f"{_NOTHING}--profile traces kinds that run in JAX, which this is not; the report shows how busy the GPUs were without it"
 
 
 _TYPED: dict[str, Callable[[Any], str]] = {
@@ -374,7 +374,7 @@ def _target(given: dict[str, Any], notes: dict[str, str]) -> list[str]:
         elif key in _TYPED_LAUNCHED:
             notes[f"cluster.{key}"] = _TYPED_LAUNCHED[key](value)
         else:
-            raise UserError(f"cluster.{key} is no key of phase2_cluster.yaml that we know", "take it out")
+            raise UserError(f"cluster.{key} is no known key of phase2_cluster.yaml", "take it out")
     if _is_count(gpus := cluster.get("slurm_gpus_per_node", given.get("num_gpus"))):
         words += [] if "slurm_gpus_per_node" in cluster else [f"gpus_per_node={gpus}"]
         words.append(f"tasks_per_node={gpus}")

@@ -110,7 +110,7 @@ def settings(path: Path, given: dict[str, Any], phase: int | None) -> PurrsightS
         for key, value in _leaves(section, given.get(section) or {}, known).items():
             values[known[key]], keys[known[key]] = value, f"{section}.{key}"
     for section in given.keys() - {"common", *(f"phase{n}" for n in _PHASES)}:
-        raise UserError(f"{section} is no section of {path.name} that we know", "take it out")
+        raise UserError(f"{section} is no known section of {path.name}", "take it out")
     return PurrsightSettings(chosen, values, keys, tuple(n for n in listed if n != chosen))
 
 
@@ -129,7 +129,7 @@ def _leaves(section: str, given: Any, known: dict[str, str]) -> dict[str, Any]:
             leaves[key] = value
         else:
             raise UserError(
-                f"{section}.{key} is no key of PurrSight's files that we know",
+                f"{section}.{key} is no known key of PurrSight's files",
                 "take it out; `podwright recipes show` lists ours",
             )
     return leaves

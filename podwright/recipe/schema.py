@@ -97,8 +97,8 @@ class Expect(Section):
 
     hardware: str = Field(description="the machine the figures below are for")
     time: str = Field(description="how long the whole run takes there")
-    metric: str = Field(description="the figure of result.json that tells success")
-    value: float | None = Field(None, description="its expected value; null while nobody has measured it")
+    metric: str = Field(description="the figure of result.json that measures success")
+    value: float | None = Field(None, description="its expected value; null: not measured yet")
     tolerance: float = Field(0.0, ge=0, description="how far from `value` is still normal")
     evidence: str = Field("", description="where the figure comes from")
 

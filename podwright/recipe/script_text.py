@@ -19,6 +19,8 @@ import re
 from collections.abc import Mapping
 
 _PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z0-9_./:-]*(?: [A-Za-z0-9_./:-]+)*)>(?![>&])")
+_BEHIND_WORD = re.compile(r"[ \t]+[-<#\\]|[ \t]*(?:[;&|)\n]|\Z)")
+_LONGEST_NUMBER = 20  # digits of a descriptor before a redirection
 _HEREDOC = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([\w.-]+))")
 _COMMAND = re.compile(
     r"[ \t]*((?:export|declare|typeset|local)(?:[ \t]+-[A-Za-z]+)*[ \t]+)?(?=[A-Za-z_]\w*\+?=)", re.ASCII
@@ -39,6 +41,7 @@ def with_placeholders(text: str, values: Mapping[str, str] | None = None) -> tup
     kinds = contexts(text)
     given = {_key(name): value for name, value in (values or {}).items()}
     parts, places, end = [], dict[str, list[str]](), 0
+    line, counted = 1, 0
     for match in _PLACEHOLDER.finditer(text):
         kind, name = kinds[match.start()], match[1]
         bare = kind in (BARE, NESTED)
@@ -48,8 +51,8 @@ def with_placeholders(text: str, values: Mapping[str, str] | None = None) -> tup
             word = _escaped(given[_key(name)], kind)
         else:
             word = quoted(match[0]) if bare else match[0]
-            number = text.count("\n", 0, match.start()) + 1
-            places.setdefault(name, []).append(f"line {number}" + ("" if bare else " (in quotes)"))
+            line, counted = line + text.count("\n", counted, match.start()), match.start()
+            places.setdefault(name, []).append(f"line {line}" + ("" if bare else " (in quotes)"))
         parts += [text[end : match.start()], word]
         end = match.end()
     return "".join([*parts, text[end:]]), {name: ", ".join(lines) for name, lines in places.items()}
@@ -65,10 +68,11 @@ def _meant_as_placeholder(text: str, match: re.Match[str]) -> bool:
 
     It is part of a word, as in `--project=<name>` or `gs://<name>/x`, or a word of its own that no file name follows.
     """
-    before, after = text[: match.start()], text[match.end() :]
-    if before and before[-1] not in " \t\n;&|()<>":
-        return re.search(r"(?:^|[\s;&|(])\d+$", before) is None  # 2<names is a redirection
-    return re.match(r"(?:[ \t]+[-<#\\]|[ \t]*(?:[;&|)\n]|$))", after) is not None
+    start = match.start()
+    if start and text[start - 1] not in " \t\n;&|()<>":
+        word = re.split(r"[\s;&|(]", text[max(start - _LONGEST_NUMBER, 0) : start])[-1]
+        return not word.isdigit()  # 2<names is a redirection
+    return _BEHIND_WORD.match(text, match.end()) is not None
 
 
 def _escaped(value: str, kind: str) -> str:
@@ -140,9 +144,10 @@ def contexts(text: str) -> str:
     Quotes themselves count as what they enclose, but for the first of a pair. `${...}` and `$((...))` are EXPANSION.
     """
     kinds, stack, heredocs, place = list[str](), [""], list[tuple[bool, str]](), 0
+    nesting = 0  # how many of the stack are of _NESTING
     while place < len(text):
         top = stack[-1]
-        kind = _KIND.get(top) or (NESTED if _NESTING & set(stack) else BARE)
+        kind = _KIND.get(top) or (NESTED if nesting else BARE)
         if run := _PLAIN.get(top, _PLAIN_TEXT).match(text, place):
             kinds.append(kind * len(run[0]))
             place = run.end()
@@ -156,10 +161,11 @@ def contexts(text: str) -> str:
             step = 2
         elif here == _CLOSE.get(top):
             step = 2 if top in ("$((", "((") else 1
-            stack.pop()
+            nesting -= stack.pop() in _NESTING
         elif opening := _opening(text, place, stack):
             step, kind = len(opening), _KIND.get(opening) or kind
             stack.append(opening)
+            nesting += opening in _NESTING
         elif ('"' in stack[-2:] and top in ('"', "${")) or top in ("${", "$((", "(("):
             pass
         elif here == "#" and (place == 0 or text[place - 1] in " \t\n;&|()"):

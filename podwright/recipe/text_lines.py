@@ -61,8 +61,8 @@ _JSON_FAULTS = {
     "Invalid \\escape": "the backslash at column {} begins no escape; write \\\\ for a backslash",
     "Invalid \\uXXXX escape": "the \\u at column {} has no four hex digits",
     "Extra data": "something follows the value at column {}",
-    "Illegal trailing comma before end of object": "a comma too much stands at column {}",
-    "Illegal trailing comma before end of array": "a comma too much stands at column {}",
+    "Illegal trailing comma before end of object": "there is a comma too many at column {}",
+    "Illegal trailing comma before end of array": "there is a comma too many at column {}",
 }
 
 

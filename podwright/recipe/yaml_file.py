@@ -17,23 +17,23 @@ SHIPPED = next(d for d in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes") if
 
 
 _NO_VALUE = "no value"
-_OTHER = "something stands that does not belong there"
+_OTHER = "something is there that does not belong there"
 _FAULTS = (
     (_NO_VALUE, "a value looks like a date or a number, and is none: put it in quotes"),
     (
         "mapping values are not allowed",
         "a second ': ' follows on the line, or its indentation is wrong: put a text with ': ' in quotes",
     ),
-    (r"character '\\t'", "a tab stands where only spaces may: indent with spaces"),
+    (r"character '\\t'", "a tab is where only spaces may be: indent with spaces"),
     (r"character '(.)' that cannot", r"a value begins with \1: put it in quotes"),
     (r"expected ',' or '(.)'.*stream end", r"a list or mapping in brackets has no closing \1"),
     (r"expected ',' or '(.)'", r"a comma or a closing \1 is missing"),
     ("end of stream", "a text in quotes begins and has no closing quote"),
     (
         "expected <block end>",
-        "something stands that does not continue the lines before: check quotes and indentation",
+        "something does not continue the lines before: check quotes and indentation",
     ),
-    (r"undefined alias '?([^']*)", r"*\1 stands for no value before it: put it in quotes"),
+    (r"undefined alias '?([^']*)", r"*\1 names no value before it: put it in quotes"),
     ("could not find expected ':'", "a key has no colon and value"),
     (r"constructor for the tag '(.*)'", r"\1 is no tag that is read: put the value in quotes"),
     ("escape", "a backslash in double quotes begins no escape: use single quotes"),

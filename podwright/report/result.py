@@ -9,14 +9,14 @@ import shlex
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.advice import of_kind
+from podwright.recipe.advice import with_records
 from podwright.recipe.load import fingerprint
 from podwright.report import kinds, prediction, reproduce, timing
 from podwright.report import records as reading
 from podwright.report.records import Records, Result, number
 from podwright.run import cost, journal
 from podwright.run.journal import RunState, fold
-from podwright.run.states import advice
+from podwright.run.states import Phase, advice
 from podwright.rundir import Ending, Record, RunDir, planned_steps
 from podwright.watch import damage
 from podwright.watch.metrics import Progress
@@ -95,10 +95,10 @@ def ending(records: Records) -> dict[str, Any]:
     state = _journal(records)
     last = records.attempts[-1] if records.attempts else None
     outcome: Record = {}
-    if state.ending is not None:
+    if state.phase is Phase.ENDED:
         outcome = {"ending": state.ending, "detail": state.detail, "fix": state.fix}
-    elif last is not None and last.exit is not None and last.number >= state.attempt:
-        outcome = last.exit
+    elif state.phase is not Phase.READY or not state.attempt:
+        outcome = last.exit if last and last.exit and last.number >= state.attempt else {}
     name = outcome.get("ending")
     return {
         "ending": name,
@@ -117,7 +117,9 @@ def _journal(records: Records) -> RunState:
 def _advice(name: Any, fix: str, records: Records) -> str:
     if fix or name == Ending.FINISHED or name not in list(Ending):
         return fix
-    return advice(Ending(name), fix, records.name, of_kind(str(records.raw.get("kind"))))
+    complete = bool(records.attempts) and records.attempts[-1].exit is not None
+    keys = with_records(str(records.raw.get("kind")), records.events, any(records.stages.values()), complete)
+    return advice(Ending(name), fix, records.name, keys)
 
 
 def expected(expect: Any, figures: Result) -> dict[str, Any]:

@@ -147,7 +147,8 @@ def paired(result: Result) -> str:
 def how_it_ended(result: Result) -> str:
     ending = result["ending"]
     if ending is None:
-        return "There is no record that the last attempt ended: it is still running, or it was killed."
+        what = "There is no record that the run has ended: it waits, it is still running, or nobody has seen its end"
+        return f"{what}; podwright list asks its target."
     detail = visible(result["ending_detail"]).rstrip(".")
     return f"{_ended(ending)}: {detail}." if detail else f"{_ended(ending)}."
 

@@ -78,12 +78,14 @@ def contained(home: Path) -> Iterator[None]:
     result = run(
         home,
         'xpk "$(ls -A $REAL $CHECKOUT /root /work 2> /dev/null)" "$(ulimit -u)" "$(id -u)" "$(ls /proc | grep -c "^[0-9]")"'
-        ' "$(grep -c : /proc/net/dev)" "$(grep CapEff /proc/self/status)"',
+        ' "$(grep -c : /proc/net/dev)" "$(grep CapEff /proc/self/status)"'
+        ' "$(grep " /usr " /proc/self/mountinfo)"',
         limit_s=10,
     )
     (call,) = result.calls
     assert call.argv[1:4] == ("", "64", "1000") and int(call.argv[4]) < 10 and call.argv[5] == "1", call
     assert call.argv[6] == "CapEff:\t0000000000000000"
+    assert " /usr ro," in call.argv[7], call
     yield
 
 

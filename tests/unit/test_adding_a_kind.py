@@ -65,7 +65,7 @@ def test_a_kind_with_a_trainer_of_its_own_plans_runs_and_reports(
             ["plan", "count.yaml", "--fit", "--on", "v6e-8"],
             "--fit searches settings of GRPO, count is of kind counting",
         ),
-        (["run", "count.yaml", "--profile", "1"], "jax's profiler sees nothing of a run of kind counting"),
+        (["run", "count.yaml", "--profile", "1"], "jax's profiler cannot trace a run of kind counting"),
     ],
 )
 def test_what_a_kind_does_not_answer_is_refused_in_one_line(

@@ -2,41 +2,23 @@
 
 from __future__ import annotations
 
-import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
 
 from podwright import slices
-from podwright.errors import UserError, counted, nearest
-from podwright.plan.checks import maxtext_mesh, meshes
+from podwright.errors import UserError, counted
+from podwright.plan.checks import maxtext_mesh, maxtext_values, meshes
 from podwright.plan.findings import Finding, Level
-from podwright.recipe.maxtext import architectures, lint, remat
+from podwright.recipe.maxtext import architectures, lint
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext.architectures import Architecture
 from podwright.recipe.maxtext.arguments import BATCH_AXES, RunBatch
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
 from podwright.slices import Slice
 
-OLDER_KEYS = {
-    "fsdp_shard_on_exp": "shard_exp_on_fsdp",
-    "output_dir": "",
-    **{f"{m}_tile_{pass_}_buffer_count": "" for m in ("wi", "wo") for pass_ in ("fwd", "dlhs", "drhs")},
-}
-"""keys of MaxText versions that public recipes ask for, with their name in e591f30; "" where it has none"""
 _PRECISIONS = ("fp8", "int8")
-_DTYPES = ("bfloat16", "float32", "float16")
-_VALUES = {
-    "dtype": _DTYPES,
-    "weight_dtype": _DTYPES,
-    "grad_dtype": _DTYPES,
-    "mu_dtype": ("", *_DTYPES),
-    "attention": ("autoselected", "flash", "dot_product", "cudnn_flash_te", "cudnn_flash_jax", "paged", "vllm_rpa", "vllm_batched_rpa"),
-    "remat_policy": (*remat.POLICIES, "custom"),
-    "opt_type": ("adamw", "adam_pax", "sgd", "muon"),
-    "scan_layers": ("true", "false"),
-}  # fmt: skip
-"""that MaxText e591f30 knows: configs/types.py, and layers/attention_op.py for attention"""
+_OF_COMMAND = ("secret", "line-break", "unset", "literal", "xla-flags", "syntax")
 _OF_TRAINING = re.compile(r"arguments\.(?:model_name|(?!\w*(?:_dir|_directory|_path|_files|_name) )\w+) is ")
 """the beginning of a finding about an argument that is neither a place nor a name"""
 
@@ -50,7 +32,7 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
         return [Finding("slice", "error", what, f"type --on {written_for(recipe).typed}")]
     findings = _slice(recipe, where)
     model, of_model = _model(recipe)
-    findings += of_model + _keys(recipe)
+    findings += of_model + ([] if _is_diffusion(recipe) else maxtext_values.keys(recipe.arguments))
     findings += _launch(recipe)
     if _is_diffusion(recipe) or (recipe.launch.module.endswith(".sh") and not recipe.arguments):
         return findings
@@ -60,22 +42,24 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
         findings += maxtext_mesh.check(recipe.arguments, model, where)
         if not any(f.level == "error" and f.check == "mesh" for f in findings):
             findings += _batch(recipe.arguments, batch, where)
-        findings += _precision(recipe.arguments, where) + _values(recipe.arguments)
+        findings += _precision(recipe.arguments, where)
         findings += _data(recipe.arguments, batch, where, cwd) + _profiler(recipe.arguments)
     except UserError as e:
         if not any(f.level == "inconclusive" and _OF_TRAINING.match(f.message) for f in findings):
             findings.append(Finding("batch", "error", e.what, e.fix))
-    return findings
+    examined = {f.message.partition("=")[0] for f in findings if f.level == "error"}
+    return findings + maxtext_values.values(recipe.arguments, examined)
 
 
 def _launch(recipe: MaxTextRecipe) -> list[Finding]:
     """What stands in the way of a submission: a warning, for it says nothing of whether the training fits. A value of the training that is
-    still to be filled in is inconclusive, and a secret is an error: what a plan accepts is written to files."""
+    still to be filled in is inconclusive, and what is wrong with the container's command, or a secret, is an error: what a plan accepts is
+    written to files."""
     findings = []
     for each in lint.of_recipe(recipe):
         level: Level = "warning" if each.level == "error" or each.check == "xpk-version" else each.level
-        if each.check == "secret":
-            level = "error"
+        if each.check in _OF_COMMAND:
+            level = each.level
         if each.check == "placeholder" and _OF_TRAINING.match(each.message):
             level = "inconclusive"
         fix = each.fix
@@ -112,44 +96,14 @@ def _model(recipe: MaxTextRecipe) -> tuple[Architecture | None, list[Finding]]:
     except architectures.WrongDimension as e:
         return None, [Finding("model", "error", e.what, e.fix)]
     except UserError as e:
-        fix = f"{e.fix}; type --compile, which reads them from MaxText itself"
-        return None, [Finding("model", "inconclusive", e.what, fix)]
-
-
-@functools.cache
-def known_keys() -> frozenset[str]:
-    """Of MaxText's configuration at e591f30 (2026-08-22): base.yml and configs/types.py."""
-    return frozenset((Path(architectures.__file__).parent / "keys.txt").read_text().split())
-
-
-def _keys(recipe: MaxTextRecipe) -> list[Finding]:
-    if _is_diffusion(recipe):
-        return []
-    findings = []
-    for key in recipe.arguments:
-        if key not in known_keys() and key not in OLDER_KEYS:
-            near = nearest(key, sorted(known_keys()))
-            what = f"arguments.{key} is no key of MaxText e591f30 (2026-08-22), and MaxText refuses unknown keys"
-            fix = f"did you mean {near}? " if near else ""
-            findings.append(Finding("model", "inconclusive", what, f"{fix}--compile asks the MaxText of the recipe"))
-        if newer := OLDER_KEYS.get(key):
-            what = f"arguments.{key} is called {newer} in newer versions of MaxText: the image has to be of the version that the recipe names"
-            findings.append(Finding("model", "info", what))
-    return findings
-
-
-def _values(arguments: Mapping[str, str]) -> list[Finding]:
-    """Of keys with a few values, those that are none of them."""
-    findings = []
-    for key, known in _VALUES.items():
-        value = arguments.get(key, known[0])
-        if VARIABLE.search(value) or value.lower() in known:
-            continue
-        near = nearest(value, list(known)) or known[0] or known[1]
-        what = f"{key}={value:.60} is no value that MaxText e591f30 (2026-08-22) knows"
-        fix = f"type arguments.{key}={near}; there are {', '.join(filter(None, known))}; --compile asks the MaxText of the recipe"
-        findings.append(Finding("model", "inconclusive", what, fix))
-    return findings
+        if _is_diffusion(recipe):
+            return None, [Finding("model", "inconclusive", e.what, f"{e.fix}; type --compile")]
+        what = f"{e.what}: whether the mesh divides it, its memory and its step time are not checked"
+        checkout = (
+            "" if recipe.maxtext else " and maxtext=PATH of the checkout of MaxText, or of its fork, that has them"
+        )
+        fix = f"{e.fix}; type --compile{checkout}"
+        return None, [Finding("model", "inconclusive", what, fix)]
 
 
 def _is_diffusion(recipe: MaxTextRecipe) -> bool:

@@ -13,7 +13,7 @@ from podwright.plan.estimates import maxtext_state, maxtext_step_time
 from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
-from podwright.recipe.maxtext import architectures
+from podwright.recipe.maxtext import architectures, argument_types
 from podwright.recipe.maxtext.architectures import Architecture
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.slices import Slice
@@ -35,13 +35,16 @@ class MaxTextPlan(PlanPart[MaxTextRecipe]):
         return findings + maxtext_state.check(recipe, where) + maxtext_step_time.check(recipe, where)
 
     def dimensions(self, recipe: MaxTextRecipe, cwd: Path) -> Architecture | None:
+        """None for a model that is not known, and for one with keys of a fork, which may change its layers."""
+        if argument_types.unknown(recipe.arguments):
+            return None
         try:
             return architectures.find(recipe.arguments)
         except UserError:
             return None
 
     def step(self, recipe: MaxTextRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
-        return maxtext_step_time.entry(recipe, where, price)
+        return maxtext_step_time.entry(recipe, where, price) if self.dimensions(recipe, cwd) else None
 
     def compiled(self, recipe: MaxTextRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         """Memory from the compiler; the step time stays the estimate, which the compiler says nothing about."""

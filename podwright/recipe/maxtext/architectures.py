@@ -375,5 +375,11 @@ def _require_consistent(model: Architecture) -> None:
 
 
 def _known(name: str) -> str:
+    if not name:
+        return "type arguments.model_name=NAME"
     guess = nearest(name, list(ARCHITECTURES))
-    return f"did you mean {guess}?" if guess else f"known: {', '.join(ARCHITECTURES)}"
+    return (
+        f"did you mean {guess}?"
+        if guess
+        else f"{len(ARCHITECTURES)} models are known, such as llama3.1-8b, and {name} is none"
+    )

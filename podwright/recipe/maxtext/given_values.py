@@ -8,8 +8,8 @@ from collections.abc import Collection, Mapping, Sequence
 
 from podwright.errors import UserError, nearest
 from podwright.recipe.maxtext import xpk
-from podwright.recipe.maxtext.read import FROM_TARGET, ImportedScript
-from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.recipe.maxtext.read import ImportedScript
+from podwright.recipe.maxtext.schema import FROM_TARGET, MaxTextRecipe
 from podwright.recipe.script_text import with_placeholders, with_values
 
 _USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 from podwright.errors import UserError
-from podwright.recipe.maxtext import secret_values, xpk
-from podwright.recipe.maxtext.read import FROM_TARGET, ImportedScript
-from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe, command_lines, of_several_lines
+from podwright.recipe.maxtext import lint_command, secret_values, xpk
+from podwright.recipe.maxtext.lint_finding import LintFinding
+from podwright.recipe.maxtext.read import ImportedScript
+from podwright.recipe.maxtext.schema import FROM_TARGET, VARIABLE, MaxTextRecipe
 
 XPK_RELEASES = frozenset(
     [
@@ -68,7 +67,12 @@ XPK_RELEASES = frozenset(
 LONGEST_NAME = 40
 """characters of the name of a workload that xpk accepts"""
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?")
-_UPLOAD = re.compile(r"gsutil\b.*\bcp\b|gcloud storage cp|gcloud alpha storage cp")
+_UPLOAD = (
+    (re.compile(r"gsutil\b"), re.compile(r"\bcp\b")),
+    (re.compile(r"gcloud (?:alpha )?storage cp"), re.compile("")),
+)
+_UPLOAD_TO_ROOT = re.compile(r"\bcp\b"), re.compile(r"\s/logs/")
+"""words that stand behind each other on a line"""
 _BY_TOPOLOGY = {
     "4x4x8": {
         "ici_fsdp_transpose_parallelism": "1",
@@ -86,14 +90,6 @@ _BY_TOPOLOGY = {
 """arguments in which the public fp8 recipes of deepseek3-671b differ by topology; "": not there"""
 
 
-@dataclass(frozen=True)
-class LintFinding:
-    check: str
-    level: Literal["error", "inconclusive", "warning", "info"]
-    message: str
-    fix: str = ""
-
-
 def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
     """What can be seen in a recipe alone."""
     return [
@@ -108,7 +104,7 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
         *_profiler(recipe),
         *_leftovers(recipe),
         *_network(recipe),
-        *_line_breaks(recipe),
+        *lint_command.check(recipe),
         *_priority(recipe),
     ]
 
@@ -152,6 +148,9 @@ def _secrets(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
 def _placeholders(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     values = {
         "image": recipe.image,
+        "launch.module": recipe.launch.module,
+        "launch.base_config": recipe.launch.base_config,
+        "xla_flags": " ".join(recipe.xla_flags),
         **{f"arguments.{key}": value for key, value in recipe.arguments.items()},
         **{f"environment.{key}": value for key, value in recipe.environment.items()},
         **{f"xpk.{key}": value for key, value in recipe.xpk.items()},
@@ -164,6 +163,8 @@ def _placeholders(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
         if not names:
             continue
         fix = f"type {key}=VALUE"
+        if key == "xla_flags":
+            fix = f"type {names[0]}=VALUE with render and run, or write the flag out"
         if key in ("arguments.base_output_directory", "arguments.output_dir"):
             fix = f"type {key}='${{BASE_OUTPUT_DIR}}', which the target fills in"
         yield LintFinding("placeholder", "error", f"{key} is {value!r}, with {names[0]} still to be filled in", fix)
@@ -184,14 +185,14 @@ def _words_without_key(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
 
 def _log_upload(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     after = recipe.launch.after
-    if not _UPLOAD.search(after):
+    if not any(_follows(after, *words) for words in _UPLOAD):
         yield LintFinding(
             "log-upload",
             "info",
             "the log is not uploaded: kubectl logs has it until the JobSet is deleted",
             "type launch.after='| tee train.log && gsutil cp train.log ${BASE_OUTPUT_DIR}/${WORKLOAD_NAME}/logs/train-${TPU_WORKER_ID}.log'",
         )
-    elif re.search(r"\bcp\b.*\s/logs/", after):
+    elif _follows(after, *_UPLOAD_TO_ROOT):
         yield LintFinding(
             "artifact-dir",
             "error",
@@ -205,6 +206,11 @@ def _log_upload(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
             "ARTIFACT_DIR is empty in the script: the upload of the log to /logs/ fails after training, and the run counts as failed",
             "type ARTIFACT_DIR=gs://BUCKET/FOLDER when importing",
         )
+
+
+def _follows(text: str, first: re.Pattern[str], second: re.Pattern[str]) -> bool:
+    """Whether a line has the one and the other behind it."""
+    return any((match := first.search(line)) and second.search(line, match.end()) for line in text.split("\n"))
 
 
 def _xpk_version(version: str) -> Iterator[LintFinding]:
@@ -289,13 +295,6 @@ def _network(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
         if re.search(r"\bpip3?\b.*\binstall\b", command):
             message = f"each container runs `{command}` at its start, which needs a network that reaches PyPI or GitHub"
             yield LintFinding("network", "warning", message, "build it into the image where the nodes are private")
-
-
-def _line_breaks(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
-    for part in of_several_lines(command_lines(recipe)):
-        first = part.strip().partition("\n")[0][:60]
-        message = f"the container's command has several lines from {first!r} on, and render and run hand it on as one"
-        yield LintFinding("line-break", "error", message, "write it on one line, with && or ; between commands")
 
 
 def _priority(recipe: MaxTextRecipe) -> Iterator[LintFinding]:

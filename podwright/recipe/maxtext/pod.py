@@ -93,9 +93,9 @@ def _require_plain_text(text: str, name: str) -> None:
     if HEREDOC in kinds:
         line = text.count("\n", 0, kinds.index(HEREDOC))
         raise UnreadableScript(line, "a here-document is not read", "put the file that it writes into the image")
-    for comment in re.finditer(f"{COMMENT}+", kinds):
+    for comment in re.finditer(f"{COMMENT}+", kinds) if name == "--command" else ():
         before = text[: comment.start()].replace("\\\n", "  ").rpartition("\n")[2]
-        if name == "--command" and before.strip():
+        if before.strip():
             what = f"{text[comment.start() : comment.end()].strip()[:60]} is a comment: nothing in it reaches MaxText"
             raise UnreadableScript(
                 text.count("\n", 0, comment.start()) + 1, what, "take it out in a copy of the script"
@@ -217,6 +217,8 @@ def _training(command: ContainerCommand, run: ScriptRun, call: SimpleCommand, wo
     command.module, rest = rest[0], rest[1:]
     if rest and re.search(r"\.ya?ml$", rest[0]) and "=" not in rest[0]:
         command.base_config, rest = rest[0], rest[1:]
+    elif rest[:1] == ["$"] and (config := _config_of_container(run, call, text)):
+        command.base_config, rest = config, rest[1:]
     if "$" not in words:
         others = _arguments(command, rest)
         command.after = " ".join(shlex.quote(word) for word in others)
@@ -228,10 +230,28 @@ def _training(command: ContainerCommand, run: ScriptRun, call: SimpleCommand, wo
         try:
             _arguments(command, [w for w in _expanded(run, word) if _ARGUMENT.match(w)])
         except UnreadableScript as e:
+            if _as_path(text[word.start : word.end]) == command.base_config:
+                continue
             raw.append(_protected(text[word.start : word.end]))
             command.notes[raw[-1]] = f"{e.reason}: it stays as it is behind the arguments"
     words_without_key = [shlex.quote(word) for word in rest if word != "$" and not _ARGUMENT.match(word)]
     command.after = " ".join([*words_without_key, *raw])
+
+
+def _config_of_container(run: ScriptRun, call: SimpleCommand, text: str) -> str:
+    """The path of a YAML file that is the first word with what only the container knows; ""."""
+    unread = next(
+        word
+        for word in call.words
+        if isinstance(word, BashWord) and _words(run, SimpleCommand((), (word,), (), 0)) == ["$"]
+    )
+    path = _as_path(text[unread.start : unread.end])
+    return path if re.fullmatch(r"(?:[\w./+@:-]|\$\{[A-Za-z_]\w*-?\})+\.ya?ml", path, re.ASCII) else ""
+
+
+def _as_path(source: str) -> str:
+    """A word of a shell with braces around its variables and without quotes."""
+    return _protected(re.sub(r"\$([A-Za-z_]\w*)", r"${\1}", source.strip('"'), flags=re.ASCII))
 
 
 def _arguments(command: ContainerCommand, words: list[str]) -> list[str]:
@@ -273,9 +293,9 @@ def _exported(command: ContainerCommand, run: ScriptRun, call: SimpleCommand) ->
 
 def _with_own_variables(command: ContainerCommand) -> ContainerCommand:
     """With the variables that shell text which stayed as it is refers to."""
-    texts = " ".join([*command.setup, command.after])
+    used = set(re.findall(r"\$\{?([A-Za-z_]\w*)", " ".join([*command.setup, command.after])))
     for place, name, assignment in reversed(command.own):
-        if re.search(rf"\$\{{?{name}\b", texts):
+        if name in used:
             command.setup.insert(place, assignment)
     return command
 
@@ -313,5 +333,5 @@ def _raw(statement: AndOrList, text: str) -> str:
 def _protected(text: str) -> str:
     """Shell text of the container without continuation lines and comments, in which no `${NAME}` is one that a user fills in."""
     text = "".join(c for c, kind in zip(text, contexts(text), strict=True) if kind != COMMENT)
-    text = re.sub(r"[ \t]*\\\n[ \t]*", " ", text).strip()
+    text = re.sub(r"(?<![ \t])[ \t]*\\\n[ \t]*", " ", text).strip()
     return _BRACED.sub(lambda m: m[0] if m[1] == "TPU_WORKER_ID" else f"${{{m[1]}-}}", text)

@@ -17,17 +17,16 @@ from typing import Any
 
 from podwright import slices
 from podwright.errors import UserError
-from podwright.recipe.maxtext import marked, pod, readme, script, xpk
+from podwright.recipe.maxtext import marked, pod, reading_limit, readme, script, xpk
 from podwright.recipe.maxtext.bash.run import ScriptRun
 from podwright.recipe.maxtext.bash.state import BashExit, BashReturn, LaunchCall
 from podwright.recipe.maxtext.bash.syntax import UnreadableScript
 from podwright.recipe.maxtext.marked import MARKS, OpenValue
 from podwright.recipe.maxtext.pod import COMPILER_FLAGS, ContainerCommand
+from podwright.recipe.maxtext.schema import FROM_TARGET
 from podwright.recipe.maxtext.script import ScriptReading
 from podwright.recipe.script_text import with_placeholders
 
-FROM_TARGET = ("PROJECT_ID", "CLUSTER_NAME", "ZONE", "BASE_OUTPUT_DIR", "WORKLOAD_IMAGE", "WORKLOAD_NAME")
-"""variables that a target or its run fills in, whatever was typed at the import"""
 _LONGEST_SCRIPT = 1 << 20  # characters
 _CANONICAL = xpk.OF_TARGET | dict.fromkeys(xpk.IMAGES, "WORKLOAD_IMAGE")
 _TOPOLOGY = re.compile(r"(?:tpu)?v?\d+[a-z]*-\d+(?:x\d+)*", re.IGNORECASE)
@@ -73,8 +72,15 @@ def read(
     if "\0" in text:
         what = f"{path.name} line {text.count(chr(10), 0, text.index(chr(0))) + 1}: a NUL byte, which bash leaves out"
         raise UserError(what, f"type tr -d '\\0' < {shlex.quote(str(path))} > COPY.sh")
-    if not script.mentions_xpk(text) and starts_maxtext(text):
-        return _training_script(path, text, values, now, files)
+    with reading_limit.limited(path.name):
+        if not script.mentions_xpk(text) and starts_maxtext(text):
+            return _training_script(path, text, values, now, files)
+        return _launch_script(path, text, values, now, files, xpk_version)
+
+
+def _launch_script(
+    path: Path, text: str, values: Mapping[str, str], now: datetime, files: Mapping[str, str], xpk_version: str
+) -> ImportedScript:
     reading = script.read(text, values, now, files, path.name)
     stated, differences = versions(text, files)
     xpk_version = xpk_version or stated.get("xpk", "")
@@ -122,7 +128,7 @@ def _training_script(
     run = ScriptRun(values, files, now, lambda words: False)
     with contextlib.suppress(BashExit, BashReturn, UnreadableScript):
         run.script(filled)
-    reading = ScriptReading(LaunchCall((), 0, {}), placeholders, run.emptied, {}, {})
+    reading = ScriptReading(LaunchCall((), 0, {}), placeholders, run.emptied, {}, {}, given=run.given)
     marks = _marks(text, reading, values)
     known = {name: value for name, value in values.items() if name not in ("USER", "HOME")} | marks
     names = _names(text, reading, values)
@@ -144,7 +150,7 @@ def _training_script(
 
 def starts_maxtext(text: str) -> bool:
     """Whether a script seems to start MaxText itself, as `python3 -m MaxText.train` does."""
-    code = re.sub(r"(?m)^\s*#.*$", "", text)
+    code = re.sub(r"(?m)^[ \t]*#.*$", "", text)
     return bool(re.search(r"(?i)\bpython[\d.]*\s+(?:-u\s+)?(?:-m\s+)?\S*max(?:text|diffusion)\S*", code))
 
 
@@ -180,8 +186,13 @@ def _marks(text: str, reading: ScriptReading, values: Mapping[str, str]) -> dict
 
 
 def _names(text: str, reading: ScriptReading, values: Mapping[str, str]) -> dict[str, str]:
-    """Name of a variable or placeholder -> that of the recipe's variable. What was typed and no target fills in stays as it is."""
-    names = {name: name for name in (*reading.emptied, *reading.unset) if name not in values or name in FROM_TARGET}
+    """Name of a variable or placeholder -> that of the recipe's variable, in capitals. What was typed and no target fills in stays as it is."""
+    names = dict[str, str]()
+    for name in sorted({*reading.emptied, *reading.unset, *reading.given}, key=lambda name: name != name.upper()):
+        if name not in values or name in FROM_TARGET:
+            names[name] = name.upper()
+            while list(names.values()).count(names[name]) > 1:
+                names[name] += "_"
     names |= {name: canonical for option, canonical in _CANONICAL.items() if (name := _variable(option, text))}
     return names | {name: re.sub(r"\W", "_", name).upper().strip("_") for name in reading.placeholders}
 

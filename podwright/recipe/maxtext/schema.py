@@ -20,6 +20,8 @@ from podwright.recipe.schema import Expect, PathText, PositiveInt, RefusedValue,
 
 VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 """of a value that is filled in when the recipe is rendered"""
+FROM_TARGET = ("PROJECT_ID", "CLUSTER_NAME", "ZONE", "BASE_OUTPUT_DIR", "WORKLOAD_IMAGE", "WORKLOAD_NAME")
+"""variables that a target or its run fills in, whatever was typed at the import"""
 
 
 def _is_slice(name: str) -> str:
@@ -123,7 +125,10 @@ class MaxTextRecipe(Section):
         """Names of what must be filled in, in their order."""
         texts = [
             self.image,
+            self.launch.module,
+            self.launch.base_config,
             *self.launch.setup,
+            *self.xla_flags,
             *self.arguments.values(),
             *self.environment.values(),
             *self.xpk.values(),

@@ -45,6 +45,8 @@ class ScriptReading:
     """file that is read and that does not lie beside the script -> line"""
     decided: Mapping[str, int] = field(default_factory=dict)
     """stand-in that a condition depends on -> line"""
+    given: Mapping[str, int] = field(default_factory=dict)
+    """variable with a typed value that is used and that the script never sets -> line"""
 
 
 _STARTERS = frozenset({"uv", "uvx", "pipx", "poetry", "conda", "mamba"})
@@ -107,11 +109,11 @@ def read(
     if len(longest.encode()) > LONGEST_WORD:
         what = f"{name} line {call.line}: {longest[:20]}... has {len(longest.encode()):,} bytes, and Linux passes at most {LONGEST_WORD:,} in a word"
         raise UserError(what, "take long values out into a file of the image")
-    return ScriptReading(call, placeholders, run.emptied, run.unset, run.sourced, run.decided)
+    return ScriptReading(call, placeholders, run.emptied, run.unset, run.sourced, run.decided, run.given)
 
 
 def launcher(text: str) -> str:
     """What a script without xpk starts, in words."""
-    code = re.sub(r"(?m)^\s*#.*$", "", text)
+    code = re.sub(r"(?m)^[ \t]*#.*$", "", text)
     used = next((words for pattern, words in LAUNCHERS if re.search(pattern, code)), "")
     return f"it uses {used}, which is not read" if used else "nothing in it is a launcher that is known"

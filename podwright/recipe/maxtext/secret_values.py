@@ -11,7 +11,7 @@ _NAMES = re.compile(r"(?:.*[_-])?(?:(?:access|auth|api|hf)?token|(?:api|access|p
 _OF_TOKENIZER = re.compile(r"(?:reasoning|solution)_(?:start|end)_token")  # keys of MaxText that hold marks of a prompt
 _KNOWN_FORMS = re.compile(
     r"\b(?:hf_[A-Za-z0-9]{20,}|gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{20,}|glpat-[\w-]{20,}|sk-[\w-]{20,}|AKIA[A-Z0-9]{16}|AIza[\w-]{35}|ya29\.[\w-]{20,})"
-    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|\bwandb +login +(?:\S+ +)*[0-9a-f]{40}\b"
+    r"|-----BEGIN [A-Z ]*PRIVATE KEY-----|\bwandb +login +(?:\S+ +){0,8}[0-9a-f]{40}\b"
 )
 """tokens of Hugging Face, GitHub, GitLab, OpenAI, AWS and Google, private keys, and a key of wandb behind its command"""
 _ASSIGNED = re.compile(r"\b\w*(?:TOKEN|KEY|SECRET|PASSWORD)=(?![\"']?(?:\$|\Z|[\s\"']))")
@@ -45,17 +45,40 @@ def _is_secret(name: str, value: str) -> bool:
     return bool(_NAMES.fullmatch(name)) and not _NO_SECRET.fullmatch(written)
 
 
-def problem(recipe: MaxTextRecipe) -> tuple[str, str] | None:
-    """What is wrong and what to type, where a value looks like a secret."""
+def problem(recipe: MaxTextRecipe, submit: str = "") -> tuple[str, str] | None:
+    """What is wrong and what to type, where a value looks like a secret. `submit`: of the target, "" where it is not known."""
     if not (wrong := keys(recipe)):
         return None
     plural = "values that look like secrets" if len(wrong) > 1 else "a value that looks like a secret"
     what = f"{' and '.join(wrong)}: {plural}, and scripts, manifests and records would show {'them' if len(wrong) > 1 else 'it'}"
-    fix = f"leave it out, and type kubectl create secret generic {SECRET} --from-env-file=FILE with a line such as HF_TOKEN=...: pods get its variables"
-    return what, fix
+    lines = " and ".join(f"{name}=..." for name in dict.fromkeys(_variable(recipe, key) for key in wrong))
+    in_secret = (
+        f"type kubectl create secret generic {SECRET} --from-env-file=FILE with a line {lines}: pods get its variables"
+    )
+    in_image = f"build an image that sets {lines}"
+    if submit == "xpk":
+        return (
+            what,
+            f"leave it out, and {in_image}: xpk hands no Secret on; or set submit=jobset in the target's file, and {in_secret}",
+        )
+    return what, f"leave it out, and {in_secret}" + ("" if submit else f"; where xpk submits, {in_image}")
 
 
-def require_none(recipe: MaxTextRecipe) -> None:
-    """UserError for a value that looks like a secret."""
-    if wrong := problem(recipe):
+def _variable(recipe: MaxTextRecipe, key: str) -> str:
+    """The variable of the container that takes the place of a key: MaxText reads HF_TOKEN, and M_KEY for any other key."""
+    section, _, name = key.partition(".")
+    if section == "launch":
+        text = "\n".join([*recipe.launch.setup, recipe.launch.after])
+        assigned = re.search(r"\b(\w*(?:TOKEN|KEY|SECRET|PASSWORD))=", text)
+        return assigned[1] if assigned else "WANDB_API_KEY" if "wandb" in text else "HF_TOKEN"
+    if key == "arguments.hf_access_token":
+        return "HF_TOKEN"
+    if section == "arguments":
+        return f"M_{name.upper()}"
+    return recipe.xpk["env"].partition("=")[0] if key == "xpk.env" else name
+
+
+def require_none(recipe: MaxTextRecipe, submit: str) -> None:
+    """UserError for a value that looks like a secret. `submit`: of the target."""
+    if wrong := problem(recipe, submit):
         raise UserError(*wrong)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 import shlex
 import stat
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
@@ -66,7 +67,7 @@ def scripts(folder: Path) -> tuple[list[Path], list[Path]]:
             continue
         if mentions_xpk(text):
             ours.append(path)
-        elif _STARTS.search(re.sub(r"(?m)^\s*#.*$", "", text)):
+        elif _STARTS.search(re.sub(r"(?m)^[ \t]*#.*$", "", text)):
             others.append(path)
     return ours, others
 
@@ -89,7 +90,19 @@ def training_script(folder: Path, others: Sequence[Path]) -> Path:
 
 def named_scripts(tree: Path) -> dict[Path, str]:
     """The launch scripts below `tree`, and how their recipes are called."""
-    return {path: name_of(path, "") for path in scripts(tree)[0]}
+    return distinct({path: name_of(path, "") for path in scripts(tree)[0]})
+
+
+def distinct(names: Mapping[Path, str]) -> dict[Path, str]:
+    """Names of recipes by their scripts, each another one: those of several scripts end in the name of the script, else in its path."""
+    for ending in (lambda path: path.stem, lambda path: "-".join(path.with_suffix("").parts[-4:]), str):
+        number = Counter(names.values())
+        names = {path: name if number[name] == 1 else f"{name}-{_plain(ending(path))}" for path, name in names.items()}
+    return dict(names)
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[^a-z0-9.-]+", "-", text.lower()).strip("-.")
 
 
 def lookup(words: Sequence[str], tree: Path) -> Path:
@@ -97,7 +110,7 @@ def lookup(words: Sequence[str], tree: Path) -> Path:
     listed = named_scripts(tree)
     wanted = " ".join(words).lower()
     matching = [path for path in listed if all(has_word(path.relative_to(tree), word) for word in wanted.split())]
-    exact = [path for path in matching if listed[path] == wanted]
+    exact = [path for path in listed if listed[path] == wanted]
     if len(exact) == 1 or len(matching) == 1:
         return (exact or matching)[0]
     if not matching:

@@ -12,6 +12,8 @@ OF_TARGET = {"cluster": "CLUSTER_NAME", "project": "PROJECT_ID", "zone": "ZONE",
 """options that belong to who submits -> the variable that stands for the value in a recipe"""
 IMAGES = ("docker-image", "base-docker-image")
 DEVICES = ("device-type", "tpu-type")
+EXCLUSIVE = (DEVICES, ("env", "env-file"))
+"""of each, xpk takes one"""
 DECIDED_ELSEWHERE = {
     "workload": ("a run has a name of its own", "type --name NAME with podwright run"),
     **{name: ("a target has it", f"set {name} of the target") for name in ("cluster", "project", "namespace")},
@@ -77,7 +79,7 @@ def require_undecided(names: Iterable[str]) -> None:
 
 def options(argv: Sequence[str], version: str) -> XpkOptions:
     """Of a call that begins with xpk, or with python and xpk.py. UserError for an option that xpk does not have in `version`, an abbreviation
-    too."""
+    too, and for two that exclude each other."""
     words = list(argv[argv.index("create") + 1 :])
     parsed = XpkOptions()
     while words:
@@ -91,6 +93,10 @@ def options(argv: Sequence[str], version: str) -> XpkOptions:
         if name in parsed.values:
             parsed.repeated[name] = ", ".join(filter(None, [parsed.repeated.get(name, ""), parsed.values[name]]))
         parsed.values[name] = value
+    for names in EXCLUSIVE:
+        if len(both := [name for name in names if name in parsed.values]) > 1:
+            given = " and ".join(f"--{name}={parsed.values[name]}" for name in both)
+            raise UserError(f"xpk workload create takes one of {given}", f"leave --{both[1]} or --{both[0]} out")
     return parsed
 
 

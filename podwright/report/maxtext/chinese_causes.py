@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
-from podwright.watch.rules import RULES
+from podwright.watch.rules import RULES, Rule
 
 CAUSES: Mapping[str, str] = {
     "ssh-refused": "主机不接受 ssh 连接：sshd 未运行，或监听其他端口",
@@ -118,23 +118,26 @@ CAUSES: Mapping[str, str] = {
 
 def cause(text: str) -> str:
     """The Chinese form of a cause that a rule gave; any other text as it is."""
-    for pattern, chinese in _patterns():
-        if match := pattern.fullmatch(text):
-            return _with(chinese, match.groupdict())
-    return text
+    return translated(text, _causes())
 
 
-def _with(chinese: str, values: Mapping[str, str]) -> str:
+def translated(text: str, forms: Iterable[tuple[re.Pattern[str], str]]) -> str:
+    """The Chinese form beside the first pattern that matches all of `text`, with its values; `text` where none does."""
+    matches = ((pattern.fullmatch(text), chinese) for pattern, chinese in forms)
+    match, chinese = next(((match, chinese) for match, chinese in matches if match), (None, text))
+    values = match.groupdict() if match else {}
     return re.sub(r"\b[A-Z]+\b", lambda word: values.get(word[0], word[0]), chinese)
 
 
+def pattern_of(rule: Rule, english: str) -> re.Pattern[str]:
+    """Matches a text of a rule with any value in place of the words in capitals."""
+    expression = re.escape(english)
+    for group in rule.pattern.groupindex:
+        expression = re.sub(rf"\b{group.upper()}\b", f"(?P<{group.upper()}>.+?)", expression, count=1)
+        expression = re.sub(rf"(?<!<)\b{group.upper()}\b(?!>)", ".+?", expression)
+    return re.compile(expression)
+
+
 @functools.cache
-def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
-    """English causes with any value in place of the words in capitals, and their Chinese form."""
-    pairs = []
-    for rule in RULES:
-        expression = re.escape(rule.cause)
-        for group in rule.pattern.groupindex:
-            expression = re.sub(rf"\b{group.upper()}\b", f"(?P<{group.upper()}>.+?)", expression)
-        pairs.append((re.compile(expression), CAUSES[rule.name]))
-    return tuple(pairs)
+def _causes() -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((pattern_of(rule, rule.cause), CAUSES[rule.name]) for rule in RULES)

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from podwright import slices
-from podwright.report.maxtext import chinese, chinese_causes
+from podwright.report.maxtext import chinese, chinese_causes, chinese_remedies
 from podwright.report.maxtext.check_texts import CHECK_TEXTS
 from podwright.report.records import Result, number
 from podwright.report.wording import DASH, signed_percent, visible
@@ -222,6 +222,10 @@ class Words:
         text = self(r["ending_reason"], of=self.of_steps(r), code=code, detail=detail, ending=r["ending"])
         return text.strip()
 
+    def fix(self, r: Result) -> str:
+        """What to do about the ending; "" where there is nothing."""
+        return chinese_remedies.remedy(r["ending_fix"]) if self._column else str(r["ending_fix"])
+
     def reason(self, excluded: Result) -> str:
         """Why a step is left out."""
         key, other = excluded["reason"], excluded["other_step"]
@@ -242,6 +246,8 @@ class Words:
         elif kind == "loss":
             key = "loss_recovered" if check["recovered"] else "loss_nan"
         values = {name: decimals(v, 1) if isinstance(v, float) else v for name, v in check.items()}
+        if self._column and values.get("what") == "the model":
+            values["what"] = "此日志"
         for name in ("share", "mfu"):
             values[name] = percent(check.get(name))
         if kind == "flops" and check.get("mfu") is not None:

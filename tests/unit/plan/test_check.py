@@ -87,7 +87,7 @@ def test_dynamic_sampling_may_use_the_data_up_sooner(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("override", "fault"),
     [
-        ("model.name=qwen3-micr", "model.name='qwen3-micr' is not a model we know; type model.name=qwen3-micro"),
+        ("model.name=qwen3-micr", "model.name='qwen3-micr' is not a known model; type model.name=qwen3-micro"),
         ("model.source=ranom", "there is no model.source=ranom; did you mean model.source=random?"),
         ("model.source=./weights", "model.source=./weights is not there; check the path"),
         ("data.source=arithmetics", "there is no data.source=arithmetics; did you mean data.source=arithmetic?"),

@@ -80,7 +80,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
         (
             ("model.name=qwen2.5-0.5",),
             "",
-            "model.name='qwen2.5-0.5' is not a model we know; type model.name=qwen2.5-0.5b",
+            "model.name='qwen2.5-0.5' is not a known model; type model.name=qwen2.5-0.5b",
         ),
         (("aligner.source=none.pt",), "", "aligner.source=none.pt is not there"),
         (("encoders.audio_weights=none.pth",), "", "encoders.audio_weights=none.pth is not there"),

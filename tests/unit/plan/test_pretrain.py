@@ -76,7 +76,7 @@ def test_the_shipped_recipes_stand(name, on):
         (
             "cpu-1",
             ["model.name=almodel-9b"],
-            "model.name='almodel-9b' is not a model we know",
+            "model.name='almodel-9b' is not a known model",
             "type model.name=almodel-8b",
         ),
         ("cpu-1", ["model.kda=tokamax"], "is a kernel for v6e and tpu7x, not for cpu-1", "type model.kda=chunked"),

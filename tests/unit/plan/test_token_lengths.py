@@ -126,7 +126,7 @@ def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: 
         (
             "tokenizer.json",
             lambda text: _without_words(text),
-            "m: the tokenizer knows no word of the data: every token",
+            "m: the tokenizer has no token for any word of the data: every token",
         ),
         ("config.json", lambda text: text.replace("384", "300"), "the tokenizer of m has "),
     ],

@@ -188,7 +188,7 @@ def test_a_run_compiles_first_and_keeps_what_was_predicted(capsys, tmp_path, mon
 @pytest.mark.parametrize(
     ("price", "arguments", "said"),
     [
-        ("0", [], "--price 0 is not a valid price per chip-hour; type a price such as --price 2.70"),
+        ("0", [], "--price 0 is not a valid price per chip-hour; type --price USD with a number above 0"),
         ("-1", ["--compile"], "--price -1 is not a valid price per chip-hour"),
         ("nan", ["--compile"], "--price nan is not a valid price per chip-hour"),
         ("inf", ["--compile"], "--price inf is not a valid price per chip-hour"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import string
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.recipe import load
+from podwright.recipe.advice import of_kind
 from podwright.recipe.kinds import Recipe
 from podwright.report.maxtext import pages
 from podwright.report.maxtext.chinese_causes import CAUSES
+from podwright.report.maxtext.chinese_remedies import REMEDIES
 from podwright.report.maxtext.words import LANGUAGES, TEXTS, Words
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
@@ -485,7 +488,10 @@ NOT_LOGS = {
     "empty": (b"", "train.log is empty"),
     "another log": (b"epoch 1 loss 2.0\nepoch 2 loss 1.5\n", "train.log has no completed step in 2 lines"),
     "binary": (bytes(range(256)) * 40, "train.log is a binary file"),
-    "cut in the first step": (b"completed step: 0, secon", "train.log: no step can be read in 1 line"),
+    "cut in the first step": (
+        b"completed step: 0, secon",
+        "train.log ends in its first step: 'completed step: 0, secon'",
+    ),
     "died before the first step": (
         b"jax.errors.JaxRuntimeError: RESOURCE_EXHAUSTED: Attempting to reserve 30.31G. Only 29.35G free.\n",
         "train.log has no completed step in 1 line: ",
@@ -805,6 +811,36 @@ def test_every_cause_of_diagnose_has_a_chinese_form() -> None:
         assert text.startswith("CRASHED：7/10 步。原因：") and not clause.search(text), name
         assert cause not in text and set(re.findall(r"\d+", cause)) <= set(re.findall(r"\d+", text)), name
         assert cause in Words("en").ending(r | {"steps_planned": 10})
+
+
+def test_every_remedy_of_diagnose_has_a_chinese_form() -> None:
+    """As for causes: for the log of each rule, with the keys of MaxText recipes."""
+    assert set(REMEDIES) == {rule.name for rule in RULES}
+    for name, text in REMEDIES.items():
+        (rule,) = (rule for rule in RULES if rule.name == name)
+        fields = [{f for _, f, _, _ in string.Formatter().parse(each) if f} for each in (rule.remedy, text)]
+        assert fields[0] == fields[1], name
+        commands = [
+            set(re.findall(r"podwright \w+|gcloud [a-z]+|kubectl \w+|--[a-z]+\b", each)) for each in (rule.remedy, text)
+        ]
+        assert commands[0] <= commands[1] | {"podwright resume"}, name
+    clause = re.compile(r"(?:\b[a-zA-Z]+\b[ ,;.:]+){6}")
+    for path in sorted((Path(__file__).parents[2] / "logs").glob("*.log")):
+        first = explain.file(path, of_kind("maxtext"))[0]
+        chinese = Words("zh").fix({"ending_fix": first["remedy"]})
+        assert re.search(r"[\u4e00-\u9fff]", chinese) and not clause.search(chinese), first["rule"]
+        assert Words("en").fix({"ending_fix": first["remedy"]}) == first["remedy"]
+        values = set(re.findall(r"\d+", first["remedy"]))
+        assert values <= set(re.findall(r"\d+", chinese)), first["rule"]
+
+
+def test_the_remedy_on_the_chinese_page_is_chinese(tmp_path: Path) -> None:
+    failure = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm\nEXIT_CODE=1\n"
+    written = pages.read([(log(60.0, 3.0, *[2.0] * 3) + failure).encode()], "train.log", None, "v6e-16")
+    assert "arguments.per_device_batch_size" in written.result["ending_fix"]
+    pages.write(written, tmp_path, None, "zh")
+    page = (tmp_path / "report.html").read_text()
+    assert "输入更小的 arguments.per_device_batch_size" in page and "type a smaller" not in page
 
 
 # --- times and steps that cannot be

@@ -12,7 +12,7 @@ import pytest
 from test_page import Page, html_of
 
 from podwright.errors import UserError
-from podwright.report import page, records, wording
+from podwright.report import page, records, timing, wording
 from podwright.report.figures import plots
 from podwright.report.kinds import pretrain
 from podwright.report.result import of_records, result
@@ -154,6 +154,29 @@ def test_steps_that_a_resume_went_back_behind_do_not_count(tmp_path: Path) -> No
     made.start().event("resumed", step=8, stage="pretrain")
     got = result(made.run)
     assert (got["steps"], got["evaluations"]) == (8, [])
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_a_step_that_two_attempts_computed_counts_once_as_the_last_one_did_it(tmp_path: Path, told: bool) -> None:
+    """`told`: whether the trainer wrote from which checkpoint it resumed. One without checkpoints computes all steps again."""
+    made = made_runs.Made(tmp_path / "made", "almodel-tiny").start()
+    for step in range(1, 13):
+        made.pretrain_step(step, 9.0, 50.0)
+    made.attempt, first = 2, 9 if told else 1
+    made.start()
+    if told:
+        made.event("resumed", step=8, stage="pretrain")
+    for step in range(first, 17):
+        made.pretrain_step(step, 2.0, 1.0)
+    read = records.read(made.run)
+    steps = read.steps()
+    assert [s["step"] for s in steps] == list(range(1, 17)), "no curve goes back"
+    assert all((s["attempt"], s["loss"]) == ((2, 2.0) if s["step"] >= first else (1, 9.0)) for s in steps)
+    got = result(made.run)
+    assert (got["steps"], got["tokens"]) == (16, 16 * 16 * 256)
+    seconds = 8 * 50.0 + 8 * 1.0 if told else 16.0
+    assert sum(timing.breakdown(read).values()) == pytest.approx(seconds)
+    assert got["steady_state"]["step_s"] == (25.5 if told else 1.0)
 
 
 @pytest.mark.parametrize(

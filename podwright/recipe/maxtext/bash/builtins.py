@@ -16,6 +16,7 @@ from podwright.recipe.maxtext.bash.words import NAME
 if TYPE_CHECKING:
     from podwright.recipe.maxtext.bash.run import ScriptRun
 
+_SHORT_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _WITHOUT_EFFECT = frozenset("euxvhBEHmT")  # letters of set: those that change nothing that is read, and -e and -u
 
 
@@ -25,6 +26,7 @@ def _print(run: ScriptRun, printed: str | None, words: list[str], line: int) -> 
         return
     if printed is None:
         raise UnreadableScript(line, f"what {' '.join(words)[:80]} prints is not read")
+    run.keep(printed, line)
     run.state.printed += (printed,)
 
 
@@ -102,7 +104,9 @@ def _cd(run: ScriptRun, words: list[str], line: int) -> None:
 
 
 def _shift(run: ScriptRun, words: list[str], line: int) -> None:
-    run.state.positional = run.state.positional[int(words[1]) if words[1:2] and words[1].isdigit() else 1 :]
+    run.state.positional = run.state.positional[
+        int(words[1]) if words[1:2] and _SHORT_NUMBER.fullmatch(words[1]) else 1 :
+    ]
     run.state.status = 0
 
 
@@ -111,7 +115,7 @@ def _exit(run: ScriptRun, words: list[str], line: int) -> None:
 
 
 def _return(run: ScriptRun, words: list[str], line: int) -> None:
-    run.state.status = int(words[1]) if words[1:2] and words[1].isdigit() else run.state.status
+    run.state.status = int(words[1]) if words[1:2] and _SHORT_NUMBER.fullmatch(words[1]) else run.state.status
     raise BashReturn
 
 

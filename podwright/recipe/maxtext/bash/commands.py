@@ -9,7 +9,8 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 
-_CONVERSION = re.compile(r"%(-?)(\d*)(?:\.(\d*))?([sdi%])")
+_CONVERSION = re.compile(r"%(-?)(\d{0,4})(?:\.(\d{0,4}))?([sdi%])")  # wider ones are not read
+_LONGEST = 1 << 20  # characters that a program prints
 _ESCAPE = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES = {"n": "\n", "t": "\t", "\\": "\\", '"': '"', "a": "\a", "r": "\r"}
 _DATE = frozenset("YmdHMSyjFTDeIpbBaAuwRGVCZzs%")
@@ -26,14 +27,14 @@ def printf(words: list[str]) -> str | None:
     if "%" in _CONVERSION.sub("", form) or any(m[1] not in _ESCAPES for m in _ESCAPE.finditer(form)):
         return None
     taken = sum(m[4] != "%" for m in _CONVERSION.finditer(form))
-    printed = ""
-    while True:
-        filled = _formatted(form, iter(rest[:taken]))
-        if filled is None:
+    printed, length = list[str](), 0
+    for start in range(0, max(len(rest), 1), taken or len(rest) or 1):
+        filled = _formatted(form, iter(rest[start : start + taken]))
+        length += len(filled or "")
+        if filled is None or length > _LONGEST:
             return None
-        printed, rest = printed + filled, rest[taken:]
-        if not rest or not taken:
-            return printed
+        printed.append(filled)
+    return "".join(printed)
 
 
 def _formatted(form: str, words: Iterator[str]) -> str | None:
@@ -122,10 +123,10 @@ def _characters(text: str) -> str | None:
 def cut(words: list[str], given: str) -> str | None:
     """-cN-M, and -dX -fN."""
     text = " ".join(words)
-    if span := re.fullmatch(r"-[cb] ?(\d*)-(\d*)", text):
+    if span := re.fullmatch(r"-[cb] ?(\d{0,9})-(\d{0,9})", text):
         start, end = int(span[1] or 1) - 1, int(span[2]) if span[2] else None
         return "".join(line[start:end] + "\n" for line in given.splitlines())
-    if field := re.fullmatch(r"-d ?(.) -f ?(\d+)", text):
+    if field := re.fullmatch(r"-d ?(.) -f ?(\d{1,9})", text):
         lines = [line.split(field[1]) for line in given.splitlines()]
         number = int(field[2])
         return "".join(((x[number - 1] if number <= len(x) else "") if len(x) > 1 else x[0]) + "\n" for x in lines)
@@ -134,9 +135,9 @@ def cut(words: list[str], given: str) -> str | None:
 
 def head(words: list[str], given: str) -> str | None:
     text = " ".join(words)
-    if count := re.fullmatch(r"-c ?(\d+)", text):
+    if count := re.fullmatch(r"-c ?(\d{1,9})", text):
         return given[: int(count[1])] if given.isascii() else None
-    if count := re.fullmatch(r"(?:-n ?|-)(\d+)|", text):
+    if count := re.fullmatch(r"(?:-n ?|-)(\d{1,9})|", text):
         return "".join(given.splitlines(keepends=True)[: int(count[1] or 10)])
     return None
 
@@ -144,7 +145,7 @@ def head(words: list[str], given: str) -> str | None:
 def sed(words: list[str], given: str) -> str | None:
     """s/text/text/g with texts that have no special characters."""
     match = re.fullmatch(r"s([/|,#@])([\w :.\-]+)\1([\w :\-]*)\1(g?)", words[0]) if len(words) == 1 else None
-    if not match or "." in match[2]:
+    if not match or "." in match[2] or given.count(match[2]) * len(match[3]) > _LONGEST:
         return None
     return "".join(x.replace(match[2], match[3], -1 if match[4] else 1) for x in given.splitlines(keepends=True))
 

@@ -51,7 +51,7 @@ def unary(operator: str, word: str, line: int, holds_file: Callable[[str], bool]
 
 
 def compared(left: str, operator: str, right: str, line: int) -> int:
-    if operator not in _COMPARED or not all(re.fullmatch(r"\s*-?(0|[1-9]\d*)\s*", word) for word in (left, right)):
+    if operator not in _COMPARED or not all(re.fullmatch(r"\s*-?(0|[1-9]\d{0,17})\s*", word) for word in (left, right)):
         raise UnreadableScript(line, f"the condition {left} {operator} {right} is not read")
     return int(not _COMPARED[operator](int(left), int(right)))
 

@@ -20,7 +20,7 @@ from podwright.recipe.maxtext.bash.syntax import (
 LONGEST = 1 << 20
 """characters of a value; a script that doubles one is refused rather than followed"""
 _PATTERN_LIMIT = 1 << 14  # characters of a value that a pattern is held against
-_BRACES = re.compile(r"\{[^{}\s]*(?:,|\.\.)[^{}\s]*\}")
+_BRACES = re.compile(r"\{([^{}\s]*)\}")
 
 VariableValue = str | tuple[str, ...]
 """a tuple: an array"""
@@ -69,17 +69,17 @@ Pieces = list[ExpandedPiece | None]
 def fields(word: BashWord, scope: VariableScope) -> list[CommandField]:
     """The words of a command that a word becomes: none, one or several."""
     visible = "".join(part.text if isinstance(part, TextPart) and not part.quoted else "\0" for part in word.parts)
-    if _BRACES.search(visible):
+    if any("," in match[1] or ".." in match[1] for match in _BRACES.finditer(visible)):
         raise UnreadableScript(
             word.line, f"the braces in {visible.strip(chr(0))} make several words, which is not read"
         )
-    complete, current, pattern = list[CommandField](), None, False
+    complete, current, pattern = list[CommandField](), list[str](), False
 
     def finish() -> None:
         nonlocal current, pattern
-        if current is not None:
-            complete.append(CommandField(current, pattern))
-        current, pattern = None, False
+        if current:
+            complete.append(CommandField("".join(current), pattern))
+        current, pattern = [], False
 
     for piece in _pieces(word, scope, assignment=bool(re.match(r"[A-Za-z_]\w*=", visible))):
         if piece is None:
@@ -89,10 +89,16 @@ def fields(word: BashWord, scope: VariableScope) -> list[CommandField]:
             if number:
                 finish()
             if text or piece.quoted:
-                current = (current or "") + text
-                pattern |= not piece.quoted and bool(re.search(r"[*?]|\[.*\]", text))
+                current.append(text)
+                pattern |= not piece.quoted and _is_pattern(text)
     finish()
     return complete
+
+
+def _is_pattern(text: str) -> bool:
+    """Whether names of files may take the place of an unquoted text."""
+    brackets = any(0 <= line.find("[") < line.rfind("]") for line in text.split("\n"))
+    return "*" in text or "?" in text or brackets
 
 
 def text(word: BashWord, scope: VariableScope, assignment: bool = False) -> str:
@@ -236,13 +242,15 @@ def _changed(part: VariablePart, value: str, scope: VariableScope) -> str:
     replacement = text(part.arguments[1], scope) if len(part.arguments) > 1 else ""
     if re.search(r"[&\\]", replacement):
         raise UnreadableScript(part.line, f"{replacement} as a replacement depends on the version of bash")
+    if len(value) * len(replacement) > LONGEST:
+        raise UnreadableScript(part.line, f"a text of up to {len(value) * len(replacement):,} characters is not read")
     return patterns.replaced(value, expression, replacement, operator)
 
 
 def _slice(part: VariablePart, value: str, scope: VariableScope) -> str:
     """`${NAME:offset:length}`; numbers only."""
     numbers = [text(argument, scope).strip() for argument in part.arguments]
-    if not all(re.fullmatch(r"-?(0|[1-9]\d*)", number) for number in numbers):
+    if not all(re.fullmatch(r"-?(0|[1-9]\d{0,17})", number) for number in numbers):
         raise UnreadableScript(part.line, f"${{{part.name}:{':'.join(numbers)}}} needs numbers")
     start = int(numbers[0])
     if start < 0 and -start > len(value):

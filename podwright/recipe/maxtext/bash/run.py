@@ -36,6 +36,8 @@ from podwright.recipe.maxtext.bash.syntax import (
 
 Outcome = TypeVar("Outcome")
 _COMMANDS = 20_000
+_CHARACTERS = 1 << 26  # of all values that a script gives to variables
+_VARIABLES_PER_COMMAND = 20  # that are compared behind a branch in the time of a command
 _DEPTH = 60
 _OF_MACHINE = re.compile(
     r"RANDOM|SRANDOM|SECONDS|EPOCH\w+|LINENO|PWD|OLDPWD|HOSTNAME|HOSTTYPE|MACHTYPE|OSTYPE|UID|EUID|PPID|SHLVL|BASH\w*|FUNCNAME|"
@@ -76,9 +78,14 @@ class ScriptRun:
         """variable that is used and never set -> line"""
         self.emptied: dict[str, int] = {}
         """variable that the script sets to nothing -> line"""
+        self.given: dict[str, int] = {}
+        """variable of `values` that is used, and that the script neither sets nor has a default for -> line"""
+        self._own: set[str] = set()
+        """variables that the script sets or has a default for"""
         self.sourced: dict[str, int] = {}
         """file that the script reads and that is not known -> line"""
         self._commands = 0
+        self._characters = 0
         self._depth = 0
         self._in_condition = 0
 
@@ -94,6 +101,8 @@ class ScriptRun:
 
     def _value(self, name: str, line: int) -> VariableValue | None:
         if name in self.state.variables:
+            if name in self.values and name not in self._own:
+                self.given.setdefault(name, line)
             value = self.state.variables[name]
             if isinstance(value, UnreadableScript):
                 raise value
@@ -116,9 +125,21 @@ class ScriptRun:
             raise UnreadableScript(line, "IFS changes how words are split, which is not read")
         if name in self.state.readonly:
             raise UnreadableScript(line, f"{name} is read-only")
+        self._is_own(name)
         self.state.variables[name] = self.values.get(name, value)
         if value and not isinstance(value, UnreadableScript):
             self.has_default(name)
+            self.keep(value, line)
+
+    def keep(self, value: VariableValue, line: int) -> None:
+        """UnreadableScript where the values and the printed text of the script are too long together."""
+        self._characters += len(value) if isinstance(value, str) else sum(map(len, value))
+        if self._characters > _CHARACTERS:
+            raise UnreadableScript(line, f"values of more than {_CHARACTERS:,} characters together are not read")
+
+    def _is_own(self, name: str) -> None:
+        self._own.add(name)
+        self.given.pop(name, None)
 
     def has_default(self, name: str) -> None:
         self.unset.pop(name, None)
@@ -159,6 +180,8 @@ class ScriptRun:
             actual = self._actual(part.name, value)
             return actual is None or (not actual and part.operator.startswith(":"))
 
+        if part.operator[-1] in "-=":
+            self._is_own(part.name)
         if part.operator[-1] != "+":  # what the recipe leaves open is filled in before a default counts
             return missing()
         outcome, turned = self.by_values(missing, part.line)
@@ -238,6 +261,7 @@ class ScriptRun:
     def _either(self, first: Callable[[], None], second: Callable[[], None], line: int) -> None:
         """Two ways of which a running machine takes one; a way that only ends the script is none to the call that is looked for."""
         before, depth, ways = self.state, self._depth, list[ScriptState]()
+        self._commands += len(before.variables) // _VARIABLES_PER_COMMAND
         for way in (first, second):
             self.state, self._depth = before.copy(), depth
             try:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 _BEFORE_A_COMMAND = frozenset({"command", "builtin", "exec", "nohup", "sudo", "env", "time"})
 _SHELLS = frozenset({"bash", "sh"})
+_CALLS = 20
 _STARTERS = frozenset({"xpk", "uv", "uvx", "pipx", "poetry", "conda", "mamba"})
 
 
@@ -168,6 +169,10 @@ def _dispatch(run: ScriptRun, words: list[str], command: SimpleCommand) -> None:
 def _call(run: ScriptRun, words: list[str], line: int) -> None:
     name = words[0]
     if run.looked_for(words) and name not in run.state.functions:
+        if len(run.state.calls) >= _CALLS:
+            raise UnreadableScript(
+                line, f"more than {_CALLS} calls of {name} are not read", "leave one in a copy of the script"
+            )
         run.state.calls += (LaunchCall(tuple(words), line, run.state.environment()),)
         _program(run, words, line)
         return
@@ -252,6 +257,7 @@ def _program(run: ScriptRun, words: list[str], line: int) -> None:
         printed = _filtered(run, name, words[1:], line)
     if printed is None:
         raise UnreadableScript(line, f"what {' '.join(words)[:80]} prints is known only where the script runs")
+    run.keep(printed, line)
     run.state.printed += (printed,)
 
 

@@ -6,6 +6,7 @@ The grammar of commands is in parse.py, which continues the class.
 from __future__ import annotations
 
 import bisect
+import itertools
 import re
 
 from podwright.recipe.maxtext.bash.syntax import (
@@ -27,6 +28,16 @@ _PLAIN = re.compile(r"[^ \t\n;&|()<>\\'\"$`}/:]+")
 _PLAIN_IN_QUOTES = re.compile(r"[^\"\\$`}/:\n]+")
 """characters that neither begin nor end anything; } / and : end a word within braces"""
 _DEPTH = 40  # of nested substitutions
+
+
+def _joined(parts: list[Part]) -> tuple[Part, ...]:
+    """Neighbouring texts of the same kind as one part."""
+    joined = list[Part]()
+    for quoted, group in itertools.groupby(parts, lambda part: part.quoted if isinstance(part, TextPart) else None):
+        same = list(group)
+        texts = [part.text for part in same if isinstance(part, TextPart)]
+        joined += same if quoted is None else [TextPart("".join(texts), quoted)]
+    return tuple(joined)
 
 
 class WordScanner:
@@ -71,17 +82,8 @@ class WordScanner:
         """The word at the position; None where an operator or the end stands there."""
         line, start, parts = self.line, self.position, list[Part]()
         while self.position < len(self.text) and self.text[self.position] not in _ENDS:
-            self._append(parts, self._piece())
-        return BashWord(tuple(parts), line, self.position, start) if parts else None
-
-    def _append(self, parts: list[Part], pieces: list[Part]) -> None:
-        """Neighbouring texts of the same kind are one part."""
-        for piece in pieces:
-            last = parts[-1] if parts else None
-            if isinstance(piece, TextPart) and isinstance(last, TextPart) and last.quoted == piece.quoted:
-                parts[-1] = TextPart(last.text + piece.text, piece.quoted)
-            else:
-                parts.append(piece)
+            parts += self._piece()
+        return BashWord(_joined(parts), line, self.position, start) if parts else None
 
     def _piece(self) -> list[Part]:
         """What stands outside double quotes: one character, or everything in quotes."""
@@ -147,7 +149,7 @@ class WordScanner:
             if self.text[self.position] == '"':
                 self.position += 1
                 return parts or [TextPart("", True)]
-            self._append(parts, self._piece_in_double_quotes('$`"\\'))
+            parts += self._piece_in_double_quotes('$`"\\')
         raise UnreadableScript(line, '" has no closing quote', "close it")
 
     def _piece_in_double_quotes(self, escapable: str) -> list[Part]:
@@ -221,12 +223,12 @@ class WordScanner:
         length = self.starts("#") and not self.starts("#}")
         if length:
             self.position += 1
-        match = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]+|[@*#?$!-]").match(self.text, self.position)
+        match = re.compile(r"[A-Za-z_][A-Za-z0-9_]*|[0-9]{1,9}(?![0-9])|[@*#?$!-]").match(self.text, self.position)
         if not match:
             return self._unknown_braces(start, line)
         self.position = match.end()
         index = ""
-        if subscript := re.compile(r"\[([@*]|[0-9]+)\]").match(self.text, self.position):
+        if subscript := re.compile(r"\[([@*]|[0-9]{1,9})\]").match(self.text, self.position):
             index, self.position = subscript[1], subscript.end()
         operator = _OPERATORS.match(self.text, self.position)
         if self.starts("}"):
@@ -248,19 +250,23 @@ class WordScanner:
     def _argument(self, ends: str, quoted: bool, operator: str) -> BashWord:
         """A word within braces up to one of `ends`, which is read too."""
         line, parts = self.line, list[Part]()
+        if self.depth >= _DEPTH:
+            raise UnreadableScript(line, f"more than {_DEPTH} nested ${{...}} are not read")
+        self.depth += 1
         as_text = quoted and operator in (":-", ":=", ":+", ":?", "-", "=", "+", "?")
         while self.position < len(self.text):
             char = self.text[self.position]
             if char in ends:
                 self.position += 1
-                return BashWord(tuple(parts), line)
+                self.depth -= 1
+                return BashWord(_joined(parts), line)
             if as_text and char == '"':
                 self.position += 1
-                self._append(parts, self._double_quoted())
+                parts += self._double_quoted()
             elif as_text:
-                self._append(parts, self._piece_in_double_quotes('$`"\\}'))
+                parts += self._piece_in_double_quotes('$`"\\}')
             else:
-                self._append(parts, self._piece())
+                parts += self._piece()
         raise UnreadableScript(line, "${ has no closing brace", "close it")
 
     def here_document(self, delimiter: str, literal: bool, tabs: bool) -> BashWord:
@@ -283,5 +289,5 @@ class WordScanner:
         inner = type(self)(text, line, self.depth)
         parts = list[Part]()
         while inner.position < len(text):
-            self._append(parts, inner._piece_in_double_quotes("$`\\"))
-        return BashWord(tuple(parts), line)
+            parts += inner._piece_in_double_quotes("$`\\")
+        return BashWord(_joined(parts), line)

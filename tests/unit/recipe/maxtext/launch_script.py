@@ -108,7 +108,7 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "variables of variables": ("export MOUNTED=", 'INNER="/vol"; OUTER="${INNER}/$INNER-x"; export MOUNTED="$OUTER" OTHER='),
     "a default": ('export ZONE=""', 'export ZONE="${ZONE:-us-${REGION:=east5}-a}"'),
     "an alternative": ("--zone=$ZONE", '--zone="${USER:+set}${NOBODY:+not}"'),
-    "a suffix and a prefix": ("--zone=$ZONE", '--zone="${DATASET_DIR##*/}${WORKLOAD_IMAGE%%:*}${USER#a}${USER%r}"'),
+    "a suffix and a prefix": ("--zone=$ZONE", '--zone="${DATASET_DIR##*/}${WORKLOAD_IMAGE%%:*}${USER%%_*}${USER##*_}${USER#a}${USER%r}"'),
     "a replacement": ("${USER//_/-}", "${USER/[a-e]_/X.}${USER/#a/b}${USER/%r/s}"),
     "upper case and a slice": ("--zone=$ZONE", '--zone="${USER^^}${USER:2:3}${USER: -2}${#USER}"'),
     "printf with width": ('printf "%.26s"', 'printf "%-12s|%.3s|%5d%%\\n" x'),

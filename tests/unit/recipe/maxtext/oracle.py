@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 NOW = datetime(2026, 3, 7, 8, 9, 5, tzinfo=UTC)
-USER = "a_tester"
+USER = "a_test_er"
 _XPK = """#!/bin/bash
 { printf '%s\\0' "$#" "$0"; printf '%s\\0' "$@"; } >> "$CALLS"
 """

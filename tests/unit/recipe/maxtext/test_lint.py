@@ -10,7 +10,7 @@ from podwright.errors import UserError
 from podwright.plan.checks import maxtext as checks
 from podwright.recipe import load
 from podwright.recipe.maxtext import lint, read
-from podwright.recipe.maxtext.lint import LintFinding
+from podwright.recipe.maxtext.lint_finding import LintFinding
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.targets.gke import rendering
 from tests.unit.recipe.maxtext.example import RAW, example
@@ -123,11 +123,102 @@ def test_commands_on_several_lines_are_found_before_they_are_rendered(part: str)
     (finding,) = [each for each in lint.of_recipe(recipe) if each.check == "line-break"]
     assert finding.level == "error" and f"several lines from {part.splitlines()[0]!r} on" in finding.message
     (in_plan,) = [f for f in checks.check(recipe, checks.written_for(recipe), Path()) if f.message == finding.message]
-    assert (in_plan.check, in_plan.level) == ("launch", "warning")
+    assert (in_plan.check, in_plan.level) == ("launch", "error")
     with pytest.raises(UserError, match="has a line break"):
         rendering.maxtext(recipe, gke(), "pod", {})
     one = part.replace("\n", "; ").replace("do; ", "do ").replace("then; ", "then ")
     assert not found("line-break", launch=RAW["launch"] | {"setup": ["cd /app", one]})
+
+
+@pytest.mark.parametrize(
+    ("after", "level", "fix"),
+    [
+        ("base_output_directory=$BASE_OUTPUT_DIR", "error", "type environment.BASE_OUTPUT_DIR='${BASE_OUTPUT_DIR}', which the target fills in"),
+        ("x=${BASE_OUTPUT_DIR-}", "error", "type environment.BASE_OUTPUT_DIR='${BASE_OUTPUT_DIR}', which"),
+        ("run_name=$RUN", "inconclusive", "type environment.RUN=VALUE"),
+        ('| tee "${logdir}/x"', "inconclusive", "type environment.logdir=VALUE"),
+        ("x=${RUN%%-*}", "inconclusive", "type environment.RUN=VALUE"),
+    ],
+)  # fmt: skip
+def test_a_variable_that_the_container_does_not_have_is_found(after: str, level: str, fix: str) -> None:
+    (finding,) = found("unset", launch=RAW["launch"] | {"after": after})
+    assert finding.level == level and finding.fix.startswith(fix) and "its place is empty" in finding.message
+    recipe = example(launch=RAW["launch"] | {"after": after})
+    (in_plan,) = [f for f in checks.check(recipe, checks.written_for(recipe), Path()) if f.message == finding.message]
+    assert in_plan.level == level
+    name = finding.fix.partition("environment.")[2].partition("=")[0]
+    assert not found("unset", launch=RAW["launch"] | {"after": after}, environment={name: "x"})
+
+
+@pytest.mark.parametrize(
+    ("setup", "after"),
+    [
+        ([], "run_name=$HOSTNAME-${TPU_WORKER_ID}"),
+        (["RUN=$(date +%F)"], "run_name=$RUN"),
+        (["cd /app && export RUN=1"], "run_name=${RUN}"),
+        (["for i in a b; do echo $i; done"], ""),
+        (["read -r A B < /x"], "a=$A b=$B"),
+        ([], "a='$LITERAL' b=\\$ESCAPED c=${X:-default} d=${X:+set}"),
+    ],
+)
+def test_a_variable_that_something_sets_is_no_finding(setup: list[str], after: str) -> None:
+    assert found("unset", launch=RAW["launch"] | {"setup": setup, "after": after}) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"arguments": {"output_dir": "$BUCKET/x"}}, "arguments.output_dir is '$BUCKET/x', and no shell reads it: $BUCKET is passed on"),
+        ({"arguments": {"output_dir": "${bucket}/x"}}, "arguments.output_dir is '${bucket}/x', and no shell reads it: ${bucket} is"),
+        ({"environment": {"HF_TOKEN": "$HF_TOKEN"}}, "environment.HF_TOKEN is '$HF_TOKEN', and no shell reads it"),
+        ({"xla_flags": ["--xla_a=$A"]}, "xla_flags is '--xla_a=$A', and no shell reads it: $A is"),
+    ],
+)  # fmt: skip
+def test_a_variable_that_would_be_passed_on_as_it_stands_is_found(changes: dict[str, Any], message: str) -> None:
+    (finding,) = found("literal", **changes)
+    assert finding.level == "error" and finding.message.startswith(message)
+
+
+def test_a_key_of_maxtext_within_a_value_is_filled_in_by_maxtext() -> None:
+    assert found("literal", arguments={"run_name": "x-${steps}", "prompt": "a $b c"}) == []
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [(["foo"], "'foo'"), (["--xla_a=1", "true"], "'true'"), (["--xla_a=1 --xla_b=2"], "a blank: libtpu reads two")],
+)
+def test_a_word_that_is_no_flag_is_found(flags: list[str], named: str) -> None:
+    (finding,) = found("xla-flags", xla_flags=flags)
+    assert finding.level == "error" and named in finding.message
+    recipe = example(xla_flags=flags)
+    assert "error" in {f.level for f in checks.check(recipe, checks.written_for(recipe), Path()) if f.check == "launch"}
+
+
+@pytest.mark.parametrize(
+    ("launch", "named"),
+    [
+        ({"after": "| tee 'x"}, "' has no closing quote"),
+        ({"after": "| tee x # y"}, "has a comment"),
+        ({"setup": ['echo "x']}, "has no closing quote"),
+        ({"setup": ["cd /x # y"]}, "has a comment"),
+    ],
+)
+def test_shell_text_that_takes_in_what_follows_is_found(launch: dict[str, Any], named: str) -> None:
+    (finding,) = found("syntax", launch=RAW["launch"] | launch)
+    assert finding.level == "error" and named in finding.message
+    sound = {"setup": ["while read x; do echo '#'; done < /f"], "after": "2>&1 | tee a#b"}
+    assert found("syntax", launch=RAW["launch"] | sound) == []
+
+
+def test_a_second_training_is_named() -> None:
+    after = "&& JAX=1 python3 -m MaxText.train base.yml steps=1"
+    (finding,) = found("second-training", launch=RAW["launch"] | {"after": after})
+    assert finding.level == "inconclusive"
+    assert found("second-training", launch=RAW["launch"] | {"after": "&& python3 upload.py MaxText"}) == []
+
+
+def test_flags_with_one_dash_or_a_value_of_its_own_are_flags() -> None:
+    assert found("xla-flags", xla_flags=["--2a886c8_chip_config_name=x", "-xla_b", "--xla_c", "5"]) == []
 
 
 def test_a_training_script_that_is_not_there_is_found() -> None:

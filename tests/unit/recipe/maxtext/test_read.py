@@ -314,3 +314,51 @@ def test_a_script_with_a_large_array_is_read_within_seconds() -> None:
     begun_s = time.process_time()
     assert recipe(text).arguments["steps"] == "7"
     assert time.process_time() - begun_s < 5
+
+
+def test_a_variable_of_a_target_that_the_script_only_uses_is_left_to_the_target() -> None:
+    text = changed('export BASE_OUTPUT_DIR="" # for example, gs://<your_gcs_bucket>\n', "")
+    for values in ({}, {"BASE_OUTPUT_DIR": "gs://typed/x"}):
+        got = recipe(text, **values)
+        assert got.arguments["output_dir"] == "${BASE_OUTPUT_DIR}" and "gs://typed" not in str(got)
+    assert "output_dir=gs://typed/x" in imported(text, BASE_OUTPUT_DIR="gs://typed/x").argv[-1]
+    own = changed('export BASE_OUTPUT_DIR=""', 'export BASE_OUTPUT_DIR="${BASE_OUTPUT_DIR:-gs://own/x}"')
+    assert recipe(own).arguments["output_dir"] == "gs://own/x"
+    assert recipe(own, BASE_OUTPUT_DIR="gs://typed/x").arguments["output_dir"] == "gs://typed/x"
+
+
+@pytest.mark.parametrize("before", ["", 'bucket=""\n', "bucket=\n"])
+def test_a_variable_in_small_letters_is_one_of_the_recipe_in_capitals(before: str) -> None:
+    text = changed('MAXTEXT_ARGS="', f'{before}MAXTEXT_ARGS="').replace(
+        "output_dir=${BASE", "tag=$bucket/x output_dir=${BASE"
+    )
+    got = recipe(text)
+    assert got.arguments["tag"] == "${BUCKET}/x" and "BUCKET" in got.variables
+    assert recipe(text, bucket="b").arguments["tag"] == "b/x"
+    both = recipe(text.replace("tag=$bucket", "other=$BUCKET tag=$bucket"))
+    assert (both.arguments["other"], both.arguments["tag"]) == ("${BUCKET}", "${BUCKET_}/x")
+
+
+@pytest.mark.parametrize(
+    ("config", "kept"),
+    [
+        ("\\$DIR/base.yml", "${DIR-}/base.yml"),
+        ("\\${DIR}/base.yml", "${DIR-}/base.yml"),
+        ("${HOME}/base.yml", "/house/x/base.yml"),
+    ],
+)
+def test_the_configuration_file_stays_the_first_word(config: str, kept: str) -> None:
+    text = changed("MaxText/configs/base.yml", config).replace("cd /deps &&", "DIR=\\$(pwd) && cd /deps &&")
+    got = recipe(text)
+    assert got.launch.base_config == kept and "base.yml" not in got.launch.after
+    words = command(got).split()
+    assert words[words.index("MaxText.train") + 1] == kept
+
+
+def test_variables_of_flags_and_of_the_configuration_file_are_filled_in() -> None:
+    text = changed("--xla_tpu_rwb_fusion=false", "--xla_tpu_rwb_fusion=$RWB").replace(
+        "MaxText/configs/base.yml", "$CONFIGS/base.yml"
+    )
+    got = recipe(text)
+    assert got.xla_flags[1] == "--xla_tpu_rwb_fusion=${RWB}" and got.launch.base_config == "${CONFIGS}/base.yml"
+    assert {"RWB", "CONFIGS"} <= set(got.variables)

@@ -79,6 +79,35 @@ def test_names_paths_and_marks_are_no_secrets(section: str, key: str, value: Any
     assert secret_values.keys(recipe(section, key, value)) == []
 
 
+@pytest.mark.parametrize(
+    ("section", "key", "value", "line"),
+    [
+        ("arguments", "hf_access_token", "hf_abc", "HF_TOKEN=..."),
+        ("arguments", "some_api_key", "swordfish", "M_SOME_API_KEY=..."),
+        ("environment", "WANDB_API_KEY", KEY_OF_WANDB, "WANDB_API_KEY=..."),
+        ("launch", "setup", [f"wandb login {KEY_OF_WANDB}"], "WANDB_API_KEY=..."),
+        ("launch", "setup", ["export MY_TOKEN=swordfish"], "MY_TOKEN=..."),
+        ("xpk", "env", "MY_TOKEN=swordfish", "MY_TOKEN=..."),
+    ],
+)
+def test_the_variable_that_takes_its_place_is_named(section: str, key: str, value: Any, line: str) -> None:
+    wrong = recipe(section, key, value)
+    by_kubectl, by_xpk, anywhere = (secret_values.problem(wrong, submit) for submit in ("jobset", "xpk", ""))
+    assert by_kubectl and by_xpk and anywhere
+    assert by_kubectl[1].endswith(f"podwright-env --from-env-file=FILE with a line {line}: pods get its variables")
+    assert by_xpk[1].startswith(
+        f"leave it out, and build an image that sets {line}: xpk hands no Secret on; or set submit=jobset"
+    )
+    assert anywhere[1] == f"{by_kubectl[1]}; where xpk submits, build an image that sets {line}"
+
+
+def test_a_target_that_submits_by_xpk_is_told_of_the_image() -> None:
+    wrong = recipe("environment", "HF_TOKEN", "hf_abc")
+    with pytest.raises(UserError) as caught:
+        attempt.require_submittable(wrong, gke(submit="xpk", xpk="1.16.0", queue="multislice-queue"))
+    assert caught.value.fix.startswith("leave it out, and build an image that sets HF_TOKEN=...")
+
+
 def test_pods_of_a_maxtext_recipe_read_the_secret() -> None:
     files = rendering.render(example(), gke(), "pod", {}).files
     assert "envFrom:" in files[rendering.MANIFEST] and "name: podwright-env" in files[rendering.MANIFEST]

@@ -77,6 +77,15 @@ def test_a_word_that_is_typed_into_the_file_without_quotes_stays_as_it_is(word: 
     assert (read.arguments["nasty"], read.arguments["on"]) == (word, word)
 
 
+@pytest.mark.parametrize("word", ["0.10", "1.10", "2026", "1e3", "2026-11-23", "0010"])
+def test_a_version_that_is_typed_without_quotes_stays_as_it_is(word: str) -> None:
+    text = file_of(recipe())
+    versions = yaml.safe_load(text)["versions"]
+    raw = yaml.safe_load(text) | {"versions": "HERE"}
+    written = yaml.safe_dump(raw).replace("HERE", "{" + f"jax: {word}, xpk: '{versions['xpk']}'" + "}")
+    assert (read_back(written).versions.jax, read_back(written).versions.xpk) == (word, versions["xpk"])
+
+
 def test_an_exponent_is_a_whole_number_of_steps() -> None:
     assert arguments.steps({"steps": "1e2"}) == 100
     with pytest.raises(Exception, match="steps=1e-2 is not a whole number"):
