@@ -18,7 +18,7 @@ from podwright.cli import runs as run_verbs
 from podwright.cli.ask import ask
 from podwright.cli.exit_codes import ExitCode, of_check
 from podwright.cli.log_reports import Language, LogFile, LogProfile, LogRecipe, LogSlice
-from podwright.cli.options import Json, Overrides, RunName, Runs
+from podwright.cli.options import EvalOverrides, Json, RunName, Runs
 from podwright.errors import UserError, expanded, from_os, typed_path
 from podwright.rundir import RUNS, RunDir, recipe_of, require_layout
 
@@ -67,6 +67,10 @@ def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
     for row in rows if not as_json else ():
         if row["state"] == "unreadable":
             print(f"{row['name']} is unreadable: {row['detail']}", file=sys.stderr)
+        elif row["state"] == "waiting" and row["fix"]:  # what it does now is not known before somebody types that
+            print(f"{row['name']}: {row['detail']}", file=sys.stderr)
+        if row["unattended"]:
+            print(row["unattended"], file=sys.stderr)
         show.damaged(row)
 
 
@@ -81,7 +85,8 @@ def logs(
     name: RunName,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="follow until the attempt ends")] = False,
     process: Annotated[
-        int, typer.Option("--process", metavar="K", min=0, help="rank, for a run in several processes")
+        int,
+        typer.Option("--process", metavar="K", min=0, help="the log of this process (rank), if the run has several"),
     ] = 0,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -136,7 +141,7 @@ def stop(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
 def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Resume a run, or reattach if it is still training.
 
-    It resumes from the last checkpoint.
+    It resumes from the last checkpoint; without one it starts at step 0.
     """
     run_verbs.drive(_find(runs, name), "resume", as_json)
 
@@ -159,7 +164,7 @@ def report(
             "-o",
             parser=typed_path,
             metavar="DIR",
-            help="of --compare: also write the comparison to this directory, with curves; of --log: default is the log's name and -report",
+            help="with --compare: also write the comparison and its curves there; with --log: write there, default LOG-report",
         ),
     ] = None,
     log: LogFile = "",
@@ -211,13 +216,13 @@ def evaluate(
     checkpoint: Annotated[
         str, typer.Argument(metavar="CHECKPOINT", help="a run, an export, or a Hugging Face directory")
     ],
-    overrides: Overrides = None,
+    overrides: EvalOverrides = None,
     data: Annotated[
         str,
         typer.Option(
             "--data",
             metavar="SRC",
-            help="a .jsonl file, a directory, or a hub id; default for a multimodal run: its own",
+            help="questions or lines: a .jsonl file, a directory, or a hub id; default: the held-out ones of the run",
         ),
     ] = "",
     limit: Annotated[int, typer.Option("--limit", min=0, metavar="N", help="only the first N questions; 0: all")] = 0,
@@ -241,19 +246,25 @@ def evaluate(
 @app.command()
 def predict(
     name: Annotated[str, typer.Argument(metavar="RUN|DIR", help="a run, or its export")],
-    image: Annotated[Path | None, typer.Option("--image", parser=typed_path, metavar="FILE")] = None,
-    audio: Annotated[Path | None, typer.Option("--audio", parser=typed_path, metavar="FILE")] = None,
+    image: Annotated[Path | None, typer.Option("--image", parser=typed_path, metavar="FILE", help="a picture")] = None,
+    audio: Annotated[Path | None, typer.Option("--audio", parser=typed_path, metavar="FILE", help="a sound")] = None,
     video: Annotated[
         Path | None,
         typer.Option(
-            "--video", parser=typed_path, metavar="FILE", help="its frames, and its audio track if it has one"
+            "--video", parser=typed_path, metavar="FILE", help="a video: its frames, and its audio track if it has one"
         ),
     ] = None,
     text: Annotated[
         str, typer.Option("--text", metavar="TEXT", help="the prompt; default: the prompt of training")
     ] = "",
     out: Annotated[
-        Path | None, typer.Option("--out", parser=typed_path, metavar="FILE", help="default: results/ in the run")
+        Path | None,
+        typer.Option(
+            "--out",
+            parser=typed_path,
+            metavar="FILE",
+            help="write the answer to this new file; default: a file in results/ of the run",
+        ),
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,

@@ -17,11 +17,17 @@ from podwright.rundir import RUNS
 def checkpoints(
     name: RunName,
     step: Annotated[
-        int | None, typer.Option("--fetch", metavar="STEP", min=0, help="copy this checkpoint here")
+        int | None,
+        typer.Option("--fetch", metavar="STEP", min=0, help="copy the checkpoint of this step to this machine"),
     ] = None,
     out: Annotated[
         Path | None,
-        typer.Option("--out", parser=typed_path, metavar="DIR", help="into this new directory; default: RUN-step-STEP"),
+        typer.Option(
+            "--out",
+            parser=typed_path,
+            metavar="DIR",
+            help="with --fetch: copy it to this new directory; default: RUN-step-STEP",
+        ),
     ] = None,
     runs: Runs = RUNS,
     as_json: Json = False,

@@ -20,23 +20,25 @@ verbs = typer.Typer(
 Source = Annotated[
     str,
     typer.Argument(
-        metavar="SOURCE", help="a directory of token shards, a .npy, .jsonl or .txt file, or the URL of one; arithmetic"
+        metavar="SOURCE",
+        help="a directory of token shards, a .npy, .jsonl or .txt file, or the URL of one; `arithmetic`: generated problems",
     ),
 ]
-TOKENIZER = "bytes, or a Hugging Face directory"
+TOKENIZER = "`bytes` (a token for each byte), or a Hugging Face directory"
 
 
 @verbs.command()
 def tokenize(
     files: Annotated[
         list[str],
-        typer.Argument(metavar="FILE...", help='.jsonl files with a "text" a line, or .txt files; arithmetic'),
+        typer.Argument(
+            metavar="FILE...",
+            help='.jsonl files with a "text" on each line, or .txt files; `arithmetic`: generated problems',
+        ),
     ],
     tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=TOKENIZER)],
-    out: Annotated[Path, typer.Option("--out", parser=typed_path, metavar="DIR", help="a new directory")],
-    shard_tokens: Annotated[
-        int, typer.Option("--shard-tokens", metavar="N", help="tokens after which a shard ends")
-    ] = 100_000_000,
+    out: Annotated[Path, typer.Option("--out", parser=typed_path, metavar="DIR", help="write to this new directory")],
+    shard_tokens: Annotated[int, typer.Option("--shard-tokens", metavar="N", help="tokens of a shard")] = 100_000_000,
     as_json: Json = False,
 ) -> None:
     """Tokenize text into token shards."""
@@ -59,9 +61,21 @@ def count(
 
 @verbs.command()
 def check(
-    source: Source,
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE",
+            help="a directory of token shards, questions, annotated lines or pairs; a file of it; or the URL of one",
+        ),
+    ],
     vocab_size: Annotated[
-        int, typer.Option("--vocab-size", metavar="V", help="of the model; default: that of the shards")
+        int,
+        typer.Option(
+            "--vocab-size",
+            metavar="V",
+            show_default=False,
+            help="vocabulary of the model, for token ids; default: that of the shards",
+        ),
     ] = 0,
     recipe: Annotated[
         str,
@@ -76,12 +90,14 @@ def check(
         typer.Option("--fix", help="for annotated lines: write the valid ones of NAME.jsonl to a new NAME.good.jsonl"),
     ] = False,
     answers: Annotated[
-        str, typer.Option("--answers", metavar="FILE", help="of annotated lines: their schema of answers, a YAML file")
+        str, typer.Option("--answers", metavar="FILE", help="for annotated lines: their schema of answers, a YAML file")
     ] = "",
     root: Annotated[
         str,
         typer.Option(
-            "--root", metavar="DIR", help="that paths in lines are relative to; default: the folder of the file"
+            "--root",
+            metavar="DIR",
+            help="for annotated lines and pairs: what paths in them are relative to; default: the folder of the file",
         ),
     ] = "",
     as_json: Json = False,
@@ -101,9 +117,9 @@ def draw(
     folder: Annotated[Path, typer.Argument(parser=typed_path, metavar="DIR", help="a new directory")],
     num_train: Annotated[int, typer.Option("--num-train", metavar="N", help="lines to train on")] = 1000,
     num_test: Annotated[int, typer.Option("--num-test", metavar="N", help="lines to hold out")] = 100,
-    seed: Annotated[int, typer.Option("--seed", metavar="S")] = 0,
+    seed: Annotated[int, typer.Option("--seed", metavar="S", help="the same seed draws the same files")] = 0,
     pairs: Annotated[
-        bool, typer.Option("--pairs", help="texts instead of questions and answers: lines for Phase 1")
+        bool, typer.Option("--pairs", help="write pairs with texts, for Phase 1, instead of questions and answers")
     ] = False,
     as_json: Json = False,
 ) -> None:

@@ -36,7 +36,7 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = (), *, star
     """A target that does not answer this login is an error for a run that is `starting`, and unknown to a plan."""
     target = target.for_slice(slice_of(target, recipe))
     questions = {
-        "target": lambda: [_finding("target", r, starting) for r in target.check(recipe.kind)],
+        "target": lambda: [_finding("target", r, starting) for r in target.as_used_by(recipe).check(recipe.kind)],
         "storage": lambda: [_finding("storage", r, starting) for r in target.look_at_storage(recipe.kind)],
     }
     findings: list[Finding] = []
@@ -46,7 +46,8 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = (), *, star
         elif check == "target" or target.traits.storage:
             what = f"the {check} of {target.name} was not looked at: {LEFT_OUT}"
             findings.append(Finding(check, "inconclusive", what, f"leave --only out, or add {check} to it"))
-    findings += _machines_of_recipe(target, recipe) + _trackers(recipe)
+    findings += [Finding("target", r.level, r.what, r.fix) for r in target.differences(recipe)]
+    findings += _trackers(recipe)
     destination = Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)
     if target.settings is None:
         return destination
@@ -88,17 +89,17 @@ def storage(target: ResolvedTarget) -> list[Finding]:
     return [Finding("storage", r.level, r.what, r.fix) for r in target.try_storage()]
 
 
-def _machines_of_recipe(target: ResolvedTarget, recipe: Recipe) -> list[Finding]:
-    """What a MaxText recipe says of machines, where a target of kind gke says something else."""
-    from podwright.recipe import load
-    from podwright.recipe.maxtext.schema import MaxTextRecipe
-    from podwright.targets.gke import capacity
-    from podwright.targets.settings.gke import GkeSettings
-
-    if recipe.kind != "maxtext" or not isinstance(target.settings, GkeSettings):
+def unchecked_hosts(target: ResolvedTarget) -> list[Finding]:
+    """What cannot be looked at before a run: the hosts of a target that exist only while a run has them. [] for hosts that can be probed."""
+    traits = target.traits
+    if not (traits.pods or traits.zones):
         return []
-    differences = capacity.differences(load.require(recipe, MaxTextRecipe), target.settings)
-    return [Finding("target", r.level, r.what, r.fix) for r in differences]
+    hosts = "pods" if traits.pods else "hosts"
+    access = f", access to storage={traits.storage}" if traits.storage else ""
+    why = f"only a run logs in to {traits.borrowed}" if traits.borrowed else "they exist only while a run has them"
+    what = f"the {hosts} of {target.name} were not looked at (packages, disk, files{access}): {why}"
+    fix = "a run that cannot use them ends, and says why" if traits.pods else "a run checks them before it starts"
+    return [Finding("machines", "inconclusive", what, fix)]
 
 
 def _trackers(recipe: Recipe) -> list[Finding]:

@@ -24,7 +24,7 @@ RecipeName = Annotated[
     typer.Argument(metavar="[RECIPE]", help="the recipe that will run there: its packages and files are checked too"),
 ]
 Overrides = Annotated[list[str] | None, options.overrides("such as data.source=corpus")]
-On = Annotated[str, typer.Option("--on", metavar="TARGET", help="local, or one of your targets")]
+On = Annotated[str, typer.Option("--on", metavar="TARGET", help="this machine (local), or one of your targets")]
 
 
 def doctor(
@@ -36,7 +36,8 @@ def doctor(
 ) -> None:
     """Check every machine of a target.
 
-    Checked are versions, GPUs, memory, disk, clocks, host names, files and storage.
+    Checked are versions, GPUs, memory, disk, clocks, host names, files and storage. Machines that exist only while a run has them
+    are not: the cloud and the cluster are checked instead, as by `target check`.
 
     Exit code 3: a run would fail there; 4: inconclusive, something could not be checked.
     """
@@ -51,6 +52,7 @@ def doctor(
 
     chosen = load.load(recipe, overrides or []) if recipe else None
     place = targets.resolve(on)
+    place = place.for_slice(destination.slice_of(place, chosen)) if chosen else place
     target = place.open()
     folder = place.runs or runs
     arguments = ["--folder", str(folder.absolute())]
@@ -62,10 +64,14 @@ def doctor(
     used = chosen is None or recipe_kinds.find(chosen.kind).uses_storage
     if used and place.traits.storage:
         arguments += ["--storage", place.traits.storage]
-    planned = [*_planned(place, chosen), *(destination.storage(place) if used else ())]
+    unchecked = destination.unchecked_hosts(place)
+    planned = [*_planned(place, chosen), *destination.access(place), *(destination.storage(place) if used else ())]
     findings = judge.absent(brought)
     machines = []
-    if not any(f.check == "target" and f.level == "error" for f in planned):  # else nobody would ever answer
+    if not unchecked and any(f.check == "target" and f.level == "error" for f in planned):
+        what = f"the machines of {on} were not looked at: the target has a fault"
+        unchecked = [Finding("machines", "inconclusive", what, "correct the fault first")]
+    if not unchecked:
         needed = kinds.of(chosen).needed(chosen) if chosen else ()
         try:
             machines = target.probe_hosts(arguments)
@@ -74,13 +80,22 @@ def doctor(
         except UserError as e:  # machines that do not answer are what is wrong there, not what was typed
             findings.append(Finding("machines", "error", e.what, e.fix))
         else:
-            findings += judge.findings(machines, needed, place.gpus_per_node)
-    findings += planned
+            findings += judge.findings(machines, needed, place.gpus_per_node) or [_silent(on)]
+    findings += [*planned, *unchecked]
     verdict = verdict_of(findings)
     listed = [asdict(f) for f in findings]
     document = {"target": on, "verdict": verdict, "ok": verdict.ok, "findings": listed, "machines": machines}
     show.document(document) if as_json else show.checked(on, findings, verdict)
     raise typer.Exit(of_verdict(verdict))
+
+
+def _silent(on: str) -> Finding:
+    """Of machines that were asked, and of which none has said anything."""
+    from podwright.plan.findings import Finding
+
+    return Finding(
+        "machines", "inconclusive", f"no machine of {on} has said what it is", f"type podwright doctor --on {on} again"
+    )
 
 
 def _planned(place: ResolvedTarget, recipe: Recipe | None) -> list[Finding]:

@@ -16,7 +16,7 @@ from podwright.errors import UserError, counted, expanded
 from podwright.recipe import imports, load
 from podwright.recipe.imports import Imported
 from podwright.recipe.maxtext import changed_call, given_values, launch_config, lint, read, script, tree
-from podwright.recipe.maxtext.lint import LintFinding
+from podwright.recipe.maxtext.lint_finding import LintFinding
 from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.rundir import Record
@@ -212,7 +212,7 @@ def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: Impor
         return {"evaluated": True, "why_not": ""}, "" if evaluated.exit_code else evaluated.problem
     if evaluated.exit_code is None and evaluated.problem:
         what = f"{evaluated.problem} in the sandbox, so that its call of xpk is not compared with bash"
-        raise UserError(what, "take out in a copy of the script what it waits for")
+        raise UserError(what, "take out in a copy of the script what takes that long or that much")
     what = f"{path}: {_difference(result.argv, [c.argv for c in calls], evaluated.problem)}"
     stopped = evaluated.problem and not calls
     raise UserError(what, "take out in a copy of the script what stops it there" if stopped else "report this script")
@@ -235,17 +235,24 @@ def _difference(argv: Sequence[str], calls: Sequence[Sequence[str]], problem: st
 def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: Sequence[Path]) -> None:
     """Every launch script below a folder: a row each, and with --out a file each. KEY=VALUE counts for those that have it."""
     values, now = _values(request.pairs), datetime.now().astimezone()
+    if request.out and (request.out.suffix in (".yaml", ".yml") or request.out.is_file()):
+        what = f"{folder} has {len(scripts)} launch scripts, and --out {request.out} names one file"
+        raise UserError(what, f"type --out DIRECTORY, or import one of them, such as {scripts[0]}")
     rows, unread, unused = list[tuple[Record, MaxTextRecipe]](), dict[str, str](), list(values)
     arguments, left = dict[str, str](), dict[str, str]()
+    imported = dict[Path, tuple[ImportedScript, MaxTextRecipe]]()
     for path in scripts:
         try:
             result = read.read(path, tree.text_of(path), values, now, tree.siblings(path), _xpk_version(request))
-            recipe = load.require(load.parse(result.recipe), MaxTextRecipe)
+            load.parse(result.recipe)
         except UserError as e:
             unread[str(path.relative_to(folder))] = e.what
             continue
-        recipe = _recipe(request, result)
+        imported[path] = result, _recipe(request, result)
         unused = [name for name in unused if name in _unused(path, values, result)]
+    names = tree.distinct({path: recipe.name for path, (_, recipe) in imported.items()})
+    for path, (result, recipe) in imported.items():
+        recipe = recipe.model_copy(update={"name": names[path]})
         arguments |= recipe.arguments
         findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
         rows.append((_row(recipe, findings, path.relative_to(folder), result), recipe))
@@ -314,7 +321,7 @@ def _table(
         f"{counted(len(rows), 'recipe')} in {folder}, read without evaluation by bash; import one to compare it with bash"
     )
     if not request.out:
-        print("type --out DIRECTORY to write a file for each")
+        print("type --out DIRECTORY to write a file for each, or name one script in place of the folder")
 
 
 def _target(request: ImportRequest, path: Path) -> None:

@@ -13,20 +13,18 @@ from podwright.cli import show
 from podwright.errors import UserError, expanded
 from podwright.rundir import RunDir
 
-LogFile = Annotated[
-    str, typer.Option("--log", metavar="FILE", help="write up this log of MaxText; - reads standard input")
-]
-LogRecipe = Annotated[str, typer.Option("--recipe", metavar="RECIPE", help="of --log: the recipe that was run")]
+LogFile = Annotated[str, typer.Option("--log", metavar="FILE", help="write up this log of MaxText; -: standard input")]
+LogRecipe = Annotated[str, typer.Option("--recipe", metavar="RECIPE", help="with --log: the recipe that was run")]
 LogSlice = Annotated[
-    str, typer.Option("--on", metavar="SLICE", help="of --log: the slice that it ran on, if the recipe does not say")
+    str, typer.Option("--on", metavar="SLICE", help="with --log: the slice that it ran on, if the recipe names none")
 ]
 LogProfile = Annotated[
     str,
     typer.Option(
-        "--profile", metavar="URL", help="of --log: also download the newest profile below this bucket or folder"
+        "--profile", metavar="URL", help="with --log: also download the newest profile below this bucket or folder"
     ),
 ]
-Language = Annotated[str, typer.Option("--lang", metavar="en|zh", help="of --log: language of the write-up")]
+Language = Annotated[str, typer.Option("--lang", metavar="en|zh", help="with --log: language of the write-up")]
 COMMAND = "podwright report --log -"
 
 

@@ -21,11 +21,19 @@ if TYPE_CHECKING:
 
 
 def clean(
-    target: Annotated[str, typer.Argument(metavar="[TARGET]", help="default: all targets in a cloud")] = "",
+    target: Annotated[
+        str,
+        typer.Argument(
+            metavar="[TARGET]", help="only what is on this target; default: all targets in a cloud or cluster"
+        ),
+    ] = "",
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]...", help="remove these, whoever created them")
+        list[str] | None,
+        typer.Argument(
+            metavar="[NAME]...", help="names in the list: remove these, also if another user or machine created them"
+        ),
     ] = None,
-    yes: Annotated[bool, typer.Option("--yes", help="remove them; without it they are only shown")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="remove what is listed; without it nothing is removed")] = False,
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:
@@ -41,10 +49,11 @@ def clean(
     chosen = _named(known.slices, names) if names else [each for each in known.slices if each.removable]
     rows = [each.document() for each in known.slices]
     left: dict[cleaning.Key, str] = {}
+    barred: list[UserError] = []
     if not as_json and (rows or not known.faults):
         _table(rows)
     if yes and chosen:
-        left = cleaning.remove(chosen, lambda line: print(line, file=sys.stderr))
+        left = cleaning.remove(chosen, lambda line: print(line, file=sys.stderr), barred=barred)
     removed = [each.name for each in chosen if yes and each.key not in left]
     remaining = [
         {"name": each.name, "zone": each.owned.request.zone, "why": left[each.key]}
@@ -63,7 +72,7 @@ def clean(
         words = " ".join(["podwright clean", *([target] if target else []), *(names or [])])
         print(f"{counted(len(chosen), 'item')} to remove: type {words} --yes")
     if left or (chosen and not yes):
-        raise typer.Exit(ExitCode.FAILED)
+        raise typer.Exit(ExitCode.USAGE if barred else ExitCode.FAILED)
     raise typer.Exit(ExitCode.USAGE if known.faults else of_check(True))
 
 
@@ -89,7 +98,15 @@ def _table(rows: Sequence[Record]) -> None:
         return
     table = [("NAME", "ZONE", "STATE", "AGE", "COST", "RUN", "")]
     table += [
-        (r["name"], r["zone"], r["cloud_state"], _age(r["age_s"]), _usd(r["cost"]), r["run"] or "", _why(r))
+        (
+            r["name"],
+            r["zone"],
+            r["cloud_state"],
+            _age(r["age_s"]),
+            _usd(r["cost"], r["cost_at_most"]),
+            r["run"] or "",
+            _why(r),
+        )
         for r in rows
     ]
     show.columns(table)
@@ -124,7 +141,7 @@ def live(name: str, runs: Path, as_json: bool) -> None:
     for r in rows:
         remark = "; ".join(word for word in (r["remark"], r["detail"]) if word)
         expires = _expiry(r["expires"])
-        table.append((r["name"], r["zone"], r["cloud_state"], _age(r["age_s"]), expires, _usd(r["cost"]), r["run"] or "", remark))  # fmt: skip
+        table.append((r["name"], r["zone"], r["cloud_state"], _age(r["age_s"]), expires, _usd(r["cost"], r["cost_at_most"]), r["run"] or "", remark))  # fmt: skip
     show.columns(table)
 
 
@@ -142,5 +159,8 @@ def _expiry(at: float | None) -> str:
     return f"in {_age(left)}" if left > 0 else "once idle"
 
 
-def _usd(cost: float | None) -> str:
-    return "" if cost is None else f"{cost:.2f} USD"
+def _usd(cost: float | None, at_most: bool) -> str:
+    """Of the machines that exist now."""
+    if cost is None:
+        return ""
+    return f"{'at most ' if at_most and cost else ''}{cost:.2f} USD"

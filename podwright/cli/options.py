@@ -17,7 +17,7 @@ RecipeName = Annotated[
     str,
     typer.Argument(
         metavar="RECIPE",
-        help="a shipped recipe's name, or a YAML file; of a launch script below `recipes` of a target, its name",
+        help="the name of a shipped recipe, a YAML file, or the name of a launch script in `recipes` of a target",
     ),
 ]
 
@@ -47,10 +47,15 @@ def variables(given: list[str] | None) -> tuple[dict[str, str], list[str]]:
     return values, [word for word in given or [] if not _VARIABLE.fullmatch(word)]
 
 
-Overrides = Annotated[list[str] | None, overrides("such as training.max_steps=10")]
+Overrides = Annotated[list[str] | None, overrides("change a value of the recipe, such as training.max_steps=10")]
+EvalOverrides = Annotated[
+    list[str] | None, overrides("change a value for the evaluation, such as evaluation.batch_size=8")
+]
 RunOverrides = Annotated[
     list[str] | None,
-    overrides("such as training.max_steps=10; NAME=VALUE for a variable ${NAME} of a MaxText recipe"),
+    overrides(
+        "change a value of the recipe, such as training.max_steps=10; NAME=VALUE: set a variable ${NAME} of a MaxText recipe"
+    ),
 ]
 RunName = Annotated[str, typer.Argument(metavar="RUN", help="the name of a run, or its directory")]
 Runs = Annotated[
@@ -78,7 +83,12 @@ Compile = Annotated[
     ),
 ]
 Only = Annotated[str, typer.Option("--only", metavar="CHECK,...", help="show only these checks, such as mesh,memory")]
-Fit = Annotated[bool, typer.Option("--fit", help="search mesh, micro-batches and remat; the best few are compiled")]
+Fit = Annotated[
+    bool,
+    typer.Option(
+        "--fit", help="search the mesh, micro-batches and remat that are fastest and fit; the best few are compiled"
+    ),
+]
 Cache = Annotated[
     Path,
     typer.Option(
@@ -94,24 +104,24 @@ Jax = Annotated[
     typer.Option(
         "--jax",
         metavar="VERSION",
-        help="compile with this version of jax and its libtpu, installed once beside --cache",
+        help="compile with this version of jax and its libtpu; it is installed once, next to the --cache directory",
     ),
 ]
 Price = Annotated[
     float | None,
-    typer.Option("--price", metavar="X", help="price per chip-hour, to print the cost of the run"),
+    typer.Option("--price", metavar="X", help="USD per chip-hour; the plan prints the cost of the run"),
 ]
 Svg = Annotated[
     Path | None, typer.Option("--svg", parser=typed_path, metavar="FILE", help="draw the memory of each program as SVG")
 ]
-Smoke = Annotated[int, typer.Option("--smoke", metavar="3|10", help="train only 3 or 10 steps on little data")]
+Smoke = Annotated[
+    int, typer.Option("--smoke", metavar="3|10", show_default=False, help="train only 3 or 10 steps on little data")
+]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N,...", help="one run per seed, such as 0,1,2 or 0-4")]
 Profile = Annotated[
     str, typer.Option("--profile", metavar="N[-M]", help="trace these steps with jax's profiler, such as 10-12")
 ]
-Retries = Annotated[
-    int, typer.Option("--retries", metavar="N", min=0, help="number of crashes after which the run resumes by itself")
-]
+Retries = Annotated[int, typer.Option("--retries", metavar="N", min=0, help="resume by itself after up to N crashes")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 
 CACHE = Path("~/.cache/podwright")

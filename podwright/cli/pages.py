@@ -19,11 +19,17 @@ PORT = 9999
 
 
 def ui(
-    name: Annotated[str | None, typer.Argument(metavar="[RUN]", help="default: all runs, in MLflow")] = None,
+    name: Annotated[
+        str | None, typer.Argument(metavar="[RUN]", help="a run, in TensorBoard; default: all runs, in MLflow")
+    ] = None,
     forward: Annotated[
         int,
         typer.Option(
-            "--forward", metavar="[=PORT]", min=0, help="also forward this port of the run's first host (9999)"
+            "--forward",
+            metavar="[=PORT]",
+            min=0,
+            show_default=False,
+            help="also forward this port of the run's first host, or 9999",
         ),
     ] = 0,
     runs: Runs = RUNS,

@@ -56,7 +56,7 @@ def import_(
         typer.Argument(
             metavar="FILE|DIR|WORDS [KEY=VALUE]...",
             help="a file of tunix or PurrSight; a MaxText launch script, its directory, or words of its path such as "
-            "'deepseek3 bf16 4x4x8'. KEY=VALUE: of tunix, such as rl_training_config.max_steps=100; of a script, such as "
+            "'deepseek3 bf16 4x4x8'. KEY=VALUE sets a value: of tunix, such as rl_training_config.max_steps=100; of a script, such as "
             "BASE_OUTPUT_DIR=gs://bucket/runs or arguments.steps=50",
         ),
     ],
@@ -75,7 +75,7 @@ def import_(
             "--out",
             parser=typed_path,
             metavar="FILE|DIR",
-            help="write the recipe there; default: by its name, beside a file of tunix or PurrSight, else in this directory",
+            help="write the recipe there; default: NAME.recipe.yaml, next to a file of tunix or PurrSight, else in this directory",
         ),
     ] = None,
     phase: Annotated[
@@ -85,7 +85,7 @@ def import_(
             metavar="N",
             min=1,
             max=2,
-            help="of a file of PurrSight with both: 1 (the aligner) or 2; default: 2",
+            help="for a PurrSight file with both phases: 1 (the aligner) or 2; default: 2",
         ),
     ] = None,
     as_json: Json = False,

@@ -13,8 +13,7 @@ import typer
 
 from podwright import slices
 from podwright.cli import show
-from podwright.cli.options import Json, RecipeName, variables
-from podwright.cli.options import overrides as changes_of
+from podwright.cli.options import Json, RecipeName, RunOverrides, variables
 from podwright.errors import UserError, counted, nearest, typed_path
 
 if TYPE_CHECKING:
@@ -24,16 +23,18 @@ if TYPE_CHECKING:
 
 def render(
     recipe: RecipeName,
-    overrides: Annotated[
-        list[str] | None,
-        changes_of("keys of the recipe, such as arguments.steps=50; NAME=VALUE for a variable ${NAME} in it"),
-    ] = None,
-    on: Annotated[str, typer.Option("--on", metavar="TARGET", help="one of your targets of kind=gke")] = "",
+    overrides: RunOverrides = None,
+    on: Annotated[str, typer.Option("--on", metavar="TARGET", help="one of your targets of kind=gke (required)")] = "",
     out: Annotated[
-        Path | None, typer.Option("-o", "--out", parser=typed_path, metavar="DIR", help="directory of the files")
+        Path | None,
+        typer.Option(
+            "-o", "--out", parser=typed_path, metavar="DIR", help="write the files to this directory (required)"
+        ),
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="render even if the plan refuses it")] = False,
-    overwrite: Annotated[bool, typer.Option("--overwrite", help="replace files there that were edited")] = False,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="replace files in that directory that were edited")
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Write scripts and a manifest that run a recipe on a cluster of GKE.

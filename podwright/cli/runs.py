@@ -87,7 +87,10 @@ def run(
     recipe: RecipeName,
     overrides: RunOverrides = None,
     on: On = "local",
-    name: Annotated[str | None, typer.Option("--name", help="default: the recipe's name and the time")] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--name", metavar="NAME", help="name of the run; default: the recipe's name and the time"),
+    ] = None,
     smoke: Smoke = 0,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="show what would be started, create nothing")] = False,
     detach: Annotated[bool, typer.Option("--detach", help="start it and return; `podwright watch` follows it")] = False,
@@ -136,7 +139,7 @@ def run(
         _previews([(shared or runs) / run_name for run_name in each], target, each) if dry_run or traits.pods else []
     )
     if dry_run:
-        _dry_run(planned, shown, as_json, several=bool(seeds))
+        _dry_run(planned, shown, as_json, several=bool(seeds), force=force)
         raise typer.Exit(ExitCode.OK if force else of_verdict(planned.verdict))
     if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
@@ -145,6 +148,7 @@ def run(
         require_attended(on, traits)
     if planned.errors and not force:
         _refused(planned, as_json)
+    targets.require_programs(traits)
     show.problems(planned)
     _say_added(ready.added)
 
@@ -171,11 +175,11 @@ def _previews(paths: list[Path], target: ResolvedTarget, recipes: dict[str, Reci
     return [{"name": p.name, "run_dir": str(p), **preview(p, target, recipes[p.name])} for p in paths]
 
 
-def _dry_run(planned: Plan, shown: list[show.Row], as_json: bool, *, several: bool) -> None:
+def _dry_run(planned: Plan, shown: list[show.Row], as_json: bool, *, several: bool, force: bool) -> None:
     from podwright.cli import dry_run
 
     for row in shown if not as_json else ():
-        dry_run.preview(planned, row)
+        dry_run.preview(planned, row, force=force)
     if as_json:
         listed = [row | planned.document() for row in shown]
         show.document(listed if several else listed[0])
@@ -225,7 +229,9 @@ def _context(cache: Path, jax: str) -> CompileContext:
 
 def _compiles(whether: object, price: float | None, jax: str) -> None:
     if price is not None and not 0 < price < float("inf"):
-        raise UserError(f"--price {price:g} is not a valid price per chip-hour", "type a price such as --price 2.70")
+        raise UserError(
+            f"--price {price:g} is not a valid price per chip-hour", "type --price USD with a number above 0"
+        )
     if jax and not whether:
         raise UserError(f"--jax {jax} needs --compile", "add --compile")
 

@@ -198,10 +198,13 @@ def problems(planned: Plan) -> None:
 
 
 def targets(rows: Sequence[Row]) -> None:
+    """Values as they can be typed."""
+    from podwright.targets.entries import flow
+
     if not rows:
-        print("no targets yet; `podwright target add NAME kind=slurm` (or kind=ssh) adds one")
+        print("no targets yet; `podwright target add NAME kind=slurm` (or ssh, tpu-vm, gke) adds one")
     for r in rows:
-        pairs = "  ".join(f"{key}={value}" for key, value in r.items() if key not in ("name", "fault"))
+        pairs = "  ".join(f"{key}={flow(value)}" for key, value in r.items() if key not in ("name", "fault"))
         print(f"{r['name']}  {pairs}{r['fault']}")
 
 
@@ -254,17 +257,17 @@ def standing(r: Row) -> None:
     if r["usage"]:
         print(_usage(r["usage"]))
     if r["ending"] is None:
-        typed = RunDir(Path(r["run_dir"])).typed
         why = f" ({r['detail']})" if r["detail"] else ""
-        print(
-            f"{r['name']} is {r['state']}{why} at step {r['step']}/{r['max_steps']}; `podwright watch {typed}` follows it"
-        )
+        follow = r["unattended"] or f"`podwright watch {RunDir(Path(r['run_dir'])).typed}` follows it"
+        print(f"{r['name']} is {r['state']}{why} at step {r['step']}/{r['max_steps']}; {follow}")
         return
     detail = f": {r['detail']}" if r["detail"] else ""
     print(f"{r['name']} {r['ending']} at step {r['step']}/{r['max_steps']}{detail}")
     if r["report"]:
         print(f"report: {r['report']}")
     print(r["fix"])
+    if r["unattended"]:
+        print(r["unattended"])
 
 
 def _usage(used: Row) -> str:

@@ -18,7 +18,7 @@ from podwright.rundir import RUNS, Record
 
 verbs = typer.Typer(help="Define your clusters and hosts, and check them.", no_args_is_help=True, rich_markup_mode=None)
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="what --on takes")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the target, as --on takes it")]
 
 
 @verbs.command()
@@ -27,7 +27,8 @@ def add(
     pairs: Annotated[
         list[str],
         typer.Argument(
-            metavar="KEY=VALUE...", help="kind=slurm, ssh, tpu-vm or gke first, then such as partition=gpu nodes=2"
+            metavar="KEY=VALUE...",
+            help="kind=slurm, ssh, tpu-vm or gke, then settings of that kind, such as partition=gpu nodes=2",
         ),
     ],
     as_json: Json = False,
@@ -35,11 +36,15 @@ def add(
     """Add a target to your targets file."""
     from podwright.errors import UserError
     from podwright.shell import targets_file
-    from podwright.targets import entries
+    from podwright.targets import entries, kinds
 
     proposed = [f"{key}={value}" for key, value in entries.proposals(pairs).items()]
     try:
         values = entries.add(name, [*pairs, *proposed]).model_dump(mode="json", exclude_unset=True)
+    except entries.MissingKey as e:
+        given = dict(pair.partition("=")[::2] for pair in (*pairs, *proposed))
+        known, fix = kinds.missing(given["kind"], e.key, given)
+        raise UserError(f"{e.what}; {known}" if known else e.what, fix or e.fix) from e
     except UserError as e:
         keys = [pair.partition("=")[0] for pair in proposed]
         wrong = next((key for key in keys if f": {key}=" in e.what or f": {key}: " in e.what), "")
@@ -111,7 +116,7 @@ def list_targets(as_json: Json = False) -> None:
 def show_target(
     name: Name,
     live: Annotated[
-        bool, typer.Option("--live", help="show the machines instead that the cloud has for it now")
+        bool, typer.Option("--live", help="show the machines that the cloud has for it now, instead of its settings")
     ] = False,
     runs: Runs = RUNS,
     as_json: Json = False,
@@ -145,14 +150,12 @@ def check(name: Name, as_json: Json = False) -> None:
     entries.require(name)
     place = targets.resolve(name)
     remarks = [*destination.remarks(place), *destination.access(place), *destination.storage(place)]
-    if url := place.traits.storage:
-        what, fix = (
-            f"the hosts of {name} were not checked for access to storage={url}",
-            f"type podwright doctor --on {name}, which checks them",
-        )
-        if place.traits.zones:
-            what, fix = f"{what}: they exist only while a run has them", "a run checks them before it starts"
-        remarks.append(Finding("storage", "inconclusive", what, fix))
+    unchecked = destination.unchecked_hosts(place)
+    if place.traits.storage and not unchecked:
+        what = f"the hosts of {name} were not checked for access to storage={place.traits.storage}"
+        fix = f"type podwright doctor --on {name}, which checks them"
+        unchecked = [Finding("storage", "inconclusive", what, fix)]
+    remarks += unchecked
     verdict = verdict_of(remarks)
     document = {"target": name, "verdict": verdict, "ok": verdict.ok, "findings": [asdict(f) for f in remarks]}
     show.document(document) if as_json else show.checked(name, remarks, verdict)
@@ -165,8 +168,12 @@ def execute(
     words: Annotated[
         list[str], typer.Argument(metavar="-- COMMAND...", help="a line of shell, or a command with its arguments")
     ],
-    host: Annotated[int | None, typer.Option("--host", metavar="N", min=0, help="only on this host, from 0")] = None,
-    run: Annotated[str, typer.Option("--run", metavar="RUN", help="whose machines; default: the newest run's")] = "",
+    host: Annotated[
+        int | None, typer.Option("--host", metavar="N", min=0, help="only on host N, counted from 0")
+    ] = None,
+    run: Annotated[
+        str, typer.Option("--run", metavar="RUN", help="the run whose slice it is; default: the newest run")
+    ] = "",
     runs: Runs = RUNS,
     as_json: Json = False,
 ) -> None:

@@ -25,8 +25,11 @@ from podwright.storage import inputs
 from podwright.storage.base import StorageFailure
 from podwright.targets import machines
 from podwright.targets.base import Job, Polled, Process, Target
-from podwright.targets.machines import Allocation, AllocationState, Provisioner
+from podwright.targets.machines import Allocation, AllocationState, Provisioner, Request
 from podwright.watch.diagnose import AttemptOutcome, outcome
+
+MOST_BARRED = 4
+"""calls in a row, within half a minute, that a person has to make possible: a stop then waits no longer"""
 
 
 class Carrier:
@@ -38,24 +41,24 @@ class Carrier:
         self._warn = warn
 
     def request(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+        provisioner, number = _provisioner(target), state.allocation.number + 1 if state.allocation else 1
+        avoid = avoided(state.capacity, target.traits.zones, journal.now())
         try:
             self._job(target, state)
+            request = provisioner.describe_request(self._run.path.resolve(), state.created, number, avoid)
         except (UserError, OSError) as e:  # before anything costs
             self._journal("abandoned", state, **asdict(_not_startable(e)))
             return
-        provisioner, number = _provisioner(target), state.allocation.number + 1 if state.allocation else 1
-        avoid = avoided(state.capacity, target.traits.zones, journal.now())
-        request = provisioner.describe_request(self._run.path.resolve(), state.created, number, avoid)
         self._allocation("requested", number, request=asdict(request), target=target.identity)
         self._mirror.publish()
-        self._refused_at_once(number, provisioner.create(request))
+        self._refused_at_once(number, _created(provisioner, request))
 
     def create(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         record = state.allocation
         assert record
         self._allocation("requested", record.number, request=asdict(record.request), target=record.target)
         self._mirror.publish()
-        self._refused_at_once(record.number, _provisioner(target).create(record.request))
+        self._refused_at_once(record.number, _created(_provisioner(target), record.request))
 
     def allocated(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
@@ -65,6 +68,13 @@ class Carrier:
     def charged(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation and cloud.charged
         self._allocation("charged", state.allocation.number, **asdict(cloud.charged))
+
+    def lacking(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
+        assert state.allocation
+        missing = cloud.state in (AllocationState.FILLING, AllocationState.REPAIRING)
+        boot, seconds = journal.uptime()
+        what = str(cloud.state) if missing else ""
+        self._allocation("lacking", state.allocation.number, state=what, boot=boot, uptime=seconds)
 
     def refused(self, target: Target, state: RunState, _: Polled, cloud: Allocation) -> None:
         record = state.allocation
@@ -83,15 +93,19 @@ class Carrier:
         self._allocation("lost", state.allocation.number, ending=ending, reason=reason, since=cloud.since)
 
     def delete(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
-        assert state.allocation
-        self._allocation("deleting", state.allocation.number)
+        record = state.allocation
+        assert record
+        self._allocation("deleting", record.number)
         self._mirror.publish()
+        refusal = ""
         try:
-            _provisioner(target).delete(state.allocation.request)
-        except UserError:  # what keeps a request from being taken often keeps it from being deleted
-            if not state.allocation.uncreated:
-                raise
-            self._allocation("gone", state.allocation.number)
+            _provisioner(target).delete(record.request)
+        except UserError as e:  # what keeps a request from being taken often keeps it from being deleted
+            refusal = str(e)
+        if refusal and record.uncreated:
+            self._allocation("gone", record.number)
+        elif refusal != record.undeleted:
+            self._allocation("undeleted", record.number, refusal=refusal)
 
     def gone(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
@@ -130,8 +144,10 @@ class Carrier:
         if answer.acknowledged:
             boot, seconds = journal.uptime()
             self._journal("signalled", state, boot=boot, uptime=seconds)
-        else:
-            self._journal("stop unanswered", state, reason=answer.reason)
+            return
+        self._journal("stop unanswered", state, reason=answer.reason)
+        if answer.barred and state.calls >= MOST_BARRED:
+            raise UserError(f"run {self._run.name} was not stopped: {answer.reason}", self._then_stop)
 
     def kill(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         self._journal("killing", state)
@@ -155,10 +171,13 @@ class Carrier:
 
     def release(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
         self._mirror.publish()
-        if state.handle and not (answer := target.release(state.handle)).done:
-            self._journal("release unanswered", state, reason=answer.reason)
-        else:
+        if not state.handle or (answer := target.release(state.handle)).done:
             self._journal("released", state)
+            return
+        self._journal("release unanswered", state, reason=answer.reason)
+        if answer.barred and state.stop_wanted and state.calls >= MOST_BARRED:
+            what = f"attempt {state.attempt} of run {self._run.name} has ended ({state.ending}), and what it has created was not seen to be gone"
+            raise UserError(f"{what}: {answer.reason}", self._then_stop)
 
     def retry(self, _: Target, state: RunState, __: Polled, ___: Allocation) -> None:
         self._journal("retrying", state)
@@ -170,6 +189,10 @@ class Carrier:
             self._warn(f"the report could not be written: {error}; `podwright report {self._run.typed}` tries again")
         self._journal("reported", state, error=error)
         self._mirror.publish()  # whoever observes the run waits for this
+
+    @property
+    def _then_stop(self) -> str:
+        return f"then type podwright stop {self._run.typed}"
 
     def _job(self, target: Target, state: RunState) -> Job:
         cwd = self._folder_to_start_in(state)
@@ -236,6 +259,14 @@ def _provisioner(target: Target) -> Provisioner:
     return target.provisioner
 
 
+def _created(provisioner: Provisioner, request: Request) -> Allocation:
+    """The answer to a request; what keeps this machine from sending it is a refusal, after which nothing exists that was not there before."""
+    try:
+        return provisioner.create(request)
+    except UserError as e:
+        return replace(machines.refused("", f"NotRequested: {e}", Ending.BAD_INPUT), uncreated=True)
+
+
 def _as_the_cloud_tells(state: RunState, polled: Polled) -> Polled:
     """A process on machines that were lost ended by that, whether or not anybody has seen it end."""
     record = state.allocation
@@ -279,6 +310,7 @@ ACTS: dict[Act, Perform] = {
     Act.CREATE: Carrier.create,
     Act.ALLOCATED: Carrier.allocated,
     Act.CHARGED: Carrier.charged,
+    Act.LACKING: Carrier.lacking,
     Act.REFUSED: Carrier.refused,
     Act.LOST: Carrier.lost,
     Act.DELETE: Carrier.delete,

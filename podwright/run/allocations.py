@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from podwright.run.states import ALLOCATION_TRANSITIONS, AllocationPhase
 from podwright.rundir import Ending, Record
-from podwright.targets.machines import ChargedChips, HostAddress, Hosts, Request, covers
+from podwright.targets.machines import AllocationState, ChargedChips, HostAddress, Hosts, Request, covers
 
 
 @dataclass(frozen=True)
@@ -33,10 +34,17 @@ class AllocationRecord:
     ending: Ending | None = None
     uncreated: bool = False
     """whether its only request was refused by the call that made it: nothing of it exists"""
+    undeleted: str = ""
+    """why the last call to delete it was refused, which a person has to correct; "" where it was not"""
     at_fault: bool = False
     """whether no further attempt may use it"""
     charged: ChargedChips | None = None
     """as the cloud told last; None if it never did"""
+    lacking: AllocationState | None = None
+    """FILLING or REPAIRING, while machines of it are missing; None else"""
+    lacking_since: float = 0.0
+    lacking_clock: tuple[str, float] = ("", 0.0)
+    """`journal.uptime` of the launcher's machine then"""
 
     @property
     def awaited(self) -> bool:
@@ -89,8 +97,22 @@ def after(record: AllocationRecord | None, event: Record) -> AllocationRecord | 
         scope=event.get("scope", record.scope),
         uncreated=record.calls == 1 if event.get("uncreated") else record.uncreated,
         ending=Ending(event["ending"]) if event.get("ending") else record.ending,
+        undeleted=event["refusal"] if name == "allocation undeleted" else record.undeleted,
         charged=ChargedChips(event["chips"], since) if name == "allocation charged" else record.charged,
+        **_lacking(name, event),
     )
+
+
+def _lacking(name: str, event: Record) -> dict[str, Any]:
+    """What an event changes of since when machines are missing."""
+    if name != "allocation lacking":
+        return {}
+    state = AllocationState(event["state"]) if event["state"] else None
+    return {
+        "lacking": state,
+        "lacking_since": event["time"],
+        "lacking_clock": (event.get("boot", ""), event.get("uptime", 0.0)),
+    }
 
 
 def _requested(event: Record) -> AllocationRecord:

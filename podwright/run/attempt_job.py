@@ -15,14 +15,14 @@ def job_of(
     run_dir: Path,
     number: int,
     cwd: Path,
-    created: float,
+    created: float | None,
     *,
     storage: str,
     allocation: str,
     takeover: bool = False,
     exclude: tuple[str, ...] = (),
 ) -> Job:
-    """Attempt `number` of a run that was created at Unix time `created` and is kept at the URL `storage`: "" for its directory.
+    """Attempt `number` of a run that was created at Unix time `created` (None: a dry run) and is kept at the URL `storage`: "" for its directory.
 
     `recipe`: what recipe.json holds. `allocation`: the name of its machines, "" where they need no request.
     `takeover`: nothing of an earlier attempt is left that could still write to the storage.

@@ -18,6 +18,17 @@ def attending(run: RunDir) -> Iterator[None]:
         yield
 
 
+def is_attended(run: RunDir) -> bool:
+    """Creates nothing. False where the lock cannot be opened: no launcher could write the journal either."""
+    if not run.attended_lock.exists():
+        return False
+    try:
+        with unattended(run) as free:
+            return not free
+    except OSError:
+        return False
+
+
 @contextlib.contextmanager
 def unattended(run: RunDir) -> Iterator[bool]:
     """Whether no launcher follows the run; while the body runs, none begins to."""

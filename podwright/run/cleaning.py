@@ -22,11 +22,13 @@ from podwright.run.finish import write_report
 from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import Ending, Record, RunDir, read_jsonl
 from podwright.targets import entries
-from podwright.targets.base import RUN_LABEL, KeepsObjects, Process, Target, Traits
+from podwright.targets.base import RUN_LABEL, Barred, KeepsObjects, Process, Target, Traits
 from podwright.targets.machines import AllocationState, Owned, OwnedResources, Provisioner, Request
 
 LIMIT_S = 1200.0
 """until the cloud must no longer list what was removed: a slice takes minutes to delete"""
+BARRED_S = 60.0
+"""for which a login or a right that is missing is waited for"""
 Key = tuple[str, str, str]
 Say = Callable[[str], None]
 
@@ -71,10 +73,12 @@ class CloudSlice:
 
     @property
     def cost(self) -> float | None:
-        """USD so far, at most; None where the price is not known."""
-        own, since = self.owned.request, self.owned.ready_since
-        hours = 0.0 if since is None else max(0.0, time.time() - since) / 3600
-        return cost.of_chips(own.chip, own.num_chips * hours, own.price)
+        """USD so far of the machines that exist now; None where the price or the number of machines is not known."""
+        own, charged = self.owned.request, self.owned.charged
+        if charged is None:
+            return None
+        hours = 0.0 if charged.since is None else max(0.0, time.time() - charged.since) / 3600
+        return cost.of_chips(own.chip, charged.chips * hours, own.price)
 
     def document(self) -> Record:
         own = self.owned
@@ -89,6 +93,7 @@ class CloudSlice:
             "age_s": None if own.created is None else max(0.0, time.time() - own.created),
             "expires": own.expires,
             "cost": self.cost,
+            "cost_at_most": own.charged_at_most,
             "run": self.run.name if self.run else None,
             "run_dir": str(self.run.path) if self.run else own.run_dir or None,
             "mine": own.mine,
@@ -165,8 +170,15 @@ def of_target(name: str, runs: Path) -> list[CloudSlice]:
     return [_slice(name, owned, journals) for owned in _listed(name)[0]]
 
 
-def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> dict[Key, str]:
-    """Delete them, again where the cloud does not answer, until it no longer lists them; of those that are left, why."""
+def remove(
+    slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S, barred: list[UserError] | None = None
+) -> dict[Key, str]:
+    """Delete them, again where the cloud does not answer, until it no longer lists them; of those that are left, why.
+
+    `barred` gets what a person has to correct before anything more can be deleted, or seen to be.
+    """
+    barred = [] if barred is None else barred
+    barred_since: float | None = None
     left = {each.key: "not deleted yet" for each in slices}
     refused: dict[Key, str] = {}
     calls: dict[Key, tuple[int, float]] = {}
@@ -182,6 +194,7 @@ def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> 
                     _delete(each, listed[each.key].request)
                 except UserError as e:
                     refused[each.key] = str(e)
+                    barred += [e] if isinstance(e, Barred) else []
                     del left[each.key]
         listed, pause_s, fault = _listed_again(slices, left, listed)
         for each in slices:
@@ -190,7 +203,11 @@ def remove(slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S) -> 
                     _write_down(each)
         left = {key: f"the cloud calls it {listed[key].state}" for key in left if key in listed}
         if fault:
-            left = dict.fromkeys(left, fault)
+            left = dict.fromkeys(left, str(fault))
+        barred_since = None if not isinstance(fault, Barred) else barred_since or time.monotonic()
+        if left and fault and barred_since and time.monotonic() - barred_since > BARRED_S:
+            barred.append(fault)
+            break
         now = f"waiting until the cloud no longer lists {', '.join(sorted(key[2] for key in left))}" if left else ""
         if now and (line := f"{now}{f' ({fault})' if fault else ''}") != shown:
             say(line)
@@ -239,10 +256,11 @@ def _write_down(each: CloudSlice) -> None:
 
 def _listed_again(
     slices: Sequence[CloudSlice], left: Collection[Key], before: Mapping[Key, Owned]
-) -> tuple[dict[Key, Owned], float, str]:
-    """What the cloud still lists of `slices`, how long to wait for another look, and why a list was not to be had, or ""."""
+) -> tuple[dict[Key, Owned], float, UserError | None]:
+    """What the cloud still lists of `slices`, how long to wait for another look, and why a list was not to be had, or None."""
     listed: dict[Key, Owned] = {}
-    pause_s, fault = 1.0, ""
+    pause_s = 1.0
+    fault: UserError | None = None
     for name in {each.target for each in slices if each.key in left}:
         try:
             if opened := owning(name):
@@ -250,7 +268,7 @@ def _listed_again(
                 listed |= {key_of(owned): owned for owned in opened[1].list_owned()}
         except UserError as e:
             listed |= {each.key: before[each.key] for each in slices if each.target == name and each.key in left}
-            fault = str(e)
+            fault = e
     return listed, pause_s, fault
 
 
@@ -301,7 +319,7 @@ def _slice(target: str, owned: Owned, journals: dict[str, RunDir]) -> CloudSlice
     elif owned.run_dir:
         need, detail = _need_of_absent(Path(owned.run_dir))
     else:
-        need, detail = Need.UNCLEAR, "nothing tells which run it belongs to"
+        need, detail = Need.UNCLEAR, "its run cannot be determined"
     if not (owned.mine or owned.request.borrowed) and need is not Need.LIVING:
         where = f" for {owned.run_dir}" if owned.run_dir else ""
         need, detail = Need.OTHERS, f"another user or machine created it{where}"
@@ -341,4 +359,4 @@ def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
         return Need.UNCLEAR, f"run {run.name} cannot be read: {e}"
     if state.phase is Phase.ENDED:
         return Need.ENDED, f"run {run.name} {state.ending}"
-    return Need.LEFT, f"run {run.name} has not ended, and no launcher follows it"
+    return Need.LEFT, f"run {run.name} does not train, and no launcher follows it"

@@ -89,7 +89,7 @@ def steps(text: str, recipe: Recipe) -> list[int]:
         raise UserError(f"--profile {text!r} names no steps", "type --profile 10, or --profile 10-12")
     if not kinds.find(recipe.kind).traced:
         raise UserError(
-            f"--profile {text}: jax's profiler sees nothing of a run of kind {recipe.kind}", "leave --profile out"
+            f"--profile {text}: jax's profiler cannot trace a run of kind {recipe.kind}", "leave --profile out"
         )
     most = cast(JaxRecipe, recipe).training.max_steps
     if most and last > most:

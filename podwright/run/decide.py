@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from podwright.run.allocations import avoided, due, eligible, hopeless
+from podwright.run.allocations import AllocationRecord, avoided, due, eligible, hopeless
 from podwright.run.journal import RunState, budget_of
 from podwright.run.states import BUDGETS, AllocationPhase, Budget, Phase
 from podwright.targets.base import Process, Traits
@@ -13,6 +13,8 @@ from podwright.targets.machines import GONE, Allocation, AllocationState
 
 _GIVEN_UP = (AllocationPhase.REFUSED, AllocationPhase.DELETING, AllocationPhase.GONE)
 MOST_UNANSWERED = 10  # calls in a row to hosts, about a quarter of an hour; after that their machines are deleted
+REFUSED_DELETION_S = 20.0
+"""at most between two calls to delete machines, while these are refused"""
 
 
 class Act(enum.Enum):
@@ -22,6 +24,7 @@ class Act(enum.Enum):
     ALLOCATED = "allocated"  # write down that the machines are ready
     REFUSED = "refused"
     LOST = "lost"
+    LACKING = "lacking"  # write down since when machines are missing, or that all are there
     CHARGED = "charged"  # write down of how many chips the machines cost
     DELETE = "delete"
     GONE = "gone"  # write down that nothing of the machines is left
@@ -48,7 +51,8 @@ class Observed:
     stopping_s: float = 0.0
     """for how long this launcher has seen a stop acknowledged, by a clock that does not jump"""
     unchanged_s: float = 0.0
-    """for how long it has seen the allocation in this state without doing anything about it, by the same clock"""
+    """for how long it has seen the allocation in this state without doing anything about it, by the same clock; of one whose machines are
+    missing, for how long any launcher has"""
     silent_s: float = 0.0
     """for how long no host of a running attempt has answered it, by the same clock"""
 
@@ -74,6 +78,11 @@ def _allocation_news(state: RunState, seen: Observed, traits: Traits) -> Act | N
         return None
     if seen.allocation.charged not in (None, record.charged):
         return Act.CHARGED
+    if record.lacking is not _missing(record, cloud) and record.phase in (
+        AllocationPhase.REQUESTED,
+        AllocationPhase.READY,
+    ):
+        return Act.LACKING
     if cloud is AllocationState.FILLING and seen.unchanged_s >= traits.place_patience_s:
         return Act.REFUSED if record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY) else None
     if record.phase is AllocationPhase.REQUESTED:
@@ -94,6 +103,13 @@ def _allocation_news(state: RunState, seen: Observed, traits: Traits) -> Act | N
         gone = cloud is AllocationState.GONE and seen.unchanged_s >= traits.lag_s
         return Act.GONE if gone or record.request.borrowed else None
     return None
+
+
+def _missing(record: AllocationRecord, cloud: AllocationState) -> AllocationState | None:
+    """What `record.lacking` should be: how long machines are waited for must not depend on how long a launcher lives."""
+    if cloud in (AllocationState.FILLING, AllocationState.REPAIRING):
+        return cloud
+    return record.lacking if cloud is AllocationState.UNKNOWN else None
 
 
 def _stays_away(state: RunState, seen: Observed, traits: Traits) -> bool:
@@ -172,7 +188,8 @@ def _delete(state: RunState, seen: Observed, now: float) -> Act:
         return Act.DELETE
     if seen.allocation.state in (AllocationState.GONE, AllocationState.DELETING):
         return Act.WAIT
-    return Act.DELETE if due(record.calls, record.called, now) else Act.WAIT
+    most_s = REFUSED_DELETION_S if record.undeleted else 300.0  # machines cost until somebody has logged in
+    return Act.DELETE if due(record.calls, record.called, now, most_s=most_s) else Act.WAIT
 
 
 def _may_still_appear(state: RunState, process: Process, traits: Traits, now: float) -> bool:

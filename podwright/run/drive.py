@@ -25,6 +25,7 @@ from podwright.recipe import kinds
 from podwright.recipe.kinds import Recipe
 from podwright.run import journal, mirror
 from podwright.run.act import ACTS, Carrier
+from podwright.run.allocations import AllocationRecord
 from podwright.run.attempt_job import job_of
 from podwright.run.decide import Act, Observed, next_action, outlived, past, settled
 from podwright.run.finish import Mirror
@@ -43,6 +44,8 @@ from podwright.watch import damage
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
 LOCK_WAIT_S = 60.0
 CHECK_AGAIN_S = 86_400.0  # a day
+BARRED_S = 60.0
+"""for which a stop waits for a look at what nobody can see before a person acts"""
 
 Observe = Callable[[RunState, str], None]
 """of the state of the run, and why it waits if it does"""
@@ -71,6 +74,7 @@ class Driver:
         self._locked_out: tuple[float, int] | None = None
         self._stopping: tuple[int, float, float] | None = None
         self._silent_since: float | None = None
+        self._barred: tuple[float, str] | None = None
         self._cloud: tuple[tuple[int, AllocationPhase] | None, AllocationState, float] | None = None
         self._waiting = ""
 
@@ -78,7 +82,7 @@ class Driver:
         state = journal.read(self.run)
         record = state.allocation
         cloud = GONE
-        if record and record.phase is not AllocationPhase.GONE:
+        if record and record.phase is not AllocationPhase.GONE and not _never_there(record):
             cloud = self._poller(record.target).describe(record.request, record.ready_since)
         unchanged_s = self._unchanged_s(state, cloud.state)
         if cloud.state is AllocationState.GONE:
@@ -89,6 +93,11 @@ class Driver:
         elif state.handle:
             away = outlived(state, self._poller(state.handle).target.traits, unchanged_s)
             polled = Polled(Process.ENDED) if away else self._poller(state.handle).poll(state.handle)
+        barred = polled.waiting if polled.barred else _undeleted(record)
+        if not barred:
+            self._barred = None
+        elif self._barred is None:
+            self._barred = time.monotonic(), barred
         changed = polled.handle is not None and polled.handle != state.handle
         seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, self._silent_s(polled))
         patience_s = self._poller(record.target).target.traits.place_patience_s if record else 0.0
@@ -109,7 +118,7 @@ class Driver:
             act, look, target = self._decide()
             if act in ACTS:
                 ACTS[act](self._carrier, target, look.state, look.polled, look.seen.allocation)
-                if act is Act.CHARGED:  # which changes nothing in the cloud
+                if act in (Act.CHARGED, Act.LACKING):  # which change nothing in the cloud
                     return act
                 self._cloud = None
                 for poller in self._pollers.values():
@@ -124,11 +133,23 @@ class Driver:
             if interrupts and interrupts.stop:
                 ask_to_stop(self.run)
             act = self.step()
-            self._observe(journal.read(self.run), self._waiting)
+            self._observe(state := journal.read(self.run), self._waiting)
+            self._require_seen(state)
             if act in (Act.WAIT, Act.SIGNAL, Act.KILL, Act.REFRESH):
                 self._mirror()
                 time.sleep(TICK_S)
         return journal.read(self.run)
+
+    def _require_seen(self, state: RunState) -> None:
+        """UserError for a stop of which nobody can see before a person acts whether it has come to its end."""
+        if not state.stop_wanted or self._barred is None or time.monotonic() - self._barred[0] < BARRED_S:
+            return
+        name, why = self.run.name, self._barred[1]
+        sent = "was told to stop" if state.signalled else "is to stop"
+        what = f"run {name} {sent}, and whether it has ended cannot be seen: {why}"
+        if _undeleted(state.allocation):
+            what = f"the machines of run {name} are not deleted, and may cost: {why}"
+        raise UserError(what, f"then type podwright stop {self.run.typed}")
 
     def settle(self) -> RunState:
         """Bring what is past up to date without starting anything: until the run is ready or its end is written down."""
@@ -179,7 +200,7 @@ class Driver:
             self._stopping = None
             return 0.0
         if self._stopping is None or self._stopping[0] != state.attempt:
-            before_s = _since(state.signalled_clock)
+            before_s = journal.since(state.signalled_clock)
             self._stopping = state.attempt, time.monotonic() - before_s, journal.now() - before_s
         return time.monotonic() - self._stopping[1]
 
@@ -190,11 +211,14 @@ class Driver:
         return self._stopping[2] + self._poller(state.handle).target.traits.grace_s
 
     def _unchanged_s(self, state: RunState, cloud: AllocationState) -> float:
-        """Since this launcher first saw the allocation in this state, by the cloud and by the journal: another launcher writes there too."""
+        """Since this launcher first saw the allocation in this state, by the cloud and by the journal: another launcher writes there too.
+        Since when machines are missing is in the journal, for launchers that live shorter than they are waited for."""
         record = state.allocation
         known = (record.number, record.phase) if record else None
         if self._cloud is None or self._cloud[:2] != (known, cloud):
             self._cloud = known, cloud, time.monotonic()
+        if record and record.lacking is cloud:
+            return journal.lacking_s(record)
         return time.monotonic() - self._cloud[2]
 
     def _silent_s(self, polled: Polled) -> float:
@@ -236,10 +260,14 @@ class Driver:
             )
 
 
-def _since(clock: tuple[str, float]) -> float:
-    """Seconds since a `journal.uptime`; 0 for that of another machine or boot."""
-    boot, seconds = journal.uptime()
-    return max(0.0, seconds - clock[1]) if boot and boot == clock[0] else 0.0
+def _never_there(record: AllocationRecord) -> bool:
+    """Of a request that this machine, or the call that it made, has refused, the cloud has nothing."""
+    return record.phase is AllocationPhase.REFUSED and record.uncreated
+
+
+def _undeleted(record: AllocationRecord | None) -> str:
+    """Why machines whose deletion was asked for exist until a person acts; "" where nothing is known to keep them."""
+    return record.undeleted if record and record.phase is AllocationPhase.DELETING else ""
 
 
 def _holder(lock: TextIO) -> int:
@@ -252,8 +280,10 @@ def _holder(lock: TextIO) -> int:
         return 0
 
 
-def ask_to_stop(run: RunDir) -> None:
-    if not journal.read(run).stop_wanted:
+def ask_to_stop(run: RunDir, *, at_once: bool = False) -> None:
+    """`at_once`: also where a stop is wanted already, and calls for it that were not answered put off the next one."""
+    state = journal.read(run)
+    if not state.stop_wanted or (at_once and state.calls):
         journal.append(run, "stopping")
 
 
@@ -272,9 +302,10 @@ def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
 
 
 def _require_target(state: RunState, kind: str) -> None:
-    """UserError where the entry of the target cannot be read, or would not take a next attempt: it is checked where it has changed
-    since the last one, or where that one was submitted more than CHECK_AGAIN_S ago."""
+    """UserError where the entry of the target cannot be read, where this machine lacks a program, or where the target would not take a next
+    attempt: it is checked where it has changed since the last one, or where that one was submitted more than CHECK_AGAIN_S ago."""
     last, now = state.handle, targets.current(state.target, state.handle, state.slice)
+    targets.require_programs(targets.of_handle(now).traits)
     if last is None:
         return
     if any(now[key] != last.get(key) for key in ("kind", "settings")):
@@ -295,7 +326,7 @@ def _refuse(remarks: Sequence[Remark], levels: Sequence[str], why: str) -> None:
 
 def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
     """Ask the run to save and leave, and wait until it has. Harmless when it has ended."""
-    ask_to_stop(driver.run)
+    ask_to_stop(driver.run, at_once=True)
     return driver.follow(interrupts)
 
 
@@ -304,14 +335,14 @@ def preview(path: Path, resolved: ResolvedTarget, recipe: Recipe) -> dict[str, A
     target = resolved.open()
     where = path.resolve()
     shown: dict[str, Any] = {}
-    request = target.provisioner.describe_request(where, 0.0, 1, ()) if target.provisioner else None
+    request = target.provisioner.describe_request(where, None, 1, ()) if target.provisioner else None
     if request:
         shown["request"] = asdict(request)
     row, name = kinds.find(recipe.kind), request.name if request else ""
     base = target.traits.storage if row.uses_storage else ""
-    storage = url_of_run(base, path.name, 0.0) if base else ""
+    storage = url_of_run(base, path.name, None) if base else ""
     raw = recipe.model_dump(mode="json")
-    job = job_of(row, raw, where, 1, Path.cwd(), 0.0, storage=storage, allocation=name)
+    job = job_of(row, raw, where, 1, Path.cwd(), None, storage=storage, allocation=name)
     num_hosts = resolved.slice.num_hosts if resolved.slice else 1
     names = [f"HOST-{n}" for n in range(num_hosts)]  # those of the machines are known when they exist
     hosts = tuple(HostAddress(name, name) for name in names) if target.provisioner else None

@@ -91,6 +91,17 @@ def uptime() -> tuple[str, float]:
         return "", 0.0
 
 
+def since(clock: tuple[str, float]) -> float:
+    """Seconds since an `uptime`; 0 for that of another machine or boot."""
+    boot, seconds = uptime()
+    return max(0.0, seconds - clock[1]) if boot and boot == clock[0] else 0.0
+
+
+def lacking_s(record: AllocationRecord) -> float:
+    """For how long machines of it have been missing; since a boot of another machine, by the two clocks."""
+    return since(record.lacking_clock) or max(0.0, now() - record.lacking_since)
+
+
 def append(run: RunDir, event: str, **fields: Any) -> None:
     """Write one decision down, to the disk: what it allows may cost money."""
     try:
@@ -248,7 +259,7 @@ _FOLDS = {
     "submitted": lambda s, e: replace(s, handle=e["handle"], capacity=s.capacity if _awaits(s) else Capacity()),
     "moved": lambda s, e: replace(s, cwd=e["cwd"]),
     "refreshed": lambda s, e: replace(s, handle=e["handle"]),
-    "stopping": lambda s, e: replace(s, stop_wanted=True),
+    "stopping": lambda s, e: replace(s, stop_wanted=True, calls=0, called=0.0, reason=""),
     "stop unanswered": _unanswered,
     "signalled": lambda s, e: replace(
         s, signalled=True, signalled_clock=(e.get("boot", ""), e.get("uptime", 0.0)), calls=0, reason=""

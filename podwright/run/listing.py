@@ -13,13 +13,14 @@ from podwright.errors import UserError, expanded, nearest
 from podwright.recipe.advice import of_run
 from podwright.run import cost, journal, mirror
 from podwright.run.allocations import AllocationRecord
-from podwright.run.decide import Observed
+from podwright.run.attended import is_attended
+from podwright.run.decide import Observed, machines_away, retries
 from podwright.run.finish import bring_steps
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
 from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of, require_layout
-from podwright.targets.base import Polled, Process
+from podwright.targets.base import MissingProgram, Polled, Process
 from podwright.targets.polling import Poller
 from podwright.watch import damage, logs
 from podwright.watch.diagnose import outcome
@@ -44,6 +45,7 @@ _COLUMNS = [
     "run_dir",
     "report",
     "damaged",
+    "unattended",
 ]
 
 
@@ -141,6 +143,7 @@ def _row_or_fault(run: RunDir) -> dict[str, Any]:
         return {
             **dict.fromkeys(_COLUMNS),
             "damaged": [],
+            "unattended": "",
             "name": run.name,
             "state": "unreadable",
             "detail": str(e),
@@ -175,7 +178,28 @@ def row(run: RunDir) -> dict[str, Any]:
         "run_dir": str(run.path),
         "report": str(page) if (page := run.report / "report.html").exists() else None,
         "damaged": damage.of_run(run, progress, standing["ending"] is not None),
+        "unattended": _unattended(run, state),
     }
+
+
+def _unattended(run: RunDir, state: RunState) -> str:
+    """What is not done for lack of a launcher, and what to type; "" where one follows the run, or none is needed."""
+    record = state.allocation
+    machines = record is not None and record.phase is not AllocationPhase.GONE
+    if state.phase is Phase.ENDED:
+        done = (state.released or machines_away(state)) and state.report_final and not machines
+        what, verb = "" if done else "nobody has cleaned up after it", "stop"
+        if retries(state):
+            what, verb = "its next attempt is not started", "resume"
+    elif state.phase is Phase.STOPPING:
+        what, verb = "nobody sees to it that it stops", "stop"
+    elif state.phase is Phase.RUNNING:
+        what, verb = "nobody deletes its machines once it has ended" if machines else "", "resume"
+    else:
+        what, verb = "nothing more happens", "resume"
+    if not what or _only_observed(run) or is_attended(run):
+        return ""
+    return f"no launcher follows run {run.name}, and {what}; type podwright {verb} {run.typed}"
 
 
 def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
@@ -201,13 +225,19 @@ def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
         "ending": str(ending) if ending else None,
         "status": ENDINGS[ending].status if ending else str(phase),
         "detail": detail,
-        "fix": advice(ending, fix, run.typed, of_run(run.recipe)) if ending else "",
+        "fix": advice(ending, fix, run.typed, of_run(run)) if ending else fix,
     }
 
 
 def _standing_of(run: RunDir, state: RunState) -> tuple[str, Ending | None, str, str]:
-    """Phase, ending, detail and fix; by the journal alone where nothing may be done about the run from here."""
-    return _by_the_journal(state) if _only_observed(run) else _now(run, state)
+    """Phase, ending, detail and fix; by the journal alone where nothing may be done about the run from here. A run whose target cannot be
+    asked now (this machine lacks a program) has not changed by that."""
+    if _only_observed(run):
+        return _by_the_journal(state)
+    try:
+        return _now(run, state)
+    except MissingProgram as e:
+        return _by_the_journal(state) if state.phase is Phase.ENDED else ("waiting", None, f"NoProgram: {e}", e.fix)
 
 
 def _only_observed(run: RunDir) -> bool:
@@ -219,7 +249,9 @@ def _only_observed(run: RunDir) -> bool:
 
 
 def _by_the_journal(state: RunState) -> tuple[str, Ending | None, str, str]:
-    """Phase, ending, detail and fix."""
+    """Phase, ending, detail and fix. What an attempt ended with is not the ending of a run that goes on."""
+    if state.phase is not Phase.ENDED:
+        return state.phase, None, "", ""
     return state.phase, state.ending, state.detail, state.fix
 
 
@@ -237,7 +269,7 @@ def _now(run: RunDir, state: RunState) -> tuple[str, Ending | None, str, str]:
         if polled.silent and record and record.phase is AllocationPhase.READY:
             phase, detail = "waiting", _machines(state, record, polled)
         elif polled.waiting:
-            phase, detail = "waiting", polled.waiting
+            phase, detail, fix = "waiting", polled.waiting, polled.fix
         elif polled.process is not Process.RUNNING:
             seen = outcome(run, state.attempt, polled, state.stop_wanted)
             phase, ending, detail, fix = Phase.ENDED, seen.ending, seen.detail, seen.fix

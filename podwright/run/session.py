@@ -15,7 +15,7 @@ from podwright.run.states import Phase
 from podwright.run.waiting import DELETING, RELEASING
 from podwright.rundir import Ending, RunDir
 from podwright.targets.base import Traits
-from podwright.watch.live import View, view
+from podwright.watch.view import View, view
 
 _STOP_ON_INTERRUPT = ("follow", "resume")
 

@@ -54,6 +54,7 @@ TRANSITIONS: dict[tuple[Phase, str], Phase] = {
     (Phase.RUNNING, "stopping"): Phase.STOPPING,
     (Phase.RUNNING, "refreshed"): Phase.RUNNING,
     (Phase.RUNNING, "ended"): Phase.ENDED,
+    (Phase.STOPPING, "stopping"): Phase.STOPPING,  # typed again
     (Phase.STOPPING, "submitting"): Phase.STOPPING,  # the stop came after the decision to submit
     (Phase.STOPPING, "submitted"): Phase.STOPPING,
     (Phase.STOPPING, "refreshed"): Phase.STOPPING,
@@ -83,8 +84,10 @@ ALLOCATION_TRANSITIONS: dict[tuple[AllocationPhase, str], AllocationPhase] = {
     (_A.REFUSED, "allocation deleting"): _A.DELETING,
     (_A.LOST, "allocation deleting"): _A.DELETING,
     (_A.DELETING, "allocation deleting"): _A.DELETING,
+    (_A.DELETING, "allocation undeleted"): _A.DELETING,
     (_A.DELETING, "allocation gone"): _A.GONE,
     **{(phase, "allocation charged"): phase for phase in _A if phase is not _A.GONE},
+    **{(phase, "allocation lacking"): phase for phase in (_A.REQUESTED, _A.READY)},
 }
 
 
@@ -116,7 +119,7 @@ ENDINGS: dict[Ending, Facts] = {
     Ending.NOT_FINITE: Facts(
         "failed",
         Budget.FAILURE,
-        "the last checkpoint is good: start again with {not_finite}, or " + _RESUME,
+        "start it again with {not_finite}; or " + _RESUME,
     ),
     Ending.STALLED: Facts("failed", Budget.FAILURE, _LOGS),
     Ending.BAD_INPUT: Facts("failed", Budget.NONE, "fix the input and start it again"),

@@ -60,6 +60,8 @@ def _of_machines(state: RunState, seen: Observed, now: float) -> str:
     if record is None or record.phase is AllocationPhase.GONE:
         return _capacity(state, now) if state.phase is Phase.READY else ""
     name = record.request.name
+    if record.undeleted and cloud.state is not AllocationState.DELETING:
+        return f"{DELETING} {name} is not deleted, and may cost ({record.undeleted}); it is tried again"
     if cloud.state is AllocationState.UNKNOWN:
         return f"Unreachable: the state of {name} is not known ({cloud.reason})"
     if record.phase is AllocationPhase.REQUESTED:

@@ -29,10 +29,10 @@ def open_storage(url: str, patience_s: float | None = None) -> Storage:
     return Bucket(url, patience_s)
 
 
-def url_of_run(base: str, name: str, created: float) -> str:
-    """Where run `name`, created at Unix time `created`, is kept below `base`: the tag tells runs of one name apart."""
-    tag = zlib.crc32(f"{name} {created!r}".encode())
-    return f"{base.rstrip('/')}/{name}-{tag:08x}"
+def url_of_run(base: str, name: str, created: float | None) -> str:
+    """Where run `name`, created at Unix time `created`, is kept below `base`: the tag tells runs of one name apart. It is TAG for None."""
+    tag = "TAG" if created is None else f"{zlib.crc32(f'{name} {created!r}'.encode()):08x}"
+    return f"{base.rstrip('/')}/{name}-{tag}"
 
 
 def name_of_run(url: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import enum
 import errno
 import random
@@ -183,7 +182,7 @@ def _cause(e: BaseException) -> Cause | None:
         return _of_status(status, str(e))
     if type(e).__module__ == "google.auth.exceptions" and type(e).__name__ != "TransportError":
         return Cause.NETWORK if getattr(e, "retryable", False) else Cause.LOGIN
-    if library in _CLIENTS or isinstance(e, asyncio.TimeoutError):
+    if library in _CLIENTS or isinstance(e, TimeoutError):
         return Cause.NETWORK
     if isinstance(e, OSError):
         if str(e).startswith("Forbidden: "):  # gcsfs

@@ -93,6 +93,13 @@ def named(recipe: Record) -> dict[str, str]:
     return {key: value for key, value in values.items() if "://" not in value}
 
 
+def planned(run: RunDir, recipe: Record, cwd: Path) -> dict[str, str]:
+    """What was uploaded, as `upload` returns it; before that, the word INPUT in the place of each name."""
+    if (uploaded := _listed(run)) is not None:
+        return uploaded
+    return {key: "INPUT" for key, value in named(recipe).items() if (cwd / expanded(value)).exists()}
+
+
 def uploaded_keys(run: RunDir) -> set[str]:
     """The keys of the recipe of which the storage has a copy."""
     return set(_listed(run) or ())

@@ -15,6 +15,7 @@ from podwright.rundir import Record
 from podwright.slices import Slice
 
 if TYPE_CHECKING:
+    from podwright.recipe.kinds import Recipe
     from podwright.targets.base import Remark, Settings, SlicedSettings, Target, Traits
 
 
@@ -54,6 +55,19 @@ class ResolvedTarget:
             return self
         settings = cast("SlicedSettings", self.settings).for_slice(name)
         return ResolvedTarget(self.name, settings.devices(), settings)
+
+    def as_used_by(self, recipe: Recipe) -> ResolvedTarget:
+        """With what `recipe` names where the target names nothing, so that a check looks at what its runs need."""
+        if self.settings is None or not self.traits.slice_of_recipe:
+            return self
+        settings = cast("SlicedSettings", self.settings).as_used_by(recipe)
+        return ResolvedTarget(self.name, self.slice, settings)
+
+    def differences(self, recipe: Recipe) -> list[Remark]:
+        """What a recipe that names its machines says of them, where the target says something else."""
+        if self.settings is None or not self.traits.slice_of_recipe:
+            return []
+        return cast("SlicedSettings", self.settings).differences(recipe)
 
     def open(self) -> Target:
         """UserError for a slice, which is no target."""
@@ -110,6 +124,16 @@ class ResolvedTarget:
                 "type --on local or --on cpu-8",
             )
         return self.settings
+
+
+def require_programs(traits: Traits) -> None:
+    """UserError where this machine lacks a program that runs on a target need: nothing of a run could begin."""
+    from podwright.shell import Shell
+    from podwright.targets.base import MissingProgram
+
+    for program, fix in traits.programs.items():
+        if not Shell.has(program):
+            raise MissingProgram(program, fix)
 
 
 def _storage_fault(require: Callable[[str], None], url: str) -> list[Remark]:

@@ -14,12 +14,15 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 from podwright.errors import UserError
 from podwright.rundir import TRAIN_COMMAND, Ending, Record
 from podwright.slices import Slice
 from podwright.targets.machines import Hosts, KeptResources, Provisioner, Request
+
+if TYPE_CHECKING:
+    from podwright.recipe.kinds import Recipe
 
 Handle = dict[str, Any]
 """Plain JSON by which any process can find what was submitted; `kind` and `settings` say with which target."""
@@ -29,9 +32,9 @@ RUN_LABEL = "podwright-run"
 _PLACEHOLDER = re.compile(r"\{(python|run_dir|attempt|storage)\}")
 
 
-def run_tag(run_dir: Path, created: float) -> str:
-    """Of a run in `run_dir` that was created at Unix time `created`."""
-    return f"{zlib.crc32(f'{run_dir} {created}'.encode()):08x}"
+def run_tag(run_dir: Path, created: float | None) -> str:
+    """Of a run in `run_dir` that was created at Unix time `created`; TAG for None, as a dry run prints it."""
+    return "TAG" if created is None else f"{zlib.crc32(f'{run_dir} {created}'.encode()):08x}"
 
 
 @dataclass(frozen=True)
@@ -80,6 +83,8 @@ class Traits:
     """of a chip-hour in USD, where the settings name it"""
     preemptions_per_day: float = 0.0
     """that are expected of requested machines"""
+    programs: Mapping[str, str] = field(default_factory=dict)
+    """that runs need on this machine, each with what to do where it is missing"""
 
 
 @dataclass(frozen=True)
@@ -90,8 +95,8 @@ class Job:
     attempt: int
     cwd: Path
     """where relative paths of the recipe start"""
-    created: float = 0.0
-    """when the run was"""
+    created: float | None = 0.0
+    """when the run was; None for a dry run"""
     command: tuple[str, ...] = TRAIN_COMMAND
     """words; the target fills `{python}`, `{run_dir}`, `{attempt}` and `{storage}`"""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -153,9 +158,11 @@ class Polled:
     waiting: str = ""
     """why a submitted attempt is not at work, as `Reason: what it means`"""
     silent: bool = False
-    """of one that is taken to be running: whether no host of it has answered"""
+    """of one that is taken to be running: whether no host of it has answered, or it has pods without a node, or no process that has begun"""
+    barred: bool = False
+    """of a silent one: whether nothing of it can be seen before a person acts, as `waiting` and `fix` say"""
     ending: Ending | None = None
-    """of an ended one: what whoever schedules the machines says that happened to them, if they did not just do their work"""
+    """of an ended one: what the scheduler of the machines says happened to them, if they did not just finish"""
     detail: str = ""
     fix: str = ""
     first: int = 0
@@ -178,6 +185,8 @@ class Stopped:
 
     acknowledged: bool
     reason: str = ""
+    barred: bool = False
+    """whether it cannot be delivered before a person acts, as `reason` says"""
 
 
 @dataclass(frozen=True)
@@ -186,6 +195,8 @@ class Released:
 
     done: bool
     reason: str = ""
+    barred: bool = False
+    """whether asking again does not help before a person acts, as `reason` says"""
 
 
 @dataclass(frozen=True)
@@ -231,10 +242,29 @@ class SlicedSettings(Settings, Protocol):
         """With the slice of a run in place of its own; UserError where the machines are not for it."""
         ...
 
+    def as_used_by(self, recipe: Recipe) -> SlicedSettings:
+        """With what a recipe names, or all of its kind do, where these settings name nothing."""
+        ...
+
+    def differences(self, recipe: Recipe) -> list[Remark]:
+        """What a recipe says of machines, where these settings say something else."""
+        ...
+
 
 def identity(name: str, settings: Settings) -> Record:
     """Of a target, for handles and journals: it can be opened again from this without the user's file."""
     return {"target": name, "kind": settings.kind, "settings": settings.model_dump(mode="json")}
+
+
+class MissingProgram(UserError):
+    """A program that a target needs is not on this machine: nothing can be asked about its runs."""
+
+    def __init__(self, program: str, fix: str):
+        super().__init__(f"command {program} not found on this machine", fix)
+
+
+class Barred(UserError):
+    """A refusal of the cloud or the cluster that no repetition changes before a person acts, such as by a new login."""
 
 
 class MachinesBusy(UserError):

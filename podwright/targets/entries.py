@@ -20,6 +20,7 @@ from podwright.rundir import replace_file
 from podwright.shell import targets_file
 from podwright.targets import kinds
 from podwright.targets.base import Settings
+from podwright.targets.settings.env import without_value
 from podwright.targets.settings.ssh import IPV6
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
@@ -77,6 +78,14 @@ def proposals(pairs: Sequence[str]) -> dict[str, str]:
     fields = kinds.settings_class(given["kind"]).model_fields
     missing = [key for key, field in fields.items() if field.is_required() and key not in given]
     return kinds.proposals(given["kind"], missing, given)
+
+
+class MissingKey(UserError):
+    """An entry lacks a key that it must have."""
+
+    def __init__(self, what: str, fix: str, key: str):
+        super().__init__(what, fix)
+        self.key = key
 
 
 def add(name: str, pairs: Sequence[str]) -> Settings:
@@ -193,7 +202,8 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
     """`file`: that has the entry; "" of one that was typed."""
     where, fix = (f" in {file}", f"fix it in {file}") if file else ("", "correct it and type the command again")
     if not isinstance(entry, dict) or entry.get("kind") not in kinds.configured():
-        given = f"kind={entry['kind']!r}" if isinstance(entry, dict) and "kind" in entry else "no kind"
+        kind = entry.get("kind") if isinstance(entry, dict) else None
+        given = "no kind" if kind is None else f"kind={kind!r}" if isinstance(kind, str) else f"kind={flow(kind)}"
         guess = nearest(str(entry["kind"]), kinds.configured()) if isinstance(entry, dict) and "kind" in entry else ""
         known = f"known: kind={', kind='.join(kinds.configured())}"
         raise UserError(
@@ -206,30 +216,37 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
         first = e.errors()[0]
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
-            guess = nearest(key, list(model.model_fields))
+            same = "bucket" if key == "storage" and "bucket" in model.model_fields else ""
+            guess = same or nearest(key, list(model.model_fields))
             fix = f"did you mean {guess}?" if guess else _known(model)
             others = [kind for kind in kinds.configured() if key in kinds.settings_class(kind).model_fields]
-            if others:
+            if others and not same:
                 fix = f"{key} is a key of kind={others[0]}; leave it out"
             raise UserError(f"target {name!r} has no key {key!r}", fix) from e
+        text, nested = flow(first["input"]), first["type"] in ("tuple_type", "string_type")
+        if first["loc"][:1] == ("env",) and nested and (named := without_value(text)) != text:
+            what = f"target {name!r}: env has {named!r} with a value: it takes names of variables, never their values"
+            raise UserError(what, "write it like env=[HF_TOKEN]") from None
         if first["type"] == "tuple_type":
             raise _no_list(name, key, first["input"]) from e
         if first["type"] == "string_type" and len(first["loc"]) > 1:
-            what = f"target {name!r}: {first['loc'][0]} has an entry that is no plain text: {_flow(first['input'])}"
+            what = f"target {name!r}: {first['loc'][0]} has an entry that is no plain text: {flow(first['input'])}"
             raise UserError(
                 what, f"write {first['loc'][0]}=[first, second], without further brackets and colons"
             ) from e
         if first["type"] == "missing":
-            raise UserError(
-                f"target {name!r}: {key} is missing", f"set it in {file}" if file else f"add {key}=... to the command"
-            ) from e
-        given = f"{key}={first['input']} " if key and isinstance(first["input"], str) else f"{key}: " if key else ""
+            what = f"target {name!r}: {key} is missing"
+            raise MissingKey(what, f"set it in {file}" if file else f"add {key}=... to the command", key) from e
+        shown = (
+            isinstance(first["input"], str) or first["type"] != "value_error"
+        )  # else the message names the word of a list
+        given = "" if not key else f"{key}={flow(first['input'])} " if shown else f"{key}: "
         raise UserError(f"target {name!r}: {given}{in_words(first)}", fix) from e
 
 
 def _no_list(name: str, key: str, value: Any) -> UserError:
     """Of what stands where a list of words should."""
-    text = _flow(value)
+    text = flow(value)
     what = f"target {name!r}: {key}={text} is no list of plain words"
     if isinstance(value, dict):
         return UserError(what, f"write {key}=[{', '.join(map(str, value))}]")
@@ -242,11 +259,12 @@ def _no_list(name: str, key: str, value: Any) -> UserError:
     return UserError(what, f"write {key}=[{listed or 'NAME'}], commas between several")
 
 
-def _flow(value: Any) -> str:
+def flow(value: Any) -> str:
     """A value on one line, as it can be typed."""
     if value is None or isinstance(value, str):
         return value or ""
-    return yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000).strip()
+    text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
+    return text.strip().removesuffix("...").strip()  # the end of a document, after a single word
 
 
 def _known(model: type[BaseModel]) -> str:

@@ -22,6 +22,8 @@ class TargetKind:
     """whether entries of the user's file may be of it"""
     proposals: str = ""
     """MODULE:FUNCTION of a Shell and of what is given: values by key, as they are typed, from the configuration of the cloud's own tools"""
+    missing: str = ""
+    """MODULE:FUNCTION of a Shell, of a key that is missing nevertheless, and of what is given: what those tools know of it, and what to type"""
 
 
 KINDS = {
@@ -37,6 +39,7 @@ KINDS = {
         "podwright.targets.settings.gke:GkeSettings",
         "podwright.targets.gke.target:Gke",
         proposals="podwright.targets.gke.configuration:proposed",
+        missing="podwright.targets.gke.configuration:missing",
     ),
 }
 
@@ -58,6 +61,15 @@ def proposals(kind: str, missing: Collection[str], given: Mapping[str, str]) -> 
     where = KINDS[kind].proposals
     values: dict[str, str] = _imported(where)(Shell(), given) if where and missing else {}
     return {key: value for key, value in values.items() if key not in given}
+
+
+def missing(kind: str, key: str, given: Mapping[str, str]) -> tuple[str, str]:
+    """What is known of a `key` that an entry must have and lacks, and what to type; two empty texts where nothing is."""
+    from podwright.shell import Shell
+
+    where = KINDS[kind].missing if kind in KINDS else ""
+    known: tuple[str, str] = _imported(where)(Shell(), key, given) if where else ("", "")
+    return known
 
 
 def open_target(kind: str, name: str, settings: Any) -> Target:

@@ -171,15 +171,18 @@ class Owned:
     """what a user may want to know of it, such as maintenance to come"""
     expires: float | None = None
     """Unix seconds when it deletes itself at the earliest; a run that lives on it puts that off"""
-    ready_since: float | None = None
-    """Unix seconds since when its machines cost, or earlier; None where they do not"""
+    charged: ChargedChips | None = ChargedChips(0)
+    """of its machines that exist and cost; None where that is not known"""
+    charged_at_most: bool = False
+    """whether they began to cost later than `charged` says"""
 
 
 class OwnedResources(Protocol):
     """Lists and deletes what podwright has created where one target is."""
 
     def delete(self, request: Request) -> None:
-        """Ask for the deletion of it, with all that is left of it. As often as wanted; its list confirms."""
+        """Ask for the deletion of it, with all that is left of it. As often as wanted; its list confirms. Barred (targets/base.py) where a person
+        has to act first."""
         ...
 
     def list_owned(self) -> list[Owned]:
@@ -198,8 +201,9 @@ class KeptResources(OwnedResources, Protocol):
 class Provisioner(OwnedResources, Protocol):
     """Creates and deletes the machines of one target. Replies may be lost: only `describe` and `list_owned` are believed."""
 
-    def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
-        """Pure: what would be requested as the run's `number`-th, in the first zone that no scope of `avoid` covers."""
+    def describe_request(self, run_dir: Path, created: float | None, number: int, avoid: Sequence[str]) -> Request:
+        """Pure: what would be requested as the run's `number`-th, in the first zone that no scope of `avoid` covers. `created`: when the
+        run was, Unix seconds; None for a dry run."""
         ...
 
     def create(self, request: Request) -> Allocation:

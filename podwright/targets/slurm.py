@@ -23,6 +23,7 @@ from podwright.targets.base import (
     Handle,
     Job,
     MachinesBusy,
+    MissingProgram,
     Polled,
     Process,
     Released,
@@ -243,7 +244,7 @@ class Slurm:
         try:
             return self._shell.ask(argv, seconds)
         except FileNotFoundError:
-            raise UserError(f"{argv[0]} is not on this machine", f"type it on a login node of {self._name}") from None
+            raise MissingProgram(argv[0], f"type podwright on a login node of {self._name}") from None
 
 
 def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:
@@ -344,5 +345,5 @@ def _forgotten(run: RunDir, number: int, accepted: re.Match[str] | None) -> Poll
         return _with_failure(run, number, replace(ended, returncode=_returncode(record)))
     if accepted is None:
         return Polled(Process.ABSENT)
-    detail = f"job {accepted[1]} was never started, and SLURM has forgotten it: somebody may have cancelled it"
+    detail = f"job {accepted[1]} was never started, and SLURM no longer lists it: it may have been cancelled"
     return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail)

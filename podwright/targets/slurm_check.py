@@ -86,7 +86,7 @@ def _one_partition(own: SlurmSettings, wanted: str, mine: list[list[str]]) -> tu
             Remark(
                 "error",
                 f"time={own.time}: partition {wanted} allows {limit}",
-                f"set time={limit}; a run goes on over many jobs",
+                f"set time={limit}; a longer run takes several jobs",
             )
         )
     able = [

@@ -63,7 +63,7 @@ WAITING: dict[str, str] = {
     "NodeDown": "a node that it needs is down; `sinfo -R` says why",
     "BadConstraints": "no node has what the target asks for, so it never starts; `podwright target check` says more",
     "Licenses": "a licence that it asks for is in use",
-    "JobHeldUser": "somebody holds it; `scontrol release` lets it go",
+    "JobHeldUser": "it is held; `scontrol release` releases it",
     "JobHeldAdmin": "an administrator holds it; ask them",
     "InvalidAccount": "the target's account may not use the cluster",
     "InvalidQOS": "the target's qos is not allowed for its account",
@@ -176,7 +176,7 @@ _NO_ANSWER: dict[str, NoAnswer] = {
         "try again when `scontrol ping` says UP; if it stays down, ask the administrators",
     ),
     r"configuration (source|file)|slurm\.conf": NoAnswer(
-        "the commands of SLURM on this machine know no cluster",
+        "the commands of SLURM on this machine are configured for no cluster",
         "type it on a login node, or set SLURM_CONF to the slurm.conf of the cluster",
         may_have_submitted=False,
     ),

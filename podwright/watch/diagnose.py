@@ -13,8 +13,6 @@ from podwright.recipe import kinds
 from podwright.recipe.advice import kind_of, of_run
 from podwright.rundir import Ending, RunDir, full_disk
 from podwright.targets.base import Polled
-from podwright.watch import explain
-from podwright.watch.scan import scan
 
 _TAIL_BYTES = 16_384
 _LIMIT = re.compile(r"^podwright: (ulimit -v allows .+)$", re.MULTILINE)
@@ -74,6 +72,9 @@ def _killed(polled: Polled) -> bool:
 
 def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
     """An attempt whose trainer wrote no exit.json."""
+    from podwright.watch import explain  # its rules take longer to compile than most verbs do
+    from podwright.watch.scan import scan
+
     returncode, tails = polled.returncode, _log_tails(run, attempt)
     log = b"\n".join(tails.values()).decode(errors="replace")
     last = next(
@@ -81,8 +82,10 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
     )
     how = f"{polled.who}: {_how(returncode)}" if polled.who else _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
-        return AttemptOutcome(Ending.STOPPED, f"stopped before the trainer could save ({how})")
-    keys, full = of_run(run.recipe), full_disk(run.path)
+        begun = any(tails.values())
+        what = f"stopped before the trainer could save ({how})" if begun else "stopped before it had logged anything"
+        return AttemptOutcome(Ending.STOPPED, what)
+    keys, full = of_run(run), full_disk(run.path)
     logs = explain.sources(run, attempt, tails)
     matches = [(source, match) for source in logs for match in scan([tails[source.path]])]
     for match in explain.ranked(matches, bool(polled.who or full), keys)[:1]:

@@ -76,7 +76,7 @@ def run(run: RunDir) -> list[Record]:
         if not last_word and run.recipe.exists():
             recipe_of(run)  # a damaged one is a fault of its own
         return last_word
-    return [typed(record, run) for record in ranked(matches, keys=of_run(run.recipe))]
+    return [typed(record, run) for record in ranked(matches, keys=of_run(run))]
 
 
 def sources(run: RunDir, attempt: int, paths: Iterable[Path]) -> list[LogSource]:

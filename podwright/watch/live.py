@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TextIO
+from typing import TextIO
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -10,25 +10,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from podwright.rundir import RunDir, recipe_of
 from podwright.watch.figures import duration, of_step, percent
 from podwright.watch.metrics import Progress
-from podwright.watch.plain import PlainView
-
-
-class View(Protocol):
-    def refresh(self, standing: str, attempt: int) -> None:
-        """`standing` is the phase of the run, or its ending."""
-        ...
-
-    def say(self, message: str) -> None: ...
-
-    def close(self) -> None: ...
-
-
-def view(run: RunDir, out: TextIO) -> View:
-    progress = Progress(run, recipe_of(run))
-    return LiveView(run.name, progress, out) if out.isatty() else PlainView(run.name, progress, out)
 
 
 class LiveView:

@@ -23,6 +23,7 @@ _MOST_LINE = 1 << 16  # bytes; a longer line is no line of a log, and only its e
 _HEAD = 48  # bytes at the beginning of a line in which its time stands
 _LOOKED_AT = 1000  # lines at each end of a block in which a time is looked for
 _TAIL = 8 << 20  # bytes at the end of a log in which the cause of its end is looked for
+_LAST_VALUE = re.compile(rb": (?:-?[\d.]+(?:e[+-]?\d+)?|nan|inf)\s*$")
 _POD = re.compile(rb"\[(pod/[^\]\s]{1,200})\] ")
 _MOST_SEQUENCE = 32  # bytes of a control sequence that two blocks may share
 _SHOWN = 200  # characters of a line
@@ -206,7 +207,7 @@ class _LogReader:
         """A line without an end may be cut: then its last figure has fewer digits than that of the line before it."""
         self._times([line])
         if b"completed " in line and b"step: " in line:
-            if self._last_line and _shape(line) != _shape(self._last_line):
+            if not _LAST_VALUE.search(line) or (self._last_line and _shape(line) != _shape(self._last_line)):
                 self.log.cut = _shown(line)
             else:
                 self._step(line, len(self._lines))

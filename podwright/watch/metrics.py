@@ -57,7 +57,8 @@ class Progress:
         """the stage whose steps are the steps of the run"""
         self._max_steps = {"warm_start": warm_start.get("max_steps", 0), self.main: planned_steps(recipe)}
         self._steps: dict[str, dict[int, Record]] = {}
-        self._newest_attempt: dict[str, int] = {}
+        self._newest: dict[str, tuple[int, int]] = {}
+        """by stage, the newest attempt with a step, and the first of its steps"""
         kind = KINDS.get(self.main)
         self._first_step = kind.first_step if kind else 1
         self.stage = ""
@@ -80,9 +81,12 @@ class Progress:
     def _add(self, step: Record) -> None:
         """A step of a new attempt undoes those of earlier ones that come after it."""
         stage, attempt = step["stage"], step.get("attempt") or 1
-        if attempt > self._newest_attempt.get(stage, 0):
+        newest, first = self._newest.get(stage, (0, 0))
+        if attempt > newest:
             self._steps[stage] = {n: r for n, r in self._steps.get(stage, {}).items() if n < step["step"]}
-            self._newest_attempt[stage] = attempt
+            self._newest[stage] = attempt, step["step"]
+        elif attempt < newest and step["step"] >= first:
+            return  # of a log that was brought late
         self.stage = stage
         self._steps.setdefault(stage, {})[step["step"]] = step
 
@@ -99,8 +103,9 @@ class Progress:
             self.evaluations.append(event)
         elif kind == "resumed":
             # What came after that checkpoint will be run again, and until then has not happened.
-            stage = event.get("stage") or self.main
-            self._steps[stage] = {n: r for n, r in self._steps.get(stage, {}).items() if n <= event["step"]}
+            stage, time = event.get("stage") or self.main, event["time"]
+            steps = self._steps.get(stage, {})
+            self._steps[stage] = {n: r for n, r in steps.items() if n <= event["step"] or r["time"] > time}
 
     @property
     def latest(self) -> Record:

@@ -1,5 +1,5 @@
-"""`podwright` that asks a simulated cluster more often than it may ask a real one, and waits less. LAUNCH_DIES=before:EVENT or after:EVENT kills
-it with SIGKILL around writing that event to the journal."""
+"""`podwright` that asks a simulated cluster more often than it may ask a real one, and waits less. LAUNCH_DIES=before:EVENT,after:EVENT,...
+kills it with SIGKILL around writing such an event to the journal, and its last line names the moment."""
 
 import os
 import signal
@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from podwright.cli.app import main
-from podwright.run import drive, journal
+from podwright.run import act, allocations, drive, journal
 from podwright.rundir import RunDir
 from podwright.targets.gke import intervention, waiting
 from podwright.targets.settings import gke
@@ -15,22 +15,31 @@ from podwright.targets.settings import gke
 if filling_s := os.environ.get("FILLING_S"):
     gke.GkeSettings.filling_s = property(lambda _: float(filling_s))  # type: ignore[assignment]
 gke.LAG_S = float(os.environ.get("LAG_S", "1"))
+gke.REPAIR_S = float(os.environ.get("REPAIR_S", gke.REPAIR_S))
 gke.POLL_S, gke.START_GRACE_S, gke.GRACE_S = float(os.environ.get("POLL_S", "0.3")), 3.0, 6.0
 waiting.QUEUE_S, waiting.PULL_S, intervention.CLOCKS_S = 1.0, 2.0, 1.0
-drive.TICK_S = 0.05
-append = journal.append
+drive.TICK_S, drive.BARRED_S, act.MOST_BARRED = float(os.environ.get("TICK_S", "0.05")), 2.0, 1
+append, due = journal.append, allocations.due
+
+
+def due_soon(count: int, last: float, now: float, first_s: float = 2.0, most_s: float = 300.0) -> bool:
+    """A place that has refused is left alone for REST_S first."""
+    return due(count, last, now, min(first_s, float(os.environ.get("REST_S", first_s))), most_s)
 
 
 def dying(run: RunDir, event: str, **fields: Any) -> None:
-    when, _, name = os.environ.get("LAUNCH_DIES", "").partition(":")
-    if (when, name) == ("before", event):
-        os.kill(os.getpid(), signal.SIGKILL)
+    die_at(f"before:{event}")
     append(run, event, **fields)
-    if (when, name) == ("after", event):
+    die_at(f"after:{event}")
+
+
+def die_at(moment: str) -> None:
+    if moment in os.environ.get("LAUNCH_DIES", "").split(","):
+        os.write(1, f"dies {moment}\n".encode())
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-journal.append = dying
+journal.append, allocations.due = dying, due_soon
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -79,8 +79,10 @@ def own_attempt(
     if not job.storage:
         what = "the target of the run has no bucket, and the disk of a pod ends with it"
         raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file")
-    labels, start = labels_of(job, tag), trainer.start_script(job, slice_, _port(name))
+    dry = job.created is None
+    labels, start = labels_of(job, tag), trainer.start_script(job, slice_, "PORT" if dry else _port(name))
     code = trainer.config_map(trainer.run_files(job), start, own, name)
+    code["metadata"]["labels"] |= {trainer.CODE_LABEL: "DIGEST"} if dry else {}
     code["metadata"] |= {"labels": code["metadata"]["labels"] | labels, "annotations": annotations_of(job)}
     manifest = trainer.trainer_jobset(job, own, slice_, name, code, (trainer.SECRET, name))
     return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
@@ -119,7 +121,7 @@ def _container(manifest: Manifest) -> str:
 def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
     """UserError for what stands in the way of a JobSet of a recipe whose variables have values."""
     jobset.require_machines(own, jobset.slice_of(recipe))
-    workload.require_own_options(recipe)
+    workload.require_own_options(recipe, own.submit)
     workload.require_one_line(command_lines(recipe))
     if own.submit == "xpk":
         xpk_calls.require_followable(xpk_calls.versioned(recipe, own))

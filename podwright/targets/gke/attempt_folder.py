@@ -22,6 +22,11 @@ SEEN = "seen"
 """changed whenever the JobSet is seen that has not ended"""
 
 
+def submitted_s(folder: Path) -> float:
+    """Unix seconds when the attempt was handed to submit.py."""
+    return (folder / submit.ORDER).stat().st_mtime
+
+
 def began_s(log: Path) -> float:
     """Unix seconds when the first process began, by its log; infinite before."""
     if not log.exists():
@@ -35,7 +40,7 @@ def ending(folder: Path, jobset: str, num_pods: int) -> str:
     """Of an attempt whose JobSet is gone and whose pods are being ended; "" after a stop."""
     if (folder / STOP).exists():
         return ""
-    return f"Ending: JobSet {jobset} was deleted on the cluster; {counted(num_pods, 'pod')} of the attempt have not ended yet"
+    return f"Ending: JobSet {jobset} was deleted on the cluster; {counted(num_pods, 'pod')} of the attempt {'has' if num_pods == 1 else 'have'} not ended yet"
 
 
 def remembered(folder: Path, seen: dict[str, PodFailure]) -> dict[str, PodFailure]:

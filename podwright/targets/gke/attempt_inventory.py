@@ -5,17 +5,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from podwright.errors import UserError
 from podwright.rundir import Record
-from podwright.targets.base import RUN_LABEL
+from podwright.targets.base import RUN_LABEL, Barred
 from podwright.targets.gke.attempt import ATTEMPT_LABEL
 from podwright.targets.gke.cluster_view import by_kind, is_true, labels_of, name_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.google.labels import BY_LABEL, RUN_DIR_KEY, creator, unix
-from podwright.targets.google.replies import Consequence
+from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import AllocationState, Owned, Request
 from podwright.targets.settings.gke import GkeSettings
 
@@ -49,7 +49,8 @@ class AttemptInventory:
         selector = f"--selector={RUN_LABEL},{ATTEMPT_LABEL}"
         jobsets, failure = self._kubectl.json(("get", JOBSETS, selector))
         if failure and not failure.reason.startswith("NoJobSet"):
-            raise UserError(f"the cluster does not list its JobSets: {failure.reason}", failure.fix or "try again")
+            fault = Barred if failure.consequence is Consequence.FINAL else UserError
+            raise fault(f"the cluster does not list its JobSets: {failure.reason}", failure.fix or "try again")
         left: dict[str, LeftObjects] = {}
         for jobset in by_kind((jobsets or {}).get("items", ()), "JobSet"):
             left[name_of(jobset)] = LeftObjects(jobset)
@@ -63,11 +64,17 @@ class AttemptInventory:
                 left.setdefault(name_of(other), LeftObjects()).others.append(other)
         return [self._owned(name, each, "; ".join(unknown)) for name, each in sorted(left.items())]
 
+    def jobsets_of(self, request: Request) -> tuple[list[str], Reply | None]:
+        """The names of those that `deletion` would delete, with their kind; or why they are not known."""
+        text, failure = self._kubectl.text(("get", JOBSETS, _selector(request), "--output=name"))
+        absent = failure is not None and failure.reason.startswith("NoJobSet")
+        return text.split(), None if absent else failure
+
     def delete(self, request: Request) -> None:
         """All that has the labels of the attempt. UserError where no repetition would help."""
         failure = self._kubectl.do(deletion(request))
         if failure and failure.consequence is Consequence.FINAL:
-            raise UserError(f"{request.name} cannot be deleted: {failure.reason}", failure.fix)
+            raise Barred(f"{request.name} cannot be deleted: {failure.reason}", failure.fix)
 
     def _owned(self, name: str, left: LeftObjects, unknown: str) -> Owned:
         own, labels = self._settings, dict(labels_of(left.every[0]))
@@ -89,8 +96,12 @@ class AttemptInventory:
 
 def deletion(request: Request) -> tuple[str, ...]:
     """The words of kubectl that delete what a request has in the cluster besides pools and queues: of one attempt, or of all of its run."""
+    return ("delete", OBJECTS, _selector(request), "--wait=false", "--ignore-not-found")
+
+
+def _selector(request: Request) -> str:
     labels = [f"{key}={request.labels[key]}" for key in (RUN_LABEL, ATTEMPT_LABEL) if key in request.labels]
-    return ("delete", OBJECTS, f"--selector={','.join(labels)}", "--wait=false", "--ignore-not-found")
+    return f"--selector={','.join(labels)}"
 
 
 def _state(left: LeftObjects) -> tuple[AllocationState, str]:
@@ -106,12 +117,13 @@ def _state(left: LeftObjects) -> tuple[AllocationState, str]:
     return AllocationState.READY, "JobSet queued" if suspended else "JobSet running"
 
 
-def of_other_runs(inventory: AttemptInventory, listed: Sequence[Owned]) -> list[Owned]:
-    """Attempts of runs of which `listed` has nothing. UserError where the cluster does not list them, unless something else is listed."""
+def with_attempts(listed: Sequence[Owned], inventory: AttemptInventory) -> list[Owned]:
+    """`listed`, and attempts of runs of which it has nothing; where the cluster does not list them, that is said with each. UserError then,
+    if nothing is listed."""
     tags = {each.request.labels.get(RUN_LABEL) for each in listed}
     try:
-        return [each for each in inventory.list_owned() if each.request.labels.get(RUN_LABEL) not in tags]
-    except UserError:
-        if listed:
-            return []
-        raise
+        return [*listed, *(each for each in inventory.list_owned() if each.request.labels.get(RUN_LABEL) not in tags)]
+    except UserError as e:
+        if not listed:
+            raise
+        return [replace(each, remark="; ".join(filter(None, (each.remark, e.what)))) for each in listed]

@@ -11,14 +11,14 @@ from podwright.errors import UserError, counted
 from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
-from podwright.targets.gke import jobset, xpk_entries, xpk_shape
-from podwright.targets.gke.cluster_view import condition, is_true, labels_of, name_of
+from podwright.targets.gke import jobset, queue_check, xpk_entries, xpk_shape
+from podwright.targets.gke.cluster_view import CHIPS, is_true, labels_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
-from podwright.targets.gke.queues import CHIPS
+from podwright.targets.gke.queue_check import unseen
 from podwright.targets.gke.xpk_entries import Entry
 from podwright.targets.google.access import failed
-from podwright.targets.google.replies import Consequence, Reply
+from podwright.targets.google.replies import Consequence
 from podwright.targets.settings.gke import GkeSettings
 
 _POOL = "cloud.google.com/gke-nodepool"
@@ -26,9 +26,12 @@ _POLICY = "cloud.google.com/placement-policy-name"
 _ZONE = "topology.kubernetes.io/zone"
 _NEEDED = {
     "create JobSets": ("create", "jobsets.jobset.x-k8s.io"),
+    "delete JobSets": ("delete", "jobsets.jobset.x-k8s.io"),
     "read the logs of pods": ("get", "pods", "--subresource=log"),
 }
 """rights that a run needs besides listing what it has created, and how kubectl is asked for them"""
+_NEEDED_WITH_CODE = {"create ConfigMaps": ("create", "configmaps"), "create Secrets": ("create", "secrets")}
+"""rights that a recipe needs which brings its code and variables, unlike one with an image of its own"""
 
 
 def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
@@ -37,21 +40,32 @@ def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
         remarks = _submission(own, kubectl)
         if any(r.level != "info" for r in remarks):
             return remarks
-        remarks += _priority(own, kubectl)
+        remarks += _namespace(own, kubectl)
+        if any(r.level == "error" for r in remarks):
+            return remarks
+        remarks += _with_code(own, kubectl) + _priority(own, kubectl)
         if own.places and own.submit != "xpk":
             what = (
                 "runs create node pools and bring queues of their own (podwright-run=...): the cluster's are not used"
             )
             return [*remarks, Remark("info", what), *_own_queues(own, kubectl)]
         slice_ = own.devices()
-        remarks += _queue(own, kubectl, slice_)
+        remarks += queue_check.check(own, kubectl, slice_, name)
         if slice_ is None:
-            what = f"the nodes of cluster {own.cluster} were not looked at: target {name} has no topology, and recipes name theirs"
-            return [*remarks, Remark("info", what)]
+            return [*remarks, _unknown_slice(own, name)]
         remarks += [] if own.places else _nodes(own, kubectl, slice_, name)
         return [*remarks, *_xpk(own, kubectl, slice_)]
     except UserError as e:  # kubectl is not on this machine
         return [Remark("error", e.what, e.fix, unanswered=True)]
+
+
+def _unknown_slice(own: GkeSettings, name: str) -> Remark:
+    """What depends on the slice of a run, of a target without one."""
+    parts = [] if own.places else [f"the nodes of cluster {own.cluster}"]
+    if own.submit == "xpk":
+        parts.append(f"the entry of ConfigMap {xpk_entries.name_of_map(own)}, which xpk reads,")
+    what = f"not looked at: {' and '.join(parts)} for the slice of a run: target {name} has no topology, and recipes name theirs"
+    return Remark("inconclusive", what, f"type podwright plan RECIPE --on {name}, which looks at them for its slice")
 
 
 def _submission(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
@@ -66,6 +80,25 @@ def _submission(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     return [Remark("info", f"{where} answers, has JobSet, and you may create JobSets in namespace {own.namespace}")]
 
 
+def _namespace(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
+    """Whether it exists: lists of a namespace that does not are empty, and only a creation fails. Each cluster has `default`."""
+    if own.namespace == "default":
+        return []
+    namespace, failure = kubectl.json(("get", "namespace", own.namespace))
+    if failure and failure.reason.startswith("NoNamespace"):
+        return [Remark("error", f"cluster {own.cluster} has no namespace {own.namespace}", failure.fix)]
+    if failure and failure.reason.startswith("NoPermission"):
+        what = f"whether cluster {own.cluster} has namespace {own.namespace} was not looked at: {failure.reason}"
+        return [Remark("inconclusive", what, f"{failure.fix}; a run ends if there is no such namespace")]
+    if failure:
+        return [failed(f"namespace {own.namespace}", failure)]
+    if ((namespace or {}).get("status") or {}).get("phase") == "Terminating":
+        return [
+            Remark("error", f"namespace {own.namespace} is being deleted", "set namespace of the target to another one")
+        ]
+    return [Remark("info", f"cluster {own.cluster} has namespace {own.namespace}")]
+
+
 def _not_allowed(own: GkeSettings, kubectl: Kubectl, what: str, *words: str) -> Remark | None:
     """Of a cluster that answers; None where this login may."""
     where = f"cluster {own.cluster} in {own.location}"
@@ -75,6 +108,20 @@ def _not_allowed(own: GkeSettings, kubectl: Kubectl, what: str, *words: str) -> 
         fix = f"ask for the role Kubernetes Engine Developer (roles/container.developer) in {own.project}"
         return Remark("error", f"you may not {what} of {where}", fix)
     return failed(where, failure) if failure else None
+
+
+def _with_code(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
+    """Whether recipes of grpo and pretrain, which need a bucket, can be submitted."""
+    if not own.bucket or own.submit == "xpk":
+        return []
+    refused = (
+        _not_allowed(own, kubectl, f"{what} in namespace {own.namespace}", *words)
+        for what, words in _NEEDED_WITH_CODE.items()
+    )
+    remark = next(filter(None, refused), None)
+    if remark is None or remark.level != "error":
+        return [remark] if remark else []
+    return [Remark("warning", f"{remark.what}; recipes of grpo and pretrain need it", remark.fix)]
 
 
 def _own_queues(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
@@ -92,111 +139,21 @@ def _own_queues(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     return refused or [Remark("info", "you may list nodes, and create and delete the queues of a run")]
 
 
-def _unseen(what: str, failure: Reply) -> Remark:
-    """Of what a run does not need to be seen by this login."""
-    remark = failed(what, failure)
-    if not failure.reason.startswith("NoPermission"):
-        return remark
-    return Remark("inconclusive", f"{remark.what}; a run starts without that", remark.fix)
-
-
 def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
-    """Of a target that names one: what a recipe names is looked at when a run waits."""
-    if not own.priority:
-        return []
-    _, failure = kubectl.json(("get", "priorityclass", own.priority))
+    """That of the target, or else the one of recipes that name none, which is then no error."""
+    name, context = own.priority or jobset.PRIORITY, f"--context={context_of(own)}"
+    _, failure = kubectl.json(("get", "priorityclass", name))
     if failure is None:
-        return [Remark("info", f"the cluster has PriorityClass {own.priority}")]
+        return [Remark("info", f"the cluster has PriorityClass {name}")]
     if failure.consequence is not Consequence.ABSENT:
-        return [_unseen(f"PriorityClass {own.priority}", failure)]
-    fix = f"set priority of the target to one of: kubectl get priorityclasses --context={context_of(own)}"
-    return [Remark("error", f"the cluster has no PriorityClass {own.priority}: no pod of a run would be created", fix)]
-
-
-def _queue(own: GkeSettings, kubectl: Kubectl, slice_: Slice | None) -> list[Remark]:
-    """The LocalQueue of the target, its ClusterQueue, and the flavors of that."""
-    queue, failure = kubectl.json(("get", "localqueue", own.queue))
-    context = f"--context={context_of(own)}"
-    absent = failure is not None and failure.consequence is Consequence.ABSENT
-    if absent and own.submit == "xpk":
-        device = f" --device-type={slice_.names()['xpk']}" if slice_ else " and the slice"
-        adapt = f"xpk cluster adapt --cluster={own.cluster} --project={own.project} --zone={own.zones[0]}{device}"
-        what = f"namespace {own.namespace} has no queue {own.queue} (LocalQueue of Kueue), to which xpk submits"
-        return [Remark("error", what, f"type {adapt}, or set submit=jobset in the target's file")]
-    if failure and failure.reason.startswith("NoKind"):
-        return [Remark("info", f"cluster {own.cluster} has no Kueue: a JobSet starts when nodes are free")]
-    if failure and failure.consequence is Consequence.ABSENT:
-        fix = f"set queue of the target to one of: kubectl get localqueues --namespace={own.namespace} {context}"
-        return [Remark("error", f"namespace {own.namespace} has no queue {own.queue} (LocalQueue of Kueue)", fix)]
-    if failure or queue is None:
-        return [_unseen(f"queue {own.queue}", failure)] if failure else []
-    name = queue.get("spec", {}).get("clusterQueue", "")
-    cluster_queue, failure = kubectl.json(("get", "clusterqueue", name))
-    if failure and failure.reason.startswith("NoPermission"):
-        what = f"queue {own.queue} belongs to ClusterQueue {name}, which you may not read"
-        return [Remark("inconclusive", what, "ask whoever runs the cluster whether its flavors are for the slice")]
-    if failure and failure.consequence is Consequence.ABSENT:
-        fix = (
-            f"set queue of the target to one whose ClusterQueue exists: kubectl get localqueues,clusterqueues {context}"
-        )
-        return [Remark("error", f"queue {own.queue} belongs to ClusterQueue {name}, which does not exist", fix)]
-    if failure or cluster_queue is None:
-        return [failed(f"ClusterQueue {name}", failure)] if failure else []
-    active = condition(cluster_queue, "Active")
-    if active.get("status") == "False":
-        fix = f"have that corrected by whoever runs the cluster: kubectl get clusterqueue {name} {context} -o yaml"
-        return [Remark("error", f"ClusterQueue {name} admits nothing: {active.get('message', '')}", fix)]
-    rows, failure = kubectl.json(("get", "resourceflavors"))
-    if failure or rows is None:
-        return [_unseen("the flavors of the cluster", failure)] if failure else []
-    return _flavors(own, cluster_queue, rows.get("items", []), slice_)
-
-
-def _flavors(own: GkeSettings, queue: Record, rows: Sequence[Record], slice_: Slice | None) -> list[Remark]:
-    """Whether one of the queue's is for the nodes of the slice, and ever large enough."""
-    name, quotas, context = name_of(queue), _quotas(queue), f"--context={context_of(own)}"
-    if not quotas:
-        fix = f"have {CHIPS} added to its resourceGroups: kubectl edit clusterqueue {name} {context}"
-        return [Remark("error", f"ClusterQueue {name} has no quota for {CHIPS}", fix)]
-    known = {name_of(row): row for row in rows}
-    if missing := [flavor for flavor in quotas if flavor not in known]:
-        what = f"ClusterQueue {name} names ResourceFlavor {', '.join(missing)}, which the cluster does not have"
-        fix = f"have it created, or removed from the queue: kubectl edit clusterqueue {name} {context}"
-        return [Remark("error", what, fix)]
-    if slice_ is None:
-        return [Remark("info", f"queue {own.queue} (ClusterQueue {name}) has flavors {', '.join(quotas)}")]
-    wanted = jobset.node_selector(slice_)
-    fitting = [flavor for flavor in quotas if _is_for(known[flavor], wanted)]
-    if not fitting:
-        what = f"no flavor of ClusterQueue {name} ({', '.join(quotas)}) is for nodes of {slice_.name}"
-        labels = ", ".join(f"{key}={value}" for key, value in wanted.items())
-        fix = f"have a ResourceFlavor with nodeLabels {labels} created, and added with {slice_.num_chips} of {CHIPS}: kubectl edit clusterqueue {name} {context}"
-        return [Remark("error", what, fix)]
-    most = max(quotas[flavor] for flavor in fitting)
-    cohort = queue.get("spec", {}).get("cohort") or queue.get("spec", {}).get("cohortName")
-    if most < slice_.num_chips and not cohort:
-        what = f"ClusterQueue {name} has at most {counted(int(most), 'chip')} of flavor {', '.join(fitting)}, and {slice_.name} needs {slice_.num_chips}"
-        fix = f"take a smaller slice, or have nominalQuota raised: kubectl edit clusterqueue {name} {context}"
-        return [Remark("error", what, fix)]
-    what = f"queue {own.queue} (ClusterQueue {name}) has flavor {', '.join(fitting)} for {slice_.name}"
-    return [Remark("info", f"{what}, with {counted(int(most), 'chip')}")]
-
-
-def _quotas(queue: Record) -> dict[str, float]:
-    """Chips that the queue has of each flavor, borrowed ones left out."""
-    return {
-        flavor["name"]: float(resource.get("nominalQuota") or 0)
-        for group in queue.get("spec", {}).get("resourceGroups") or []
-        for flavor in group.get("flavors") or []
-        for resource in flavor.get("resources") or []
-        if resource.get("name") == CHIPS
-    }
-
-
-def _is_for(flavor: Record, wanted: dict[str, str]) -> bool:
-    """Kueue compares the labels that pods ask for and that the flavor has."""
-    labels = flavor.get("spec", {}).get("nodeLabels") or {}
-    return all(labels[key] == value for key, value in wanted.items() if key in labels)
+        return [unseen(f"PriorityClass {name}", failure)]
+    fix = f"set priority of the target to one of: kubectl get priorityclasses {context}"
+    if not name.startswith("system-"):  # which only Kubernetes itself may create
+        fix = f"type kubectl create priorityclass {name} --value=500 {context}, or {fix}"
+    if own.priority:
+        return [Remark("error", f"the cluster has no PriorityClass {name}: no pod of a run would be created", fix)]
+    what = f"the cluster has no PriorityClass {name}: no pod of a run would be created whose recipe names no other"
+    return [Remark("warning", what, fix)]
 
 
 def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list[Remark]:
@@ -206,7 +163,7 @@ def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list
     selector = ",".join(f"{key}={value}" for key, value in wanted.items())
     rows, failure = kubectl.json(("get", "nodes", f"--selector={selector}"))
     if failure or rows is None:
-        return [_unseen(f"the nodes of cluster {own.cluster}", failure)] if failure else []
+        return [unseen(f"the nodes of cluster {own.cluster}", failure)] if failure else []
     nodes, needed = rows.get("items", []), xpk_shape.vms_per_slice(slice_) * slice_.num_slices
     create = (
         f"type podwright render RECIPE --on {name} -o DIR and bash DIR/node_pool.sh, which creates them, or set provisioning of the target: "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -13,6 +14,9 @@ JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 POD_INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"
+CHIPS = "google.com/tpu"
+"""the resource that nodes with TPUs have, one for each chip"""
+_POWERS = {"n": -3, "u": -2, "m": -1, "": 0, "k": 1, "K": 1, "M": 2, "G": 3, "T": 4, "P": 5, "E": 6}
 
 
 @dataclass(frozen=True)
@@ -79,11 +83,13 @@ def is_true(item: Record | None, kind: str) -> bool:
 
 def processes_of(pod: Record, pods_per_job: int) -> dict[str, int]:
     """The number of the process in each of its containers, by their names: jobs, the pods of each, and the containers of those, in their
-    order. Logs, failures and `--process` all count so."""
+    order. Logs, failures and `--process` all count so. A container without TPUs that the cluster has added has none."""
     labels = labels_of(pod)
     annotations = pod.get("metadata", {}).get("annotations") or {}
     index = labels.get(POD_INDEX) or annotations.get(POD_INDEX) or "0"
-    names = [each["name"] for each in pod["spec"]["containers"]]
+    containers = pod["spec"]["containers"]
+    with_chips = [each for each in containers if CHIPS in ((each.get("resources") or {}).get("limits") or {})]
+    names = [each["name"] for each in with_chips or containers]
     first = (int(labels.get(JOB_INDEX) or 0) * pods_per_job + int(index)) * len(names)
     return {name: first + k for k, name in enumerate(names)}
 
@@ -101,6 +107,14 @@ def seconds(text: str) -> float:
         return datetime.fromisoformat(text).timestamp()
     except ValueError:
         return float("inf")
+
+
+def quantity(value: str | float) -> float:
+    """A number of the cluster: 16, "16", or with a unit, as it writes large ones: "10k", "1Ti", "500m"."""
+    match = re.fullmatch(r"(.*?)([numkKMGTPE]?)(i?)", str(value))
+    assert match
+    number, unit, binary = match.groups()
+    return float(number) * (1024.0 if binary else 1000.0) ** _POWERS[unit]
 
 
 def has_begun(pod: Record) -> bool:

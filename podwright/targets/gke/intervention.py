@@ -29,7 +29,7 @@ def gone(jobset: str, own: GkeSettings, ended_by_it: bool, since_s: float, names
     if ended_by_it or since_s < TTL_S:
         detail = f"{what} was deleted on the cluster, not by Podwright"
         return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail, fix=fix, inferred=not ended_by_it)
-    detail = f"{what} is no longer on the cluster: somebody deleted it, or it ended more than {TTL_S / 3600:g} h ago"
+    detail = f"{what} is no longer on the cluster: it was deleted, or it ended more than {TTL_S / 3600:g} h ago"
     return Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail, fix=fix, inferred=True)
 
 
@@ -43,7 +43,7 @@ def pod_deleted(jobset: str, missing: Collection[str], nodes: Sequence[Record], 
     if not missing or not there.issuperset(missing):
         return None
     where = ", ".join(sorted(missing)[:3])
-    detail = f"a pod of JobSet {jobset} was deleted on the cluster, not by Podwright, and the other pods ended with it (node {where} is still there)"
+    detail = f"a pod of JobSet {jobset} was deleted on the cluster, not by Podwright (its node {where} is still there)"
     return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail)
 
 

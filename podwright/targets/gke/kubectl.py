@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 
-from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.shell import Shell
+from podwright.targets.base import MissingProgram
 from podwright.targets.gke.kubectl_replies import classify, context_of
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.settings.gke import GkeSettings
+from podwright.targets.settings.programs import KUBECTL
 
 REQUEST_LIMIT_S = 20
 """of each request that a call makes"""
@@ -22,6 +23,10 @@ class Kubectl:
     def __init__(self, shell: Shell, settings: GkeSettings):
         self._shell = shell
         self._settings = settings
+
+    def within(self, namespace: str) -> Kubectl:
+        """The same for another namespace."""
+        return Kubectl(self._shell, self._settings.model_copy(update={"namespace": namespace}))
 
     def argv(self, words: Sequence[str]) -> tuple[str, ...]:
         """The command line that a call has, as a dry run prints it; objects of no namespace are called the same way."""
@@ -56,5 +61,4 @@ class Kubectl:
         try:
             return self._shell.ask(self.argv(words), CALL_LIMIT_S, given=stdin)
         except FileNotFoundError:
-            fix = "type gcloud components install kubectl"
-            raise UserError("command kubectl not found on this machine", fix) from None
+            raise MissingProgram("kubectl", KUBECTL["kubectl"]) from None

@@ -37,11 +37,16 @@ _TABLE = (
         "NoPlugin: gke-gcloud-auth-plugin, by which kubectl logs in, is not on this machine",
         "type gcloud components install gke-gcloud-auth-plugin",
     ),
+    ReplyRule(  # before texts of logins and certificates: those of the webhook are meant there
+        r"failed calling webhook \"(?P<quota>[^\"]+)\"",
+        Consequence.REPEAT,
+        "WebhookDown: {quota}, which checks what is created, does not answer",
+    ),
     ReplyRule(
         r"No Auth Provider found for name \"gcp\"|no Auth Provider found|gcp auth plugin (?:is deprecated|has been removed)"
         r"|could not find default credentials|error executing access token command|exec plugin: invalid apiVersion|x509: certificate signed by unknown authority|certificate has expired",
         Consequence.FINAL,
-        "OldLogin: what kubectl knows of cluster {cluster} is out of date",
+        "OldLogin: kubectl's entry for cluster {cluster} is out of date",
         CREDENTIALS,
     ),
     ReplyRule(
@@ -59,11 +64,6 @@ _TABLE = (
         "type gcloud auth login",
     ),
     ReplyRule(
-        r"failed calling webhook \"(?P<quota>[^\"]+)\"",
-        Consequence.REPEAT,
-        "WebhookDown: {quota}, which checks what is created, does not answer",
-    ),
-    ReplyRule(
         r"admission webhook \"[^\"]+\" denied the request: follower pod node selector not set",
         Consequence.REPEAT,
         "Follower: the first pod of the slice has no node yet",
@@ -72,7 +72,7 @@ _TABLE = (
         r"admission webhook \"(?P<quota>[^\"]+)\" denied the request: (?P<message>[^\n]+)",
         Consequence.FINAL,
         "Denied: {quota} of the cluster refuses it: {message}",
-        "change what it names, or ask whoever runs the cluster",
+        "change what it names, or ask an administrator of the cluster",
     ),
     ReplyRule(
         r"object is being deleted|because it is being terminated|Error from server \(Conflict\)",

@@ -32,6 +32,8 @@ _KILLED_AT_ONCE_S = 5.0
 """after the failure of its job, within which a pod that was killed was killed before: what the job ends has a grace first"""
 _SLACK_S = 30.0
 """by which a process may be seen to fail before the taking of another's node is written down that caused it"""
+STUCK_S = 600.0
+"""after the end of its grace"""
 _LOST = ("DeletionByTaintManager", "DeletionByPodGC")
 """reasons of DisruptionTarget that tell of a node which is gone"""
 _FULL = "free some space: write less to the disk of the container, such as to a bucket; then resume the run"
@@ -73,6 +75,12 @@ def failures(pods: Iterable[Record], pods_per_job: int) -> dict[str, PodFailure]
     return {uid_of(pod): failure for pod in pods if (failure := _failure(pod, pods_per_job))}
 
 
+def any_stuck(pods: Iterable[Record], now_s: float) -> bool:
+    """Whether a pod is still there so long after its deletion that its node must hang: a job does not fail before its last pod has ended."""
+    stamps = [stamp for pod in pods if (stamp := pod.get("metadata", {}).get("deletionTimestamp"))]
+    return any(seconds(stamp) + STUCK_S < now_s for stamp in stamps)
+
+
 def to_records(known: dict[str, PodFailure]) -> Record:
     return {uid: asdict(failure) for uid, failure in known.items()}
 
@@ -103,7 +111,8 @@ def ended(jobs: Sequence[Record], known: Iterable[PodFailure], num_pods: int) ->
     known = list(known)
     causes = [failure for failure in known if not _follows(failure, failed_at)]
     if deleted := _deleted(known, failed_at, all_seen=not causes and len(known) == num_pods):
-        detail = f"pod {deleted.pod} was deleted on the cluster, not by Podwright, and the other pods ended with it"
+        others = ", and the other pods ended with it" if num_pods > 1 else ""
+        detail = f"pod {deleted.pod} was deleted on the cluster, not by Podwright{others}"
         return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail, first=deleted.process, who=deleted.who)
     first = _first(causes)
     if first is None:

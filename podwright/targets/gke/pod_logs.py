@@ -31,6 +31,8 @@ CLOCKS_S = 5
 """by which the clocks of two nodes may differ"""
 _WAIT_S = 10.0
 """for another process that brings the logs of an attempt that has ended"""
+_LAST_LINES_S = 2.0
+"""for which a stream may still bring lines of a pod that has been deleted"""
 _TRIES = 5
 """to bring all logs of an attempt that has ended"""
 _QUEUED = 64
@@ -68,24 +70,25 @@ class LogFollower:
         self._others = _OtherLogs(shell, argv, selector, run, attempt)
         self._calls = 0
 
-    def bring(self, logs: Sequence[PodLog], ended: bool = False) -> str:
-        """Bring what is new of `logs`; why not all of it could be brought, or "". `ended`: the logs are complete.
+    def bring(self, logs: Sequence[PodLog], ended: bool = False, leaving: bool = False) -> str:
+        """Bring what is new of `logs`; why not all of it could be brought, or "". `ended`: the logs are complete. `leaving`: pods are being
+        deleted, and their logs with them.
 
         Nothing is brought while another process does it. The first call of a process looks once; from the second on it follows.
         """
         try:
-            return self._bring(logs, ended)
+            return self._bring(logs, ended, leaving)
         except OSError as e:
             return f"logs cannot be written: {e}"
 
-    def _bring(self, logs: Sequence[PodLog], ended: bool) -> str:
+    def _bring(self, logs: Sequence[PodLog], ended: bool, leaving: bool) -> str:
         self._calls += 1
         first, others = [log for log in logs if not log.process], [log for log in logs if log.process]
-        failure = self._first.bring(first[0], self._calls > 1, ended) if first else ""
+        failure = self._first.bring(first[0], self._calls > 1, ended) if first else self._first.bring_received(ended)
         if others and ended:
             return self._others.bring_rest(others) or failure
-        if others and self._calls > 1:
-            failure = self._others.follow(others) or failure
+        if others and (self._calls > 1 or leaving):
+            failure = self._others.follow(others, at_once=leaving) or failure
         return failure
 
 
@@ -116,6 +119,19 @@ class _FirstLog:
                 return self._once(log, ended)
             self._stream = _Stream(self._shell, self._argv(self._words(log, "--follow")))
             return failure
+
+    def bring_received(self, ended: bool) -> str:
+        """What the stream has received of a pod that has been deleted; `ended`: to its last line."""
+        with _locked(self._lock, _WAIT_S if ended else 0.0) as ours:
+            until = time.monotonic() + (_LAST_LINES_S if ended else 0.0)
+            while ours and self._stream:
+                over = not self._stream.alive
+                self._add(self._stream.lines())
+                self._stream = None if over else self._stream
+                if time.monotonic() >= until:
+                    break
+                time.sleep(0.05)
+        return ""
 
     def _once(self, log: PodLog, ended: bool) -> str:
         output = _Output(self._add)
@@ -150,9 +166,10 @@ class _OtherLogs:
         self._failure = ""
         self._next = 0.0
 
-    def follow(self, logs: Sequence[PodLog]) -> str:
+    def follow(self, logs: Sequence[PodLog], at_once: bool = False) -> str:
         """Start a round over all pods if it is time for one; why the last one has not brought everything, or ""."""
-        if (self._thread is None or not self._thread.is_alive()) and time.monotonic() >= self._next:
+        due = at_once or time.monotonic() >= self._next
+        if due and (self._thread is None or not self._thread.is_alive()):
             self._thread = threading.Thread(target=self._round_or_why, args=(logs,), daemon=True)
             self._thread.start()
         return self._failure

@@ -143,7 +143,8 @@ def _reservation(own: GkeSettings, gcloud: Gcloud, place: str) -> Remark:
     where = f"reservation {reservation} in {zone}"
     record, failure = gcloud.look(pool_calls.describe_reservation(own, reservation, zone), zone)
     if failure and failure.consequence is Consequence.ABSENT:
-        fix = f"correct reservations and zones of the target: gcloud compute reservations list --project={own.project} shows them"
+        owner = reservation.split("/")[1] if reservation.startswith("projects/") else own.project
+        fix = f"correct reservations and zones of the target: gcloud compute reservations list --project={owner} shows them"
         return Remark("error", f"{where} does not exist", fix)
     if failure or not isinstance(record, dict):
         return Remark("inconclusive", f"{where} was not read: {failure.reason if failure else 'the answer was cut off'}", "a run tries it all the same")  # fmt: skip
@@ -161,7 +162,7 @@ def _room(own: GkeSettings, where: str, record: Record) -> Remark:
     if "count" in specific:
         total, used = int(specific["count"]), int(specific.get("inUseCount", 0))
         shown += f", and {total - used} of {counted(total, 'machine')} were free when it was read"
-    what = f"{shown}; shown only, a run tries it whatever it says"
+    what = f"{shown}; this is information only: a run tries it in any state"
     return Remark("info", what) if status == "READY" else Remark("warning", what)
 
 

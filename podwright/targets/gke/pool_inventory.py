@@ -19,7 +19,7 @@ from podwright.targets.gke.xpk_entries import XpkEntries
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, creator, unix
 from podwright.targets.google.replies import Reply
-from podwright.targets.machines import AllocationState, Owned, Request
+from podwright.targets.machines import AllocationState, ChargedChips, Owned, Request
 from podwright.targets.settings.gke import GkeSettings
 
 _STATES = {
@@ -63,13 +63,14 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
     if not parts:
         return []
     operations, _ = gcloud.look(pool_calls.list_operations(cluster), place)
-    nodes, _ = kubectl.json(["get", "nodes", f"--selector={RUN_LABEL}"])
-    unknown = [f"workload policies were not listed ({no_policies.reason})"] if no_policies else []
+    nodes, no_nodes = kubectl.json(["get", "nodes", f"--selector={RUN_LABEL}"])
+    unknown = [f"nodes were not listed ({no_nodes.reason})"] if no_nodes else []
+    unknown += [f"workload policies were not listed ({no_policies.reason})"] if no_policies else []
     unknown += [f"queues were not listed ({queues.reason})"] if isinstance(queues, Reply) else []
     unknown += [f"entries of xpk were not listed ({entries.reason})"] if isinstance(entries, Reply) else []
     own_operations = pool_states.of_cluster(operations if isinstance(operations, list) else [], cluster.name)
     return [
-        _owned(name, each, own, own_operations, (nodes or {}).get("items", []), "; ".join(unknown))
+        _owned(name, each, own, own_operations, None if nodes is None else nodes.get("items", []), "; ".join(unknown))
         for name, each in sorted(parts.items())
     ]
 
@@ -79,7 +80,7 @@ def _owned(
     parts: RequestParts,
     own: GkeSettings,
     operations: Sequence[Record],
-    nodes: Sequence[Record],
+    nodes: Sequence[Record] | None,
     unknown: str,
 ) -> Owned:
     created = [pool_states.creation_of(operations, str(pool["name"])) for pool in parts.pools]
@@ -89,7 +90,6 @@ def _owned(
     metadata = parts.pools[0].get("config", {}).get("metadata", {}) if parts.pools else {}
     expires = parts.labels.get(EXPIRES_LABEL, "")
     flex = any(pool.get("config", {}).get("flexStart") for pool in parts.pools)
-    costing = [n for n in nodes if n["metadata"].get("labels", {}).get(RUN_LABEL) == parts.labels[RUN_LABEL]]
     return Owned(
         _request(name, parts, own),
         unquote(metadata.get(RUN_DIR_KEY, "")),
@@ -99,8 +99,17 @@ def _owned(
         cloud_state=", ".join(statuses) or f"only {' and '.join(rest)}",
         remark=unknown,
         expires=float(expires) if flex and expires.isdigit() else None,
-        ready_since=pool_states.mean_start(costing) if parts.pools else None,
+        charged=_charged(parts, nodes),
     )
+
+
+def _charged(parts: RequestParts, nodes: Sequence[Record] | None) -> ChargedChips | None:
+    """Of the nodes that exist, however many a pool is to have; None where they are not known."""
+    if nodes is None and parts.pools:
+        return None
+    costing = [n for n in nodes or () if n["metadata"].get("labels", {}).get(RUN_LABEL) == parts.labels[RUN_LABEL]]
+    per_node = _chips_of_node(parts.pools[0])[1] if parts.pools else 0
+    return ChargedChips(per_node * len(costing), pool_states.mean_start(costing))
 
 
 def _state(statuses: Sequence[str]) -> AllocationState:
@@ -141,8 +150,12 @@ def _request(name: str, parts: RequestParts, own: GkeSettings) -> Request:
 
 def _chips(pool: Record) -> tuple[str, int]:
     """Accelerator and number of chips of all nodes that a pool has, or may have."""
+    accelerator, chips = _chips_of_node(pool)
+    return accelerator, chips * (pool.get("initialNodeCount", 0) or pool.get("autoscaling", {}).get("maxNodeCount", 0))
+
+
+def _chips_of_node(pool: Record) -> tuple[str, int]:
     machine_type = str(pool.get("config", {}).get("machineType", ""))
     family, match = machine_type.partition("-")[0], re.search(r"-(\d+)t$", machine_type)
     rows = [row for row in TPUS if row.pod and any(t.startswith(f"{family}-") for t in row.pod.machine_types.values())]
-    nodes = pool.get("initialNodeCount", 0) or pool.get("autoscaling", {}).get("maxNodeCount", 0)
-    return (rows[0].name, int(match[1]) * nodes) if rows and match else ("", 0)
+    return (rows[0].name, int(match[1])) if rows and match else ("", 0)

@@ -64,7 +64,13 @@ _TABLE = (
         Consequence.PLACE,
         "OtherReservation: reservation {quota} is for other machines than {machine_type} in {zone}: its zone, its machine type or its "
         "host maintenance interval differs",
-        "type podwright target check, which shows what the reservation is for",
+        "type podwright target check {target}, which shows what the reservation is for",
+    ),
+    ReplyRule(
+        r"Invalid value for field 'resource\.reservationAffinity'",
+        Consequence.PLACE,
+        "OtherReservation: GKE cannot use the reservation for {machine_type} in {zone}",
+        "type podwright target check {target}, which shows what the reservation is for",
     ),
     ReplyRule(
         r"requires reservation to be in READY state",
@@ -78,12 +84,37 @@ _TABLE = (
         "correct reservations and zones of the target: gcloud compute reservations list --project={project} shows them",
     ),
     ReplyRule(
-        r"GCE_QUOTA_EXCEEDED|Quota '(?P<quota>\w+)' exceeded|Insufficient (?:regional )?quota.* (?:resource|request for resource): \"(?P<quota2>\w+)\"",
+        r"GCE_QUOTA_EXCEEDED(?:(?s:.*?)Quota '(?P<quota3>\w+)' exceeded)?|Quota '(?P<quota>\w+)' exceeded|[Ii]nsufficient (?:regional )?quota(?:[^\n]*?\b(?:resource|request for resource):? \"(?P<quota2>\w+)\")?",
         Consequence.FINAL,
         "Quota: the project has not enough quota {quota} in the region of {zone}",
         _QUOTAS,
     ),
     REQUEST_RATE,
+    ReplyRule(
+        r"IP_SPACE_EXHAUSTED|IP space of '[^']+' is exhausted|does not have available private IP space",
+        Consequence.FINAL,
+        "NoAddresses: the network of cluster {cluster} has no IP addresses left for nodes or their pods",
+        "have a larger range added to the subnetwork of the cluster, or node pools deleted that nobody uses",
+    ),
+    ReplyRule(
+        r"Constraint (?P<quota>constraints/[\w.]+) violated|denied by custom org policy: \[\"(?P<quota2>[^\"]+)\"",
+        Consequence.FINAL,
+        "Forbidden: an organization policy of {project} does not allow nodes of this cluster ({quota})",
+        "have whoever administers the organization allow it for {project}",
+    ),
+    ReplyRule(
+        r"does not have access to service account \"(?P<quota>[^\"]+)\"",
+        Consequence.FINAL,
+        "NoPermission: the account of gcloud may not start nodes as service account {quota}",
+        "ask for the role Service Account User (roles/iam.serviceAccountUser) on it",
+    ),
+    ReplyRule(
+        r"\[PERMISSIONS_ERROR\]",
+        Consequence.FINAL,
+        "NoPermission: the service agent of GKE may not create machines in {project}, or the service account of the nodes is disabled",
+        "have the role Kubernetes Engine Service Agent (roles/container.serviceAgent) given back to the service agent of GKE in {project}, and "
+        "see whether that account is enabled",
+    ),
     ReplyRule(
         r"Zone '[^']+' is not available",
         Consequence.ZONE,
@@ -91,22 +122,37 @@ _TABLE = (
     ),
     ReplyRule(
         r"GCE_STOCKOUT|does not have enough resources available|does not currently have sufficient capacity|Requested resource is exhausted"
-        r"|ZONE_RESOURCE_POOL_EXHAUSTED",
+        r"|ZONE_RESOURCE_POOL_EXHAUSTED|is currently unavailable in the \S+ zone",
         Consequence.PLACE,
         "NoCapacity: no free capacity of the requested kind",
     ),
     ReplyRule(
+        r"Machine type with name '?(?P<quota>[\w-]+)'? does not exist in zone|machine type \"?(?P<quota2>[\w-]+)\"? (?:is not available|was not found|does not exist)"
+        r"|Invalid machine type \"(?P<quota3>[\w-]+)\" in zone",
+        Consequence.ZONE,
+        "NotSold: zone {zone} has no machine type {quota}",
+        "correct zones or machine_type of the target",
+    ),
+    ReplyRule(
         r"(?P<quota>Use workload policy instead|TPU topology can't be specified with single-host|Flex start node pools don't support"
-        r"|Requested invalid target size '\d+' for a Managed Instance Group in the gang mode|[Qq]ueued_provisioning requires reservation affinity)",
+        r"|Requested invalid target size '\d+' for a Managed Instance Group in the gang mode|[Qq]ueued_provisioning requires reservation affinity"
+        r"|is not a valid size of TPU pod slice|Placement policy is not applicable|cannot be false when release_channel \w+ is set"
+        r"|Invalid value for field '[\w.]+'|Request contains an invalid argument)",
         Consequence.FINAL,
         "WrongFlags: GKE refuses how the node pool is requested ({quota})",
         _FLAGS,
     ),
     ReplyRule(
-        r"Machine type with name '?(?P<quota>[\w-]+)'? does not exist in zone|machine type \"?(?P<quota2>[\w-]+)\"? (?:is not available|was not found|does not exist)",
-        Consequence.ZONE,
-        "NotSold: zone {zone} has no machine type {quota}",
-        "correct zones or machine_type of the target",
+        r"Node version \"(?P<quota>[\w.-]+)\" is unsupported",
+        Consequence.FINAL,
+        "OldVersion: GKE no longer creates nodes of version {quota}, which is that of cluster {cluster}",
+        "type gcloud container clusters upgrade {cluster} --master --location={location} --project={project}, then resume the run",
+    ),
+    ReplyRule(
+        r"requires billing to be enabled|BILLING_DISABLED|billing account .*is (?:disabled|not active)",
+        Consequence.FINAL,
+        "NoBilling: project {project} has no billing account that is active",
+        "type gcloud billing projects link {project} --billing-account=ACCOUNT; gcloud billing accounts list shows yours",
     ),
     ReplyRule(
         r"has not been used in project \S+ before or it is disabled",
@@ -126,6 +172,12 @@ _TABLE = (
         Consequence.FINAL,
         "NoPermission: the account of gcloud may not do this in {project}",
         _ROLES,
+    ),
+    ReplyRule(
+        r"Autopilot node pools cannot be",
+        Consequence.FINAL,
+        "Autopilot: cluster {cluster} creates its nodes itself",
+        "set cluster of the target to a Standard cluster, whose pods may have the rights that TPUs need",
     ),
     ReplyRule(
         r"resource is already being used by|is already being used by",
@@ -159,12 +211,13 @@ class PoolReplies:
     """Classifies for one target."""
 
     own: GkeSettings
+    target: str = "NAME"
 
     def classify(self, text: str, place: str) -> Reply:
         """`text`: stderr of a call that failed, or the message of an operation or a pool; `place`: that the request is for."""
         own = self.own
         fields = {"project": own.project, "location": own.location, "cluster": own.cluster}
-        fields |= {"zone": zone_of(place), "machine_type": own.machine_type}
+        fields |= {"zone": zone_of(place), "machine_type": own.machine_type, "target": self.target}
         reply = first_of(_TABLE, text, fields)
         return replace(reply, reason=reply.reason.replace("  ", " "))  # of a text that names no quota
 
@@ -183,5 +236,5 @@ class PoolReplies:
         return None
 
 
-def classifier(own: GkeSettings) -> Classify:
-    return PoolReplies(own).classify
+def classifier(own: GkeSettings, target: str = "NAME") -> Classify:
+    return PoolReplies(own, target).classify

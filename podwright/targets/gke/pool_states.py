@@ -9,8 +9,8 @@ from dataclasses import dataclass, replace
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import RUN_LABEL
+from podwright.targets.gke.cluster_view import CHIPS
 from podwright.targets.gke.pool_replies import BUSY_CLUSTER, PoolReplies
-from podwright.targets.gke.queues import CHIPS
 from podwright.targets.google.labels import unix
 from podwright.targets.machines import (
     Allocation,
@@ -69,14 +69,20 @@ def creation_of(operations: Sequence[Record], pool: str) -> Record | None:
 
 
 def busy(operations: Sequence[Record]) -> str:
-    """What keeps a cluster from taking a request, as `Reason: what it means`; "" if nothing does."""
+    """What may keep a cluster from taking a request, as `Reason: what it means`; "" if nothing does."""
     blocking = next((each for each in operations if each.get("status") != "DONE"), None)
     if blocking is None:
         return ""
     about = str(blocking.get("targetLink", "")).rpartition("/")[2]
     what = f"{blocking.get('name', 'an operation')} ({blocking.get('operationType', 'unknown')} of {about})"
     since = str(blocking.get("startTime", ""))[:19]
-    return f"{BUSY_CLUSTER}: the cluster works on {what}{f' since {since}' if since else ''}, and takes no other request before it ends"
+    return f"{BUSY_CLUSTER}: the cluster works on {what}{f' since {since}Z' if since else ''}, and takes no other request before it ends"
+
+
+def is_pending(operations: Sequence[Record], pools: Sequence[str]) -> bool:
+    """Whether an operation about one of `pools` has not ended. Others may last for hours, and need not keep a cluster from taking requests."""
+    links = tuple(f"/nodePools/{pool}" for pool in pools)
+    return any(str(o.get("targetLink", "")).endswith(links) for o in operations if o.get("status") != "DONE")
 
 
 def may_have_nodes(pool: Record) -> bool:
@@ -150,7 +156,9 @@ class PoolView:
             if self.ready_since is not None:
                 return lost(Ending.NODE_LOST, f"PoolLost: node pool {missing[0]} no longer exists")
             wait = busy(self.operations)
-            return waiting(wait) if wait else partial(f"Requesting: node pool {missing[0]} does not exist yet")
+            if is_pending(self.operations, missing):
+                return waiting(wait)
+            return partial(wait or f"Requesting: node pool {missing[0]} does not exist yet")
         if behind := next((answer for answer in each if answer.state is not AllocationState.READY), None):
             return behind
         return ready((), None) if self.size.by_pods else ready(self.hosts(), mean_start(self.own_nodes))

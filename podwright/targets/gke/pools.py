@@ -14,7 +14,7 @@ from podwright.rundir import Ending, Record
 from podwright.shell import Shell, targets_file
 from podwright.slices import Slice
 from podwright.targets import alive
-from podwright.targets.base import RUN_LABEL, PlannedCall, run_tag
+from podwright.targets.base import RUN_LABEL, Barred, PlannedCall, run_tag
 from podwright.targets.gke import attempt_inventory, pool_calls, pool_inventory, pool_states, xpk_shape
 from podwright.targets.gke.attempt import ATTEMPT_LABEL
 from podwright.targets.gke.attempt_inventory import AttemptInventory
@@ -26,7 +26,7 @@ from podwright.targets.gke.pool_states import PoolSize, PoolView
 from podwright.targets.gke.queues import RunQueues
 from podwright.targets.gke.xpk_entries import XpkEntries
 from podwright.targets.google.gcloud import Argv, Gcloud
-from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, request_name
+from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, expires, request_name
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import (
     GONE,
@@ -51,10 +51,10 @@ class NodePoolProvisioner:
     entry of xpk in place of queues.
     """
 
-    def __init__(self, shell: Shell, settings: GkeSettings):
+    def __init__(self, shell: Shell, settings: GkeSettings, target: str = "NAME"):
         self._settings = settings
         self._cluster = Cluster.of(settings)
-        self._replies = PoolReplies(settings)
+        self._replies = PoolReplies(settings, target)
         self._gcloud = Gcloud(shell, self._replies.classify)
         self._kubectl = Kubectl(shell, settings)
         self._attempts = AttemptInventory(self._kubectl, settings)
@@ -66,7 +66,7 @@ class NodePoolProvisioner:
         self._failures: dict[str, str] = {}
         """by the name of a request, what the last call that was to create it came to, where that is not understood"""
 
-    def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
+    def describe_request(self, run_dir: Path, created: float | None, number: int, avoid: Sequence[str]) -> Request:
         """UserError where neither the target nor the recipe names a slice."""
         own, slice_ = self._settings, self._slice()
         tag = run_tag(run_dir, created)
@@ -84,7 +84,7 @@ class NodePoolProvisioner:
         request = Request(
             name=name,
             zone=place,
-            labels={RUN_LABEL: tag, BY_LABEL: creator(), EXPIRES_LABEL: f"{created + own.life_s:.0f}"},
+            labels={RUN_LABEL: tag, BY_LABEL: creator(), EXPIRES_LABEL: expires(created, own.life_s)},
             chip=slice_.accelerator.name,
             num_chips=slice_.num_chips,
             price=own.price,
@@ -114,6 +114,8 @@ class NodePoolProvisioner:
         ]
 
     def create(self, request: Request) -> Allocation:
+        if alive.is_held(_creating(request.name)):
+            return _REQUESTING
         with alive.held(_creating(request.name)) as lock:  # gcloud holds it too, and may outlive this process
             there, failure = self._pools()
             if failure:
@@ -163,7 +165,7 @@ class NodePoolProvisioner:
         being_created = alive.is_held(_creating(request.name))  # before the cloud is asked: it may end between the two
         answer = self._describe(request, ready_since)
         if answer is GONE and being_created:
-            return waiting("Requesting: gcloud, which creates it, has not ended yet")
+            return _REQUESTING
         if answer is GONE:
             _forget_creation(request.name)
         return answer
@@ -172,24 +174,25 @@ class NodePoolProvisioner:
         there, failure = self._pools()
         no_cluster = failure is not None and failure.reason.startswith("NoCluster")
         if failure and not no_cluster:
-            return unknown(failure.reason)
+            return unknown(failure.advice)
         ours = {n: there[n] for n in request.details["pools"] if n in there and pool_states.is_ours(there[n], request)}
         settled = (
             ready_since is not None and len(ours) == len(request.details["pools"]) and request.name not in self._deleted
         )
         operations, failure = ([], None) if settled or no_cluster else self._operations()
         if failure and request.name not in self._deleted:
-            return unknown(failure.reason)
+            return unknown(failure.advice)
         if not ours:
             return self._without_pools(request, operations, no_cluster)
         nodes, pods, failure = self._nodes_and_pods(request)
         if failure and any(pool_states.may_have_nodes(pool) for pool in ours.values()):
-            return unknown(failure.reason)
+            return unknown(failure.advice)
         known = None if failure else nodes
         pods_wait = any(is_unscheduled(pod) for pod in pods)
         view = PoolView(request, self._size(), self._replies, ours, operations, known, ready_since, pods_wait)
         if request.name in self._deleted and (wait := pool_states.busy(operations)):
-            return replace(deleting(wait), charged=view.charged())
+            pending = pool_states.is_pending(operations, request.details["pools"])
+            return replace(deleting(wait) if pending else waiting(wait), charged=view.charged())
         return view.allocation()
 
     def _without_pools(self, request: Request, operations: Sequence[Record], no_cluster: bool) -> Allocation:
@@ -199,10 +202,11 @@ class NodePoolProvisioner:
                 reply = self._replies.classify(text, request.zone)
                 return self._replies.refusal(reply, request.zone) or refused(request.zone, f"Failed: {reply.reason}")
             if wait := pool_states.busy(operations):
-                return waiting(wait)
+                pending = pool_states.is_pending(operations, request.details["pools"])
+                return waiting(wait) if pending else partial(wait)
         left, failure = self._rest(request, no_cluster)
         if failure:
-            return unknown(failure.reason)
+            return unknown(failure.advice)
         if not left:
             return GONE
         why = f" ({reason})" if (reason := self._failures.get(request.name)) else ""
@@ -215,7 +219,10 @@ class NodePoolProvisioner:
             queues = self._queues.of(request)
             if isinstance(queues, Reply):
                 return [], queues
-            left = [f"{each['kind']} {request.name}" for each in queues.objects]
+            left, failure = self._attempts.jobsets_of(request)
+            if failure:
+                return [], failure
+            left += [f"{each['kind']} {request.name}" for each in queues.objects]
         if policy := self._own_policy(request):
             rows, failure = self._policies()
             if failure:
@@ -224,8 +231,8 @@ class NodePoolProvisioner:
         return left, None
 
     def delete(self, request: Request) -> None:
-        """Pools first, since they cost, then what stood for them, then the policy, which pools use until they are gone. UserError where no
-        repetition would help; the cloud may know nothing of it yet, or no longer, which is no failure."""
+        """Pools first, since they cost, then what stood for them, then the policy, which pools use until they are gone. Barred where a
+        person has to act first; the cloud may know nothing of it yet, or no longer, which is no failure."""
         if ATTEMPT_LABEL in request.labels:  # which list_owned has listed
             self._attempts.delete(request)
             return
@@ -269,7 +276,7 @@ class NodePoolProvisioner:
 
     def list_owned(self) -> list[Owned]:
         listed = pool_inventory.listed(self._gcloud, self._kubectl, self._settings)
-        return [*listed, *attempt_inventory.of_other_runs(self._attempts, listed)]
+        return attempt_inventory.with_attempts(listed, self._attempts)
 
     def _slice(self) -> Slice:
         slice_ = self._settings.devices()
@@ -309,12 +316,13 @@ class NodePoolProvisioner:
         return (rows if isinstance(rows, list) else []), failure
 
 
+_REQUESTING = waiting("Requesting: gcloud, which creates it, has not ended yet")
 _CUT_OFF = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
 
 
 def _raise_final(failure: Reply | None, request: Request) -> None:
     if failure and failure.consequence is Consequence.FINAL:
-        raise UserError(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
+        raise Barred(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
 
 
 def _creating(name: str) -> Path:

@@ -8,19 +8,26 @@ import json
 from dataclasses import dataclass
 
 from podwright.rundir import Record
+from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, PlannedCall
+from podwright.targets.gke import jobset
+from podwright.targets.gke.cluster_view import CHIPS
 from podwright.targets.gke.jobset import Manifest
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.submit import CREATE
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import Request
+from podwright.targets.settings.gke import GkeSettings
 
-CHIPS = "google.com/tpu"
-"""the resource that nodes with TPUs have, one for each chip"""
-_VERSION = "kueue.x-k8s.io/v1beta1"
+_GROUP = "kueue.x-k8s.io"
+_VERSIONS = ("v1beta2", "v1beta1")
+"""Kueue serves the first from 0.15 on, and the second before 0.20; what a run creates is the same in both"""
+_UNCOUNTED = {"cpu": 1_000_000, "memory": "1000Ti", "ephemeral-storage": "1000Ti"}
+"""what pods of a run do not ask for, unless the cluster gives them default requests (LimitRange, webhooks): Kueue admits no pod
+that asks for what the queue has no quota of"""
 KINDS = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
 """in the order of their deletion: what uses another goes first"""
-_RESOURCES = ",".join(f"{kind.lower()}s.kueue.x-k8s.io" for kind in KINDS)
+_RESOURCES = ",".join(f"{kind.lower()}s.{_GROUP}" for kind in KINDS)
 
 
 @dataclass(frozen=True)
@@ -38,29 +45,48 @@ class QueueObjects:
 
 
 def manifests(request: Request, namespace: str) -> list[Manifest]:
-    """In the order of their creation. The quota counts chips, as pods ask for them, and nothing else: pods that ask for cpu or memory
-    are not admitted."""
+    """In the order of their creation. The quota counts chips, as pods ask for them; cpu and memory are those of the nodes."""
     labels = dict(request.labels)
+    nodes = {RUN_LABEL: labels[RUN_LABEL]}
+    return [
+        *_cluster_objects(request.name, nodes, request.num_chips, namespace, labels),
+        _object("LocalQueue", request.name, labels, {"clusterQueue": request.name}, namespace),
+    ]
+
+
+def for_nodes(own: GkeSettings, slice_: Slice, name: str) -> list[Manifest]:
+    """For nodes of a slice that a cluster has, as `manifests`; the ClusterQueue is called `name`."""
+    nodes = jobset.node_selector(slice_)
+    return [*_cluster_objects(name, nodes, slice_.num_chips, own.namespace, {}), local_queue(own, name)]
+
+
+def local_queue(own: GkeSettings, cluster_queue: str) -> Manifest:
+    """The one that the target names."""
+    return _object("LocalQueue", own.queue, {}, {"clusterQueue": cluster_queue}, own.namespace)
+
+
+def _cluster_objects(
+    name: str, nodes: dict[str, str], num_chips: int, namespace: str, labels: dict[str, str]
+) -> list[Manifest]:
+    """A flavor for nodes with labels `nodes`, and a ClusterQueue with that one, both called `name`."""
     toleration = {"key": CHIPS, "operator": "Exists", "effect": "NoSchedule"}
-    nodes = {"nodeLabels": {RUN_LABEL: labels[RUN_LABEL]}, "tolerations": [toleration]}
-    quota = {"name": CHIPS, "nominalQuota": request.num_chips}
-    group = {"coveredResources": [CHIPS], "flavors": [{"name": request.name, "resources": [quota]}]}
+    quotas = [{"name": each, "nominalQuota": most} for each, most in {CHIPS: num_chips, **_UNCOUNTED}.items()]
+    group = {"coveredResources": [CHIPS, *_UNCOUNTED], "flavors": [{"name": name, "resources": quotas}]}
     only_here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     return [
-        _object("ResourceFlavor", request.name, labels, nodes),
-        _object("ClusterQueue", request.name, labels, {"namespaceSelector": only_here, "resourceGroups": [group]}),
-        _object("LocalQueue", request.name, labels, {"clusterQueue": request.name}, namespace),
+        _object("ResourceFlavor", name, labels, {"nodeLabels": nodes, "tolerations": [toleration]}),
+        _object("ClusterQueue", name, labels, {"namespaceSelector": only_here, "resourceGroups": [group]}),
     ]
 
 
 def deletion(request: Request, kind: str) -> tuple[str, ...]:
     """The words of kubectl that delete one of them."""
-    return ("delete", f"{kind.lower()}s.kueue.x-k8s.io", request.name, "--wait=false", "--ignore-not-found")
+    return ("delete", f"{kind.lower()}s.{_GROUP}", request.name, "--wait=false", "--ignore-not-found")
 
 
 def _object(kind: str, name: str, labels: dict[str, str], spec: Manifest, namespace: str = "") -> Manifest:
-    metadata = {"name": name, "labels": labels} | ({"namespace": namespace} if namespace else {})
-    return {"apiVersion": _VERSION, "kind": kind, "metadata": metadata, "spec": spec}
+    metadata = {"name": name} | ({"labels": labels} if labels else {}) | ({"namespace": namespace} if namespace else {})
+    return {"apiVersion": f"{_GROUP}/{_VERSIONS[0]}", "kind": kind, "metadata": metadata, "spec": spec}
 
 
 class RunQueues:
@@ -100,11 +126,20 @@ class RunQueues:
         there = {each["kind"] for each in seen.objects}
         for manifest in manifests(request, self._namespace) if seen.installed else ():
             if manifest["kind"] not in there:
-                failure = self._kubectl.do(CREATE, json.dumps(manifest))
+                failure = self._created(manifest)
                 if failure and failure.consequence is not Consequence.EXISTS:
                     return failure, bool(there)
                 there.add(manifest["kind"])
         return None, bool(there)
+
+    def _created(self, manifest: Manifest) -> Reply | None:
+        """In the newest version that the cluster serves; why that failed, or None."""
+        failure: Reply | None = None
+        for version in _VERSIONS:
+            failure = self._kubectl.do(CREATE, json.dumps(manifest | {"apiVersion": f"{_GROUP}/{version}"}))
+            if failure is None or failure.consequence is not Consequence.ABSENT:
+                return failure
+        return failure
 
     def delete(self, request: Request) -> Reply | None:
         """Those that are there; why that failed, or None."""

@@ -55,7 +55,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
     jobset.require_machines(own, slice_)
     profiled, added = workload.profiled(recipe)
     ready = filled(profiled, own, target, typed)
-    workload.require_own_options(ready)
+    workload.require_own_options(ready, own.submit)
     lines = command_lines(ready)
     workload.require_one_line(lines)
     manifest = jobset.maxtext(ready, own, f"${{{workload.NAME}}}", command(ready))

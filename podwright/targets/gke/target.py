@@ -66,11 +66,12 @@ class Gke:
         self._shell = shell
         self._settings = settings
         self._kubectl = Kubectl(shell, settings)
+        self._name = name
         self.identity = identity(name, settings)
         self.traits = settings.traits()
-        self._pools = NodePoolProvisioner(shell, settings) if settings.places else None
+        self._pools = NodePoolProvisioner(shell, settings, name) if settings.places else None
         self.provisioner: Provisioner | None = self._pools
-        left = LeftResources(AttemptInventory(self._kubectl, settings), NodePoolProvisioner(shell, settings))
+        left = LeftResources(AttemptInventory(self._kubectl, settings), NodePoolProvisioner(shell, settings, name))
         self.attempt_objects: KeptResources = left
         self._told_since: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
@@ -105,6 +106,7 @@ class Gke:
         }
         folder = run.attempt(job.attempt)
         order = {
+            "target": self._name,
             "settings": self.identity["settings"],
             "jobset": name,
             "dependents": dependents,
@@ -153,7 +155,10 @@ class Gke:
             return Polled(Process.ENDED, ending=ending, detail=detail, fix=fix, bootstrap=bootstrap)
         view, unanswered = self._view(handle)
         if view is None:
-            return Polled(Process.RUNNING, waiting=_with_fix(unanswered), silent=True)
+            fix = unanswered.fix if unanswered else ""
+            return Polled(
+                Process.RUNNING, waiting=_with_fix(unanswered), silent=True, barred=_is_final(unanswered), fix=fix
+            )
         polled = self._judged(handle, view)
         over = polled.process is Process.ENDED
         if polled.process is Process.ABSENT:
@@ -184,7 +189,7 @@ class Gke:
         if force and _is_done(failure):
             hard = ("--wait=false", "--grace-period=0", "--force")
             failure = self._kubectl.do(("delete", "pods", f"--selector={_labels(handle)}", *hard))
-        return Stopped(True) if _is_done(failure) else Stopped(False, _with_fix(failure))
+        return Stopped(True) if _is_done(failure) else Stopped(False, _with_fix(failure), _is_final(failure))
 
     def release(self, handle: Handle) -> Released:
         """Delete what the attempt created in the cluster; done when its list shows none of it."""
@@ -197,12 +202,12 @@ class Gke:
             return Released(False, "kubectl has not answered yet")
         failure = self._kubectl.do(_deletion(handle))
         if not _is_done(failure):
-            return Released(False, _with_fix(failure))
+            return Released(False, _with_fix(failure), _is_final(failure))
         left: list[str] = []
         for kinds, which in _parts(handle):
             text, failure = self._kubectl.text(("get", ",".join(kinds), which, "--output=name"))
             if failure and not _is_done(failure):
-                return Released(False, _with_fix(failure))
+                return Released(False, _with_fix(failure), _is_final(failure))
             left += text.split()
         more = f" and {len(left) - 3} more" if len(left) > 3 else ""
         return Released(not left, f"being deleted: {', '.join(left[:3])}{more}" if left else "")
@@ -211,12 +216,12 @@ class Gke:
         """What of the cluster stands in the way of a run."""
         own = self._settings
         remarks = cluster_check.check(own, self._kubectl, self.identity["target"])
-        return [*remarks, *pool_access.networks(own, Gcloud(self._shell, classifier(own)))]
+        return [*remarks, *pool_access.networks(own, Gcloud(self._shell, classifier(own, self._name)))]
 
     def check_access(self) -> list[Remark]:
         """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud; and the program xpk."""
         own = self._settings
-        remarks = pool_access.check(own, Gcloud(self._shell, classifier(own)), self.identity["target"])
+        remarks = pool_access.check(own, Gcloud(self._shell, classifier(own, self._name)), self.identity["target"])
         return remarks + (xpk_calls.check(own, self._shell.ask) if own.submit == "xpk" else [])
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
@@ -241,9 +246,8 @@ class Gke:
         """With the answer to a question; one that is not answered leaves the explanation with less."""
         view = replace(view, queried=view.queried | {question.what})
         if question.what == "workload":
-            rows, failure = self._kubectl.json(
-                ("get", "workloads", f"--selector=kueue.x-k8s.io/job-uid={question.name}")
-            )
+            of_jobset = f"--selector=kueue.x-k8s.io/job-uid={question.name}"
+            rows, failure = self._kubectl.json(("get", "workloads.kueue.x-k8s.io", of_jobset))  # not Kubernetes' own
             newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
             absent = failure is not None and failure.consequence is Consequence.ABSENT  # of Kueue's kinds
             view = replace(view, workload=newest[-1] if newest else None, has_kueue=not absent)
@@ -263,13 +267,13 @@ class Gke:
     def _bring_logs(self, handle: Handle, view: ClusterView, ended: bool) -> str:
         """Into the directory of the run; why not all of them, or ""."""
         run, number = attempt_of(handle)
-        logs = pod_logs.logs_of(view.pods, handle["pods_per_job"])
-        if not logs:
+        logs, name = pod_logs.logs_of(view.pods, handle["pods_per_job"]), handle["jobset"]
+        if not logs and name not in self._followers:
             return ""
-        name = handle["jobset"]
         if name not in self._followers:
             self._followers[name] = LogFollower(self._shell, self._kubectl.argv, _labels(handle), run, number)
-        return self._followers[name].bring(logs, ended)
+        leaving = any(pod["metadata"].get("deletionTimestamp") for pod in view.pods)
+        return self._followers[name].bring(logs, ended, leaving)
 
     def _may_wait(self, handle: Handle) -> bool:
         """Whether the logs of an attempt that has ended are still requested: a cluster keeps them for an hour."""
@@ -294,14 +298,23 @@ class Gke:
             folder / attempt_folder.NODES,
             {uid_of(pod): node for pod in view.pods if (node := pod["spec"].get("nodeName"))},
         )
-        names = {"namespace": self._settings.namespace, "queue": handle["queue"], "context": context_of(self._settings)}
+        own = self._settings
+        names = {"namespace": own.namespace, "queue": handle["queue"], "context": context_of(own), "target": self._name}
         began_s = attempt_folder.began_s(run.log(number))
         if intervention.was_resumed(view, began_s):
             view = self._answered(view, waiting.Question("workload", uid_of(view.jobset or {})))
             queue = handle["queue"] if view.has_kueue else ""
             return intervention.suspended(view, handle["jobset"], queue, began_s)
+        if not view.suspended and pod_failures.any_stuck(view.pods, time.time()):
+            return self._failed(handle, view, known)
         explanation = waiting.explain(view, handle["pods"], began_s, names)
-        return self._lasting(handle["jobset"], explanation)
+        polled = self._lasting(handle["jobset"], explanation)
+        if own.capacity == "existing":
+            return polled
+        submitted_s, by_pods = attempt_folder.submitted_s(folder), own.capacity == "flex-start"
+        since_s = waiting.starting_since(view, handle["pods"], submitted_s, began_s, nodes_come=by_pods)
+        waited_s = None if since_s is None else time.time() - since_s
+        return waiting.limited(polled, waited_s, own.patience, begun=began_s < float("inf"))
 
     def _failed(self, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:
         run, number = attempt_of(handle)
@@ -375,6 +388,11 @@ def _deletion(handle: Handle) -> tuple[str, ...]:
 
 def _is_done(failure: Reply | None) -> bool:
     return failure is None or failure.consequence is Consequence.ABSENT
+
+
+def _is_final(failure: Reply | None) -> bool:
+    """Whether the cluster answers no such call before a person acts."""
+    return failure is not None and failure.consequence is Consequence.FINAL
 
 
 def _with_fix(failure: Reply | None) -> str:

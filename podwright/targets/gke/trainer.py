@@ -57,7 +57,7 @@ def requirements() -> str:
     return (resources.files("podwright.targets.gke") / "requirements.txt").read_text()
 
 
-def start_script(job: Job, slice_: Slice, port: int) -> str:
+def start_script(job: Job, slice_: Slice, port: int | str) -> str:
     """start.sh of the pods: under which numbers their processes meet, at `port` of the first host, and what each is started with."""
     values = {
         "hosts": xpk_shape.vms_per_slice(slice_),
@@ -71,11 +71,12 @@ def start_script(job: Job, slice_: Slice, port: int) -> str:
 
 def run_files(job: Job) -> dict[str, str]:
     """What a trainer reads of the directory of the run, by name, for pods that do not have it."""
-    records = {"recipe.json": job.recipe} | ({"storage.json": {"url": job.storage}} if job.storage else {})
-    texts = {name: json.dumps(record, indent=1) + "\n" for name, record in records.items()}
     run = RunDir(job.run_dir)
-    given = [path for path in (run.path / inputs.LIST, run.profiled) if path.is_file()]
-    return texts | {path.name: path.read_text() for path in given}
+    records = {"recipe.json": job.recipe} | ({"storage.json": {"url": job.storage}} if job.storage else {})
+    if uploaded := inputs.planned(run, job.recipe, job.cwd):
+        records[inputs.LIST] = uploaded
+    texts = {name: json.dumps(record, indent=1) + "\n" for name, record in records.items()}
+    return texts | ({run.profiled.name: run.profiled.read_text()} if run.profiled.is_file() else {})
 
 
 def secret(name: str, own: GkeSettings, labels: Mapping[str, str], variables: Mapping[str, str]) -> Manifest:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
@@ -19,17 +19,22 @@ from podwright.targets.gke.cluster_view import (
     condition,
     containers_of,
     is_true,
+    is_unscheduled,
     labels_of,
     name_of,
     uid_of,
 )
+from podwright.targets.gke.cluster_view import seconds as unix
 from podwright.targets.gke.jobset import QUEUE_LABEL
 from podwright.targets.gke.waiting_texts import CONTAINERS, CREATING, INACTIVE, KUEUE, SCHEDULING, WaitingRule
+from podwright.targets.settings.google import seconds
 
 QUEUE_S = 15.0
 """for which a queue must say that it never admits an attempt: its objects may just have been created"""
 PULL_S = 120.0
 """the same of an image that cannot be pulled"""
+_CREATION_FAILED = ("FailedCreate", "JobCreationFailed", "HeadlessServiceCreationFailed")
+"""reasons of events of jobs and JobSets"""
 
 
 @dataclass(frozen=True)
@@ -68,19 +73,47 @@ def question(view: ClusterView) -> Question | None:
 def explain(view: ClusterView, num_pods: int, began_s: float, names: dict[str, str]) -> Explanation:
     """Of an attempt whose JobSet exists and has not ended.
 
-    `began_s`: Unix seconds when its first process began; infinite before. `names`: namespace, queue and context, for what a user is to type.
+    `began_s`: Unix seconds when its first process began; infinite before. `names`: namespace, queue, context and target, for what a user is to type.
     """
     assert view.jobset
     explanation = _explained(view, num_pods, began_s, names)
     polled = explanation.polled
-    if (
-        polled.process is Process.RUNNING
-        and polled.waiting
-        and view.unanswered
-        and view.unanswered not in polled.waiting
-    ):
-        return _waits(f"{polled.waiting}; more is not known ({view.unanswered})")
-    return explanation
+    if polled.process is not Process.RUNNING or not polled.waiting:
+        return explanation
+    if view.unanswered and view.unanswered not in polled.waiting:
+        polled = replace(polled, waiting=f"{polled.waiting}; more is not known ({view.unanswered})")
+    silent = began_s == float("inf") or any(is_unscheduled(pod) for pod in view.pods)
+    return Explanation(replace(polled, silent=silent))
+
+
+def starting_since(
+    view: ClusterView, num_pods: int, submitted_s: float, began_s: float, *, nodes_come: bool
+) -> float | None:
+    """Since when pods on node pools that cost have not started, in Unix seconds; None where all have, or where nothing costs yet.
+
+    `began_s` as for `explain`. Pods that are missing after that are being ended, and one that takes the place of another counts from its own creation. `nodes_come`: whether nodes come when pods ask for them: what waits for nodes costs nothing then.
+    """
+    waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]
+    incomplete = view.suspended or len(view.pods) < num_pods
+    if nodes_come and (incomplete or any(not pod.get("spec", {}).get("nodeName") for pod in waits)):
+        return None
+    if began_s < float("inf"):
+        created = [unix(pod["metadata"].get("creationTimestamp", "")) for pod in waits]
+        return min((time for time in created if time < float("inf")), default=None)
+    scheduled = [unix(condition(pod, "PodScheduled").get("lastTransitionTime", "")) for pod in view.pods]
+    return max([submitted_s, *(time for time in scheduled if nodes_come and time < float("inf"))])
+
+
+def limited(polled: Polled, waited_s: float | None, patience: str, *, begun: bool = False) -> Polled:
+    """Of an attempt on node pools that cost, some of whose pods have not started: its end, if they have not after `patience`, such as 6h.
+    `waited_s`: None where none is waited for. `begun`: whether others have."""
+    if not polled.waiting or polled.process is not Process.RUNNING or waited_s is None or waited_s < seconds(patience):
+        return polled
+    what = "some pods did not start" if begun else "no process began"
+    detail = (
+        f"{what} within {patience} (patience of the target), while the node pools of the run cost: {polled.waiting}"
+    )
+    return Polled(Process.ENDED, ending=Ending.NO_CAPACITY, detail=detail, fix="correct that, then resume the run")
 
 
 def _explained(view: ClusterView, num_pods: int, began_s: float, names: dict[str, str]) -> Explanation:
@@ -104,16 +137,14 @@ def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explana
     if started and (taken := _ended_by_suspension(view, queue, began_s)):
         return Explanation(taken)
     if not queue:
-        return _waits(
-            "Suspended: somebody has suspended the JobSet; kubectl patch with spec.suspend=false lets it go on"
-        )
+        return _waits("Suspended: the JobSet was suspended; kubectl patch with spec.suspend=false resumes it")
     if view.workload is None:
         if view.unanswered:
             return _waits(f"Queued: why is not known ({view.unanswered})")
         if not view.priority_exists:
-            rule = next(rule for rule in CREATING if "PriorityClass" in rule.pattern)
+            rules = [rule for rule in CREATING if "PriorityClass" in rule.pattern]
             text = f"no PriorityClass with name {_priority(view.jobset)} was found"
-            return _by_rules((rule,), text, names) or _waits(f"NoPriority: {text}")
+            return _by_rules(rules, text, names) or _waits(f"NoPriority: {text}")
         return _waits(f"Queued: Kueue has not looked at the JobSet yet (queue {queue})")
     evicted, quota = condition(view.workload, "Evicted"), condition(view.workload, "QuotaReserved")
     text = evicted.get("message", "")
@@ -157,7 +188,7 @@ def _checks(workload: Record) -> str:
 
 
 def _creating(view: ClusterView, num_pods: int, names: dict[str, str]) -> Explanation:
-    refusals = [each for each in _newest(view.events) if each.get("reason") in ("FailedCreate", "JobCreationFailed")]
+    refusals = [each for each in _newest(view.events) if each.get("reason") in _CREATION_FAILED]
     if text := refusals[0].get("message", "") if refusals else "":
         return _by_rules(CREATING, text, names) or _waits(f"Refused: {text}")
     if not view.jobs:

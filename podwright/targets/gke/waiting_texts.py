@@ -42,7 +42,7 @@ KUEUE = (
     ),
     WaitingRule(
         r"(?:LocalQueue|ClusterQueue) (?P<what>[\w.-]+) is stopped",
-        "Stopped: queue {what} is stopped by whoever runs the cluster (stopPolicy)",
+        "Stopped: queue {what} was stopped by an administrator of the cluster (stopPolicy)",
     ),
     WaitingRule(
         r"(?P<kind>LocalQueue|ClusterQueue) (?P<what>[\w.-]+) is inactive",
@@ -94,13 +94,13 @@ KUEUE = (
     WaitingRule(
         r"LocalQueue (?P<what>[\w.-]+) doesn't exist",
         "NoQueue: namespace {namespace} has no queue {what}",
-        "type kubectl get localqueues --namespace={namespace} --context={context}, and set queue of the target to one of them",
+        "type podwright target check {target}, which names the queues of the namespace, or says how one is created",
         Ending.BAD_INPUT,
     ),
     WaitingRule(
         r"ClusterQueue (?P<what>[\w.-]+) doesn't exist",
         "NoQueue: the cluster has no ClusterQueue {what}, to which queue {queue} belongs",
-        "set queue of the target to another one, or have it created: " + _CLUSTER_QUEUE,
+        "type podwright target check {target}, which says how it is created, or set queue of the target to another one",
         Ending.BAD_INPUT,
     ),
     WaitingRule(
@@ -122,11 +122,11 @@ INACTIVE = (
     WaitingRule(
         r"references missing ResourceFlavor\(s\): (?P<what>[^.;\n]+)",
         "NoFlavor: ClusterQueue {name} names ResourceFlavor {what}, which the cluster does not have",
-        "have ResourceFlavor {what} created, or removed from the ClusterQueue; podwright target check shows both",
+        "have ResourceFlavor {what} created, or removed from the ClusterQueue; podwright target check {target} shows both",
         Ending.BAD_INPUT,
     ),
     WaitingRule(
-        r"is stopped|StopPolicy|stopped", "Stopped: ClusterQueue {name} is stopped by whoever runs the cluster"
+        r"is stopped|StopPolicy|stopped", "Stopped: ClusterQueue {name} was stopped by an administrator of the cluster"
     ),
     WaitingRule(r"(?P<what>\S[^\n]*)", "Inactive: ClusterQueue {name} admits nothing: {what}"),
 )
@@ -141,15 +141,28 @@ CREATING = (
         "WebhookDown: {what}, which checks pods, does not answer; the cluster tries again",
     ),
     WaitingRule(
-        r"no PriorityClass with name (?P<what>\S+) was found",
+        r"no PriorityClass with name (?P<what>system-\S+) was found",
         "NoPriority: the cluster has no PriorityClass {what}",
         "set priority of the target to one of: kubectl get priorityclasses --context={context}",
+        Ending.BAD_INPUT,
+    ),
+    WaitingRule(
+        r"no PriorityClass with name (?P<what>\S+) was found",
+        "NoPriority: the cluster has no PriorityClass {what}",
+        "type kubectl create priorityclass {what} --value=500 --context={context}, or set priority of the target to one of: "
+        "kubectl get priorityclasses --context={context}",
         Ending.BAD_INPUT,
     ),
     WaitingRule(
         r"violates PodSecurity \"(?P<what>[^\"]+)\"",
         "PodSecurity: namespace {namespace} refuses pods with the rights that TPUs need (PodSecurity {what})",
         "set namespace of the target to one that allows privileged pods",
+        Ending.BAD_INPUT,
+    ),
+    WaitingRule(
+        r"GKE Warden rejected|denied by autogke-",
+        "Autopilot: an Autopilot cluster refuses pods with the rights that TPUs need",
+        "set cluster of the target to a Standard cluster",
         Ending.BAD_INPUT,
     ),
     WaitingRule(
@@ -172,6 +185,10 @@ CREATING = (
 )
 
 SCHEDULING = (
+    WaitingRule(
+        r"Node scale up in zones (?P<where>\S*) ?associated with this pod failed: (?P<what>[^.]*)",
+        "NoCapacity: the autoscaler could not add nodes in {where} ({what}), and tries again",
+    ),
     WaitingRule(
         r"pod didn't trigger scale-up[^\n]*in backoff after failed scale-up",
         "NoCapacity: the autoscaler could not add nodes and tries again later ({message})",
@@ -219,7 +236,7 @@ CONTAINERS = (
         True,
     ),
     WaitingRule(
-        r"(?:ErrImagePull|ImagePullBackOff)[^\n]*(?:40[13]|[Uu]nauthorized|[Ff]orbidden|denied|insufficient_scope|no basic auth)",
+        r"(?:ErrImagePull|ImagePullBackOff)[^\n]*(?:(?<![\w.-])40[13](?![\w.-])|[Uu]nauthorized|[Ff]orbidden|denied|insufficient_scope|no basic auth)",
         "NoPermission: the nodes may not pull {image}",
         "give the service account of the nodes the role roles/artifactregistry.reader on it, then resume the run",
         Ending.BAD_INPUT,

@@ -74,7 +74,7 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
 def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
     """The recipe with the values filled in. UserError for a value that would be read as shell text where it would stand."""
     launch = recipe.launch
-    for text in (*launch.setup, launch.after):
+    for text in (launch.module, launch.base_config, *launch.setup, launch.after):
         for name in VARIABLE.findall(text):
             if name in given and not _PLAIN.fullmatch(VARIABLE.sub("", given[name])):
                 what = f"{name}={given[name]} would be read by a shell in {text!r}"
@@ -83,8 +83,14 @@ def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
     changes: dict[str, Any] = {
         "image": filled(recipe.image, table),
         "launch": launch.model_copy(
-            update={"setup": tuple(filled(each, table) for each in launch.setup), "after": filled(launch.after, table)}
+            update={
+                "module": filled(launch.module, table),
+                "base_config": filled(launch.base_config, table),
+                "setup": tuple(filled(each, table) for each in launch.setup),
+                "after": filled(launch.after, table),
+            }
         ),
+        "xla_flags": tuple(filled(each, table) for each in recipe.xla_flags),
         "arguments": {key: filled(value, table) for key, value in recipe.arguments.items()},
         "environment": {key: filled(value, table) for key, value in recipe.environment.items()},
         "xpk": {key: filled(value, table) for key, value in recipe.xpk.items()},
@@ -92,9 +98,9 @@ def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
     return recipe.model_copy(update=changes)
 
 
-def require_own_options(recipe: MaxTextRecipe) -> None:
+def require_own_options(recipe: MaxTextRecipe, submit: str) -> None:
     """UserError for an option of xpk that is not the recipe's to decide, and for a secret. Of one whose variables have values."""
-    secret_values.require_none(recipe)
+    secret_values.require_none(recipe, submit)
     xpk.require_undecided(recipe.xpk)
     base = recipe.xpk.get("base-docker-image", recipe.image)
     if base != recipe.image:

@@ -38,13 +38,13 @@ _TABLE = (
         r"nodepool for the requested device type (?P<device>\S+) is not present on the cluster",
         Consequence.FINAL,
         "NoEntry: ConfigMap {cluster}-resources-configmap, in which xpk looks slices up, has no {device}",
-        "type podwright target check, which says how the entry is created",
+        "type podwright target check {target}, which says how the entry is created",
     ),
     ReplyRule(
         r"of (?P<device>[\w-]+), which is (?P<needed>\d+) VMs, but the cluster only contains (?P<there>\d+) VMs",
         Consequence.FINAL,
         "TooFew: ConfigMap {cluster}-resources-configmap says that the cluster has {there} machines of {device}, and the run needs {needed}",
-        "type podwright target check, which says how the entry is corrected",
+        "type podwright target check {target}, which says how the entry is corrected",
     ),
     ReplyRule(
         r"doesn't have a resource type \"workloads\"",
@@ -208,9 +208,9 @@ def workload_create(recipe: MaxTextRecipe, own: GkeSettings, name: str) -> tuple
     )
 
 
-def conclusion(output: str, own: GkeSettings) -> Reply:
-    """Of a call that created nothing, by what it printed on both streams."""
-    fields = {"cluster": own.cluster, "project": own.project, "context": context_of(own)}
+def conclusion(output: str, own: GkeSettings, target: str = "NAME") -> Reply:
+    """Of a call that created nothing for `target`, by what it printed on both streams."""
+    fields = {"target": target, "cluster": own.cluster, "project": own.project, "context": context_of(own)}
     of_others = "\n".join(_of_others(output))
     for rule in _TABLE:
         if match := re.search(rule.pattern, f"{output}\n{of_others}"):

@@ -25,6 +25,8 @@ from podwright.targets.machines import Request
 from podwright.targets.settings.gke import GkeSettings
 
 KIND = "Entry of xpk for"
+_NAMESPACE = "default"
+"""of the ConfigMap, whatever that of the target is now"""
 REPLACE = ("replace", "--filename=-")
 _CLAIM = "podwright.entry/"
 """begins the annotation of a request whose entry it is: slice, machines, and the labels of the request"""
@@ -65,14 +67,14 @@ def shortage(config: Record, entry: Entry, slice_: Slice) -> str:
 def correction(own: GkeSettings, entry: Entry) -> str:
     """What to type to have the entry."""
     patch = json.dumps({"data": {entry.device: str(entry.machines)}}, separators=(",", ":"))
-    return f"kubectl patch configmap {name_of_map(own)} --namespace=default --context={context_of(own)} --type=merge --patch='{patch}'"
+    return f"kubectl patch configmap {name_of_map(own)} --namespace={_NAMESPACE} --context={context_of(own)} --type=merge --patch='{patch}'"
 
 
 class XpkEntries:
     """In one cluster; for `NodePoolProvisioner` in the place of `RunQueues`, since xpk submits to the queue of the cluster."""
 
     def __init__(self, kubectl: Kubectl, own: GkeSettings):
-        self._kubectl = kubectl
+        self._kubectl = kubectl.within(_NAMESPACE)
         self._own = own
 
     def read(self) -> QueueObjects | Reply:
@@ -120,10 +122,15 @@ class XpkEntries:
         return [PlannedCall(self._kubectl.argv(REPLACE), _empty(self._own))]
 
     def _config(self) -> tuple[Record | None, Reply | None]:
-        """None for both where the cluster has none."""
+        """None for both where the cluster has none. One with an annotation of a run that cannot be read is a failure: nothing of it is changed."""
         config, failure = self._kubectl.json(("get", "configmap", name_of_map(self._own)))
         if failure and failure.consequence is Consequence.ABSENT:
             return None, None
+        if config and (key := _unreadable(config)):
+            what = f"Damaged: annotation {key} of ConfigMap {name_of_map(self._own)} is not as a run of Podwright has written it, and nothing of it is changed"
+            where = f"--namespace={_NAMESPACE} --context={context_of(self._own)}"
+            edit = f"type kubectl edit configmap {name_of_map(self._own)} {where}, and correct it, or remove it with the entry of its slice"
+            return None, Reply(Consequence.FINAL, what, edit)
         return config, failure
 
     def _changed(self, change: Callable[[Record], Record | Reply | None]) -> Reply | None:
@@ -175,9 +182,36 @@ def _most(config: Record, device: str) -> int:
 
 
 def _claims(config: Record) -> Mapping[str, Record]:
-    """By the name of the request."""
+    """By the name of the request; of a ConfigMap without `_unreadable` annotations."""
+    return {key.removeprefix(_CLAIM): json.loads(text) for key, text in _annotations(config).items()}
+
+
+def _annotations(config: Record) -> dict[str, str]:
+    """Those of requests."""
     annotations = config.get("metadata", {}).get("annotations") or {}
-    return {key.removeprefix(_CLAIM): json.loads(text) for key, text in annotations.items() if key.startswith(_CLAIM)}
+    return {key: text for key, text in annotations.items() if key.startswith(_CLAIM)}
+
+
+def _unreadable(config: Record) -> str:
+    """The first annotation of a request that somebody else has changed so that it cannot be read, or ""."""
+    return next((key for key, text in _annotations(config).items() if not _is_claim(text)), "")
+
+
+def _is_claim(text: str) -> bool:
+    try:
+        claim = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    if not isinstance(claim, dict) or not isinstance(labels := claim.get("labels"), dict):
+        return False
+    machines = claim.get("machines")
+    return (
+        isinstance(claim.get("device"), str)
+        and isinstance(machines, int)
+        and not isinstance(machines, bool)
+        and machines > 0
+        and all(isinstance(value, str) for value in labels.values())
+    )
 
 
 def _shown(name: str, claim: Record) -> Record:
@@ -185,4 +219,4 @@ def _shown(name: str, claim: Record) -> Record:
 
 
 def _empty(own: GkeSettings) -> Record:
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name_of_map(own), "namespace": "default"}}
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name_of_map(own), "namespace": _NAMESPACE}}

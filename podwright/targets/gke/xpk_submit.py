@@ -38,6 +38,7 @@ class Workload:
         self._kubectl = kubectl
         self._shell = shell
         self._own = own
+        self._target = str(order.get("target", "NAME"))
         self._lock = lock
 
     def create(self, stopped: Callable[[], bool]) -> Reply | None:
@@ -56,7 +57,7 @@ class Workload:
             return Reply(Consequence.UNKNOWN, f"Slow: xpk has not ended after {LIMIT_S / 60:g} min")
         with self._log.open("rb") as log:
             log.seek(since)
-            return xpk_calls.conclusion(log.read().decode(errors="replace"), self._own)
+            return xpk_calls.conclusion(log.read().decode(errors="replace"), self._own, self._target)
 
     def _exists(self) -> tuple[bool, Reply | None]:
         """And why that is not known."""

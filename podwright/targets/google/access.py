@@ -41,7 +41,9 @@ def bucket(gcloud: Gcloud, url: str, project: str, zones: Sequence[str], account
         return [_location(name, record, {zone.rpartition("-")[0] for zone in zones})]
     reason = failure.reason if failure else "the answer of gcloud was cut off"
     if "not found: 404" in reason or (failure and failure.consequence is Consequence.ABSENT):
-        create = f"type gcloud storage buckets create {name} --project={project} --location=REGION"
+        create = (
+            f"type gcloud storage buckets create {name} --project={project} --location={zones[0].rpartition('-')[0]}"
+        )
         return [Remark("error", f"there is no bucket {name}", create)]
     if reason.startswith("NoPermission"):
         what = f"{account} may not describe {name} (storage.buckets.get), so its location is not known"

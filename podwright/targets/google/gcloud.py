@@ -10,8 +10,10 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.shell import Shell
+from podwright.targets.base import Barred, MissingProgram
 from podwright.targets.google.replies import NO_ACCOUNT, Classify, Consequence, Reply
 from podwright.targets.machines import GONE, Allocation, unknown
+from podwright.targets.settings.programs import GCLOUD
 
 Argv = tuple[str, ...]
 
@@ -82,7 +84,8 @@ class Gcloud:
         code, stdout, stderr = self._ask(argv)
         if code or _PARTIAL in stderr:
             reply = self._classify(stderr, "-")
-            raise UserError(f"the cloud does not list what it has: {reply.reason}", reply.fix or "try again")
+            fault = Barred if reply.consequence is Consequence.FINAL else UserError
+            raise fault(f"the cloud does not list what it has: {reply.reason}", reply.fix or "try again")
         rows = _parsed(stdout)
         if not isinstance(rows, list):
             raise UserError("the cloud's list was cut off", "try again")
@@ -99,9 +102,8 @@ class Gcloud:
             raise _missing() from None
 
 
-def _missing() -> UserError:
-    fix = "install the Google Cloud CLI: https://cloud.google.com/sdk/docs/install"
-    return UserError("command gcloud not found on this machine", fix)
+def _missing() -> MissingProgram:
+    return MissingProgram("gcloud", GCLOUD["gcloud"])
 
 
 def _parsed(text: str) -> object:

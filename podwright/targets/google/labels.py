@@ -28,6 +28,11 @@ def request_name(run_name: str, tag: str, number: int | str) -> str:
     return f"pw-{letters}-{tag}-{number}"
 
 
+def expires(created: float | None, life_s: float) -> str:
+    """When a request of a run that was created at Unix time `created` is due to be deleted; EXPIRES for None, as a dry run prints it."""
+    return "EXPIRES" if created is None else f"{created + life_s:.0f}"
+
+
 def creator() -> str:
     """This user on this machine, as a label tells it: a checksum, since everybody in the project can read labels."""
     try:

@@ -93,7 +93,8 @@ class HostRunner:
         run, profile = RunDir(job.run_dir), self._profile
         folder, shared = run.attempt(job.attempt), bool(profile.runs)
         home = f"{profile.folder.removeprefix('~/')}/{run.name}-{job.run_tag}"
-        port = PORTS.start + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % (len(PORTS) // 2))
+        first = PORTS.start + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % (len(PORTS) // 2))
+        port, control = ("PORT", "CONTROL_PORT") if job.created is None else (first, first + 1)
         address = address or transports[0].address
         per_node = profile.tasks_per_node
         num_processes = per_node * len(transports)
@@ -123,7 +124,7 @@ class HostRunner:
         plan = {
             "hosts": [transport.name for transport in transports],
             "address": address,
-            "control": port + 1,
+            "control": control,
             "per_node": per_node,
             "shared": shared,
             "notices": profile.notices,
@@ -202,7 +203,7 @@ class HostRunner:
         command = f"cd {attempt} 2> /dev/null || exit 0; touch {' '.join(signs)}"
         answers = of_each(self.hosts_of(handle), lambda _, host: host.call(command, limit_s=STOP_LIMIT_S))
         reason = _reason(answers)
-        return Stopped(not reason, reason)
+        return Stopped(not reason, reason, status.is_barred(answers))
 
     def release(self, handle: Handle) -> Released:
         """End what is left and remove what was brought; done when every host has confirmed.
@@ -225,8 +226,9 @@ class HostRunner:
             end = f"[ ! -e host-{host_number}.sh ] || sh host-{host_number}.sh end"
             host.call(f"if cd {attempt} 2> /dev/null; then {end}; fi{remove}")
 
-        reason = _reason(of_each(self.hosts_of(handle), free))
-        return Released(not reason, reason)
+        answers = of_each(self.hosts_of(handle), free)
+        reason = _reason(answers)
+        return Released(not reason, reason, status.is_barred(answers))
 
     def hosts_of(self, handle: Handle) -> list[Host]:
         return [Host(self._shell, self._connect(record)) for record in handle["hosts"]]

@@ -14,7 +14,7 @@ from podwright.targets.hosts.transport import PORTS, Trouble
 
 _OPEN = (
     f"open the TCP ports {PORTS.start} to {PORTS.stop - 1} of host {{host}} to the other hosts (each attempt uses two of them), or set "
-    "address of the target to an address of that host that the others reach; then resume the run"
+    "address of the target to one at which they reach it; then resume the run"
 )
 _NOTICE = "the cloud gave notice that it takes the machines"
 
@@ -24,7 +24,7 @@ def combined(names: Sequence[str], answers: Sequence[Record | Trouble]) -> Polle
     answered = {n: answer for n, answer in enumerate(answers) if not isinstance(answer, Trouble) and answer["record"]}
     unreachable = f"Unreachable: {'; '.join(silent.values())}" if silent else ""
     if not answered:
-        return Polled(Process.RUNNING, waiting=unreachable, silent=True) if silent else Polled(Process.ABSENT)
+        return _silent([answer for answer in answers if isinstance(answer, Trouble)]) or Polled(Process.ABSENT)
     first = answered.get(0)
     if first and first["record"]["phase"] == "ended":
         return _over(names, answered, first["record"])
@@ -37,6 +37,23 @@ def combined(names: Sequence[str], answers: Sequence[Record | Trouble]) -> Polle
     missing = first["record"]["missing"] if first else []
     joining = f"Joining: waiting for {', '.join(missing)} to connect to {names[0]}" if missing else ""
     return Polled(Process.RUNNING, waiting=unreachable or joining)
+
+
+def _silent(troubles: Sequence[Trouble]) -> Polled | None:
+    """Of hosts of which none has answered; None where none was in trouble."""
+    if not troubles:
+        return None
+    barred = is_barred(troubles)
+    reasons = dict.fromkeys(str(each) if barred else each.what for each in troubles)
+    fix = troubles[0].fix if barred else ""
+    waiting = f"Unreachable: {'; '.join(reasons)}"
+    return Polled(Process.RUNNING, waiting=waiting, silent=True, barred=barred, fix=fix)
+
+
+def is_barred(answers: Sequence[object]) -> bool:
+    """Whether hosts were not reached for what a person has to correct: keys, names, programs."""
+    troubles = [answer for answer in answers if isinstance(answer, Trouble)]
+    return bool(troubles) and all(each.ending is Ending.BAD_INPUT for each in troubles)
 
 
 def to_record(polled: Polled) -> Record:

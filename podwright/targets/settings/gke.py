@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -14,8 +14,9 @@ from podwright.recipe.maxtext.legal import IMAGE
 from podwright.recipe.schema import PathText
 from podwright.recipe.wrong_values import in_words
 from podwright.slices import Slice
-from podwright.targets.base import Traits
+from podwright.targets.base import Remark, Traits
 from podwright.targets.gke import machine_types, xpk_shape
+from podwright.targets.settings import programs
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.google import (
     LAG_S,
@@ -25,8 +26,12 @@ from podwright.targets.settings.google import (
     ProjectSetting,
     ZonesSetting,
     region_of,
+    require_duration,
     seconds,
 )
+
+if TYPE_CHECKING:
+    from podwright.recipe.kinds import Recipe
 
 PoolProvisioning = Literal["", "existing", "reserved", "spot", "on-demand", "flex-start"]
 
@@ -37,9 +42,12 @@ START_GRACE_S = 60.0
 """from the decision to submit until a JobSet must exist that a launcher did not live to see created"""
 GRACE_S = 240.0
 """from the deletion of a JobSet until its pods are ended by force: they have 180 s themselves"""
-_SHORTEST_PATIENCE_S = 600.0
+REPAIR_S = 600.0
+"""for which nodes of a pool may be missing before other pools are requested, while no process can be at work: an assumption, as of Cloud TPU VMs"""
 PYTHON_IMAGE = "python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea"
 """the multi-platform index that Docker Hub had under that tag in August 2026"""
+MOST_NODES = 65_000
+"""of the largest cluster of GKE, since version 1.31; 15,000 before"""
 NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 """of a namespace, a queue or a PriorityClass"""
 _LONGEST_CLUSTER = 40  # letters of its name that GKE takes
@@ -56,18 +64,22 @@ class GkeSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["gke"] = Field(description="what sort of target it is")
+    kind: Literal["gke"] = Field(description="the kind of target")
     project: ProjectSetting
-    cluster: str = Field(description="its name; `gcloud container clusters list` shows it")
+    cluster: str = Field(description="name of the cluster, as `gcloud container clusters list` shows it")
     zones: ZonesSetting
-    region: str = Field("", description="or zone in which the cluster is; default: the region of its zones")
+    region: str = Field("", description="region or zone of the cluster; default: the region of `zones`")
     bucket: str = Field(
         "",
-        description="with a folder if wanted, for checkpoints and records, and for what MaxText writes (base_output_directory): gs://BUCKET/runs",
+        description="bucket, and a folder in it if wanted, for checkpoints, records and the output of MaxText (base_output_directory): gs://BUCKET/runs",
     )
-    image: str = Field("", description="with MaxText, that pods of a MaxText recipe run; built if it is missing")
+    image: str = Field(
+        "",
+        description="image with MaxText for the pods of MaxText recipes; `render` writes a script that builds it if it is missing",
+    )
     reservations: tuple[str, ...] = Field(
-        (), description="for node pools, in order of preference: [NAME, OTHER]; none: on demand"
+        (),
+        description="reservations for node pools, in order of preference: [NAME, OTHER]; none: as `provisioning` says",
     )
     provisioning: PoolProvisioning = Field(
         "",
@@ -77,29 +89,34 @@ class GkeSettings(BaseModel):
     patience: str = Field("6h", description="how long a run waits for node pools before it ends")
     zone_patience: str = Field(
         "30m",
-        description="how long of that for the nodes of pools that GKE has created, in one zone or reservation, if there are several",
+        description="how long a run waits for the nodes of its pools in one zone or reservation, if there are several",
     )
     max_life: str = Field(
         "",
-        description="after which the cluster ends an attempt; default 7d; with flex-start that of a node too, default 24h",
+        description="time after which the cluster ends an attempt, default 7d; with flex-start also the life of a node, default 24h",
     )
-    price: float | None = Field(None, ge=0, description="USD per chip-hour, for what a run costs")
+    price: float | None = Field(None, ge=0, allow_inf_nan=False, description="USD per chip-hour, for what a run costs")
     preemptions_per_day: float | None = Field(
-        None, ge=0, description="expected of a slice, for the checkpoint interval; default: 4 with spot, else 0"
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="preemptions of a slice that are expected each day, for the checkpoint interval; default: 4 with spot, else 0",
     )
-    machine_type: str = Field(MACHINE_TYPE, description="of the nodes; default with a topology: that of its hosts")
+    machine_type: str = Field(
+        MACHINE_TYPE, description="machine type of the nodes; default with a topology: that of its hosts"
+    )
     topology: str = Field(
-        "", description="slice for recipes that name none, such as tpu7x-4x4x8; several: 2x tpu7x-4x4x8"
+        "", description="slice for recipes that name none, such as tpu7x-4x4x8; several slices: 2x tpu7x-4x4x8"
     )
     submit: Literal["jobset", "xpk"] = Field(
         "jobset",
         description="how MaxText recipes are submitted: jobset, by kubectl, or xpk, by `xpk workload create`, which must be on this machine",
     )
     xpk: str = Field("", description="version of xpk for submit=xpk, such as 1.16.0; default: what the recipe says")
-    namespace: str = Field("default", description="of Kubernetes, in which runs are submitted")
-    queue: str = Field("multislice-queue", description="of Kueue in that namespace (a LocalQueue)")
+    namespace: str = Field("default", description="namespace of Kubernetes, in which runs are submitted")
+    queue: str = Field("multislice-queue", description="LocalQueue of Kueue in that namespace")
     priority: str = Field("", description="a PriorityClass of the cluster; default: what the recipe says, else medium")
-    python_image: str = Field(PYTHON_IMAGE, description="that pods of other recipes run; needs Python 3.12")
+    python_image: str = Field(PYTHON_IMAGE, description="image for the pods of other recipes, with Python 3.12")
     recipes: PathText = Field("", description="a checkout of tpu-recipes, in which a recipe is looked up by its name")
     maxtext: str = Field(
         "", description="a tag, branch or commit of MaxText, to build the image; default: what the recipe says"
@@ -149,7 +166,7 @@ class GkeSettings(BaseModel):
     @field_validator("bucket")
     @classmethod
     def _is_a_bucket(cls, value: str) -> str:
-        if value and not _BUCKET.fullmatch(value):
+        if value and (not _BUCKET.fullmatch(value) or {".", ".."} & set(value.split("/"))):
             raise ValueError("is no bucket; write it like gs://my-bucket/runs")
         return value.rstrip("/")
 
@@ -197,23 +214,24 @@ class GkeSettings(BaseModel):
         try:
             devices = slices.of_tpus(value, "topology")
         except UserError as e:
-            raise ValueError(f"{e.what.removeprefix(f'topology={value} ')}; {e.fix}") from None
+            known = re.fullmatch(rf"(?:topology=)?'?{re.escape(value)}'?(?P<apart>:?) (?P<why>.*)", e.what)
+            why = f"is refused: {e.what}" if known is None or known["apart"] else known["why"]
+            raise ValueError(f"{why}; {e.fix}") from None
         if devices.num_slices > 1 and xpk_shape.vms_per_slice(devices) == 1:
             raise ValueError(
                 "has slices of one host, which GKE does not join; write one larger slice, or several of several hosts"
+            )
+        if (nodes := xpk_shape.vms_per_slice(devices) * devices.num_slices) > MOST_NODES:
+            most = MOST_NODES // xpk_shape.vms_per_slice(devices)
+            raise ValueError(
+                f"needs {nodes:,} nodes, and a cluster has at most {MOST_NODES:,}; write at most {most:,} slices"
             )
         return value
 
     @field_validator("patience", "zone_patience", "max_life")
     @classmethod
-    def _is_a_duration(cls, value: str) -> str:
-        try:
-            length = seconds(value) if value else _SHORTEST_PATIENCE_S
-        except ValueError:
-            raise ValueError("is no duration; write it like 6h, 90m or 1d12h") from None
-        if length < _SHORTEST_PATIENCE_S:
-            raise ValueError("is shorter than a node pool takes to start; write 10m or more")
-        return value
+    def _is_a_duration(cls, value: str, info: ValidationInfo) -> str:
+        return require_duration(value, "node pool", default=info.field_name == "max_life")
 
     @model_validator(mode="after")
     def _fits_together(self) -> GkeSettings:
@@ -221,7 +239,11 @@ class GkeSettings(BaseModel):
         region = self.location if self.location.count("-") == 1 else region_of(self.location)
         if regions != {region}:
             other = next(zone for zone in self.zones if region_of(zone) != region)
-            raise ValueError(f"zones: {other} is not in {region}, where the cluster is; leave it out, or set region")
+            where = f"region={self.region}" if self.region else f"{region}, where the cluster is"
+            fix = f"correct one of the two, such as region={region_of(other)}"
+            raise ValueError(
+                f"zones: {other} is not in {where}; {fix if self.region else 'leave it out, or set region'}"
+            )
         if self.provisioning == "reserved" and not self.reservations:
             raise ValueError("provisioning=reserved: reservations are missing; write reservations=[NAME]")
         if self.provisioning in ("spot", "on-demand", "flex-start") and self.reservations:
@@ -285,6 +307,26 @@ class GkeSettings(BaseModel):
                 f"{name}: {in_words(e.errors()[0])}", "change the target's file, or name another target"
             ) from e
 
+    def as_used_by(self, recipe: Recipe) -> GkeSettings:
+        """With the PriorityClass that the pods of a recipe have; without one where the recipe names none that can be."""
+        from podwright.recipe import load
+        from podwright.recipe.maxtext.schema import MaxTextRecipe
+        from podwright.targets.gke import jobset
+
+        options = load.require(recipe, MaxTextRecipe).xpk if recipe.kind == "maxtext" else {}
+        name = self.priority or options.get("priority") or jobset.PRIORITY
+        return self.model_copy(update={"priority": name if NAME.fullmatch(name) else ""})
+
+    def differences(self, recipe: Recipe) -> list[Remark]:
+        """Of a MaxText recipe, whose options of xpk name machines; others name none."""
+        from podwright.recipe import load
+        from podwright.recipe.maxtext.schema import MaxTextRecipe
+        from podwright.targets.gke import capacity
+
+        if recipe.kind != "maxtext":
+            return []
+        return capacity.differences(load.require(recipe, MaxTextRecipe), self)
+
     @property
     def runs(self) -> str:
         return ""
@@ -310,9 +352,11 @@ class GkeSettings(BaseModel):
             poll_s=POLL_S,
             zones=self.places,
             lag_s=LAG_S,
+            repair_s=REPAIR_S,
             patience_s=seconds(self.patience),
             place_patience_s=self.filling_s,
             provisioning="" if self.capacity == "existing" else self.capacity,
             price=self.price,
             preemptions_per_day=spot if self.preemptions_per_day is None else self.preemptions_per_day,
+            programs=programs.KUBECTL | (programs.GCLOUD if self.places else {}),
         )

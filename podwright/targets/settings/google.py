@@ -15,6 +15,7 @@ SPOT_PREEMPTIONS_PER_DAY = 4.0
 """an assumption: no source states a rate, which differs by zone, size and hour"""
 LONGEST_FLEX_S = 7 * 86400.0
 """that machines of flex-start may live"""
+_SHORTEST_WAIT_S, _LONGEST_WAIT_S = 600.0, 365 * 86400.0
 _DURATION = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 _PROJECT = re.compile(r"(?:[a-z0-9.-]+:)?[a-z][a-z0-9-]{4,28}[a-z0-9]")
 _ZONE = re.compile(r"[a-z]+-[a-z]+\d+-(?:ai\d+)?[a-z]")  # us-central1-ai1a is one for accelerators alone
@@ -34,12 +35,30 @@ def _are_zones(value: tuple[str, ...]) -> tuple[str, ...]:
     return value
 
 
-ProjectSetting = Annotated[str, AfterValidator(_is_a_project), Field(description="that pays")]
+ProjectSetting = Annotated[
+    str, AfterValidator(_is_a_project), Field(description="project of Google Cloud that is billed")
+]
 ZonesSetting = Annotated[
     tuple[str, ...],
     AfterValidator(_are_zones),
     Field(min_length=1, description="where slices may be requested, in order of preference: [us-east5-b, us-east1-d]"),
 ]
+
+
+def require_duration(value: str, starts: str, *, default: bool) -> str:
+    """`value`, a duration in which a `starts` (what machines are) can start, and of a year at most; ValueError for another. `default`: whether
+    "" stands for one."""
+    if default and not value:
+        return value
+    try:
+        length = seconds(value)
+    except ValueError:
+        raise ValueError("is no duration; write it like 6h, 90m or 1d12h") from None
+    if length < _SHORTEST_WAIT_S:
+        raise ValueError(f"is shorter than a {starts} takes to start; write 10m or more")
+    if length > _LONGEST_WAIT_S:
+        raise ValueError("is longer than a year; write 365d or less")
+    return value
 
 
 def region_of(zone: str) -> str:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from podwright.errors import expanded
 from podwright.slices import Slice
 from podwright.targets.base import Traits
-from podwright.targets.settings import gpus
+from podwright.targets.settings import gpus, programs
 from podwright.targets.settings.storage import StorageSetting
 
 _MEM = re.compile(r"\d+(\.\d+)?([KMGTP]i?B?)?", re.IGNORECASE)
@@ -60,25 +60,26 @@ class SlurmSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["slurm"] = Field(description="what sort of target it is")
+    kind: Literal["slurm"] = Field(description="the kind of target")
     partition: str = Field(
-        "", description="or several, a,b: the job starts in the one that is free first; default: the cluster's own"
+        "",
+        description="partition, or several (a,b): the job starts in the one that is free first; default: that of the cluster",
     )
-    account: str = ""
-    qos: str = ""
+    account: str = Field("", description="account that the job is charged to; default: that of the cluster")
+    qos: str = Field("", description="quality of service of the job; default: that of the cluster")
     constraint: str = Field("", description="features that the nodes must have")
-    nodes: int = Field(1, ge=1)
-    gpus_per_node: int = Field(0, ge=0, description="0: the trainer uses the CPUs")
+    nodes: int = Field(1, ge=1, description="nodes of a job")
+    gpus_per_node: int = Field(0, ge=0, description="GPUs of each node; 0: the trainer uses the CPUs")
     accelerator: str = Field(
         "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
     )
     tasks_per_node: int = Field(1, ge=1, description="processes on each node; with GPUs 1, or one for each of them")
-    cpus_per_task: int = Field(1, ge=1)
+    cpus_per_task: int = Field(1, ge=1, description="CPU cores of each process")
     mem: str = Field("", description="memory of a node, such as 200G; 0: all of it")
-    time: str = Field("", description="limit of one job, such as 24:00:00; a run goes on over many")
-    setup: tuple[str, ...] = Field((), description="lines of shell before the trainer, such as module load cuda")
+    time: str = Field("", description="time limit of one job, such as 24:00:00; a longer run takes several jobs")
+    setup: tuple[str, ...] = Field((), description="shell commands before the trainer starts, such as module load cuda")
     python: str = Field(
-        "", description="of an environment with podwright on the nodes; default: the one that runs this"
+        "", description="interpreter of an environment with podwright on the nodes; default: the one that runs this"
     )
     runs: str = Field("", description="a folder that the nodes share, for the directories of runs; default: --runs")
     storage: StorageSetting = ""
@@ -162,4 +163,4 @@ class SlurmSettings(BaseModel):
 
     def traits(self) -> Traits:
         # The controller serves everybody: it is asked every 5 s.
-        return Traits(queues=True, excludes_hosts=True, poll_s=5.0, storage=self.storage)
+        return Traits(queues=True, excludes_hosts=True, poll_s=5.0, storage=self.storage, programs=programs.SLURM)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validat
 
 from podwright.slices import Slice
 from podwright.targets.base import Traits
-from podwright.targets.settings import gpus
+from podwright.targets.settings import gpus, programs
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.storage import StorageSetting
 
@@ -27,29 +27,31 @@ class SshSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["ssh"] = Field(description="what sort of target it is")
+    kind: Literal["ssh"] = Field(description="the kind of target")
     hosts: tuple[str, ...] = Field(
-        min_length=1, description="such as [gpu-1, me@gpu-2:2222]; on the first one is process 0"
+        min_length=1, description="the hosts, such as [gpu-1, me@gpu-2:2222]; process 0 runs on the first one"
     )
     address: str = Field(
-        "", description="of the first host, as the others reach it; default: its name in hosts; not used with one host"
+        "",
+        description="address at which the other hosts reach the first one; default: its name in `hosts`; not used with one host",
     )
-    gpus_per_node: int = Field(0, ge=0, description="of each host; 0: the trainer uses the CPUs")
+    gpus_per_node: int = Field(0, ge=0, description="GPUs of each host; 0: the trainer uses the CPUs")
     accelerator: str = Field(
         "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
     )
     tasks_per_node: int = Field(1, ge=1, description="processes on each host; with GPUs 1, or one for each of them")
     setup: tuple[str, ...] = Field(
-        (), description="lines of shell before the trainer, such as source ~/venv/bin/activate"
+        (), description="shell commands before the trainer starts, such as source ~/venv/bin/activate"
     )
     python: str = Field(
         "",
-        description="of an environment with what the trainer needs; default: python3, or with runs the one that runs this",
+        description="interpreter of an environment with what the trainer needs; default: python3, or with `runs` the one that runs this",
     )
     runs: str = Field(
-        "", description="a folder that the hosts and this machine share: runs are made there, and nothing is copied"
+        "",
+        description="a folder that the hosts and this machine share, for the directories of runs; nothing is copied then",
     )
-    folder: str = Field("~/.podwright", description="where a run is on hosts that share no folder")
+    folder: str = Field("~/.podwright", description="directory of a run on hosts that share no folder")
     storage: StorageSetting = ""
     env: EnvSetting = DEFAULT_ENV
     ssh: tuple[str, ...] = Field((), description="further options of ssh, such as [-J, gate] for a jump host")
@@ -107,4 +109,4 @@ class SshSettings(BaseModel):
         return gpus.devices(self, len(self.hosts))
 
     def traits(self) -> Traits:
-        return Traits(ships_files=not self.runs, poll_s=2.0, storage=self.storage)
+        return Traits(ships_files=not self.runs, poll_s=2.0, storage=self.storage, programs=programs.SSH)

@@ -11,6 +11,7 @@ from podwright import slices
 from podwright.errors import UserError
 from podwright.slices import Slice
 from podwright.targets.base import Traits
+from podwright.targets.settings import programs
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.google import (
     LAG_S,
@@ -19,6 +20,7 @@ from podwright.targets.settings.google import (
     SPOT_PREEMPTIONS_PER_DAY,
     ProjectSetting,
     ZonesSetting,
+    require_duration,
     seconds,
 )
 from podwright.targets.settings.storage import StorageSetting
@@ -40,33 +42,41 @@ class TpuVmSettings(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    kind: Literal["tpu-vm"] = Field(description="what sort of target it is")
+    kind: Literal["tpu-vm"] = Field(description="the kind of target")
     project: ProjectSetting
     zones: ZonesSetting
-    accelerator_type: str = Field(description="of the slice, such as v6e-16")
+    accelerator_type: str = Field(description="type of the slice, such as v6e-16")
     runtime_version: str = Field("", description="image of the machines; default: that of the TPU generation")
     provisioning: Provisioning = Field("spot", description="how capacity is requested and paid for")
     queued: bool = Field(True, description="request a queued resource, which waits for capacity; false: create a node")
     storage: StorageSetting = ""
-    network: str = Field("", description="default: the project's network called default")
-    subnetwork: str = Field("", description="of that network")
+    network: str = Field("", description="network of the machines; default: the network called default of the project")
+    subnetwork: str = Field("", description="subnetwork of that network")
     internal_ips: bool = Field(False, description="machines without external addresses, reached through IAP")
-    service_account: str = Field("", description="of the machines; default: the project's own of Compute Engine")
+    service_account: str = Field(
+        "", description="service account of the machines; default: that of Compute Engine in the project"
+    )
     labels: tuple[str, ...] = Field((), description="further labels of what is created: [team=nlp]")
     patience: str = Field("6h", description="how long a run waits for capacity before it ends")
-    zone_patience: str = Field("30m", description="how long of that in one zone, if there are several")
+    zone_patience: str = Field("30m", description="how long a run waits in one zone, if there are several")
     max_life: str = Field(
         "",
-        description="after which a slice deletes itself if no run lives on it; default 6h; with flex-start its whole life, default 24h",
+        description="time after which a slice without a run deletes itself, default 6h; with flex-start the life of a slice, default 24h",
     )
     node: str = Field("", description="name of a slice that exists in the first zone: it is used and never deleted")
-    price: float | None = Field(None, ge=0, description="USD per chip-hour, for what a run costs")
+    price: float | None = Field(None, ge=0, allow_inf_nan=False, description="USD per chip-hour, for what a run costs")
     preemptions_per_day: float | None = Field(
-        None, ge=0, description="expected of a slice, for the checkpoint interval; default: 4 with spot, else 0"
+        None,
+        ge=0,
+        allow_inf_nan=False,
+        description="preemptions of a slice that are expected each day, for the checkpoint interval; default: 4 with spot, else 0",
     )
-    setup: tuple[str, ...] = Field((), description="lines of shell before the trainer")
-    python: str = Field("", description="of an environment on the image; default: one that is installed there")
-    folder: str = Field("~/.podwright", description="where a run is on the machines")
+    setup: tuple[str, ...] = Field((), description="shell commands before the trainer starts")
+    python: str = Field(
+        "",
+        description="interpreter of an environment on the image; default: that of an environment which a run installs there",
+    )
+    folder: str = Field("~/.podwright", description="directory of a run on the machines")
     env: EnvSetting = DEFAULT_ENV
 
     @field_validator("accelerator_type")
@@ -86,13 +96,7 @@ class TpuVmSettings(BaseModel):
     @field_validator("patience", "zone_patience", "max_life")
     @classmethod
     def _is_a_duration(cls, value: str, info: ValidationInfo) -> str:
-        try:
-            length = seconds(value) if value else 600.0
-        except ValueError:
-            raise ValueError("is no duration; write it like 6h, 90m or 1d12h") from None
-        if length < 600:
-            raise ValueError("is shorter than a slice takes to start; write 10m or more")
-        return value
+        return require_duration(value, "slice", default=info.field_name == "max_life")
 
     @field_validator("node")
     @classmethod
@@ -161,6 +165,7 @@ class TpuVmSettings(BaseModel):
             provisioning=self.provisioning,
             price=self.price,
             preemptions_per_day=self._preemptions,
+            programs=programs.GCLOUD | programs.SSH | programs.SSH_KEYGEN,
         )
 
     @property

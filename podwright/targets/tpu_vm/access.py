@@ -48,7 +48,7 @@ def expiry(own: TpuVmSettings, name: str) -> list[Remark]:
         remarks.append(Remark("info", what))
     if own.provisioning == "flex-start":
         what = (
-            f"a slice ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), whether or not a run lives on it;"
+            f"a slice ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), whether or not a run uses it;"
             f" its queued resource stays, costs nothing and holds quota until podwright clean {name} or a launcher of the run deletes it"
         )
         remarks.append(Remark("info", what))

@@ -44,7 +44,7 @@ def of_queued(record: Record, project: str, zone: str, expired_s: float = 0.0) -
                 Ending.TIMED_OUT, f"Expired: its life of {expired_s / 3600:g} h (max_life of the target) is over"
             )
         if record["state"].get("stateInitiator") == "USER":
-            return lost(Ending.NODE_LOST, "Suspended: somebody has taken the machines away")
+            return lost(Ending.NODE_LOST, "Suspended: the machines were suspended")
         return lost(Ending.PREEMPTED, "Preempted: the cloud has taken the machines")
     return waiting(_QUEUE.get(state, f"{state or 'Unknown'}: the cloud says no more"))
 
@@ -76,7 +76,7 @@ def of_node(record: Record) -> Allocation | None:
                 "Terminated: the cloud has ended the machines for maintenance, or at the end of their life",
             )
         case "STOPPED" | "STOPPING":
-            return lost(Ending.NODE_LOST, "Stopped: somebody has stopped the machines")
+            return lost(Ending.NODE_LOST, "Stopped: the machines were stopped")
     if state in _AWAY:
         return repairing(_AWAY[state])
     return waiting(_STARTING.get(state, f"{state or 'Unknown'}: the cloud says no more"))

@@ -10,7 +10,7 @@ from podwright.rundir import Record
 from podwright.targets.base import RUN_LABEL
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, creator, unix
-from podwright.targets.machines import Allocation, AllocationState, Owned, Request
+from podwright.targets.machines import Allocation, AllocationState, ChargedChips, Owned, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls, cloud_states
 from podwright.targets.tpu_vm.calls import Place
@@ -90,10 +90,16 @@ def _owned(
         cloud_state=own_state if isinstance(own_state, str) else own_state.get("state", ""),
         remark=cloud_states.remark_of(machines or {}),
         expires=expires,
-        ready_since=unix((machines or {}).get("createTime", ""))
-        if state in (AllocationState.READY, AllocationState.REPAIRING)
-        else None,
+        charged=_charged(request, state, machines or {}),
+        charged_at_most=True,
     )
+
+
+def _charged(request: Request, state: AllocationState, machines: Record) -> ChargedChips:
+    """A node costs while it is ready; the cloud names only the time of its creation, minutes earlier."""
+    since = unix(machines.get("createTime", ""))
+    ready = state in (AllocationState.READY, AllocationState.REPAIRING) and since is not None
+    return ChargedChips(request.num_chips, since) if ready else ChargedChips(0)
 
 
 def _request(

@@ -8,13 +8,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from podwright.errors import UserError
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
 from podwright.targets import alive
-from podwright.targets.base import RUN_LABEL, run_tag
+from podwright.targets.base import RUN_LABEL, Barred, run_tag
 from podwright.targets.google.gcloud import Argv, Gcloud
-from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, request_name, unix
+from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, expires, request_name, unix
 from podwright.targets.google.replies import Consequence, Reply, region_of
 from podwright.targets.machines import (
     GONE,
@@ -45,13 +44,13 @@ class SliceProvisioner:
         self._last_not_ready: dict[str, float] = {}
         self._ready_since: dict[str, float | None] = {}
 
-    def describe_request(self, run_dir: Path, created: float, number: int, avoid: Sequence[str]) -> Request:
+    def describe_request(self, run_dir: Path, created: float | None, number: int, avoid: Sequence[str]) -> Request:
         own, chips = self._settings, self._settings.devices()
         tag = run_tag(run_dir, created)
         request = Request(
             name=own.node or request_name(run_dir.name, tag, number),
             zone=first_place(own.zones, avoid),
-            labels={RUN_LABEL: tag, BY_LABEL: creator(), EXPIRES_LABEL: f"{created + own.life_s:.0f}"},
+            labels={RUN_LABEL: tag, BY_LABEL: creator(), EXPIRES_LABEL: expires(created, own.life_s)},
             chip=chips.accelerator.name,
             num_chips=chips.num_chips,
             price=own.price,
@@ -119,14 +118,14 @@ class SliceProvisioner:
         return self._of_active(request, place)
 
     def delete(self, request: Request) -> None:
-        """UserError where no repetition would help; the cloud may know nothing of it yet, or no longer, which is no failure."""
+        """Barred where a person has to act first; the cloud may know nothing of it yet, or no longer, which is no failure."""
         if request.borrowed:
             return
         self._workers.forget(request.name)
         ssh_key.creation_log(request.name).unlink(missing_ok=True)
         failure = self._gcloud.do(calls.delete(Place.of(request)), request.zone)
         if failure and failure.consequence is Consequence.FINAL:
-            raise UserError(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
+            raise Barred(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
 
     def list_owned(self) -> list[Owned]:
         return inventory.listed(self._gcloud, self._settings)

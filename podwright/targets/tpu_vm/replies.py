@@ -62,6 +62,12 @@ _TABLE = (
         "gcloud compute tpus accelerator-types list --zone={zone} --project={project} shows what the zone has",
     ),
     ReplyRule(
+        r"requires billing to be enabled|BILLING_DISABLED|billing account .*is (?:disabled|not active)",
+        Consequence.FINAL,
+        "NoBilling: project {project} has no billing account that is active",
+        "type gcloud billing projects link {project} --billing-account=ACCOUNT; gcloud billing accounts list shows yours",
+    ),
+    ReplyRule(
         r"has not been used in project \S+ before or it is disabled",
         Consequence.FINAL,
         "ApiOff: the Cloud TPU API is off in the project",

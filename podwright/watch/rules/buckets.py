@@ -42,7 +42,7 @@ RULES = (
         "bucket-conflict",
         r"HTTP response code: 412|PreconditionFailed: 412|conditionNotMet|At least one of the pre-conditions you specified did not hold",
         Ending.CRASHED,
-        "another process wrote the same object in the meantime: two runs use the same directory of the bucket, or an earlier process still lives",
+        "another process wrote the same object in the meantime: two runs use the same directory of the bucket, or an earlier process still runs",
         "end the other process, or give this run a directory of its own, then type podwright resume RUN",
     ),
 )

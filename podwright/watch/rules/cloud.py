@@ -127,7 +127,7 @@ RULES = (
         r"|[Pp]reemption notice (was )?received|[Ii]nstance (was|is being) preempted|that this task will be preempted",
         Ending.PREEMPTED,
         "the cloud took the spot machines back",
-        "type podwright resume RUN, which resumes from the last checkpoint on other machines",
+        "type podwright resume RUN: on other machines, it {resumes}",
     ),
     rule(
         "tpu-maintenance",

@@ -25,7 +25,7 @@ RULES = (
         r"insufficient unused quota for google\.com/tpu",
         Ending.NO_CAPACITY,
         "other workloads use the quota of the ClusterQueue",
-        "nothing: it starts by itself; kubectl get workloads shows the queue",
+        "nothing: it starts by itself; kubectl get workloads.kueue.x-k8s.io shows the queue",
         role=Role.CONSEQUENCE,
         passing=True,
     ),
@@ -91,7 +91,7 @@ RULES = (
         "prompt",
         r"EOFError: EOF when reading a line|\?\s+\([yY]/[nN]\)\W*$|cannot prompt during non-interactive execution",
         Ending.BAD_INPUT,
-        "a program asked for an answer, and nobody is there to give it",
+        "a program asked a question, and a run has no terminal to answer it",
         "start it with the option that answers yes (of gcloud --quiet, of xpk --force)",
     ),
     rule(

@@ -18,7 +18,7 @@ RULES = (
         r"ModuleNotFoundError: No module named",
         Ending.BAD_INPUT,
         "a Python package is missing where this ran",
-        "install it there, in the target's own environment: pip install -e '.[jax]' or '.[torch]' in podwright's clone",
+        "{packages}",
     ),
     rule(
         "no-compiler",

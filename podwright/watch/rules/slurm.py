@@ -11,7 +11,7 @@ RULES = (
         r"DUE TO TIME LIMIT|JobState=TIMEOUT",
         Ending.TIMED_OUT,
         "the job reached its time limit",
-        "type podwright resume RUN, which resumes from the last checkpoint, or ask for more time in the target's file",
+        "type podwright resume RUN, which {resumes}; or ask for more time in the target's file",
     ),
     rule(
         "slurm-preempted",
@@ -60,7 +60,7 @@ RULES = (
         r"\((Resources|Priority|BeginTime|Dependency|QOSGrp\w+)\)\s*$",
         Ending.NO_CAPACITY,
         "the job waits for nodes that others use",
-        "nothing: it starts by itself; squeue --start says when SLURM thinks so",
+        "nothing: it starts by itself; squeue --start shows the expected time",
         role=Role.CONSEQUENCE,
     ),
     rule(
@@ -76,7 +76,7 @@ RULES = (
         "slurm-cancelled",
         r"\*\*\* (JOB|STEP) \S+ ON \S+ CANCELLED AT \S+ \*\*\*|JobState=CANCELLED",
         Ending.STOPPED,
-        "somebody cancelled the job",
+        "the job was cancelled",
         "type podwright resume RUN",
         role=Role.CONSEQUENCE,
     ),

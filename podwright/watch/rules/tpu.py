@@ -59,7 +59,7 @@ RULES = (
         r"|Mosaic.{0,60}unsupported version",
         Ending.BAD_INPUT,
         "jax, jaxlib and libtpu on this worker are of versions that do not belong together",
-        "install them together, on all workers: pip install -U 'jax[tpu]'",
+        "{libtpu}",
     ),
     rule(
         "tpu-mesh-build",

@@ -35,7 +35,8 @@ Knobs, effective at once (methods of `Gcloud`; times are seconds):
   clear_guests()   take back the knobs for workers
 Knobs of GKE:
   times(pool=, node_apart=, tpu_registration=, pool_retry=, pool_deleting=, scale_down=)   until a pool is RUNNING; between its nodes; from a node's
-      readiness to its google.com/tpu; until GKE gives up a pool for which there is no capacity; of STOPPING; until idle flex-start nodes go
+      readiness to its google.com/tpu; until GKE gives up a pool for which there is no capacity; of STOPPING, at least: it lasts until the pods have
+      ended, which are given their own grace periods; until idle flex-start nodes go
   times(operation_pending=)   an operation is PENDING before it is RUNNING; abort(pool, seconds)   ABORTING, then failed
   cluster(name, location, zones=, status=, ...)   with a pool of machines without TPU
   foreign_pool(cluster, name, vms, machine_type, zone, topology, labels=, status=, ...)   of somebody else; also leftovers in ERROR

@@ -15,6 +15,7 @@ PATH = re.compile(
     r"^/v1(?:beta1|alpha1)?/projects/(?P<project>[^/]+)/locations/(?P<location>[^/]+)/"
     r"(?:operations(?:/(?P<operation>[^/]+))?|clusters(?:/(?P<cluster>[^/]+)(?:/nodePools(?:/(?P<pool>[^/]+))?)?)?)$"
 )
+DRAIN_S = 3600.0  # for which the pods of a pool that is deleted have their own grace periods at most
 MOST_OPERATIONS = 5  # of a cluster at once: github.com/hashicorp/terraform-provider-google #15205
 DEFAULTS: Json = {
     "diskSizeGb": 100,
@@ -297,8 +298,8 @@ def delete(state: State, full_name: str) -> Json:
     record = require_pool(state, full_name)
     refuse_while_busy(state, record["cluster"], full_name)
     pools.become(state, record, "STOPPING")
-    for node in record["nodes"]:  # GKE drains them
-        node["notice_s"] = state["knobs"]["times"]["pool_deleting"]
+    for node in record["nodes"]:
+        node["notice_s"] = DRAIN_S
     record["operation"] = pools.begin(state, record["cluster"], full_name, "DELETE_NODE_POOL")
     return pools.operation_view(state["gke_operations"][record["operation"]])
 

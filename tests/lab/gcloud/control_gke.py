@@ -50,6 +50,7 @@ class GkeKnobs:
         topology: str = "",
         labels: dict[str, str] | None = None,
         node_labels: dict[str, str] | None = None,
+        metadata: dict[str, str] | None = None,
         reservation: str = "",
         status: str = "RUNNING",
         policy: str = "",
@@ -59,6 +60,7 @@ class GkeKnobs:
         """A pool that somebody else created, with its nodes; an ERROR pool has none. It is in no ledger."""
         config: Row = {"machineType": machine_type, "spot": spot} | ({"resourceLabels": labels} if labels else {})
         config |= {"labels": node_labels} if node_labels else {}
+        config |= {"metadata": metadata} if metadata else {}
         if reservation:
             config["reservationAffinity"] = {
                 "consumeReservationType": "SPECIFIC_RESERVATION",
@@ -112,6 +114,13 @@ class GkeKnobs:
         with store.opened(self.root) as state:
             for name in [name for name in state["clusters"] if fnmatch.fnmatch(name.split("/")[-1], cluster)]:
                 pools.begin(state, name, name, kind, time.time() + seconds)
+
+    def idle(self, cluster: str) -> None:
+        """The operations of somebody else in a cluster are done."""
+        with store.opened(self.root) as state:
+            for record in state["gke_operations"].values():
+                if record["until"] is not None and fnmatch.fnmatch(record["cluster"].split("/")[-1], cluster):
+                    record["until"] = time.time()
 
     def pool_outcome(
         self,

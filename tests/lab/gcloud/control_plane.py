@@ -31,7 +31,7 @@ class ControlPlane:
         while not machine.owner_is_gone(self.root):
             with store.opened(self.root) as state:
                 lifecycle.advance(state)
-                pools.advance(state)
+                pools.advance(state, (self.root / "kube" / "url").exists())
                 forget(state)
                 wanted = [node for node in state["nodes"].values() if node["boot"] == "wanted"]
                 for node in wanted:

@@ -60,6 +60,9 @@ class KubeNodes:
                 self.warned.add(name)
         if any(pool["autoscaled"] and pool["state"] == "RUNNING" for pool in state["pools"].values()):
             self.autoscale()
+        for pool in state["pools"].values():
+            if pool["state"] == "STOPPING" and not pool["drained"]:
+                self.drain(pool)
 
     def autoscale(self) -> None:
         """A pool without nodes gets all of them when a pod waits that only its nodes can take, and the zone has the capacity; its nodes
@@ -72,6 +75,18 @@ class KubeNodes:
             for pool in state["pools"].values():
                 if pool["autoscaled"] and pool["state"] == "RUNNING":
                     scale(state, pool, selectors, used)
+
+    def drain(self, pool: Json) -> None:
+        """Say so when no pod runs on the nodes of a pool that is deleted."""
+        names = {node["name"] for node in pool["nodes"] if node["on"]}
+        pods = [
+            pod
+            for pod in self.send("GET", "/api/v1/pods", None).get("items", [])
+            if pod["spec"].get("nodeName") in names
+        ]
+        if all(pod.get("status", {}).get("phase") in ("Succeeded", "Failed") for pod in pods):
+            with store.opened(self.root) as state:
+                state["pools"][pool["name"]]["drained"] = True
 
     def send(self, method: str, path: str, body: Json | None, fine: int = 0) -> Json:
         """One request; a status of `fine` is no error. By the server's control socket where it has one, which knows no faults."""

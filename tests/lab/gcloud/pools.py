@@ -165,6 +165,7 @@ def new_pool(state: State, full_name: str, body: Json, zone: str, topology: str,
         "outcome": None,
         "used_at": 0.0,
         "nodes": [],
+        "drained": False,
         "hex": secrets.token_hex(4),
         "history": [],
         "error": None,
@@ -204,7 +205,8 @@ def blanks(record: Json) -> Json:
     }
 
 
-def advance(state: State) -> None:
+def advance(state: State, with_pods: bool = False) -> None:
+    """`with_pods`: whether somebody sees the pods of nodes, and says when they are gone."""
     now = time.time()
     for operation in state["gke_operations"].values():
         if operation["until"] is not None and now >= operation["until"]:
@@ -218,7 +220,9 @@ def advance(state: State) -> None:
                 provision(state, pool, now)
             case "RUNNING_WITH_ERROR":
                 fill(state, pool, now)
-            case "STOPPING" if now >= pool["since"] + state["knobs"]["times"]["pool_deleting"]:
+            case "STOPPING" if now >= pool["since"] + state["knobs"]["times"]["pool_deleting"] and (
+                pool["drained"] or not with_pods
+            ):
                 remove_nodes(state, pool)
                 finish(state, pool["operation"])
                 become(state, pool, "GONE")

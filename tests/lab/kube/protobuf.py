@@ -1,4 +1,4 @@
-"""The few kinds that kubectl sends as protobuf (`create secret`, `create configmap`, `auth can-i`), made into JSON objects.
+"""The few kinds that kubectl sends as protobuf (`create secret`, `create priorityclass`, `auth can-i`), made into JSON objects.
 
 Field numbers: the `generated.proto` files of the Kubernetes API.
 """
@@ -16,7 +16,7 @@ OPENAPI_TYPE = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf"
 # A Document of OpenAPI 2 with its version, an info of title and version, no paths and no definitions, for kubectl before 1.28: it then validates nothing.
 EMPTY_OPENAPI = b"\x0a\x032.0\x12\x06\x0a\x01k\x12\x011\x42\x00\x4a\x00"
 
-TEXT, BYTES, FLAG, MAP, BYTES_MAP = "text", "bytes", "flag", "map", "bytes map"
+TEXT, NUMBER, FLAG, MAP, BYTES_MAP = "text", "number", "flag", "map", "bytes map"
 META = {1: ("name", TEXT), 2: ("generateName", TEXT), 3: ("namespace", TEXT), 11: ("labels", MAP)}
 META |= {12: ("annotations", MAP)}
 RESOURCE = {1: ("namespace", TEXT), 2: ("verb", TEXT), 3: ("group", TEXT), 4: ("version", TEXT), 5: ("resource", TEXT)}
@@ -27,6 +27,12 @@ KINDS: dict[str, dict[int, tuple[str, Any]]] = {
     "Secret": {2: ("data", BYTES_MAP), 3: ("type", TEXT), 4: ("stringData", MAP), 5: ("immutable", FLAG)},
     "ConfigMap": {2: ("data", MAP), 3: ("binaryData", BYTES_MAP), 4: ("immutable", FLAG)},
     "Namespace": {},
+    "PriorityClass": {
+        2: ("value", NUMBER),
+        3: ("globalDefault", FLAG),
+        4: ("description", TEXT),
+        5: ("preemptionPolicy", TEXT),
+    },
     "SelfSubjectAccessReview": {2: ("spec", REVIEW)},
     "SelfSubjectRulesReview": {2: ("spec", {1: ("namespace", TEXT)})},
 }
@@ -57,6 +63,8 @@ def message(text: bytes, shape: dict[int, tuple[str, Any]]) -> Object:
             )
         elif isinstance(kind, dict):
             body[name] = message(value, kind)
+        elif kind == NUMBER:
+            body[name] = value
         elif value not in (b"", 0):
             body[name] = bool(value) if kind == FLAG else value.decode()
     return body

@@ -112,6 +112,17 @@ def test_a_dry_run_shows_all_and_creates_nothing(call: Any, folder: Path) -> Non
     assert not (folder / "runs").exists()
 
 
+@pytest.mark.parametrize(
+    ("force", "shown"), [((), "\nwith --force it would create "), (("--force",), "\nwould create ")]
+)
+def test_a_dry_run_of_a_refused_plan_says_that_only_force_would_create_it(
+    call: Any, folder: Path, force: tuple[str, ...], shown: str
+) -> None:
+    code, out, _ = call("run", *GOOD, "data.source=none.jsonl", "--dry-run", *force)
+    assert code == (0 if force else 3) and "refused: it will not run" in out and shown in out
+    assert out.count("would create") == 1
+
+
 def test_a_run_that_the_plan_refuses_is_not_started(call: Any, folder: Path) -> None:
     code, out, err = call("run", *GOOD, "data.source=none.jsonl", "--json")
     assert code == 3 and err == "error: data.source=none.jsonl is not there; check the path\n"
@@ -353,7 +364,7 @@ def test_what_is_printed_can_be_pasted_wherever_the_runs_are(call: Any, folder: 
     journal.append(run, "submitting", attempt=1, handle={})
     journal.append(run, "ended", attempt=1, ending="STOPPED", detail="stopped after step 2", fix="", step=2)
     row = json.loads(call("list", "--json", "--runs", "else")[1])[0]
-    assert row["fix"] == "`podwright resume else/r` resumes from the last checkpoint"
+    assert row["fix"] == "`podwright resume else/r` starts it: nothing was trained yet"
     assert "type `podwright resume else/r` to resume it" in call("run", *GOOD, "--runs", "else", "--name", "r")[2]
     assert "`podwright resume else/r` starts it" in call("logs", "r", "--runs", "else")[2]
 
@@ -367,7 +378,8 @@ def test_a_damaged_run_does_not_hide_the_others(call: Any, folder: Path) -> None
     rows = json.loads(call("list", "--json")[1])
     assert [(r["name"], r["state"]) for r in rows] == [("a", "unreadable"), ("c", "unreadable"), ("b", "ready")]
     err = call("list")[2]
-    assert [line.partition(": ")[0] for line in err.splitlines()] == ["a is unreadable", "c is unreadable"]
+    unattended = "no launcher follows run b, and nothing more happens; type podwright resume b"
+    assert [line.partition(": ")[0] for line in err.splitlines()] == ["a is unreadable", "c is unreadable", unattended]
     assert all(row["detail"] in err for row in rows[:2])
     assert rows[0].keys() == rows[2].keys()
     assert len(call("list")[1].splitlines()) == 4
@@ -497,7 +509,8 @@ def test_damaged_records_are_named_by_the_list(call: Any, folder: Path) -> None:
     run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
     run.metrics.write_bytes(b"\xff\n")
     sentence = "runs/a/metrics.jsonl is damaged (lines that cannot be read: 1 of 1), so figures of this run may be"
-    assert call("list")[2].startswith(f"warning: {sentence}")
+    unattended, warning = call("list")[2].splitlines()
+    assert unattended.startswith("no launcher follows run a, ") and warning.startswith(f"warning: {sentence}")
     assert json.loads(call("list", "--json")[1])[0]["damaged"][0].startswith(sentence)
 
 

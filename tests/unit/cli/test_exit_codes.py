@@ -12,6 +12,7 @@ from podwright.recipe.load import load
 from podwright.run import create, journal, listing
 from podwright.shell import Shell
 from podwright.storage import trial
+from podwright.targets.base import Remark
 from podwright.targets.slurm import Slurm
 
 RECIPE = "qwen3-tiny-arithmetic-grpo"
@@ -116,6 +117,19 @@ def test_a_target_that_does_not_answer_is_refused(
     shown = json.loads(capsys.readouterr().out)
     assert (shown["verdict"], shown["machines"]) == ("refused", [])
     assert [f["message"] for f in shown["findings"]] == ["the trainer cannot be asked (exit code -9)"]
+
+
+def test_a_doctor_says_which_machines_it_has_not_looked_at(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    main(["target", "add", "bare", "kind=slurm"])
+    monkeypatch.setattr(Slurm, "check", lambda _: [Remark("error", "no such partition", "take another")])
+    capsys.readouterr()
+    assert main(["doctor", "--on", "bare"]) == main(["target", "check", "bare"]) == ExitCode.REFUSED
+    assert "inconclusive: the machines of bare were not looked at: the target has a fault" in capsys.readouterr().out
+    monkeypatch.setattr(Shell, "output", lambda shell, argv: (0, ""))
+    assert main(["doctor"]) == ExitCode.INCONCLUSIVE
+    assert "inconclusive: no machine of local has said what it is" in capsys.readouterr().out
 
 
 def test_a_target_whose_hosts_have_not_tried_its_storage_is_never_ok(

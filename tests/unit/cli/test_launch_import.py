@@ -306,6 +306,7 @@ def test_a_value_without_its_variable_is_refused(
     [
         ("--num-slices=1", "--num-slice=2", "has no option --num-slice, in any version until 1.16.0; did you mean --num-slices?"),
         ("--docker-image=", "--docker-imag=", "has no option --docker-imag, in any version until 1.16.0; did you mean --docker-image?"),
+        ("--num-slices=1", "--num-slices=1 --tpu-type=v6e-16", "takes one of --device-type=tpu7x-4x4x4 and --tpu-type=v6e-16; leave --tpu-type or --device-type out"),
         ("--num-slices=1", "--num-slices=two", "--num-slices=two is no whole number above 0; write --num-slices=1"),
         ("--device-type=tpu7x-4x4x4", '--device-type="$DT"', "--device-type, or its value is empty; type DT=tpu7x-4x4x4"),
         ("--device-type=tpu7x-4x4x4", "--device-type=banana", "--device-type=banana is no TPU slice; write --device-type=tpu7x-4x4x8 in the script"),
@@ -492,6 +493,34 @@ def test_a_second_script_of_a_folder_is_named(tree: Path, capsys: pytest.Capture
     script = folder / "xpk" / "run_recipe.sh"
     script.write_text(script.read_text() + "# it runs train.sh\n")
     assert "not read" not in call(capsys, str(folder), "--out", "again.yaml")[1]
+
+
+def test_launch_scripts_of_a_folder_have_names_of_their_own(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4"
+    (folder / "xpk" / "run_recipe.sh").rename(folder / "xpk" / "run_a.sh")
+    (folder / "xpk" / "run_b.sh").write_text(SCRIPT.replace("steps=30", "steps=50"))
+    code, out, err = call(capsys, str(folder), "--out", "recipes")
+    names = ["toy-1b-4k-bf16-tpu7x-4x4x4-run-a", "toy-1b-4k-bf16-tpu7x-4x4x4-run-b"]
+    assert (code, err) == (0, "") and [line.split()[0] for line in out.splitlines()[1:3]] == names
+    assert sorted(path.name for path in Path("recipes").iterdir()) == [f"{name}.recipe.yaml" for name in names]
+    assert [load(f"recipes/{name}.recipe.yaml").model_dump()["name"] for name in names] == names
+    assert load(f"recipes/{names[1]}.recipe.yaml").model_dump()["arguments"]["steps"] == "50"
+    assert "or name one script in place of the folder" in call(capsys, str(folder))[1]
+    assert app.main(["plan", str(folder / "xpk")]) == 2 and "type podwright recipe import " in capsys.readouterr().err
+    several = call(capsys, "toy-1b bf16", "--tree", str(tree))[2]
+    assert f"add a word: {names[0]}; {names[1]}" in several
+    assert "wrote" in call(capsys, names[1], "--tree", str(tree))[1]
+    (folder / "xpk" / "deep").mkdir()
+    (folder / "xpk" / "deep" / "run_b.sh").write_text(SCRIPT)
+    assert call(capsys, str(folder), "--out", "more")[0] == 0 and len(list(Path("more").iterdir())) == 3
+
+
+def test_several_recipes_are_not_written_to_one_file(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("taken").write_text("x")
+    for out in ("all.yaml", "taken"):
+        code, _, err = call(capsys, str(tree), "--out", out)
+        assert code == 2 and f"has 3 launch scripts, and --out {out} names one file; type --out DIRECTORY" in err
+        assert err.count("\n") == 1
 
 
 @pytest.mark.parametrize(

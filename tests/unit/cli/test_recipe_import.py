@@ -96,7 +96,7 @@ def test_every_key_becomes_something(tmp_path: Path, capsys: pytest.CaptureFixtu
         ("num_gpus", "auto", "nothing to do: a run takes all GPUs that it sees"),
         ("num_gpus", 2, "for 2 of more type CUDA_VISIBLE_DEVICES=0,1 before podwright"),
         ("output_dir", "my runs", "type --runs 'my runs'"),
-        ("cluster", {"timeout_minutes": 30}, "nothing to do: a process that is silent for ten minutes is given up"),
+        ("cluster", {"timeout_minutes": 30}, "nothing to do: a process without output for ten minutes is ended"),
         (
             "cluster",
             {"enable_profiling": True},
@@ -162,11 +162,11 @@ def test_a_precision_is_what_it_says(tmp_path: Path, given: str, precision: str)
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"learning_rat": 1}, "learning_rat is no key"),
+        ({"learning_rat": 1}, "learning_rat is no known key"),
         ({"llm_hidden_dim": 897}, "llm_hidden_dim=897: qwen2.5-0.5b has 896"),
         ({"projector_num_layers": 3}, "the projector has two layers"),
         ({"batch_size": 0}, "per_device_batch_size=0"),
-        ({"cluster": {"nodes": 1}}, "cluster.nodes is no key"),
+        ({"cluster": {"nodes": 1}}, "cluster.nodes is no known key"),
         (
             {"cluster": "slurm"},
             "cluster='slurm': cluster is a section; write cluster:, and indented below it slurm_partition: gpu",
@@ -348,11 +348,11 @@ def test_the_system_prompt_comes_from_the_checkout_in_which_the_file_lies(
 @pytest.mark.parametrize(
     ("given", "words", "message"),
     [
-        ({"phase2": PHASE_2 | {"top_p": 1}}, (), "phase2.top_p is no key of PurrSight's files"),
-        ({"phase2": PHASE_2 | {"lora": {"rank": 1}}}, (), "phase2.lora.rank is no key"),
+        ({"phase2": PHASE_2 | {"top_p": 1}}, (), "phase2.top_p is no known key of PurrSight's files"),
+        ({"phase2": PHASE_2 | {"lora": {"rank": 1}}}, (), "phase2.lora.rank is no known key"),
         ({"phase2": PHASE_2 | {"lora": 8}}, (), "phase2.lora=8: phase2.lora is a section"),
         ({"phase2": 3}, (), "phase2=3: phase2 is a section"),
-        ({"phase2": PHASE_2, "phase3": {}}, (), "phase3 is no section"),
+        ({"phase2": PHASE_2, "phase3": {}}, (), "phase3 is no known section"),
         ({"phase2": PHASE_2}, ("--phase", "1"), "has no section phase1; type --phase 2"),
         (GIVEN, ("--phase", "1"), "has no settings of phase 1; leave --phase 1 out"),
         (

@@ -87,6 +87,6 @@ def test_gpus_whose_kind_the_target_does_not_say_are_one_line(home: Path, capsys
     code, out, err = run(capsys)
     assert (code, out) == (2, "")
     assert err == (
-        "error: --on gpus does not say which GPUs it has, so that --fit knows no limit of memory; "
+        "error: --on gpus does not name its GPUs, so --fit has no limit of memory; "
         f"add a line such as accelerator: H100-80GB to gpus in {home}/targets.yaml\n"
     )

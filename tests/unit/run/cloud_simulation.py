@@ -400,6 +400,7 @@ class Simulation:
         self.world = world = World(folder)
         clock = SimpleNamespace(monotonic=world.monotonic, sleep=lambda _: None, time=world.wall)
         patch.setattr(journal, "now", world.wall)
+        patch.setattr(journal, "uptime", lambda: ("", 0.0))
         patch.setattr(journal, "append", world.append)
         patch.setattr(journal, "read", lambda _: world.state)
         patch.setattr(drive, "time", clock)

@@ -14,6 +14,7 @@ from podwright.targets.base import Process, Traits
 from podwright.targets.machines import (
     GONE,
     Allocation,
+    AllocationState,
     ChargedChips,
     HostAddress,
     Request,
@@ -80,7 +81,19 @@ def act(at: RunState, cloud: Allocation = GONE, process: Process = Process.ENDED
     ],
 )
 def test_a_run_that_waits_for_machines(phase: P, cloud: Allocation, unchanged_s: float, expected: Act) -> None:
-    assert act(state(Phase.READY, allocation(phase)), cloud, unchanged_s=unchanged_s) is expected
+    record = allocation(phase, lacking=cloud.state if cloud.state is AllocationState.FILLING else None)
+    assert act(state(Phase.READY, record), cloud, unchanged_s=unchanged_s) is expected
+
+
+def test_since_when_machines_are_missing_is_written_down_once_and_again_when_all_have_been_there() -> None:
+    requested, ready_ = (state(Phase.READY, allocation(phase)) for phase in (P.REQUESTED, P.READY))
+    for cloud in (filling("Starting: x"), repairing("Maintenance: x")):
+        assert act(requested, cloud) is act(ready_, cloud) is Act.LACKING
+        missing = replace(allocation(P.READY), lacking=cloud.state)
+        assert act(state(Phase.READY, missing), cloud, unchanged_s=60.0) is not Act.LACKING
+        assert act(state(Phase.READY, missing), unknown("x")) is not Act.LACKING, "no answer changes nothing"
+        assert act(state(Phase.READY, missing), ready(HOSTS)) is Act.LACKING
+        assert act(state(Phase.READY, replace(missing, lacking=None)), ready(HOSTS)) is Act.SUBMIT
 
 
 def test_machines_that_exist_without_the_run_are_let_go_and_not_waited_for() -> None:
@@ -171,18 +184,20 @@ def test_pauses_grow_to_a_limit_and_a_time_in_the_future_is_not_waited_for() -> 
 
 def test_machines_under_maintenance_are_waited_for_and_given_up_once_they_stay_away() -> None:
     away, long = repairing("Maintenance: x"), {"unchanged_s": TRAITS.repair_s}
-    training = state(Phase.RUNNING, allocation(P.READY), ended_attempt=0)
+    missing = {phase: allocation(phase, lacking=away.state) for phase in (P.REQUESTED, P.READY)}
+    training = state(Phase.RUNNING, missing[P.READY], ended_attempt=0)
     running = Process.RUNNING
     assert act(training, away, running, unchanged_s=TRAITS.repair_s - 1, silent_s=TRAITS.repair_s) is Act.WAIT
     assert act(training, away, running, **long, silent_s=TRAITS.repair_s - 1) is Act.WAIT, "they train all the same"
     assert act(training, away, running, **long, silent_s=TRAITS.repair_s) is Act.LOST
-    assert act(training, ready(HOSTS), running, **long, silent_s=TRAITS.repair_s) is Act.WAIT, "not by the cloud"
+    there = replace(training, allocation=allocation(P.READY))
+    assert act(there, ready(HOSTS), running, **long, silent_s=TRAITS.repair_s) is Act.WAIT, "not by the cloud"
     assert act(training, away, Process.ENDED, **long) is Act.END, "as what it ended is in its own words"
     for phase, before in ((Phase.READY, Act.WAIT), (Phase.ENDED, Act.RELEASE)):
-        over = state(phase, allocation(P.READY), released=False, ending=Ending.CRASHED)
+        over = state(phase, missing[P.READY], released=False, ending=Ending.CRASHED)
         assert act(over, away) is before and act(over, away, **long) is Act.LOST
     assert act(state(Phase.READY, allocation(P.READY)), ready(HOSTS), **long) is Act.SUBMIT
-    assert act(state(Phase.READY, allocation(P.REQUESTED)), away, **long) is Act.WAIT
+    assert act(state(Phase.READY, missing[P.REQUESTED]), away, **long) is Act.WAIT
 
 
 def test_an_attempt_that_runs_on_lost_machines_may_save_and_is_then_given_up() -> None:

@@ -2,11 +2,12 @@
 
 import errno
 import fcntl
+import itertools
 import json
 import os
 import socket
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,12 +23,14 @@ from podwright.recipe.load import load
 from podwright.run import drive, journal, mirror
 from podwright.run.decide import Act
 from podwright.run.session import require_attended
+from podwright.run.states import AllocationPhase
 from podwright.rundir import Ending, RunDir, read_jsonl, write_json
 from podwright.storage import inputs, open_storage
 from podwright.storage.base import StorageFailure
-from podwright.targets.base import Job, Polled, Process, Released, Rendered, Stopped, Traits
+from podwright.targets.base import Barred, Job, Polled, Process, Released, Rendered, Stopped, Traits
 from podwright.targets.machines import (
     GONE,
+    AllocationState,
     ChargedChips,
     HostAddress,
     Request,
@@ -35,6 +38,7 @@ from podwright.targets.machines import (
     lost,
     ready,
     refused,
+    repairing,
     unknown,
     waiting,
 )
@@ -277,7 +281,8 @@ def test_a_dry_run_of_created_machines_shows_the_request_and_names_their_hosts(
     assert shown["request"]["name"] == "pw-r-1" and shown["argv"] == ["train"]
     assert [host.name for host in hosts] == ["HOST-0", "HOST-1", "HOST-2", "HOST-3"]
     monkeypatch.setattr(show, "plan", lambda _: None)
-    dry_run.preview(None, {"run_dir": "/r", **shown})  # type: ignore[arg-type]
+    planned: Any = SimpleNamespace(verdict="inconclusive")
+    dry_run.preview(planned, {"run_dir": "/r", **shown})
     assert "would request pw-r-1 in east-a:\n  create pw-r-1 east-a\n" in capsys.readouterr().out
 
 
@@ -293,8 +298,8 @@ def test_a_dry_run_shows_the_job_that_is_submitted(
     shown, submitted = silent.jobs
     assert submitted.environment == {"GREETING": "hello"} and submitted.storage == run.storage_url
     # the tag in the name of the storage is made of the time at which the run is created
-    assert shown == replace(submitted, created=0.0, storage=shown.storage, recipe=shown.recipe)
-    assert shown.storage.rpartition("-")[0] == submitted.storage.rpartition("-")[0]
+    assert shown == replace(submitted, created=None, storage=shown.storage, recipe=shown.recipe)
+    assert shown.storage == f"{submitted.storage.rpartition('-')[0]}-TAG" and shown.run_tag == "TAG"
 
 
 def test_a_run_whose_machines_only_its_launcher_deletes_is_not_left_alone() -> None:
@@ -492,14 +497,55 @@ def test_only_a_request_that_was_refused_itself_ends_without_a_deletion(
         clock.now += 600
     provided.cloud = unknown("BadZone: x")
     if not uncreated or lost_reply:
-        with pytest.raises(UserError, match="cannot be deleted"):
-            one.step()
-        assert events(run)[-1] == "allocation deleting"
+        assert one.step() is Act.DELETE
+        assert events(run)[-2:] == ["allocation deleting", "allocation undeleted"]
         return
     assert (one.step(), one.step()) == (Act.DELETE, Act.END)
     state = journal.read(run)
     assert state.ending is Ending.BAD_INPUT and "correct zones" in state.detail
     assert (one.step(), one.step(), one.step()) == (Act.RELEASE, Act.REPORT, Act.DONE)
+
+
+@pytest.mark.parametrize("stop", [False, True])
+def test_a_deletion_that_a_person_must_make_possible_is_repeated_and_the_reason_shown(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace, stop: bool
+) -> None:
+    expired = "pw-r-1 in z cannot be deleted: NoLogin: the login of gcloud has expired"
+    calls: list[float] = []
+    login = [clock.now + 3600.0]
+    shown: list[str] = []
+
+    def delete(_: Request) -> None:
+        calls.append(clock.now)
+        if clock.now < login[0]:
+            raise Barred(expired, "type gcloud auth login")
+
+    provided = Provided("")
+    provided.provisioner.create = lambda _: refused("", "Quota: x; ask for more", Ending.BAD_INPUT)
+    provided.provisioner.delete = delete
+    provided.provisioner.describe = lambda *_: (
+        GONE if calls and calls[-1] >= login[0] else unknown("NoLogin: the login of gcloud has expired")
+    )
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    monkeypatch.setattr("podwright.run.act.write_report", lambda _: None)
+    begin, clock.sleep = clock.now, lambda s: setattr(clock, "now", clock.now + s)
+    one = drive.Driver(run, lambda _, waits: shown.append(waits), lambda _: None)
+    one.step()
+    if stop:
+        with pytest.raises(UserError) as e:
+            drive.stop(one)
+        assert e.value.what.startswith(f"the machines of run r are not deleted, and may cost: {expired}")
+        assert "type gcloud auth login" in e.value.what and e.value.fix == f"then type podwright stop {run.typed}"
+        assert 55 < clock.now - begin < 90 and len(calls) > 2
+        login[0] = clock.now
+        drive.stop(drive.Driver(run, lambda *_: None, lambda _: None))
+    else:
+        one.follow()
+        assert max(b - a for a, b in itertools.pairwise(calls)) < 30.0
+        assert any("(pw-r-1 in z cannot be deleted: NoLogin" in line and "gcloud auth login" in line for line in shown)
+        assert sum(event == "allocation undeleted" for event in events(run)) == 2, "refused, and then not"
+    assert journal.read(run).allocation.phase is AllocationPhase.GONE  # type: ignore[union-attr]
 
 
 def attempt_to(run: RunDir, silent: Silent, act: Act, clock: SimpleNamespace) -> drive.Driver:
@@ -567,3 +613,106 @@ def test_machines_that_come_one_by_one_do_not_put_off_the_end_of_the_wait_for_th
     (refused_,) = [event for event in world.events if event["event"] == "allocation refused"]
     assert refused_["reason"] == "Starting: x, for more than 30 min" and refused_["scope"] == "east-a"
     assert sum(event["event"] == "allocation charged" for event in world.events) > 4
+
+
+@pytest.mark.parametrize("away", [filling("Starting: x"), repairing("Maintenance: x")])
+def test_launchers_that_live_shorter_than_missing_machines_are_waited_for_give_them_up(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace, away: Any
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    provided.traits = replace(provided.traits, place_patience_s=1800.0, repair_s=1800.0)
+    provided.provisioner.delete = lambda request: None
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    request = asdict(Request("pw-r-1", "z"))
+    journal.append(run, "allocation requested", allocation=1, request=request, target=provided.identity)
+    journal.append(run, "allocation ready", allocation=1, hosts=[], since=None)
+    provided.cloud, begin = away, clock.now
+    over = ("allocation refused", "allocation lost")
+    while not set(over) & set(events(run)):
+        assert clock.now < begin + 2400.0, "given up after half an hour"
+        one = launcher(run)  # the one before was killed
+        for _ in range(3):
+            silent_ = away.state is AllocationState.FILLING and clock.now % 400 < 200
+            provided.cloud = unknown("Unreachable") if silent_ else away
+            one.step()
+            clock.now += 200.0
+    assert clock.now - begin >= 1800.0 and events(run).count("allocation lacking") == 1
+
+
+def test_machines_that_cannot_be_requested_from_here_end_the_run_with_the_reason(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def create(_: Request) -> Any:
+        raise UserError("command gcloud not found on this machine", "install it")
+
+    def describe(*_: Any) -> Any:
+        raise AssertionError("nothing was requested")
+
+    provided = Provided(str(tmp_path / "kept"))
+    provided.provisioner.create, provided.provisioner.describe = create, describe
+    provided.provisioner.delete = create
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    monkeypatch.setattr("podwright.run.act.write_report", lambda _: None)
+    state = launcher(run).follow()
+    assert state.ending is Ending.BAD_INPUT, state
+    assert "NotRequested: command gcloud not found on this machine; install it" in state.detail
+    assert events(run)[-1] == "reported" and not provided.jobs
+
+
+SEEN = Polled(Process.RUNNING)
+UNSEEN = Polled(Process.RUNNING, waiting="NoPermission: you may not list jobsets; ask for it", silent=True, barred=True)
+
+
+@pytest.mark.parametrize("polled", [SEEN, UNSEEN])
+def test_a_stop_that_a_person_must_make_possible_ends_and_says_what_to_type(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch, polled: Polled
+) -> None:
+    def wait(seconds: float) -> None:
+        clock.now += 0.5
+
+    clock.sleep = wait
+    one = launcher(run)
+    one.submit()
+    begin, silent.answers = clock.now, polled is UNSEEN
+    monkeypatch.setattr(silent, "poll", lambda _: polled)
+    refused_ = Stopped(False, "NoPermission: you may not delete jobsets; ask for it", barred=True)
+    if not silent.answers:
+        monkeypatch.setattr(silent, "stop", lambda *_, **__: refused_)
+    with pytest.raises(UserError) as e:
+        drive.stop(one)
+    if polled is UNSEEN:
+        assert e.value.what.startswith(
+            "run r was told to stop, and whether it has ended cannot be seen: NoPermission: "
+        )
+    else:
+        assert e.value.what.startswith("run r was not stopped: NoPermission: ")
+    assert e.value.fix == f"then type podwright stop {run.typed}" and 10 < clock.now - begin < 90
+    assert "ended" not in events(run) and journal.read(run).stop_wanted
+
+
+def test_a_stop_that_is_typed_again_is_sent_at_once(run: RunDir, silent: Silent, clock: SimpleNamespace) -> None:
+    one = launcher(run)
+    one.submit()
+    drive.ask_to_stop(run)
+    for _ in range(100):
+        one.step()
+        clock.now += 10.0
+    assert journal.read(run).calls > 5 and one.step() is Act.WAIT
+    drive.ask_to_stop(run)
+    assert one.step() is Act.WAIT
+    drive.ask_to_stop(run, at_once=True)
+    silent.answers = True
+    assert one.step() is Act.SIGNAL and journal.read(run).signalled
+
+
+def test_a_run_that_is_not_to_stop_waits_for_whoever_must_act(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = launcher(run)
+    one.submit()
+    monkeypatch.setattr(silent, "poll", lambda _: UNSEEN)
+    for _ in range(100):
+        clock.now += 10.0
+        assert one.step() is Act.WAIT

@@ -20,10 +20,15 @@ from tests.unit.run.cloud_simulation import random_life
 SOURCE = Path(decide.__file__).read_text()
 LIVES = 400
 _UNFILLED = "cloud is AllocationState.FILLING and seen.unchanged_s >= traits.place_patience_s"
+_LACKING = "record.lacking is not _missing(record, cloud)"
+_HELD = "record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY)"
 BY_EXAMPLES = {
     # drive.py asks `outlived` too, and takes such an attempt for ended before it decides
     "next_action: not outlived(state, traits, seen.unchanged_s) in "
     "seen.process is Process.RUNNING and (not outlived(state, traits, seen.unchanged_s))",
+    # no simulated place refuses for good; an example has some
+    "_request: hopeless(state.capacity, traits.zones) in "
+    "state.capacity.final or hopeless(state.capacity, traits.zones) or _out_of_patience(state, traits, now)",
     # no attempt is under way while there is another allocation, or none: nothing is asked about it
     "outlived: if record is None or not state.attempt_allocation",
     "outlived: not state.attempt_allocation in record is None or not state.attempt_allocation",
@@ -45,6 +50,12 @@ BY_EXAMPLES = {
     f"_allocation_news: seen.unchanged_s >= traits.place_patience_s in {_UNFILLED}",
     "_allocation_news: choosing by record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY), always Act.REFUSED",
     "_allocation_news: choosing by record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY), always None",
+    f"_allocation_news: if {_LACKING} and {_HELD}",
+    f"_allocation_news: {_LACKING} in {_LACKING} and {_HELD}",
+    f"_allocation_news: {_HELD} in {_LACKING} and {_HELD}",
+    "_missing: if cloud in (AllocationState.FILLING, AllocationState.REPAIRING)",
+    "_missing: choosing by cloud is AllocationState.UNKNOWN, always record.lacking",
+    "_missing: choosing by cloud is AllocationState.UNKNOWN, always None",
     # no simulated cloud has maintenance; the examples have
     "_allocation_news: if cloud is AllocationState.REPAIRING and _stays_away(state, seen, traits)",
     "_allocation_news: cloud is AllocationState.REPAIRING in "

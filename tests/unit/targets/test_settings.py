@@ -116,7 +116,7 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ),
         ("a: {kind: slurm, gpus_per_node: 8, accelerator: H1000}", "accelerator=H1000: ", "fix it in"),
         ("a: {kind: ssh}", "hosts is missing", "set it in"),
-        ("a: {kind: ssh, hosts: []}", "hosts: must have at least 1", "fix it in"),
+        ("a: {kind: ssh, hosts: []}", r"hosts=\[\] must have at least 1", "fix it in"),
         ("a: {kind: ssh, hosts: [-oProxyCommand=x]}", "hosts: has '-oProxyCommand=x', which is no host", "fix it in"),
         (
             "a: {kind: slurm, accelerator: H1000}",
@@ -269,7 +269,11 @@ def test_add_keeps_what_stands_in_the_file(file: Path) -> None:
         ("a", ["kind=ssh", 'hosts=["[::1]:22"]'], r"'\[::1\]:22', and an IPv6 address is not taken; give the host"),
         ("a", ["kind=ssh", "hosts="], r"hosts= is no list of plain words; write hosts=\[NAME\]"),
         ("a", ["kind=ssh", "hosts={b: 1}"], r"hosts={b: '1'} is no list of plain words; write hosts=\[b\]"),
-        ("a", ["kind=ssh", "hosts=[b]", "env={A: 3}"], r"env={A: '3'} is no list of plain words; write env=\[A\]"),
+        (
+            "a",
+            ["kind=ssh", "hosts=[b]", "env={A: 3}"],
+            r"env has 'A' with a value: it takes names of variables, never their values; write it like env=\[HF_TOKEN\]",
+        ),
         (
             "a",
             ["kind=ssh", "hosts=[[b], [c]]"],
@@ -289,6 +293,55 @@ def test_what_cannot_be_added_is_refused_and_changes_nothing(
     with pytest.raises(UserError, match=what):
         entries.add(name, pairs)
     assert file.read_text() == "there: {kind: slurm}\n"
+
+
+PLACES = {
+    "ssh": ["hosts=[b]"],
+    "tpu-vm": ["project=my-project", "zones=[us-east5-b]", "accelerator_type=v6e-16"],
+    "gke": ["project=my-project", "zones=[us-east5-b]", "cluster=c"],
+}
+
+
+@pytest.mark.parametrize("kind", PLACES)
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("PATH", "names a folder, a program or a user of this machine"),
+        ("HOME", "names a folder, a program or a user of this machine"),
+        ("LD_PRELOAD", "changes how bash, Python or the loader of libraries start"),
+        ("PYTHONPATH", "changes how bash, Python or the loader of libraries start"),
+        ("PROCESS_ID", "is set for each process by Podwright or by the machines"),
+        ("JAX_PROCESS_ID", "is set for each process by Podwright or by the machines"),
+        ("TPU_WORKER_ID", "is set for each process by Podwright or by the machines"),
+        ("MASTER_ADDR", "is set for each process by Podwright or by the machines"),
+        ("PODWRIGHT_GPUS_PER_NODE", "is set for each process by Podwright or by the machines"),
+    ],
+)
+def test_variables_that_would_break_the_processes_of_a_target_are_refused(
+    file: Path, kind: str, name: str, why: str
+) -> None:
+    with pytest.raises(UserError) as refused:
+        entries.add("a", [f"kind={kind}", *PLACES[kind], f"env=[HF_TOKEN, {name}]"])
+    assert f"env: has {name}, which {why}" in refused.value.what and "leave it out" in refused.value.what
+    entries.add("a", [f"kind={kind}", *PLACES[kind], "env=[HF_TOKEN, WANDB_API_KEY, NCCL_DEBUG, XLA_FLAGS]"])
+
+
+def test_variables_that_are_carried_are_named_once_and_in_ascii(file: Path) -> None:
+    for value, what in (("[A, A]", "env: has A twice"), ("[É]", "env: has 'É': it takes names of variables")):
+        with pytest.raises(UserError, match=what):
+            entries.add("a", ["kind=ssh", "hosts=[b]", f"env={value}"])
+
+
+def test_targets_are_listed_with_values_as_they_are_typed(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    entries.add("a", ["kind=ssh", "hosts=[b, c]", "setup=['echo 1, 2']", "gpus_per_node=8"])
+    entries.add("b", ["kind=gke", *PLACES["gke"], "price=3.5"])
+    write(file, file.read_text() + "c: {kind: [ssh, gke]}\n")
+    capsys.readouterr()
+    assert main(["target", "list"]) == 0
+    a, b, c = capsys.readouterr().out.splitlines()
+    assert a == "a  kind=ssh  hosts=[b, c]  gpus_per_node=8  setup=['echo 1, 2']"
+    assert b == "b  kind=gke  project=my-project  cluster=c  zones=[us-east5-b]  price=3.5"
+    assert "has kind=[ssh, gke]" in c
 
 
 @pytest.mark.parametrize("kind", ["pipe", *(["device"] if os.geteuid() == 0 else [])])
@@ -471,3 +524,17 @@ def test_names_that_are_no_target_are_refused_with_what_to_type(file: Path) -> N
             targets.resolve(name)
     with pytest.raises(UserError, match="has no key 'partition'; partition is a key of kind=slurm; leave it out"):
         entries.add("g", ["kind=ssh", "hosts=[a]", "partition=x"])
+
+
+@pytest.mark.parametrize(
+    "typed",
+    ["HF_TOKEN=s3cret", "[HF_TOKEN=s3cret", "[HF_TOKEN=s3cret]", "HF_TOKEN: s3cret", "{HF_TOKEN: s3cret}", "[HF_TOKEN: s3cret]", "[HF_TOKEN:s3cret]", "[A, {HF_TOKEN: s3cret}]", "A, HF_TOKEN=s3cret"],
+)  # fmt: skip
+def test_a_value_that_was_typed_with_a_variable_is_not_repeated(typed: str) -> None:
+    with pytest.raises(UserError) as e:
+        entries.add("a", ["kind=ssh", "hosts=[b]", f"env={typed}"])
+    assert (
+        "s3cret" not in str(e.value)
+        and "'HF_TOKEN'" in str(e.value)
+        and "never their values; write it like" in str(e.value)
+    )

@@ -233,7 +233,7 @@ def test_a_controller_that_does_not_answer_is_no_end(folder: Path) -> None:
         ),
         (
             "sinfo: error: fetch_config: DNS SRV lookup failed\nsinfo: fatal: Could not establish a configuration source\n",
-            "the commands of SLURM on this machine know no cluster",
+            "the commands of SLURM on this machine are configured for no cluster",
             "set SLURM_CONF",
         ),
         (
@@ -392,10 +392,12 @@ def test_hosts_are_left_out_by_name() -> None:
 
 
 def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:
-    with pytest.raises(UserError, match="squeue is not on this machine; type it on a login node of lab"):
+    with pytest.raises(
+        UserError, match="command squeue not found on this machine; type podwright on a login node of lab"
+    ):
         polled(attempt(folder))
     (remark,) = slurm.Slurm(Answers(), "lab", TWO_NODES).check()
-    assert (remark.level, remark.what) == ("error", "sinfo is not on this machine")
+    assert (remark.level, remark.what) == ("error", "command sinfo not found on this machine")
 
 
 @pytest.mark.parametrize("state", ["idle*", "drain", "maint", "resv", "down~"])

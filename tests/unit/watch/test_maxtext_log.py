@@ -225,6 +225,11 @@ def test_a_last_line_that_is_cut_does_not_count(cut: int, counts: bool) -> None:
     assert log.cut == ("" if counts else last[: len(last) - cut])
 
 
+def test_a_first_line_that_is_cut_is_no_step() -> None:
+    log = read("completed step: 5, seconds: 12.2, TFLOP/s/dev", end="")
+    assert not len(log.steps) and log.cut.endswith("TFLOP/s/dev")
+
+
 def test_damaged_lines_are_counted_and_do_not_count() -> None:
     mixed = "completed step: 1, seconds: 1.2completed step: 1, seconds: 2.000, TFLOP/s"
     log = read(step(0), mixed, "completed step: 2, total_weights: 64", step(3), "grep 'completed step: ' train.log")

@@ -81,6 +81,20 @@ def test_steps_lost_by_a_kill_have_not_happened_until_they_are_run_again(tmp_pat
     assert late.step == 6, "read at once or bit by bit, it is the same"
 
 
+def test_records_that_come_late_undo_no_step_of_a_later_attempt(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    progress = Progress(run, RECIPE)
+    write(run.metrics, *(step(n, float(n)) for n in range(1, 5)))
+    write(run.metrics, *(step(n, 20.0 + n, attempt=2, reward=2.0) for n in (3, 4, 5)))
+    progress.update()
+    write(run.metrics, *(step(n, float(n), reward=1.0) for n in (5, 6)))  # the rest of the first log
+    progress.update()
+    assert (progress.step, progress.latest["reward"]) == (5, 2.0)
+    write(run.events, {"event": "resumed", "step": 2, "time": 20.0, "attempt": 2})
+    progress.update()
+    assert progress.step == 5
+
+
 def test_accuracy_before_and_latest(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     progress = Progress(run, RECIPE)

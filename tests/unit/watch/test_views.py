@@ -3,9 +3,10 @@ from pathlib import Path
 
 from podwright.rundir import RunDir
 from podwright.watch.figures import duration, of_step
-from podwright.watch.live import LiveView, view
+from podwright.watch.live import LiveView
 from podwright.watch.metrics import Progress
 from podwright.watch.plain import PlainView
+from podwright.watch.view import view
 from tests.unit.watch.test_metrics import step, write
 
 RECIPE = {"kind": "grpo", "training": {"max_steps": 100}}

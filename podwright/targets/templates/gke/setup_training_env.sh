@@ -17,6 +17,17 @@ image={{ image | quoted }}
 missing=0
 lacks() { echo "missing: $*" >&2; missing=1; }
 has() { echo "ok: $*"; }
+# needs MESSAGE COMMAND...: MESSAGE is missing if COMMAND fails; what it prints is shown only where it says something else
+needs() {
+  local message=$1 error
+  shift
+  error=$("$@" 2>&1 > /dev/null) && return 0
+  case $error in
+    "" | *NotFound* | *"not found"* | *"have a resource type"*) lacks "$message" ;;
+    *) lacks "$message, or it cannot be seen: ${error##*$'\n'}" ;;
+  esac
+  return 1
+}
 
 # 1. Tools
 for tool in gcloud kubectl gke-gcloud-auth-plugin; do
@@ -43,11 +54,9 @@ has "cluster $cluster"
 
 # 3. Machines: the zones have the type, and the cluster has the nodes
 for zone in "${zones[@]}"; do
-  if gcloud compute machine-types describe "$machine_type" --zone="$zone" --project="$project" --format='value(name)' > /dev/null; then
+  needs "zone $zone has no machine type $machine_type" \
+    gcloud compute machine-types describe "$machine_type" --zone="$zone" --project="$project" --format='value(name)' &&
     has "$machine_type in $zone"
-  else
-    lacks "zone $zone has no machine type $machine_type"
-  fi
 done
 {% if reservations %}
 # A reservation is of one zone: node pools in another zone cannot use it.
@@ -72,11 +81,9 @@ done
 {% if policy %}
 policy={{ policy | quoted }}
 region={{ region | quoted }}
-if gcloud compute resource-policies describe "$policy" --region="$region" --project="$project" --format='value(name)' > /dev/null; then
+needs "workload policy $policy; node_pool.sh creates it" \
+  gcloud compute resource-policies describe "$policy" --region="$region" --project="$project" --format='value(name)' &&
   has "workload policy $policy"
-else
-  lacks "workload policy $policy; node_pool.sh creates it"
-fi
 {% endif %}
 selector={{ selector | quoted }}
 listed=$(k get nodes --selector="$selector" --output=name) || fail "the nodes of cluster $cluster cannot be listed"
@@ -85,10 +92,15 @@ if [ "$ready" -ge "$nodes" ]; then has "$ready nodes with $topology"; else
   lacks "$ready of $nodes nodes with $accelerator $topology{% if policy %} and policy $policy{% endif %}; node_pool.sh creates node pools"
 fi
 
-# 4. Queue: JobSet and Kueue are installed, the queue and the priority exist
-k get crd jobsets.jobset.x-k8s.io --output=name > /dev/null || lacks "JobSet is not installed in the cluster"
-k get localqueues.kueue.x-k8s.io "$queue" --output=name > /dev/null || lacks "namespace $namespace has no queue $queue of Kueue"
-k get priorityclass "$priority" --output=name > /dev/null || lacks "the cluster has no PriorityClass $priority: a run with it is never admitted, without a message"
+# 4. Namespace and queue: JobSet and Kueue are installed, the queue and the priority exist
+{% if namespace != "default" %}
+needs "the cluster has no namespace $namespace; type kubectl create namespace $namespace --context=$context" k get namespace "$namespace" --output=name
+{% endif %}
+needs "JobSet is not installed in the cluster" k get crd jobsets.jobset.x-k8s.io --output=name
+needs "namespace $namespace has no queue $queue of Kueue; podwright target check says how one is created" \
+  k get localqueues.kueue.x-k8s.io "$queue" --output=name
+needs "the cluster has no PriorityClass $priority: a run with it is never admitted, without a message; type kubectl create priorityclass $priority --value=500 --context=$context" \
+  k get priorityclass "$priority" --output=name
 {% if xpk_options is not none %}
 # Runs by kubectl do not need what xpk looks up: how many hosts the cluster has of a slice, by its devices
 config=$cluster-resources-configmap
@@ -103,9 +115,9 @@ fi
 {% if bucket %}
 # 5. Bucket
 bucket={{ bucket | quoted }}
-if gcloud storage buckets describe "$bucket" --project="$project" --format='value(name)' > /dev/null; then has "$bucket"; else
-  lacks "bucket $bucket cannot be described"
-fi
+needs "bucket $bucket cannot be described" \
+  gcloud storage buckets describe "$bucket" --project="$project" --format='value(name)' &&
+  has "$bucket"
 
 {% endif %}
 # {{ 6 if bucket else 5 }}. Image

@@ -8,7 +8,7 @@ import pytest
 from podwright.errors import UserError
 from podwright.shell import Shell
 from podwright.targets.gke import attempt_inventory
-from podwright.targets.gke.attempt_inventory import AttemptInventory, of_other_runs
+from podwright.targets.gke.attempt_inventory import AttemptInventory, with_attempts
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.google import labels
 from podwright.targets.machines import AllocationState, Owned, Request
@@ -109,9 +109,12 @@ def test_only_objects_with_the_labels_of_the_attempt_are_deleted() -> None:
 def test_attempts_of_runs_whose_pools_are_listed_go_with_the_pools() -> None:
     inventory = AttemptInventory(Kubectl(Cluster(jobset("a")), OWN), OWN)
     of_run = Owned(Request("pw-r-1a-1", "z", labels={"podwright-run": "1a"}), "", AllocationState.READY)
-    assert of_other_runs(inventory, [of_run]) == []
-    assert [each.request.name for each in of_other_runs(inventory, [])] == ["a"]
+    assert with_attempts([of_run], inventory) == [of_run]
+    assert [each.request.name for each in with_attempts([], inventory)] == ["a"]
     away = AttemptInventory(Kubectl(Cluster(failures={"jobsets": FORBIDDEN}), OWN), OWN)
-    assert of_other_runs(away, [of_run]) == [], "pools are listed all the same"
+    (listed,) = with_attempts([of_run], away)
+    assert listed.request == of_run.request and listed.remark.startswith(
+        "the cluster does not list its JobSets: NoPerm"
+    )
     with pytest.raises(UserError, match="the cluster does not list its JobSets"):
-        of_other_runs(away, [])
+        with_attempts([], away)

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from podwright import slices
+from podwright.recipe.load import load
 from podwright.shell import Shell
 from podwright.targets.base import Remark
 from podwright.targets.gke import cluster_check, jobset
@@ -26,6 +27,8 @@ def kube(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kube]:
         monkeypatch.setenv("HOME", str(tmp_path))
         for name, value in kube.environment.items():
             monkeypatch.setenv(name, value)
+        for each in samples.priority_classes():
+            kube.create(each)
         yield kube
 
 
@@ -49,7 +52,7 @@ def node(number: int, **labels: str) -> dict[str, Any]:
 
 def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -> None:
     said = levels(check())
-    assert "namespace default has no queue multislice-queue" in said and "kubectl get localqueues" in said
+    assert "namespace default has no queue multislice-queue" in said and """"kind":"LocalQueue","metadata""" in said
     assert "has no node of tpu7x-2x2x2 now" in said and "node_pool.sh" in said and "provisioning" in said
 
     flavor, cluster_queue, local_queue = samples.queues(4, topology="2x2x2")
@@ -64,7 +67,7 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     assert "no flavor of ClusterQueue cluster-queue (v6e) is for nodes of tpu7x-2x2x2" in said
     assert "gke-tpu-topology=2x2x2" in said and "kubectl edit clusterqueue cluster-queue" in said
     kube.patch("resourceflavors", "v6e", {"spec": {"nodeLabels": {"cloud.google.com/gke-tpu-topology": "2x2x2"}}}, "")
-    group = {"coveredResources": ["google.com/tpu"], "flavors": [{"name": "v6e", "resources": [{"name": "google.com/tpu", "nominalQuota": 8}]}]}  # fmt: skip
+    group: Any = {"coveredResources": ["google.com/tpu"], "flavors": [{"name": "v6e", "resources": [{"name": "google.com/tpu", "nominalQuota": 8}]}]}  # fmt: skip
     kube.patch("clusterqueues", "cluster-queue", {"spec": {"resourceGroups": [group]}}, "")
 
     kube.create(node(0, **{"cloud.google.com/placement-policy-name": "another"}))
@@ -79,8 +82,10 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
         kube.create(node(number))
     remarks = check()
     assert not levels(remarks), remarks
-    infos = levels(remarks, "info")
-    assert "has flavor v6e for tpu7x-2x2x2, with 8 chips" in infos and "2 of 2 nodes" in infos
+    group["flavors"][0]["resources"][0]["nominalQuota"] = "2k"  # as the cluster writes 2000
+    kube.patch("clusterqueues", "cluster-queue", {"spec": {"resourceGroups": [group]}}, "")
+    infos = levels(check(), "info")
+    assert "has flavor v6e for tpu7x-2x2x2, with 2000 chips" in infos.replace(",000", "000") and "2 of 2 nodes" in infos
     assert "no ConfigMap my-cluster-resources-configmap" in infos
     config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-cluster-resources-configmap"}}
     kube.create(config | {"data": {SLICE: "2"}})
@@ -88,6 +93,13 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     kube.patch("configmaps", "my-cluster-resources-configmap", {"data": {"tpu7x-16": "2"}})
     assert "only xpk reads, has tpu7x-16" in levels(check(), "info")
     assert "no PriorityClass vip" in levels(check(priority="vip"))
+    system = levels(check(priority="system-high"))
+    assert "set priority of the target to one of: kubectl get" in system and "create priorityclass" not in system
+    kube.delete("priorityclasses", "medium", "")
+    recipe = load("qwen3-tiny-arithmetic-grpo")
+    used = check(**{"priority": gke(topology=SLICE, zones=["us-central1-ai1a"]).as_used_by(recipe).priority})
+    assert "no PriorityClass medium: no pod of a run would be created; type kubectl create" in levels(used, "error")
+    assert "no pod of a run would be created whose recipe names no other; type kubectl create priorityclass medium" in levels(check(), "warning")  # fmt: skip
     assert "runs create node pools" in levels(check(provisioning="spot"), "info")
 
 
@@ -110,6 +122,38 @@ def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytes
     kube.unreachable(30)
     (away,) = check()
     assert away.level == "inconclusive" and "does not reach the API server" in away.what
+
+
+@pytest.mark.parametrize(
+    ("verb", "resource", "level", "what"),
+    [
+        ("create", "jobsets", "error", "you may not create JobSets in namespace default"),
+        ("delete", "jobsets", "error", "you may not delete JobSets in namespace default"),
+        ("create", "configmaps", "warning", "you may not create ConfigMaps in namespace default"),
+        ("create", "secrets", "warning", "you may not create Secrets in namespace default"),
+    ],
+)
+def test_a_right_that_is_missing_is_said_with_the_role_that_has_it(
+    kube: Kube, verb: str, resource: str, level: str, what: str
+) -> None:
+    """Before anything is created, since a run looks at the same. ConfigMaps and Secrets are of recipes that bring their code."""
+    kube.fault("forbidden", verb=verb, resource=resource)
+    said = levels(check(provisioning="spot"), level)
+    assert what in said and "roles/container.developer" in said
+    assert ("recipes of grpo and pretrain need it" in said) == (level == "warning")
+    assert what not in levels(check(provisioning="spot", bucket="")) or level == "error"
+
+
+def test_a_check_creates_nothing_and_looks_at_no_queue_where_runs_bring_their_own(kube: Kube) -> None:
+    for each in samples.queues(8, topology="2x2x2"):
+        kube.create(each)
+    check()
+    assert {"localqueues", "clusterqueues", "nodes"} <= {call["resource"] for call in kube.requests()}
+    before = len(kube.requests())
+    check(provisioning="spot")
+    seen = [call["resource"] for call in kube.requests()[before:] if "podwright-run" not in call["query"]]
+    assert not {"localqueues", "clusterqueues", "resourceflavors", "nodes"} & set(seen)
+    assert {call["verb"] for call in kube.requests() if "review" not in call["resource"]} <= {"get", "list"}
 
 
 def test_what_xpk_would_refuse_is_said_before_it_is_called(kube: Kube) -> None:
@@ -145,7 +189,8 @@ def test_what_xpk_would_refuse_is_said_before_it_is_called(kube: Kube) -> None:
 
 def test_rights_that_a_run_does_not_need_do_not_keep_it_from_starting(kube: Kube) -> None:
     for resource in ("localqueues", "nodes", "priorityclasses", "configmaps"):
-        kube.fault("forbidden", resource=resource)
+        for verb in ("get", "list"):
+            kube.fault("forbidden", verb=verb, resource=resource)
     remarks = check(priority="high")
     assert not levels(remarks), remarks
     unseen = [r for r in remarks if r.level == "inconclusive"]
@@ -156,3 +201,52 @@ def test_rights_that_a_run_does_not_need_do_not_keep_it_from_starting(kube: Kube
         kube.create(each)
     kube.fault("forbidden", resource="resourceflavors")
     assert "may not list resourceflavors (kueue.x-k8s.io) at the cluster scope" in levels(check(), "inconclusive")
+
+
+def test_a_namespace_is_looked_at_before_a_run_fails_in_it(kube: Kube) -> None:
+    kube.set(absent_groups=["kueue.x-k8s.io"])
+    said = levels(check(namespace="team-a", provisioning="spot"))
+    assert said == (
+        "cluster my-cluster has no namespace team-a; type kubectl create namespace team-a "
+        "--context=gke_my-project_us-central1_my-cluster, or correct namespace of the target"
+    )
+    kube.fault("forbidden", resource="namespaces")
+    remarks = check(namespace="team-a", provisioning="spot")
+    (unseen,) = [r for r in remarks if r.level == "inconclusive"]
+    assert "whether cluster my-cluster has namespace team-a was not looked at: NoPermission: " in unseen.what
+    assert unseen.fix.endswith("; a run ends if there is no such namespace") and not levels(remarks), remarks
+    kube.clear_faults()
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
+    kube.create(namespace, "")
+    assert "cluster my-cluster has namespace team-a" in levels(check(namespace="team-a", provisioning="spot"), "info")
+    kube.patch_status("namespaces", "team-a", {"phase": "Terminating"}, "")
+    assert "namespace team-a is being deleted" in levels(check(namespace="team-a", provisioning="spot"))
+
+
+def test_a_queue_that_is_missing_is_one_of_the_namespace_or_the_command_that_creates_it(kube: Kube) -> None:
+    said = levels(check())
+    assert """"kind":"ResourceFlavor",""" in said and """"nominalQuota":8""" in said and "or set provisioning" in said
+    assert said.count("kubectl create --context=gke_my-project_us-central1_my-cluster --filename=-") == 1
+    own = gke()
+    (remark,) = [r for r in cluster_check.check(own, Kubectl(Shell(), own), "pod") if r.level == "error"]
+    assert remark.fix.startswith("type podwright plan RECIPE --on pod, which says how it is created for the slice")
+    flavor, cluster_queue, local_queue = samples.queues(8, topology="2x2x2")
+    small = cluster_queue | {"metadata": {"name": "a-small"}, "spec": cluster_queue["spec"] | {"resourceGroups": []}}
+    closed = cluster_queue | {"metadata": {"name": "a-closed"}}
+    closed["spec"] = {**cluster_queue["spec"], "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "x"}}}  # fmt: skip
+    for each in (flavor, small, closed, cluster_queue):
+        kube.create(each, "")
+    said = levels(check())
+    assert """"kind":"LocalQueue",""" in said and """"spec":{"clusterQueue":"cluster-queue"}""" in said, said
+    kube.create(local_queue | {"metadata": {"name": "mine", "namespace": "default"}})
+    assert "set queue of the target to mine, which the namespace has" in levels(check())
+    kube.delete("localqueues", "mine")
+    kube.create(
+        {**local_queue, "metadata": {"name": "mine", "namespace": "default"}, "spec": {"clusterQueue": "a-closed"}}
+    )
+    assert "ClusterQueue a-closed of queue mine takes nothing from namespace default" in levels(check(queue="mine"))
+    kube.delete("localqueues", "mine")
+    kube.fault("forbidden", resource="clusterqueues")
+    assert "ask an administrator of the cluster for a LocalQueue in namespace default (NoPermission: " in levels(
+        check()
+    )

@@ -9,7 +9,9 @@ from podwright.targets.base import Polled, Process
 from podwright.targets.gke import pod_failures, waiting
 from podwright.targets.gke.cluster_view import ClusterView
 from podwright.targets.gke.kubectl_replies import classify
+from podwright.targets.gke.pool_replies import PoolReplies
 from podwright.targets.google.replies import Consequence
+from tests.unit.targets.gke.collected_pool_texts import BY_NAME, TEXTS, PoolText
 from tests.unit.targets.gke.entry import gke
 from tests.unit.targets.gke.test_waiting import NAMES, conditions, event, job, jobset, pod, pulling, queued, unscheduled
 
@@ -85,68 +87,47 @@ def image(message: str) -> ClusterView:
     return ClusterView(jobset(), (job(),), (pulling("ErrImagePull", message),))
 
 
+WEBHOOK_OF_PODS = (  # github.com/kubernetes-sigs/jobset/issues/361
+    'Error creating: Internal error occurred: failed calling webhook "mpod.kb.io": failed to call webhook: Post '
+    '"https://jobset-webhook-service.jobset-system.svc:443/mutate--v1-pod?timeout=10s": no endpoints available for service '
+    '"jobset-webhook-service"'
+)
+INVALID_JOB = (  # github.com/kubernetes-sigs/jobset/pull/1211
+    'job "snr-w-0" creation failed with error: Job.batch "snr-w-0" is invalid: '
+    "spec.template.spec.containers[0].volumeMounts[0].mountPath: Required value"
+)
+TOO_LARGE = (  # github.com/kubernetes-sigs/kueue/issues/4134
+    "couldn't assign flavors to pod set master: insufficient quota for nvidia.com/gpu in flavor single-node-h100, request > maximum "
+    "capacity (24 > 16)"
+)
+NO_NODES = (  # github.com/kserve/kserve/issues/794
+    "0/2 nodes are available: 2 Insufficient nvidia.com/gpu, 2 node(s) didn't match node selector."
+)
+FORBIDDEN_IMAGE = (  # github.com/googlecodelabs/monolith-to-microservices/issues/59
+    'rpc error: code = Unknown desc = failed to pull and unpack image "gcr.io/p/monolith:1.0.0": failed to resolve reference '
+    '"gcr.io/p/monolith:1.0.0": pulling from host gcr.io failed with status code [manifests 1.0.0]: 403 Forbidden'
+)
+DENIED_IMAGE = (  # github.com/GoogleCloudPlatform/berglas/issues/128
+    "rpc error: code = Unknown desc = Error response from daemon: Get https://us-docker.pkg.dev/v2/berglas/berglas/berglas/manifests/latest: "
+    'denied: Permission "artifactregistry.repositories.downloadArtifacts" denied on resource "projects/berglas/locations/us/repositories/'
+    'berglas" (or it may not exist)'
+)
+ABSENT_IMAGE = (  # github.com/kubernetes/kubernetes/issues/17086
+    "image pull failed for gcr.io/td-middleware/tdb, this may be because there are no credentials on this request.  details: (Error: image "
+    "td-middleware/tdb:latest not found)"
+)
 WAITING: list[tuple[ClusterView, Ending | None, str]] = [
-    (  # github.com/kubernetes-sigs/jobset/issues/361
-        creating(
-            'Error creating: Internal error occurred: failed calling webhook "mpod.kb.io": failed to call webhook: Post '
-            '"https://jobset-webhook-service.jobset-system.svc:443/mutate--v1-pod?timeout=10s": no endpoints available for service '
-            '"jobset-webhook-service"'
-        ),
-        None,
-        "WebhookDown: ",
-    ),
-    (  # github.com/kubernetes-sigs/jobset/pull/1211
-        ClusterView(
-            jobset(),
-            events=(
-                event(
-                    "JobCreationFailed",
-                    'job "snr-w-0" creation failed with error: Job.batch "snr-w-0" is invalid: '
-                    "spec.template.spec.containers[0].volumeMounts[0].mountPath: Required value",
-                ),
-            ),
-        ),
+    (creating(WEBHOOK_OF_PODS), None, "WebhookDown: "),
+    (
+        ClusterView(jobset(), events=(event("JobCreationFailed", INVALID_JOB),)),
         Ending.BAD_INPUT,
         "mountPath: Required value",
     ),
-    (  # github.com/kubernetes-sigs/kueue/issues/4134
-        queued(
-            "couldn't assign flavors to pod set master: insufficient quota for nvidia.com/gpu in flavor single-node-h100, request > maximum "
-            "capacity (24 > 16)"
-        ),
-        Ending.NO_CAPACITY,
-        "TooLarge: ",
-    ),
-    (  # github.com/kserve/kserve/issues/794
-        unscheduled("0/2 nodes are available: 2 Insufficient nvidia.com/gpu, 2 node(s) didn't match node selector."),
-        None,
-        "NoNodes: ",
-    ),
-    (  # github.com/googlecodelabs/monolith-to-microservices/issues/59
-        image(
-            'rpc error: code = Unknown desc = failed to pull and unpack image "gcr.io/p/monolith:1.0.0": failed to resolve reference '
-            '"gcr.io/p/monolith:1.0.0": pulling from host gcr.io failed with status code [manifests 1.0.0]: 403 Forbidden'
-        ),
-        Ending.BAD_INPUT,
-        "NoPermission: ",
-    ),
-    (  # github.com/GoogleCloudPlatform/berglas/issues/128
-        image(
-            "rpc error: code = Unknown desc = Error response from daemon: Get https://us-docker.pkg.dev/v2/berglas/berglas/berglas/manifests/latest: "
-            'denied: Permission "artifactregistry.repositories.downloadArtifacts" denied on resource "projects/berglas/locations/us/repositories/'
-            'berglas" (or it may not exist)'
-        ),
-        Ending.BAD_INPUT,
-        "NoPermission: ",
-    ),
-    (  # github.com/kubernetes/kubernetes/issues/17086
-        image(
-            "image pull failed for gcr.io/td-middleware/tdb, this may be because there are no credentials on this request.  details: (Error: image "
-            "td-middleware/tdb:latest not found)"
-        ),
-        Ending.BAD_INPUT,
-        "NoImage: ",
-    ),
+    (queued(TOO_LARGE), Ending.NO_CAPACITY, "TooLarge: "),
+    (unscheduled(NO_NODES), None, "NoNodes: "),
+    (image(FORBIDDEN_IMAGE), Ending.BAD_INPUT, "NoPermission: "),
+    (image(DENIED_IMAGE), Ending.BAD_INPUT, "NoPermission: "),
+    (image(ABSENT_IMAGE), Ending.BAD_INPUT, "NoImage: "),
 ]
 
 
@@ -178,3 +159,16 @@ def disrupted(reason: str, message: str, code: int) -> dict[str, Any]:
 )
 def test_a_disruption_is_a_preemption_whatever_the_exit_code(failed: dict[str, Any]) -> None:
     assert pod_failures.ended((), pod_failures.failures([failed], 1).values(), 1).ending is Ending.PREEMPTED
+
+
+POOL_ENTRY = {"zones": ["us-central1-a"], "reservations": ["r-1"], "topology": "v6e-16"}
+
+
+@pytest.mark.parametrize("text", TEXTS, ids=list(BY_NAME))
+def test_a_text_of_gke_about_a_node_pool_is_known(text: PoolText) -> None:
+    replies, place = PoolReplies(gke(**POOL_ENTRY)), "us-central1-a/r-1"
+    reply = replies.classify(text.text, place)
+    assert (reply.consequence, reply.reason[: len(text.sentence)]) == (text.consequence, text.sentence), reply
+    assert text.remedy in reply.fix and bool(text.remedy) == bool(reply.fix)
+    refusal = replies.refusal(reply, place)
+    assert (refusal.ending if refusal else None) == (None if text.consequence is REPEAT else text.ending)

@@ -30,7 +30,7 @@ def test_a_deletion_that_nobody_saw_counts_where_the_trainer_said_nothing() -> N
 def test_a_jobset_that_may_have_been_deleted_by_its_time_to_live_is_not_called_deleted() -> None:
     polled = gone(since_s=3700.0)
     assert polled.ending is Ending.UNKNOWN and polled.inferred
-    assert "somebody deleted it, or it ended more than 1 h ago" in polled.detail
+    assert "it was deleted, or it ended more than 1 h ago" in polled.detail
 
 
 @pytest.mark.parametrize("kept", [{"exists": False}, {"phase": "Terminating"}])

@@ -96,6 +96,14 @@ DOCUMENTED = [
         "",
     ),
     (
+        'Error from server (InternalError): error when creating "STDIN": Internal error occurred: failed calling webhook "vjobset.kb.io": failed '
+        'to call webhook: Post "https://jobset-webhook-service.jobset-system.svc:443/validate?timeout=10s": tls: failed to verify certificate: '
+        "x509: certificate signed by unknown authority",
+        Consequence.REPEAT,
+        "WebhookDown: vjobset.kb.io",
+        "",
+    ),
+    (
         'Error from server (AlreadyExists): error when creating "STDIN": jobsets.jobset.x-k8s.io "pw-r" already exists',
         Consequence.EXISTS,
         "Exists",

@@ -130,7 +130,10 @@ def test_a_pod_that_somebody_deleted_ends_the_attempt_without_a_retry() -> None:
     others = (deleted(0, 20, exited(0, 143, 22)), exited(2, 134, 12))  # ended by the job, and for lack of the first one
     polled = ended(deleted(1, 10, exited(1, 143, 13)), *others, jobs=(failed_at(20),))
     assert polled.ending is Ending.STOPPED and polled.first == 1 and not polled.failed_hosts
-    assert polled.detail.startswith("pod pw-r-slice-job-0-1-abcde was deleted on the cluster, not by Podwright")
+    sentence = "pod pw-r-slice-job-0-1-abcde was deleted on the cluster, not by Podwright"
+    assert polled.detail == f"{sentence}, and the other pods ended with it"
+    alone = ended(deleted(1, 10, exited(1, 143, 13)), jobs=(failed_at(20),), num_pods=1)
+    assert alone.detail == sentence
 
 
 def test_pods_that_their_job_deletes_were_not_deleted_by_somebody() -> None:
@@ -174,6 +177,15 @@ def test_a_failure_has_the_number_that_the_log_of_its_container_has() -> None:
     logs = {log.container: log.process for log in logs_of([both], 4)}
     assert logs == {"jax-tpu-1": 10, "jax-tpu-2": 11} and polled.first == 11
     assert polled.who == "container jax-tpu-2 of pod pw-r-slice-job-0-1-abcde on node node-1"
+
+
+def test_a_container_that_the_cluster_has_added_is_no_process() -> None:
+    pods = [exited(number, 1, 5) for number in (0, 1)]
+    for each in pods:
+        own = {"name": "c", "resources": {"limits": {"google.com/tpu": 4}}}
+        each["spec"] = each["spec"] | {"containers": [{"name": "proxy", "resources": {"limits": {"cpu": 1}}}, own]}
+    assert [(log.container, log.process) for log in logs_of(pods, 4)] == [("c", 0), ("c", 1)]
+    assert ended(*pods[1:]).first == 1
 
 
 def test_failures_are_kept_as_they_were_seen() -> None:

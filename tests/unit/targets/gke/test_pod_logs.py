@@ -135,6 +135,35 @@ def test_a_stream_that_is_cut_goes_on_without_loss(kube: Kube, tmp_path: Path) -
     assert job.kept(tmp_path) == job.lines
 
 
+def test_the_last_lines_of_a_pod_that_is_deleted_are_kept(kube: Kube, tmp_path: Path) -> None:
+    job = Job(kube, 1)
+    follower = job.follower(tmp_path)
+    job.write(0, "one")
+    follower.bring(job.logs)
+    begun = follows(kube)
+    follower.bring(job.logs)
+    until(lambda: follows(kube) > begun)
+    job.write(0, "two", "the last words")
+    time.sleep(0.5)  # until they have been sent
+    kube.delete("pods", "job-0", grace_s=0)
+    assert follower.bring([], ended=True) == ""
+    assert job.kept(tmp_path) == job.lines
+
+
+def test_the_logs_of_all_processes_are_requested_at_once_when_pods_are_being_deleted(
+    kube: Kube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pod_logs, "ROUND_S", 1000.0)
+    job = Job(kube, 2)
+    follower = job.follower(tmp_path)
+    job.write(1, "one")
+    until(lambda: follower.bring(job.logs) == "" and job.kept(tmp_path)[1] == job.lines[1])
+    job.write(1, "the last words")
+    follower.bring(job.logs)
+    assert len(job.kept(tmp_path)[1]) == 1, "the next round is due later"
+    until(lambda: follower.bring(job.logs, leaving=True) == "" and job.kept(tmp_path)[1] == job.lines[1])
+
+
 def test_a_rotated_log_is_followed_into_its_new_file(kube: Kube, tmp_path: Path) -> None:
     job = Job(kube, 1)
     job.write(0, "before")

@@ -47,7 +47,8 @@ CASES = [
     ("Specified reservation 'r' does not exist.", Consequence.PLACE, "NoReservation"),
     ("Specified reservation 'r' does not have available resources for the request.", Consequence.PLACE, "NoCapacity"),
     ("No available resources in specified reservations 'r'.", Consequence.PLACE, "NoCapacity"),
-    (WRAPPED.format(code="GCE_QUOTA_EXCEEDED", text="Instance 'i' creation failed: Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 0.0 in region us-central1."), Consequence.FINAL, "Quota: the project has not enough quota"),
+    (WRAPPED.format(code="GCE_QUOTA_EXCEEDED", text="Instance 'i' creation failed: Quota 'TPUS_PER_TPU_FAMILY' exceeded.  Limit: 0.0 in region us-central1."), Consequence.FINAL, "Quota: the project has not enough quota TPUS_PER_TPU_FAMILY in"),
+    ("ERROR: (gcloud.container.node-pools.list) ResponseError: code=400, message=Autopilot node pools cannot be accessed or modified.", Consequence.FINAL, "Autopilot: cluster my-cluster"),
     ("ResponseError: code=403, message=Insufficient regional quota to satisfy request for resource: \"CPUS\". The request requires", Consequence.FINAL, "Quota: the project has not enough quota CPUS"),
     ("Creation of a managed instance group with tpu7x-standard-4t machine type with placement policy is not supported. Use workload policy instead.", Consequence.FINAL, "WrongFlags"),
     ("Queued_provisioning requires reservation affinity to be set to none.", Consequence.FINAL, "WrongFlags"),
@@ -63,6 +64,11 @@ CASES = [
     ("Operation [..] is still running, check its status via 'gcloud container operations describe X'", Consequence.UNKNOWN, "Running"),
     (" - Required 'compute.resourcePolicies.create' permission for 'projects/p/regions/r/resourcePolicies/n'", Consequence.FINAL, "NoPermission: the account of gcloud may not do this in my-project (compute.resourcePolicies.create)"),
     ('ResponseError: code=403, message=Required "container.clusters.update" permission(s) for "projects/p".', Consequence.FINAL, "NoPermission: the account of gcloud may not do this in my-project (container.clusters.update)"),
+    (
+        "ResponseError: code=403, message=This API method requires billing to be enabled. Please enable billing on project #1234",
+        Consequence.FINAL,
+        "NoBilling",
+    ),
     ("Kubernetes Engine API has not been used in project 123 before or it is disabled.", Consequence.FINAL, "ApiOff"),
     ("The resource_policy resource 'p' is already being used by 'q'", Consequence.REPEAT, "InUse"),
     ("You do not currently have an active account selected.", Consequence.FINAL, "NoLogin"),
@@ -102,12 +108,16 @@ def test_missing_quota_ends_a_run_and_says_what_to_ask_for() -> None:
     ("text", "scope", "fix"),
     [
         ("Could not find the given reservation with the following name", PLACE, "gcloud compute reservations list"),
-        ("Reservation 'r-1' is incorrect for the requested resources.", PLACE, "type podwright target check"),
+        (
+            "Reservation 'r-1' is incorrect for the requested resources.",
+            PLACE,
+            "type podwright target check pod, which",
+        ),
         ("Machine type with name 'tpu7x-standard-4t' does not exist in zone", ZONE, "correct zones or machine_type"),
     ],
 )
 def test_what_must_be_corrected_refuses_its_place_for_good_with_what_to_type(text: str, scope: str, fix: str) -> None:
-    replies = PoolReplies(OWN)
+    replies = PoolReplies(OWN, "pod")
     answer = replies.refusal(replies.classify(text, PLACE), PLACE)
     assert answer and (answer.scope, answer.ending) == (scope, Ending.BAD_INPUT) and fix in answer.reason
     later = replies.refusal(replies.classify(LATER, PLACE), PLACE)

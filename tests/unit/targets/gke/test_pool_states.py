@@ -154,14 +154,15 @@ def test_a_pool_that_has_filled_itself_is_used() -> None:
     assert seen(operations=(operation(FIRST, error=LATER),)).state is AllocationState.READY
 
 
-def test_a_missing_pool_is_requested_again_unless_the_cluster_is_busy() -> None:
+def test_a_missing_pool_is_requested_again_unless_its_own_operation_has_not_ended() -> None:
     one_pool = {FIRST: pool()}
     assert seen(one_pool).state is AllocationState.PARTIAL
     others = operation("theirs", status="RUNNING", kind="UPGRADE_NODES")
+    assert seen(one_pool, (operation(SECOND, status="RUNNING"),)).state is AllocationState.WAITING
     answer = seen(one_pool, (others,))
-    assert answer.state is AllocationState.WAITING
+    assert answer.state is AllocationState.PARTIAL
     assert answer.reason.startswith(
-        "ClusterBusy: the cluster works on operation-1 (UPGRADE_NODES of theirs) since 2026-11-23T07:00:00"
+        "ClusterBusy: the cluster works on operation-1 (UPGRADE_NODES of theirs) since 2026-11-23T07:00:00Z"
     )
     other_cluster = others | {"targetLink": f"{LINK}-2/nodePools/theirs"}
     assert seen(one_pool, (other_cluster,)).state is AllocationState.PARTIAL

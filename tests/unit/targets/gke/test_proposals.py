@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from podwright.cli.app import main
 from podwright.shell import Shell
 from podwright.targets import entries
 from podwright.targets.gke import configuration
@@ -27,7 +28,9 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "config").write_text(json.dumps(config))
     gcloud = tmp_path / "gcloud"
     gcloud.write_text(
-        '#!/bin/sh\necho \'{"core": {"project": "other-project"}, "compute": {"zone": "us-central1-c"}}\'\n'
+        '#!/bin/sh\ncase "$*" in *"clusters describe"*) cat ${0%/*}/cluster.json || { echo "ERROR: (gcloud) You do not '
+        'currently have an active account selected." >&2; exit 1; }; exit;; esac\n'
+        'echo \'{"core": {"project": "other-project"}, "compute": {"zone": "us-central1-c"}}\'\n'
     )
     gcloud.chmod(0o755)
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "config"))
@@ -56,3 +59,43 @@ def test_without_contexts_and_where_nothing_is_missing_nothing_is_proposed(machi
     (machine / "config").unlink()
     assert "cluster" not in entries.proposals(["kind=gke"])
     assert entries.proposals(["kind=gke", "project=p", "cluster=c", "zones=[us-central1-a]"]) == {}
+
+
+def refused(capsys: pytest.CaptureFixture[str], *pairs: str) -> str:
+    assert main(["target", "add", "pod", "kind=gke", *pairs]) == 2
+    return capsys.readouterr().err
+
+
+def test_zones_that_are_missing_are_said_with_the_place_of_the_cluster(
+    machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (machine / "cluster.json").write_text(json.dumps({"locations": ["us-east5-b", "us-east5-a"]}))
+    (machine / "config").write_text((machine / "config").read_text().replace(B, "gke_my-project_us-east5_b"))
+    said = refused(capsys, "cluster=b")
+    assert said == (
+        "error: target 'pod': zones is missing; cluster b is in us-east5 (context gke_my-project_us-east5_b of kubectl), and by gcloud "
+        "its nodes may be in us-east5-a, us-east5-b; add 'zones=[us-east5-a, us-east5-b]' to the command, without those that do not "
+        "have your TPUs\n"
+    )
+    (machine / "cluster.json").unlink()
+    said = refused(capsys, "cluster=b")
+    assert (
+        "cluster b is in us-east5 (context gke_my-project_us-east5_b of kubectl), and its zones could not be read ("
+        in said
+    )
+    assert "add 'zones=[ZONE]' to the command, with zones of us-east5 that have your TPUs" in said
+
+
+def test_what_is_missing_besides_is_said_with_the_contexts_of_kubectl(
+    machine: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (machine / "config").write_text((machine / "config").read_text().replace(f'"current-context": "{A}"', '"x": ""'))
+    said = refused(capsys, "zones=[us-central1-a]")
+    assert (
+        f"cluster is missing; kubectl has contexts of {A}, {B}; add project=my-project cluster=a or project=my-project cluster=b to the command"
+        in said
+    )
+    (machine / "config").unlink()
+    said = refused(capsys, "zones=[us-central1-a]")
+    assert "cluster is missing; kubectl has no context of a cluster of GKE" in said
+    assert "type gcloud container clusters get-credentials CLUSTER" in said

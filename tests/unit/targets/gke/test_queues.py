@@ -12,6 +12,7 @@ from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.gke.queues import QueueObjects, RunQueues, manifests
 from podwright.targets.google.replies import Consequence, Reply
+from tests.lab.kube.controllers import quota
 from tests.unit.targets.gke.entry import gke
 
 OWN = gke(provisioning="spot", topology="2x v6e-16", namespace="research")
@@ -47,8 +48,8 @@ def test_each_names_the_one_before_and_carries_the_labels_of_the_run() -> None:
     assert FLAVOR["spec"]["nodeLabels"] == {"podwright-run": tag}
     assert FLAVOR["spec"]["tolerations"][0]["key"] == "google.com/tpu"
     (group,) = CLUSTER_QUEUE["spec"]["resourceGroups"]
-    assert group["coveredResources"] == ["google.com/tpu"] and group["flavors"][0]["name"] == REQUEST.name
-    assert group["flavors"][0]["resources"] == [{"name": "google.com/tpu", "nominalQuota": 32}]
+    assert group["flavors"][0]["name"] == REQUEST.name
+    assert group["flavors"][0]["resources"][0] == {"name": "google.com/tpu", "nominalQuota": 32}
     assert CLUSTER_QUEUE["spec"]["namespaceSelector"]["matchLabels"] == {"kubernetes.io/metadata.name": "research"}
     assert LOCAL_QUEUE["spec"]["clusterQueue"] == REQUEST.name and LOCAL_QUEUE["metadata"]["namespace"] == "research"
     for each in (FLAVOR, CLUSTER_QUEUE, LOCAL_QUEUE):
@@ -92,6 +93,32 @@ def test_objects_of_another_name_are_left_alone() -> None:
     queues = RunQueues(Kubectl(cluster, OWN), OWN.namespace)
     assert queues.of(REQUEST) == QueueObjects(True)
     assert queues.delete(REQUEST) is None and cluster.objects == {"LocalQueue": theirs}
+
+
+@pytest.mark.parametrize("served", ["v1beta2", "v1beta1"])
+def test_objects_are_of_a_version_that_kueue_serves(served: str) -> None:
+    class Served(Cluster):
+        def ask(self, argv, *rest, given="", **more):  # type: ignore[no-untyped-def]
+            if given and (version := json.loads(given)["apiVersion"]) != f"kueue.x-k8s.io/{served}":
+                return (
+                    1,
+                    "",
+                    f'error: resource mapping not found for name: "q": no matches for kind "Q" in version "{version}"',
+                )
+            return super().ask(argv, *rest, given=given, **more)
+
+    cluster = Served()
+    assert RunQueues(Kubectl(cluster, OWN), OWN.namespace).create(REQUEST) == (None, True)
+    assert {each["apiVersion"] for each in cluster.objects.values()} == {f"kueue.x-k8s.io/{served}"}
+
+
+def test_default_requests_of_a_namespace_keep_no_run_waiting() -> None:
+    pod = {
+        "containers": [{"resources": {"limits": {"google.com/tpu": 4}, "requests": {"cpu": "100m", "memory": "2Gi"}}}]
+    }
+    pod |= {"nodeSelector": {"podwright-run": REQUEST.labels["podwright-run"]}}
+    sets = [{"name": "slice-job", "count": 8, "template": {"spec": pod}}]
+    assert quota.assign(CLUSTER_QUEUE, {REQUEST.name: FLAVOR}, {}, sets).fits
 
 
 def test_a_cluster_without_kueue_gets_none() -> None:

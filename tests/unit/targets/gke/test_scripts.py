@@ -35,7 +35,7 @@ def variants(tmp_path: Path) -> list[Scripts]:
         (V6E, {"machine_type": "ct6e-standard-4t"}),
         ({"topology": "tpu7x-2x2x1"}, {"image": "gcr.io/p/i:v1"}),
         (STORAGE, {}),
-        ({}, {"queue": "mine"}),
+        ({}, {"queue": "mine", "namespace": "team-a"}),
         ({"image": "fixed:1"}, {"image": ""}),
     ]
     made = []
@@ -132,6 +132,19 @@ def test_what_is_missing_is_one_line(tmp_path: Path, answers: dict[str, Any], li
     code, out = Scripts(tmp_path).run(SETUP, answers=answers)
     lines = [each for each in out.splitlines() if each.startswith(("missing:", "error:"))]
     assert code == 1 and any(each.startswith(line) for each in lines) and len(lines) <= 2, out
+
+
+@pytest.mark.parametrize(
+    ("error", "says"),
+    [
+        ('Error from server (NotFound): localqueues.kueue.x-k8s.io "multislice-queue" not found', "; podwright target check says how one is created"),
+        ("E1123 07:02:09 memcache.go\nUnable to connect to the server: EOF", ", or it cannot be seen: Unable to connect to the server: EOF"),
+    ],
+)  # fmt: skip
+def test_what_kubectl_prints_is_shown_only_where_it_says_more(tmp_path: Path, error: str, says: str) -> None:
+    code, out = Scripts(tmp_path).run(SETUP, answers={"kubectl*localqueues*": (f"{error}\n", 1)})
+    assert code == 1 and "NotFound" not in out and "memcache" not in out, out
+    assert "missing: namespace default has no queue multislice-queue of Kueue" in out and says in out, out
 
 
 def test_a_missing_image_is_built_of_the_versions_of_the_recipe(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 import json
 import re
+import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from podwright import targets
 from podwright.cli.app import main
@@ -39,7 +41,7 @@ def add(**changes: str) -> Any:
         ({"cluster": ""}, "is no such name"),
         ({"zones": "[us-central1]"}, "which is no zone; write it like"),
         ({"zones": "[us-central1-a, us-east5-b]"}, "zones: us-east5-b is not in us-central1, where the cluster is"),
-        ({"region": "us-east5"}, "zones: us-central1-ai1a is not in us-east5"),
+        ({"region": "us-east5"}, "zones: us-central1-ai1a is not in region=us-east5; correct one of the two, such as region=us-central1"),
         ({"region": "central"}, "is no region and no zone; write it like us-central1"),
         ({"bucket": "/shared/runs"}, "is no bucket; write it like gs://my-bucket/runs"),
         ({"bucket": "gs://b/$(id)"}, "is no bucket"),
@@ -64,18 +66,31 @@ def add(**changes: str) -> Any:
         ({"priority": "very high"}, "is no such name"),
         ({"topology": "tpu7x-4x4x7"}, "no tpu7x slice is sold with topology 4x4x7"),
         ({"topology": "8xH100-80GB"}, "topology=8xH100-80GB is no TPU slice; type topology=tpu7x-4x4x8"),
-        ({"topology": "0x v6e-16"}, "'0x v6e-16' is none at all"),
+        ({"topology": "0x v6e-16"}, "topology=0x v6e-16 is none at all"),
         ({"provisioning": "reserved"}, "provisioning=reserved: reservations are missing; write reservations=[NAME]"),
         ({"provisioning": "spot", "reservations": "[r]"}, "provisioning=spot uses no reservations; leave one of the two out"),
         ({"provisioning": "rented"}, "provisioning=rented"),
         ({"provisioning": "flex-start", "max_life": "8d"}, "max_life=8d: flex-start allows 7 days"),
         ({"patience": "5m"}, "patience=5m is shorter than a node pool takes to start"),
+        ({"patience": ""}, "patience= is no duration; write it like 6h"),
+        ({"zone_patience": ""}, "zone_patience= is no duration"),
+        ({"zone_patience": "99999999999999d"}, "is longer than a year; write 365d or less"),
+        ({"max_life": "100000d"}, "max_life=100000d is longer than a year"),
+        ({"price": "inf"}, "price=inf must be a finite number"),
+        ({"preemptions_per_day": "nan"}, "preemptions_per_day=nan must be a finite number"),
+        ({"bucket": "gs://my-bucket/../runs"}, "bucket=gs://my-bucket/../runs is no bucket"),
+        ({"cluster": "[a, b]"}, "cluster=[a, b] must be text"),
+        ({"zones": "[]"}, "zones=[] must have at least 1"),
+        ({"provisioning": "[spot]"}, "provisioning=[spot] must be "),
+        ({"topology": "tpu7x"}, "topology=tpu7x alone names no size"),
+        ({"topology": "v4-8"}, "topology=v4-8 is refused: "),
         ({"max_life": "long"}, "max_life=long is no duration; write it like 6h"),
         ({"price": "-1"}, "price=-1"),
         ({"jax": "0.9.2 --index"}, "is no version; write it without blanks and quotes"),
         ({"libtpu": "-x"}, "is no version"),
         ({"maxtext": "`id`"}, "is no version"),
-        ({"storage": "gs://bucket"}, "has no key 'storage'"),
+        ({"storage": "gs://bucket"}, "has no key 'storage'; did you mean bucket"),
+        ({"topology": "99999x v6e-16"}, "needs 399,996 nodes, and a cluster has at most 65,000; write at most 16,250 slices"),
         ({"submit": "kubectl"}, "submit=kubectl"),
         ({"submit": "xpk", "xpk": "1.16.0; id"}, "is no release of xpk; write it like 1.16.0"),
         ({"submit": "xpk", "xpk": "latest"}, "is no release of xpk; write it like 1.16.0"),
@@ -163,6 +178,15 @@ def test_a_target_is_opened_again_with_the_slice_of_a_run() -> None:
     assert targets.current("pod", None)["settings"]["topology"] == "v6e-16"
     assert targets.current("pod", None, "2x tpu7x-4x4x8")["settings"]["topology"] == "2x tpu7x-4x4x8"
     assert targets.current("local", None, "2x tpu7x-4x4x8")["kind"] == "local", "whose runs take what there is"
+
+
+def test_the_command_of_the_page_writes_the_entry_of_the_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = (Path(__file__).parents[4] / "docs" / "gke.md").read_text()
+    command = next(line for line in page.splitlines() if line.startswith("podwright target add "))
+    entry = page.partition("```yaml\n")[2].partition("```")[0]
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "own.yaml"))
+    assert main(shlex.split(command)[1:]) == ExitCode.OK
+    assert yaml.safe_load((tmp_path / "own.yaml").read_text()) == yaml.safe_load(entry)
 
 
 def test_the_target_is_listed_and_shown(capsys: pytest.CaptureFixture[str]) -> None:

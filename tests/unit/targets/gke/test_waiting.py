@@ -1,5 +1,6 @@
 """Why an attempt waits, by the objects of the cluster: each text has its sentence, and what never passes ends the attempt."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from podwright.targets.gke.cluster_view import ClusterView
 
 BEGAN_S = 1767225900.0
 """2026-01-01T00:05:00Z"""
-NAMES = {"namespace": "default", "queue": "q", "context": "gke_p_l_c"}
+NAMES = {"namespace": "default", "queue": "q", "context": "gke_p_l_c", "target": "pod"}
 Json = dict[str, Any]
 POD_SPEC: Json = {
     "containers": [{"name": "c"}],
@@ -115,6 +116,11 @@ PASSES = [
     ),
     (ClusterView(jobset()), "Starting: ", "controller of JobSet"),
     (
+        ClusterView(jobset(), events=(event("HeadlessServiceCreationFailed", "exceeded quota: few, requested: x"),)),
+        "Quota: ",
+        "few",
+    ),
+    (
         ClusterView(
             jobset(),
             (job(),),
@@ -169,11 +175,32 @@ PASSES = [
         "NoCapacity: ",
         "tries again later",
     ),
+    (
+        unscheduled(
+            "0/3 nodes are available: 3 node(s) didn't match Pod's node affinity/selector.",
+            event(
+                "FailedScaleUp",
+                "Node scale up in zones us-central1-c associated with this pod failed: GCE out of resources. Pod is at risk of not being "
+                "scheduled.",
+            ),
+        ),
+        "NoCapacity: ",
+        "in us-central1-c (GCE out of resources), and tries again",
+    ),
     (unscheduled(""), "Scheduling: ", "1 of 1 pods"),
     (
         ClusterView(jobset(), (job(),), (pulling("ErrImagePull", "dial tcp: i/o timeout"),)),
         "Pulling: image image:1",
         "timeout",
+    ),
+    (
+        ClusterView(
+            jobset(),
+            (job(),),
+            (pulling("ImagePullBackOff", 'Back-off pulling image "a-403/i@sha256:78403bc": unexpected EOF'),),
+        ),
+        "Pulling: ",
+        "unexpected EOF",
     ),
     (ClusterView(jobset(), (job(),), (pulling("ContainerCreating", ""),)), "Starting: ", "1 of 1 pods"),
     (
@@ -197,6 +224,17 @@ def test_what_may_pass_is_waited_for_with_a_sentence(view: ClusterView, reason: 
     polled = explained(view).polled
     assert polled.process is Process.RUNNING and polled.ending is None
     assert polled.waiting.startswith(reason) and part in polled.waiting, polled.waiting
+
+
+def test_an_attempt_is_silent_while_a_pod_has_no_node_or_no_process_has_begun() -> None:
+    message = "0/5 nodes are available: 5 node(s) didn't match Pod's node affinity/selector."
+    without_node = unscheduled(message)
+    assert explained(without_node).polled.silent and explained(without_node, started=True).polled.silent
+    assert explained(replace(without_node, unanswered="NoPermission: events")).polled.silent
+    assert explained(ClusterView(jobset(), (job(2),), (pod(),)), 2).polled.silent
+    creating = ClusterView(jobset(), (job(),), (pod(),))
+    assert explained(creating).polled.silent and not explained(creating, started=True).polled.silent
+    assert not explained(ClusterView(jobset(), (job(),), (pod(phase="Running"),))).polled.silent
 
 
 NEVER = [
@@ -224,7 +262,7 @@ NEVER = [
         "another queue",
     ),
     (queued(NEEDS + "resource cpu unavailable in ClusterQueue"), Ending.BAD_INPUT, "cpu", "coveredResources"),
-    (queued("LocalQueue q doesn't exist"), Ending.BAD_INPUT, "no queue q", "kubectl get localqueues"),
+    (queued("LocalQueue q doesn't exist"), Ending.BAD_INPUT, "no queue q", "podwright target check pod"),
     (queued("ClusterQueue cq doesn't exist"), Ending.BAD_INPUT, "no ClusterQueue cq", "queue of the target"),
     (
         queued("ClusterQueue cq is inactive", "Can't admit new workloads: references missing ResourceFlavor(s): F."),
@@ -252,6 +290,23 @@ NEVER = [
         Ending.BAD_INPUT,
         "no PriorityClass medium",
         "priority of the target",
+    ),
+    (
+        ClusterView(
+            jobset(),
+            (job(),),
+            events=(
+                event(
+                    "FailedCreate",
+                    'Error creating: admission webhook "warden-validating.common-webhooks.networking.gke.io" denied the request: GKE Warden '
+                    'rejected the request because it violates one or more constraints.\nViolations details: {"[denied by '
+                    'autogke-disallow-hostnamespaces]":["enabling hostNetwork is not allowed in Autopilot."]}',
+                ),
+            ),
+        ),
+        Ending.BAD_INPUT,
+        "an Autopilot cluster refuses pods",
+        "a Standard cluster",
     ),
     (
         ClusterView(

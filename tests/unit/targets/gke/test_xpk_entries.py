@@ -150,3 +150,28 @@ def test_pools_for_xpk_have_its_workload_policy_which_no_run_deletes() -> None:
     assert f"workload-policy {policy} " in created[1] and "--description" not in created[1]
     assert f"--placement-policy={policy}" in created[2]
     assert not any(policy in text for text in deleted) and not any("kueue" in text for text in created + deleted)
+
+
+def test_entries_are_in_the_default_namespace_whatever_that_of_the_target_is_now() -> None:
+    own = gke(namespace="research")
+    (call,) = XpkEntries(Kubectl(Shell(), own), own).deleting(Cluster.request("a"))
+    assert "--namespace=default" in call.argv and "--namespace=research" not in call.argv
+
+
+@pytest.mark.parametrize(
+    "edited",
+    ["", "spot", "[1]", "7", '{"device": "tpu7x-16"}', '{"device": "tpu7x-16", "machines": "2", "labels": {}}', '{"device": 1, "machines": 2, "labels": {}}', '{"device": "tpu7x-16", "machines": 2, "labels": null}'],
+)  # fmt: skip
+def test_an_annotation_that_somebody_edited_is_one_line_and_nothing_is_changed(cluster: Cluster, edited: str) -> None:
+    before = cluster.create({"v6e-16": "4"}, annotations={"podwright.entry/pw-r-1": edited})
+    request = cluster.request("r")
+    seen, (created, there), deleted = (
+        cluster.entries.read(),
+        cluster.entries.create(request),
+        cluster.entries.delete(request),
+    )
+    for failure in (seen, created, deleted):
+        assert isinstance(failure, Reply) and failure.consequence is Consequence.FINAL
+        assert failure.reason.startswith(f"Damaged: annotation podwright.entry/pw-r-1 of ConfigMap {MAP} ")
+        assert failure.fix.startswith(f"type kubectl edit configmap {MAP} ") and "\n" not in failure.advice
+    assert not there and cluster.contents() == before

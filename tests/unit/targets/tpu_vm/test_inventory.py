@@ -4,7 +4,7 @@ import pytest
 
 from podwright.rundir import Record
 from podwright.targets.google.labels import creator
-from podwright.targets.machines import AllocationState
+from podwright.targets.machines import AllocationState, ChargedChips
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls, inventory
 from podwright.targets.tpu_vm.calls import Place
@@ -51,7 +51,7 @@ def test_rows_of_the_list_are_ours_by_their_label_alone() -> None:
     owned = inventory.owned(request("SUSPENDED", LABELS), settings(), True, None)
     assert owned and (owned.request.name, owned.request.zone, owned.state) == ("q", "us-east5-b", AllocationState.LOST)
     assert owned.created == pytest.approx(NOW - 3600, abs=1) and owned.expires == 1795190400.0
-    assert (owned.request.chip, owned.request.num_chips, owned.ready_since) == ("v6e", 16, None)
+    assert (owned.request.chip, owned.request.num_chips, owned.charged) == ("v6e", 16, ChargedChips(0))
     assert inventory.owned(request("SUSPENDED", {"team": "nlp"}), settings(), True, None) is None
 
 
@@ -77,7 +77,7 @@ def test_a_slice_is_listed_once_with_the_health_of_its_node() -> None:
     (owned,) = inventory.listed(lists, settings(price=2.0))
     assert (owned.state, owned.cloud_state, owned.remark) == (AllocationState.READY, "ACTIVE", "health UNHEALTHY_TPU")
     assert owned.request.details["queued"] is True and owned.request.price == 2.0
-    assert owned.ready_since == pytest.approx(NOW - 3600, abs=1)
+    assert owned.charged and owned.charged.chips == 16 and owned.charged.since == pytest.approx(NOW - 3600, abs=1)
 
 
 def test_a_node_whose_queued_resource_is_gone_is_listed() -> None:

@@ -74,6 +74,7 @@ OPERATION = 'ERROR: (gcloud.compute.tpus.tpu-vm.create) {\n  "code": %d,\n  "mes
         ),
         ("Permission 'tpu.nodes.list' denied on 'projects/p/locations/us-east5-b'", Consequence.FINAL),
         ("Location us-mars1-a is not found or access is unauthorized.", Consequence.FINAL),
+        ("This API method requires billing to be enabled. Please enable billing on project #1234", Consequence.FINAL),
         (
             "Cloud TPU API has not been used in project 123 before or it is disabled. Enable it by visiting https://x then retry.",
             Consequence.FINAL,

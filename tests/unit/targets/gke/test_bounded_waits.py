@@ -1,0 +1,115 @@
+"""What would never pass by itself while machines cost: a node that hangs, and pods that do not start."""
+
+import json
+import os
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.rundir import Ending, RunDir
+from podwright.shell import Shell
+from podwright.targets.base import Polled, Process
+from podwright.targets.gke import attempt_folder, submit, waiting
+from podwright.targets.gke.target import Gke
+from podwright.targets.settings.gke import GkeSettings
+from tests.unit.targets.gke.entry import gke
+from tests.unit.targets.gke.test_waiting import conditions, job, jobset, pod
+
+
+class Cluster(Shell):
+    """kubectl that lists these objects, and has no logs."""
+
+    def __init__(self, *items: dict[str, Any]) -> None:
+        super().__init__()
+        self.items = items
+
+    def ask(self, argv, *_, **__):  # type: ignore[no-untyped-def]
+        items = self.items if "jobsets,jobs,pods" in argv else ()
+        return 0, json.dumps({"kind": "List", "items": items}), ""
+
+    def stream(self, *_: Any, **__: Any) -> tuple[int, str]:
+        return 0, ""
+
+
+def polled(tmp_path: Path, own: GkeSettings, *items: dict[str, Any], ago_s: float = 0.0) -> Polled:
+    """Of an attempt that was submitted so long ago."""
+    target, run = Gke(Cluster(*items), "pod", own), RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    order = run.attempt(1) / submit.ORDER
+    order.write_text("{}")
+    os.utime(order, (time.time() - ago_s,) * 2)
+    handle = {"run_dir": str(run.path), "attempt": 1, "jobset": "pw-r", "tag": "1a", "queue": "q", "kinds": ["jobsets"]}
+    return target.poll(handle | {"pods": 2, "processes": 2, "pods_per_job": 2, **target.identity})
+
+
+@pytest.mark.parametrize(("ago_s", "process"), [(60.0, Process.RUNNING), (3600.0, Process.ENDED)])
+def test_an_attempt_on_a_node_that_hangs_ends_although_its_jobset_has_not(
+    tmp_path: Path, ago_s: float, process: Process
+) -> None:
+    running = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
+    taken = conditions(DisruptionTarget=("True", "DeletionByTaintManager", "Taint manager: deleting due to NoExecute"))
+    lost = pod(1, "Running", "n-1", **running, **taken)
+    due = datetime.fromtimestamp(time.time() - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    lost["metadata"] |= {"deletionTimestamp": due, "deletionGracePeriodSeconds": 30}
+    answer = polled(tmp_path, gke(), jobset(), job(2), pod(0, "Running", "n-0", **running), lost)
+    assert answer.process is process
+    if process is Process.ENDED:
+        assert answer.ending is Ending.NODE_LOST and answer.failed_hosts == ("n-1",)
+        assert "DeletionByTaintManager" in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("provisioning", "ago_s", "ends"),
+    [("spot", 3600.0, False), ("spot", 7300.0, True), ("existing", 7300.0, False), ("flex-start", 7300.0, False)],
+)
+def test_pods_on_pools_of_a_run_do_not_wait_for_longer_than_the_patience_of_the_target(
+    tmp_path: Path, provisioning: str, ago_s: float, ends: bool
+) -> None:
+    own = gke(provisioning=provisioning, topology="v6e-16", patience="2h")
+    answer = polled(tmp_path, own, jobset(True), ago_s=ago_s)
+    assert (answer.process is Process.ENDED) is ends
+    if ends:
+        assert answer.ending is Ending.NO_CAPACITY and answer.fix
+        assert answer.detail.startswith("no process began within 2h") and "Kueue has not looked" in answer.detail
+
+
+@pytest.mark.parametrize(
+    ("provisioning", "ago_s", "ends"),
+    [("spot", 3600.0, False), ("spot", 7300.0, True), ("flex-start", 7300.0, True), ("existing", 7300.0, False)],
+)
+def test_an_attempt_of_which_one_pod_never_starts_ends_with_the_patience_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provisioning: str, ago_s: float, ends: bool
+) -> None:
+    own = gke(provisioning=provisioning, topology="v6e-16", patience="2h")
+    pull = {"name": "jax-tpu", "image": "i:1", "state": {"waiting": {"reason": "ImagePullBackOff", "message": "503"}}}
+    running = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
+    pods = pod(0, "Running", "n-0", **running), pod(1, "Pending", "n-1", containerStatuses=[pull])
+    created = datetime.fromtimestamp(time.time() - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    pods[1]["metadata"]["creationTimestamp"] = created
+    monkeypatch.setattr(attempt_folder, "began_s", lambda _: 1.0)
+    answer = polled(tmp_path, own, jobset(), job(2), *pods, ago_s=ago_s)
+    assert (answer.process is Process.ENDED) is ends, answer
+    assert "image i:1 could not be pulled" in (answer.detail if ends else answer.waiting)
+    if ends:
+        assert answer.ending is Ending.NO_CAPACITY and answer.detail.startswith("some pods did not start within 2h")
+
+
+def test_pods_with_nodes_on_flex_start_are_bounded_from_when_they_had_them() -> None:
+    due = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T01:00:00Z"}]}
+    there = waiting.ClusterView(jobset(), (job(2),), (pod(0, **due), pod(1, **due)))
+    hour = datetime(2026, 1, 1, 1, tzinfo=UTC).timestamp()
+    never = float("inf")
+    since = waiting.starting_since
+    assert since(there, 2, hour - 3600, never, nodes_come=True) == hour
+    assert since(there, 2, hour - 3600, never, nodes_come=False) == hour - 3600
+    without = waiting.ClusterView(jobset(), (job(2),), (pod(0, **due), pod(1, node="")))
+    assert since(without, 2, hour, never, nodes_come=True) is None
+    run = waiting.ClusterView(jobset(), (job(2),), (pod(0, "Running"), pod(1, "Running")))
+    assert since(run, 2, hour, hour + 60, nodes_come=False) is None
+    replaced = pod(1)
+    replaced["metadata"]["creationTimestamp"] = "2026-01-01T09:00:00Z"
+    for pods, expected in (((pod(0, "Running"), replaced), hour + 8 * 3600), ((pod(0, "Running"),), None)):
+        assert since(waiting.ClusterView(jobset(), (job(2),), pods), 2, hour, hour + 60, nodes_come=False) == expected
