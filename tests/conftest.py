@@ -23,6 +23,9 @@ if (
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="podwright-tests-")
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
+    if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
+        # Each process that a test starts would compile all modules again.
+        os.environ["PYTHONPYCACHEPREFIX"] = os.environ["JAX_COMPILATION_CACHE_DIR"] + "/bytecode"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
@@ -59,14 +62,20 @@ INSTALLED_FOR = (
     "tests/e2e/test_chaos.py",
     "tests/e2e/test_chaos_gke.py",
     "tests/e2e/test_gke.py",
+    "tests/e2e/test_gke_almodel.py",
+    "tests/e2e/test_gke_collected_texts.py",
     "tests/e2e/test_gke_deepseek.py",
     "tests/e2e/test_gke_dry_run.py",
+    "tests/e2e/test_gke_endings.py",
     "tests/e2e/test_gke_interventions.py",
     "tests/e2e/test_gke_maxtext.py",
     "tests/e2e/test_gke_pool_runs.py",
     "tests/e2e/test_gke_pools.py",
+    "tests/e2e/test_gke_remedies.py",
+    "tests/e2e/test_gke_secrets.py",
     "tests/e2e/test_gke_training.py",
     "tests/e2e/test_gke_troubleshooting.py",
+    "tests/e2e/test_gke_unseen.py",
     "tests/e2e/test_gke_verbs.py",
     "tests/e2e/test_gke_xpk.py",
     "tests/e2e/test_hostile_scripts.py",

@@ -3,14 +3,16 @@
 A life ends when `podwright` says that the run is finished and no command is wanted any more. What must hold then is `Life.faults`.
 """
 
+import contextlib
 import itertools
 import os
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 from podwright.run import journal
@@ -22,11 +24,14 @@ from tests.e2e.chaos_attempts import Circumstances, judge
 from tests.e2e.chaos_phases import ChaosCloud, LifePhase, Observer
 from tests.e2e.chaos_script import Kill, Script
 from tests.e2e.conftest import LAUNCH, Bench
+from tests.e2e.conftest import RECIPE as TINY
+from tests.e2e.fork_server import ForkedProcess, ForkServer
 from tests.lab import machine
 
+RECIPE = (*TINY, "mesh.fsdp=16")
 GATHERED_WITHIN_S = 6.0
 """a launcher that lives for so long after a save has brought it from the hosts"""
-MOST_LAUNCHERS = 15
+MOST_LAUNCHERS = 20
 JUST_KILLED_S = 4.0
 """for so long a gcloud may outlive the launcher that had it request a slice"""
 LIFE_LIMIT_S = 300.0
@@ -54,7 +59,12 @@ class Life:
     """steps that may be computed again: those after the newest checkpoint of each attempt that was interrupted"""
     endings: list[str] = field(default_factory=list)
     """the last line of launchers that did not finish the run"""
+    missed: list[str] = field(default_factory=list)
+    """moments and faults of the script that did not come"""
     faults: list[str] = field(default_factory=list)
+
+    def require_no_fault(self) -> None:
+        assert not self.faults, f"seed {self.script.seed}: {self.faults} of {self.script}"
 
     def document(self) -> dict[str, Any]:
         own = asdict(self)
@@ -87,11 +97,13 @@ class Setting:
     may_disturb: Callable[[], bool]
     """whether there is what is to be disturbed: asked before machines are taken away or cut off"""
     cloud: ChaosCloud
+    forks: ForkServer | None = None
+    """starts the launchers; without one each imports all that it needs"""
 
 
 @dataclass
 class Launcher:
-    process: "subprocess.Popen[str]"
+    process: "subprocess.Popen[bytes] | ForkedProcess"
     verb: str
     began: float
     """Unix seconds"""
@@ -140,13 +152,19 @@ class Disturbed:
                 if each.process.poll() is None:
                     each.process.kill()
                     each.process.wait()
+            self._life.seconds = time.monotonic() - self._began
+            self._life.missed = [each.event or each.phase or f"{each.delay_s:.1f} s" for each in self._kills]
+            self._life.missed += [what for _, what, _ in self._later]
+
+    def run_with_stand_in(self) -> None:
+        self.run()
+        self._judge_attempts()
 
     def _one_launcher(self) -> bool:
         """Start one and see it end or kill it; whether another one is wanted."""
         self._life.launchers += 1
         verb, self._verb = (self._verb if self._begun() else "run"), "resume"
-        dying = next((kill for kill in self._kills if kill.event), None)
-        launcher = self._start(verb, dying)
+        launcher = self._start(verb, [kill.event for kill in self._kills if kill.event])
         armed: dict[int, tuple[float, str]] = {}  # by number of a kill: when it comes, and in which phase at the latest
         while launcher.process.poll() is None:
             phase, now = self._observer.phase(verb), time.monotonic()
@@ -162,9 +180,10 @@ class Disturbed:
                 self._life.faults.append(f"stuck in {phase}: {self._output(launcher)[-600:]}")
                 return False
             time.sleep(0.03)
-        if dying and launcher.process.returncode == -signal.SIGKILL:
-            self._kills.remove(dying)
-            return self._over(launcher, dying, dying.event)
+        last = self._output(launcher).rpartition("dies ")[2].strip()
+        if kill := next((kill for kill in self._kills if kill.event == last and kill.event), None):
+            self._kills.remove(kill)
+            return self._over(launcher, kill, kill.event)
         return self._after(launcher)
 
     def _after(self, launcher: Launcher) -> bool:
@@ -193,7 +212,8 @@ class Disturbed:
             if not kept and not requested:
                 self._life.faults.append(f"clean left {row}: {out[-300:]}")
 
-    def _start(self, verb: str, dying: Kill | None) -> Launcher:
+    def _start(self, verb: str, deadly: list[str]) -> Launcher:
+        """`deadly`: lines of the journal around which it dies, as Kill.event."""
         target = self._cloud.target
         argv = ["clean", target, "--yes"] if verb == "clean" else [verb, "r"]
         if verb == "run":
@@ -203,20 +223,11 @@ class Disturbed:
             self._life.verbs.append(verb)
         if verb == "stop":
             self._stops.append(time.time())
-        death = {"LAUNCH_DIES": dying.event} if dying else {}
-        out = (self._bench.folder / f"launcher-{self._life.launchers}.txt").open("w")
-        process = subprocess.Popen(
-            [sys.executable, str(self._bench.launch), *argv],
-            cwd=self._bench.folder,
-            env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **self._environment, **death},
-            stdin=subprocess.DEVNULL,
-            stdout=out,
-            stderr=subprocess.STDOUT,
-            text=True,
-            start_new_session=True,
-            preexec_fn=machine.end_with_parent,
-        )
-        out.close()
+        environment = {**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **self._environment}
+        environment["LAUNCH_DIES"] = ",".join(deadly)
+        start = self._setting.forks.start if self._setting.forks else _started
+        out = self._bench.folder / f"launcher-{self._life.launchers}.txt"
+        process = start(self._bench.launch, argv, self._bench.folder, environment, out)
         self._launchers.append(Launcher(process, verb, time.time()))
         return self._launchers[-1]
 
@@ -227,9 +238,9 @@ class Disturbed:
 
     def _kill(self, launcher: Launcher, kill: Kill, phase: LifePhase) -> bool:
         if kill.group:
-            os.killpg(launcher.process.pid, signal.SIGKILL)
-        else:
-            launcher.process.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(launcher.process.pid, signal.SIGKILL)
+        launcher.process.kill()
         launcher.process.wait()
         return self._over(launcher, kill, str(phase))
 
@@ -289,7 +300,7 @@ class Disturbed:
             faults.append(f"the final record has steps {steps}")
         faults += self._cloud.faults(self._run, len(self._launchers))
 
-    def judge_attempts(self) -> None:
+    def _judge_attempts(self) -> None:
         """With the stand-in trainer: each step was taken once and in order for the last state, and what was computed again had to be."""
         chains = {r["step"]: r["chain"] for r in read_jsonl(self._run.events) if r["event"] == "chain"}
         last, expected = chains.get(self._setting.steps), chaos_trainer.chain_after(self._setting.steps)
@@ -309,4 +320,20 @@ class Disturbed:
             min(each.ended or time.time(), until) - max(each.began, since) > GATHERED_WITHIN_S
             for each in self._launchers
             if each.verb != "clean"
+        )
+
+
+def _started(
+    script: Path, argv: Sequence[str], cwd: Path, environment: Mapping[str, str], out: Path
+) -> "subprocess.Popen[bytes]":
+    with out.open("w") as f:
+        return subprocess.Popen(
+            [sys.executable, str(script), *argv],
+            cwd=cwd,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=f,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            preexec_fn=machine.end_with_parent,
         )

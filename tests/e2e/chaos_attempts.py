@@ -78,7 +78,9 @@ def _kept(
         faults.append(f"an attempt followed although nothing interrupted attempt {attempt}")
     if not robbed and not orderly:
         faults.append(f"attempt {attempt} was stopped and did not save: {last}")
-    if life.bucket and robbed and min(robbed)[1] >= NOTICE_S and not orderly:
+    # one that has saved may be killed while the bucket refuses its last records
+    all_saved = last["what"] == "saved" and last["step"] == max(f["step"] for f in own)
+    if life.bucket and robbed and min(robbed)[1] >= NOTICE_S and not orderly and not all_saved:
         faults.append(f"attempt {attempt} did not save within a notice of {NOTICE_S} s: {last}")
     if not life.bucket and robbed:
         brought = [f for f in own if f["what"] == "saved" and life.could_bring(f["time"], sum(min(robbed)))]

@@ -16,15 +16,19 @@ from podwright.run import cost
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase
 from podwright.rundir import RunDir, read_jsonl
+from podwright.targets.base import RUN_LABEL
 from podwright.targets.gke import submit
+from podwright.targets.gke.attempt import ATTEMPT_LABEL
+from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, quoted_run_dir
 from tests.bucket import EmulatedBucket
 from tests.e2e import chaos_trainer
-from tests.e2e.chaos import Disturbed, Life, Setting
+from tests.e2e.chaos import RECIPE, Disturbed, Life, Setting
 from tests.e2e.chaos_attempts import EVERY
 from tests.e2e.chaos_gke_script import STEPS, of_gke, of_gke_briefly
 from tests.e2e.chaos_phases import Disturbance, LifePhase, Observer, Row, SliceTime, facts_of_file
 from tests.e2e.chaos_script import NOTICE_S, Script
 from tests.e2e.conftest import Bench, wait_for
+from tests.e2e.fork_server import ForkServer
 from tests.e2e.trainer import ROOT
 from tests.lab.gcloud import store
 from tests.lab.gcloud.control import Folder, Gcloud
@@ -35,11 +39,10 @@ A, B, C = ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 CLUSTER = {"project": "my-project", "cluster": "my-cluster"}
 RESERVATIONS = ("r-1", "r-2")
 TRAINER = {"CHAOS_STEP_S": "0.2", "CHAOS_EVERY": str(EVERY), "CHAOS_SAVE_S": "0.3"}
-LAUNCHER = {"POLL_S": "0.5", "LAG_S": "0.6"}
-RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
+LAUNCHER = {"POLL_S": "0.5", "LAG_S": "0.6", "REST_S": "2", "REPAIR_S": "4", "TICK_S": "0.1"}
 SECOND_SLICE = ("mesh.data=2", "batch_size=32", "warm_start.batch_size=32", "evaluation.batch_size=32", "data.num_test=32")  # fmt: skip
 TIMES = {"pool": 0.5, "node_apart": 0.1, "pool_deleting": 1.2}
-"""of the simulated GKE, in seconds; pods of a pool that is deleted have as long to save"""
+"""of the simulated GKE, in seconds"""
 LIFE_LIMIT_S = 240.0
 KINDS = (
     "jobsets",
@@ -57,7 +60,7 @@ KINDS = (
 )
 CHANGING = ("resourceVersion", "managedFields", "generation")
 """fields of metadata that change with the status"""
-ANOTHER_RUN = {"podwright-run": "0badcafe", "podwright-by": "somebody-else", "podwright-expires": "1900000000"}
+ANOTHER_RUN = {RUN_LABEL: "0badcafe", BY_LABEL: "somebody-else", EXPIRES_LABEL: "1900000000"}
 LINGER_S = 20.0
 """for so long a process that a killed launcher had started may outlive the run"""
 LATE_S = 10.0
@@ -84,7 +87,13 @@ class GkeBench(Bench):
     def __init__(self, folder: Path, script: Script, bucket: EmulatedBucket, variables: list[str]) -> None:
         super().__init__(folder)
         reserved = {"reservations": list(RESERVATIONS)} if script.capacity == "reserved" else {}
-        entry = {"kind": "gke", **CLUSTER, "zones": list(ZONES), "provisioning": script.capacity, **reserved}
+        entry = {
+            "kind": "gke",
+            **CLUSTER,
+            "zones": list(ZONES[: script.zones]),
+            "provisioning": script.capacity,
+            **reserved,
+        }
         entry |= {"bucket": f"{bucket.url}/runs", "topology": script.shape, "env": variables, "price": 2.0}
         (folder / "targets.yaml").write_text(yaml.safe_dump({"pod": entry}))
         (folder / "image").mkdir()
@@ -113,12 +122,15 @@ class GkeCloud:
         self._others = self._snapshot()
 
     def _add_what_others_have(self) -> None:
-        """Pools, a policy, queues and a JobSet that trains, of a team and of somebody else's run of the same name."""
+        """Pools, policies, queues and JobSets that train, of a team and of somebody else's run of the same name, whose directory is not on this
+        machine, as far as a folder that has other runs can tell."""
+        (self._folder / "others" / "runs" / "another").mkdir(parents=True)
+        marked = {RUN_DIR_KEY: quoted_run_dir(str(self._folder / "others" / "runs" / "r"))}
         own: Row = {"project": "my-project", "topology": "2x2x2"}
         self._gcloud.foreign_pool("my-cluster", "team", 2, zone=A, labels={"team": "a"}, **own)
-        labels = {"labels": ANOTHER_RUN, "node_labels": ANOTHER_RUN}
-        self._gcloud.foreign_pool("my-cluster", "pw-r-0badcafe-1-0", 2, zone=B, policy="pw-r-0badcafe-1", **labels, **own)  # fmt: skip
-        self._gcloud.foreign_pool("my-cluster", "pw-r-0badcafe-2-0", 2, zone=C, status="ERROR", **labels, **own)
+        own |= {"labels": ANOTHER_RUN, "node_labels": ANOTHER_RUN, "metadata": marked}
+        self._gcloud.foreign_pool("my-cluster", "pw-r-0badcafe-1-0", 2, zone=B, policy="pw-r-0badcafe-1", **own)
+        self._gcloud.foreign_pool("my-cluster", "pw-r-0badcafe-2-0", 2, zone=C, status="ERROR", **own)
         texts = {"team": "of a team", "pw-r-0badcafe-1": " ".join(f"{key}={text}" for key, text in ANOTHER_RUN.items())}
         for name, text in texts.items():
             flags = ("--type=HIGH_THROUGHPUT", "--accelerator-topology=2x2x2", f"--description={text}")
@@ -131,13 +143,16 @@ class GkeCloud:
             named = each["metadata"] | {"name": "pw-r-0badcafe-1", "labels": ANOTHER_RUN}
             self._kube.create(each)
             self._kube.create(each | {"metadata": named})
-        for kind in ("ConfigMap", "Secret"):
-            for name, of_run in (("team", {}), ("pw-r-0badcafe-a1", ANOTHER_RUN)):
-                metadata = {"name": name, "namespace": "default", "labels": of_run}
+        attempt = {"labels": ANOTHER_RUN | {ATTEMPT_LABEL: "1"}, "annotations": marked}
+        for name, of_run in (("team", Row()), ("pw-r-0badcafe-a1", attempt)):
+            metadata = {"name": name, "namespace": "default", **of_run}
+            for kind in ("ConfigMap", "Secret"):
                 self._kube.create({"apiVersion": "v1", "kind": kind, "metadata": metadata})
-        team = samples.jobset("team", "sleep", "1000", hosts=1, queue="team-queue", topology="2x2x2")
-        self._kube.create(team)
-        wait_for(lambda: any(pod.get("status", {}).get("phase") == "Running" for pod in self._kube.objects("pods")), 60)
+            trains = samples.jobset(name, "sleep", "1000", hosts=1, queue="team-queue", topology="2x2x2")
+            for key, texts in of_run.items():
+                trains["metadata"][key] |= texts
+            self._kube.create(trains)
+        wait_for(lambda: [pod.get("status", {}).get("phase") for pod in self._kube.objects("pods")] == ["Running"] * 2, 60)  # fmt: skip
         wait_for(lambda: len(self._kube.objects("nodes")) == 5, 60)  # one without a TPU
 
     def _snapshot(self) -> dict[str, str]:
@@ -173,7 +188,7 @@ class GkeCloud:
         for kind in ("localqueues", "clusterqueues", "resourceflavors"):
             names = [each["metadata"]["name"] for each in self._kube.objects(kind)]
             rows += [{"kind": kind, "name": name, "state": "", "request": name} for name in names]
-        return [row for row in rows if row["request"].startswith("pw-r-") and "0badcafe" not in row["request"]]
+        return [row for row in rows if _is_of_run(row["request"])]
 
     def slices(self) -> list[SliceTime]:
         requests: dict[str, list[Row]] = {}
@@ -216,11 +231,13 @@ class GkeCloud:
                 return self._evict()
             case "nodes lost":
                 return self._lose_nodes(**how)
+            case "pool deleted":
+                return self._delete_pool()
         return Disturbance(what)
 
     def _evict(self) -> Disturbance:
         names = [each["metadata"]["name"] for each in self._kube.objects("jobsets")]
-        self._kube.set(evict=[{"jobset": name} for name in names if name.startswith("pw-r-")])
+        self._kube.set(evict=[{"jobset": name} for name in names if _is_of_run(name)])
         return Disturbance("evicted by Kueue", ((time.time(), NOTICE_S),))
 
     def _lose_nodes(self, notice_s: float, all: bool = True, back_s: float | None = None) -> Disturbance:
@@ -229,6 +246,13 @@ class GkeCloud:
             self._gcloud.lose_node(name, None if all else 0, notice_s, back_s)
         kind = f"{'nodes' if all else 'a node'} lost, {notice_s:.0f} s notice{', and back' if back_s else ''}"
         return Disturbance(kind, ((time.time(), notice_s),))
+
+    def _delete_pool(self) -> Disturbance:
+        """As somebody does it by hand."""
+        name = next(pool["name"] for pool in self._gcloud.pools() if not pool["foreign"] and pool["nodes"])
+        place = ("--cluster=my-cluster", "--location=us-central1", "--project=my-project")
+        self._gcloud.call("container", "node-pools", "delete", name, *place, "--quiet", "--async", "--format=json")
+        return Disturbance("pool deleted by somebody", ((time.time(), NOTICE_S),))
 
     def has_nodes(self) -> bool:
         return any(pool["nodes"] for pool in self._gcloud.pools() if not pool["foreign"])
@@ -297,18 +321,31 @@ class GkeCloud:
         return []
 
 
+def _is_of_run(name: str) -> bool:
+    """Of the life, by the name of a request or an attempt."""
+    return name.startswith("pw-r-") and ANOTHER_RUN[RUN_LABEL] not in name
+
+
 def live(seed: int, folder: Path) -> Life:
     """One life with a stand-in trainer, in a cloud and a cluster of its own."""
     return lived(of_gke(seed), folder)
 
 
-def live_briefly(seed: int, folder: Path) -> Life:
-    """The same with fewer steps and fewer kills."""
-    return lived(of_gke_briefly(seed), folder, 8, {"CHAOS_STEP_S": "0.1", "CHAOS_SAVE_S": "0.2"})
+def live_briefly(number: int, folder: Path, forks: ForkServer) -> Life:
+    """One of chaos_gke_script.BRIEF, in which all that it has must come."""
+    life = lived(of_gke_briefly(number), folder, STEPS, {"CHAOS_STEP_S": "0.15", "CHAOS_SAVE_S": "0.2"}, forks)
+    life.faults += [f"did not come: {each}" for each in life.missed]
+    return life
 
 
-def lived(script: Script, folder: Path, steps: int = STEPS, pace: Mapping[str, str] = MappingProxyType({})) -> Life:
-    life, began = Life(script, "stand-in", "gke"), time.monotonic()
+def lived(
+    script: Script,
+    folder: Path,
+    steps: int = STEPS,
+    pace: Mapping[str, str] = MappingProxyType({}),
+    forks: ForkServer | None = None,
+) -> Life:
+    life = Life(script, "stand-in", "gke")
     folder.mkdir(parents=True, exist_ok=True)
     with contextlib.ExitStack() as stack:
         root = stack.enter_context(Folder(folder))
@@ -322,9 +359,6 @@ def lived(script: Script, folder: Path, steps: int = STEPS, pace: Mapping[str, s
         observer = Observer(RunDir(bench.path()), own, lambda: facts_of_file(facts))
         recipe = RECIPE + (SECOND_SLICE if script.shape.startswith("2x ") else ())
         environment = {**trainer, **LAUNCHER}
-        setting = Setting(bench, recipe, steps, environment, bucket, observer, LIFE_LIMIT_S, own.has_nodes, own)
-        disturbed = Disturbed(life, setting)
-        disturbed.run()
-        disturbed.judge_attempts()
-    life.seconds = time.monotonic() - began
+        setting = Setting(bench, recipe, steps, environment, bucket, observer, LIFE_LIMIT_S, own.has_nodes, own, forks)
+        Disturbed(life, setting).run_with_stand_in()
     return life

@@ -3,6 +3,7 @@ killed, and which faults the cloud, the cluster and the bucket have."""
 
 import random
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from tests.e2e.chaos_phases import CLOUDY, GKE_PHASES, LifePhase
@@ -67,6 +68,104 @@ REFUSALS: dict[str, tuple[Row, ...]] = {
     "flex-start": (),
 }
 """of a place, for the first pool that is requested there: those that fill themselves later, leave a pool in ERROR behind, or are refused at once"""
+ZONES = 3
+"""of the target; a run waits for capacity, and does not try elsewhere, where all have refused"""
+
+
+@dataclass(frozen=True)
+class BriefLife:
+    capacity: str
+    shape: str
+    zones: int
+    kills: tuple[str, ...]
+    """MOMENT, or MOMENT > VERB with what is typed next if it is not resume; a moment is a phase, or before:EVENT or after:EVENT of the journal"""
+    cloud: tuple[tuple[str, float, Row], ...]
+    """as in Script"""
+
+
+BRIEF = (
+    BriefLife(
+        "on-demand",
+        SHAPES[2],
+        ZONES,
+        (
+            "preparing the run",
+            "before:allocation requested > stop",
+            "creating",
+            "after:submitting",
+            "training",
+            "after:allocation deleting",
+        ),
+        (
+            ("fault", 0.0, {"verb": "container node-pools create", "calls": 1, "kind": "killed"}),
+            ("lag", 0.0, {"seconds": 0.2}),
+            ("bucket", 0.5, {"status": 503, "count": 2}),
+        ),
+    ),
+    BriefLife(
+        "spot",
+        SHAPES[0],
+        1,
+        (
+            "after:created",
+            "before:allocation refused",
+            "deleting what was refused > clean",
+            "cleaning",
+            "waiting for capacity",
+            "booting",
+            "before:submitted",
+            "saving",
+            "after:retrying",
+            "releasing",
+            "deleting",
+        ),
+        (
+            ("refusal", 0.0, {"kind": "zone"}),
+            ("busy", 0.0, {"seconds": 1.0}),
+            ("evicted", 0.5, {"after_step": 9}),
+            ("evicted", 0.6, {"after_step": 13}),
+        ),
+    ),
+    BriefLife(
+        "reserved",
+        SHAPES[0],
+        ZONES,
+        (
+            "requesting",
+            "after:allocation ready",
+            "before:ended",
+            "preempted",
+            "after:allocation gone",
+            "replacing",
+            "reporting",
+        ),
+        (
+            ("exhausted", 0.0, {}),
+            ("request", 0.5, {"kind": "lost", "verb": "create", "resource": "jobsets", "calls": 1}),
+            ("nodes lost", 0.6, {"notice_s": 0.0, "after_step": 5}),
+        ),
+    ),
+    BriefLife(
+        "flex-start",
+        SHAPES[0],
+        ZONES,
+        (
+            "after:allocation requested > clean",
+            "submitting",
+            "starting > stop",
+            "stopping",
+            "before:allocation lost",
+            "collecting",
+            "before:released",
+            "after:reported",
+        ),
+        (
+            ("pool deleted", 0.5, {"after_step": 12}),
+            ("unreachable", 0.6, {"seconds": 0.5}),
+        ),
+    ),
+)
+"""together all phases, all lines of the journal around which launchers are killed, and all kinds of faults"""
 
 
 def of_gke(seed: int) -> Script:
@@ -80,25 +179,27 @@ def of_gke(seed: int) -> Script:
     kills.append(at_event(draw, events[seed // 2 % len(events)]))
     capacity = CAPACITIES[seed // 2 % len(CAPACITIES)]
     disturbances = list(_disturbances(draw, wanted, capacity)) if with_cloud else []
-    return Script(seed, True, tuple(with_verbs(kills, draw)), tuple(disturbances), capacity, SHAPES[seed % len(SHAPES)])
+    kills = list(with_verbs(kills, draw))
+    if with_cloud and draw.random() < 0.2:
+        disturbances.append(("pool deleted", draw.uniform(2.0, 12.0), {"after_step": draw.randint(1, LAST_PREEMPTED)}))
+    few = LifePhase.WAITING in wanted and not any(what == "exhausted" for what, _, _ in disturbances)
+    shape, zones = SHAPES[seed % len(SHAPES)], 1 if few else ZONES
+    return Script(seed, True, tuple(kills), tuple(disturbances), capacity, shape, zones)
 
 
-def of_gke_briefly(seed: int) -> Script:
-    """One kill, in a phase or, with odd seeds, at an event; odd seeds have one fault too, that has a run change its pools."""
-    draw, odd = random.Random(seed), seed % 2 == 1
-    phases = tuple(phase for phase in GKE_PHASES if phase not in CLOUDY)
-    capacity = CAPACITIES[seed // 3 % len(CAPACITIES)]
-    kill = (
-        at_event(draw, EVENTS[seed // 2 % len(EVENTS)], ("resume",))
-        if odd
-        else drawn_kill(draw, phases[5 * seed % len(phases)], draw.uniform(0.0, 0.5), ("resume",))
-    )
-    cloud: list[tuple[str, float, Row]] = []
-    if odd and REFUSALS[capacity] and seed % 4 == 1:
-        cloud = [("refusal", 0.0, draw.choice(REFUSALS[capacity]))]
-    elif odd:
-        cloud = [("nodes lost", 0.5, {"notice_s": draw.choice((0.0, NOTICE_S)), "after_step": 5})]
-    return Script(seed, True, tuple(with_verbs([kill], draw)), tuple(cloud), capacity, SHAPES[seed % len(SHAPES)])
+def of_gke_briefly(number: int) -> Script:
+    """One of BRIEF; the same number draws the same delays."""
+    draw, life = random.Random(number), BRIEF[number]
+    kills = tuple(_kill_of(draw, text) for text in life.kills)
+    return Script(number, True, kills, life.cloud, life.capacity, life.shape, life.zones)
+
+
+def _kill_of(draw: random.Random, text: str) -> Kill:
+    """`text` as in BriefLife."""
+    moment, _, verb = text.partition(" > ")
+    event = moment if ":" in moment else ""
+    pause_s = draw.choice((0.0, draw.uniform(0.0, 1.0)))
+    return Kill("" if event else moment, draw.uniform(0.0, 0.2), draw.random() < 0.5, pause_s, verb or "resume", event)
 
 
 def at_event(draw: random.Random, event: str, verbs: tuple[str, ...] = (*["resume"] * 6, "stop", "clean")) -> Kill:

@@ -72,6 +72,8 @@ class Script:
     """on GKE, how node pools are paid for"""
     shape: str = ""
     """on GKE, the slice"""
+    zones: int = 0
+    """on GKE, how many the target has"""
 
     @classmethod
     def of(cls, seed: int) -> "Script":

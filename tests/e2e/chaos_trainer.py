@@ -88,6 +88,12 @@ class Checkpoints:
             self.storage.clear(f"checkpoints/{old}")
 
 
+def figures(stage: str, step: int) -> dict[str, float]:
+    if stage == "pretrain":
+        return {"loss": 5.0 / step, "tokens": 1000.0 * step, "tokens_per_s_per_device": 1000.0, "step_s": 0.02}
+    return {"reward": 0.1 * step, "kl": 0.01, "tokens_per_s": 1000.0, "step_s": 0.02}
+
+
 def train(run: RunDir, start: AttemptStart) -> tuple[str, int]:
     """The ending and the last step. One signal has it save and leave after the step, a second one at once."""
     signals: list[int] = []
@@ -102,8 +108,9 @@ def train(run: RunDir, start: AttemptStart) -> tuple[str, int]:
     fact(start.number, "started", step)
     if step:
         emitter.event("resumed", step=step)
-    emitter.event("phase", phase="grpo")
-    last = json.loads(run.recipe.read_text())["training"]["max_steps"]
+    recipe = json.loads(run.recipe.read_text())
+    stage, last = recipe["kind"], recipe["training"]["max_steps"]
+    emitter.event("phase", phase=stage)
     while step < last and not signals:
         end = time.monotonic() + float(os.environ["CHAOS_STEP_S"])
         while time.monotonic() < end and len(signals) < 2:
@@ -112,7 +119,7 @@ def train(run: RunDir, start: AttemptStart) -> tuple[str, int]:
             break
         step, chain = step + 1, extended(chain, step + 1)
         fact(start.number, "step", step)
-        emitter.metrics("grpo", step, {"reward": 0.1 * step, "kl": 0.01, "tokens_per_s": 1000.0, "step_s": 0.02})
+        emitter.metrics(stage, step, figures(stage, step))
         emitter.event("chain", step=step, chain=chain)
         print(f"step {step} done", flush=True)
         if step % int(os.environ["CHAOS_EVERY"]) == 0:

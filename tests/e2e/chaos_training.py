@@ -3,7 +3,6 @@
 import contextlib
 import itertools
 import os
-import time
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -92,8 +91,7 @@ class TrainingFacts:
 
 def train(script: Script, folder: Path, expected: Trained | None = None) -> tuple[Life, Trained | None]:
     """One life; what the run came to must be `expected`, if that is given."""
-    life, began = Life(script, "GRPO"), time.monotonic()
-    outcome = None
+    life, outcome = Life(script, "GRPO"), None
     with contextlib.ExitStack() as stack:
         gcloud, bucket = clouds(stack, folder, True)
         assert bucket
@@ -111,5 +109,4 @@ def train(script: Script, folder: Path, expected: Trained | None = None) -> tupl
                 life.faults.append("the final record has other figures than that of an undisturbed run")
             if expected and outcome.weights != expected.weights:
                 life.faults.append("the last state is not bit for bit that of an undisturbed run")
-    life.seconds = time.monotonic() - began
     return life, outcome

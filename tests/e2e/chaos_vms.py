@@ -1,6 +1,7 @@
 """Cloud TPU VMs in lives under disturbances: the simulated cloud as chaos.py sees it."""
 
 import contextlib
+import functools
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -11,7 +12,7 @@ from podwright.run.states import AllocationPhase
 from podwright.rundir import RunDir
 from tests.bucket import EmulatedBucket
 from tests.e2e import chaos_trainer
-from tests.e2e.chaos import LIFE_LIMIT_S, Disturbed, Life, Setting
+from tests.e2e.chaos import LIFE_LIMIT_S, RECIPE, Disturbed, Life, Setting
 from tests.e2e.chaos_attempts import EVERY
 from tests.e2e.chaos_phases import Disturbance, LifePhase, Observer, Row, SliceTime, facts_of_file
 from tests.e2e.chaos_script import Script
@@ -24,7 +25,6 @@ STEPS = 24
 TRAINER = {"CHAOS_STEP_S": "0.3", "CHAOS_EVERY": str(EVERY), "CHAOS_SAVE_S": "0.5"}
 GATHER_S = 1.0
 """between two looks at complete files on the hosts"""
-RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro", "mesh.fsdp=16")
 HOSTS = 4
 SIGNS = Path("/var/lib/podwright")
 
@@ -120,7 +120,7 @@ class VmCloud:
 
 def live(seed: int, folder: Path) -> Life:
     """One life with a stand-in trainer, in a cloud of its own."""
-    script, began = Script.of(seed), time.monotonic()
+    script = Script.of(seed)
     life = Life(script, "stand-in")
     with contextlib.ExitStack() as stack:
         gcloud, bucket = clouds(stack, folder, script.bucket)
@@ -132,11 +132,7 @@ def live(seed: int, folder: Path) -> Life:
         own = VmCloud(gcloud)
         observer = Observer(RunDir(bench.path()), own, lambda: facts_of_file(facts))
         environment = {**trainer, "GATHER_S": str(GATHER_S)}
-        disturbed = Disturbed(
-            life,
-            Setting(bench, RECIPE, STEPS, environment, bucket, observer, LIFE_LIMIT_S, lambda: has_slice(gcloud), own),
-        )
-        disturbed.run()
-        disturbed.judge_attempts()
-    life.seconds = time.monotonic() - began
+        may_disturb = functools.partial(has_slice, gcloud)
+        setting = Setting(bench, RECIPE, STEPS, environment, bucket, observer, LIFE_LIMIT_S, may_disturb, own)
+        Disturbed(life, setting).run_with_stand_in()
     return life

@@ -7,11 +7,15 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests import cluster
+
+if TYPE_CHECKING:
+    from tests.e2e.gke_cluster import Cluster, Pools
+    from tests.lab.kube.control import Kube
 
 LAUNCH = Path(__file__).parents[1] / "launch.py"
 RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro")
@@ -134,7 +138,8 @@ class Farm(Bench):
         return [r["ending"] for r in self.records("journal.jsonl") if r["event"] == "ended"]
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 20) -> None:
+def wait_for(true: Callable[[], bool], seconds: float = 120) -> None:
+    """`seconds`: at most; a busy machine needs many times as long as an idle one."""
     end = time.monotonic() + seconds
     while not true():
         assert time.monotonic() < end, "it did not happen in time"
@@ -159,3 +164,34 @@ def farm(tmp_path: Path, slurm_lab: cluster.Cluster) -> Iterator[Farm]:
     made = Farm(tmp_path, slurm_lab)
     yield made
     made.close()
+
+
+@pytest.fixture
+def kube(tmp_path: Path) -> "Iterator[Kube]":
+    from tests.e2e.gke_cluster import simulated
+
+    with simulated(tmp_path) as made:
+        yield made
+
+
+@pytest.fixture(name="cluster")
+def gke_cluster(tmp_path: Path, kube: "Kube") -> "Iterator[Cluster]":
+    from tests.e2e.gke_cluster import Cluster
+
+    made = Cluster(tmp_path, kube)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def pools(tmp_path: Path) -> "Iterator[Pools]":
+    """A cluster with two zones and without TPUs, and a target whose runs create node pools."""
+    from tests.e2e.gke_cluster import A, B, Pools, simulated_cloud
+    from tests.lab.kube import samples
+
+    with simulated_cloud(tmp_path, A, B) as (kube, gcloud):
+        for each in samples.priority_classes():
+            kube.create(each)
+        made = Pools(tmp_path, kube, gcloud)
+        yield made
+        made.close()

@@ -21,15 +21,13 @@ LIVES, TRAININGS = 60, 10
 
 @pytest.mark.parametrize("seed", QUICK)
 def test_a_life_under_disturbances_leaves_nothing_behind_and_loses_no_step(seed: int, tmp_path: Path) -> None:
-    life = live(seed, tmp_path)
-    assert not life.faults, f"seed {seed}: {life.faults} of {life.script}"
+    live(seed, tmp_path).require_no_fault()
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("seed", range(2000, 2000 + LIVES))
 def test_many_lives_under_disturbances_leave_nothing_behind_and_lose_no_step(seed: int, tmp_path: Path) -> None:
-    life = live(seed, tmp_path)
-    assert not life.faults, f"seed {seed}: {life.faults} of {life.script}"
+    live(seed, tmp_path).require_no_fault()
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +42,5 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 def test_training_under_disturbances_ends_bit_for_bit_like_an_undisturbed_one(
     seed: int, tmp_path: Path, undisturbed: Trained
 ) -> None:
-    script = Script.of_training(seed)
-    life, _ = train(script, tmp_path, undisturbed)
-    assert not life.faults, f"seed {seed}: {life.faults} of {script}"
+    life, _ = train(Script.of_training(seed), tmp_path, undisturbed)
+    life.require_no_fault()

@@ -56,6 +56,8 @@ def test_a_notice_that_is_long_enough_loses_nothing_in_a_bucket() -> None:
     lived = facts(1, 0, 1, 2, 3, 4, 5, at=101, saved=4) + facts(2, 4, 5, 6, at=201)
     (fault,) = judge(lived, circumstances(preemptions=[(105.0, 5.0)])).faults
     assert fault.startswith("attempt 1 did not save within a notice")
+    lived = facts(1, 0, 1, 2, 3, 4, at=101, saved=4) + facts(2, 4, 5, 6, at=201)
+    assert judge(lived, circumstances(preemptions=[(105.0, 5.0)])).faults == []
 
 
 def test_a_checkpoint_that_went_with_its_hosts_is_not_there_for_the_attempt_after_the_next() -> None:

@@ -2,141 +2,16 @@
 
 import base64
 import json
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
-from podwright import slices
-from podwright.targets.gke import jobset
 from podwright.targets.google import labels
-from tests.e2e.conftest import Bench, wait_for
+from tests.e2e.conftest import wait_for
+from tests.e2e.gke_cluster import HOSTS, Cluster
 from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
-from tests.unit.recipe.maxtext.example import RAW, example
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
-LOG = Path(__file__).parents[1] / "unit" / "watch" / "maxtext_cpu.log"
-LAUNCH = Path(__file__).parents[1] / "lab" / "launch_gke.py"
-TARGET = {
-    "kind": "gke",
-    "project": "my-project",
-    "cluster": "my-cluster",
-    "zones": ["us-central1-ai1a"],
-    "bucket": "gs://my-bucket/runs",
-    "image": "us-docker.pkg.dev/my-project/images/maxtext:v1",
-}
-SLICE = "tpu7x-2x2x2"
-HOSTS = 2
-
-
-class Cluster(Bench):
-    """A bench whose target `pod` is the simulated cluster, with the nodes of a slice and a queue for it."""
-
-    launch = LAUNCH
-
-    def __init__(self, folder: Path, kube: Kube):
-        super().__init__(folder)
-        self.kube = kube
-        self.target()
-        recipe = example(topology=SLICE, xpk={}, arguments=RAW["arguments"] | {"steps": "12"}).model_dump(mode="json")
-        (folder / "toy.yaml").write_text(yaml.safe_dump(recipe))
-
-    def target(self, **settings: object) -> None:
-        (self.folder / "targets.yaml").write_text(yaml.safe_dump({"pod": TARGET | settings}))
-
-    def fill(self, quota: int = 8, hosts: int = HOSTS) -> None:
-        """Nodes, queue and priorities, as a cluster for the slice has them."""
-        for each in samples.priority_classes():
-            self.kube.create(each)
-        for each in samples.queues(quota, topology="2x2x2"):
-            self.kube.create(each)
-        self.nodes(hosts)
-
-    def nodes(self, hosts: int = HOSTS) -> None:
-        """Those of a slice, as far as they are missing."""
-        there = [node["metadata"]["name"] for node in self.kube.objects("nodes")]
-        for number in range(hosts):
-            node = samples.node(f"gke-np-{number}", "np", "2x2x2")
-            node["metadata"]["labels"] |= jobset.node_selector(slices.parse(SLICE))
-            if node["metadata"]["name"] not in there:
-                self.kube.create(node)
-
-    def running(self) -> list[dict[str, Any]]:
-        return [pod for pod in self.kube.objects("pods") if pod.get("status", {}).get("phase") == "Running"]
-
-    def replay(self, lines_per_s: float = 0.0, exit_code: int = 0, **rule: Any) -> None:
-        self.kube.set(
-            replay=[{"pod": "*", "file": str(LOG), "lines_per_s": lines_per_s, "exit_code": exit_code} | rule]
-        )
-
-    @property
-    def environment(self) -> dict[str, str]:
-        own = {"PODWRIGHT_TARGETS": str(self.folder / "targets.yaml"), "HOME": str(self.folder)}
-        return self.kube.environment | own
-
-    def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
-        return super().start(*argv, **self.environment, **env)
-
-    def run_toy(self, *argv: str, **env: str) -> tuple[int, str, str]:
-        return self.call(*self.words(*argv), **env)
-
-    def start_toy(self, *argv: str, **env: str) -> subprocess.Popen[str]:
-        """What it prints goes to `shown`."""
-        with (self.folder / "shown").open("w") as out:
-            process = subprocess.Popen(
-                [sys.executable, str(self.launch), *self.words(*argv)],
-                cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[2]), **self.environment, **env},
-                stdout=out,
-                stderr=out,
-                text=True,
-            )
-        self.started.append(process)
-        return process
-
-    @property
-    def shown(self) -> str:
-        return (self.folder / "shown").read_text()
-
-    def ends(self, process: subprocess.Popen[str], seconds: float = 90) -> str:
-        """What it has printed when it has ended."""
-        try:
-            process.wait(seconds)
-        except subprocess.TimeoutExpired:
-            raise AssertionError(self.shown) from None
-        return self.shown
-
-    def waits(self, reason: str) -> None:
-        """Until the run says that it waits for `reason`."""
-        try:
-            wait_for(lambda: reason in self.shown, 60)
-        except AssertionError:
-            raise AssertionError(self.shown) from None
-
-    def words(self, *argv: str) -> list[str]:
-        return ["run", "toy.yaml", "--on", "pod", "--name", "r", "--force", *argv]
-
-    def events(self, event: str) -> list[dict[str, Any]]:
-        return [record for record in self.records("journal.jsonl") if record["event"] == event]
-
-    def left(self) -> list[str]:
-        """What exists of the run in the cluster."""
-        kinds = ("jobsets", "jobs", "pods", "workloads", "configmaps", "secrets")
-        return [f"{kind}/{each['metadata']['name']}" for kind in kinds for each in self.kube.objects(kind)]
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube:
-        made = Cluster(tmp_path, kube)
-        yield made
-        made.close()
 
 
 def test_a_run_waits_in_the_queue_trains_and_leaves_nothing(cluster: Cluster) -> None:
@@ -186,14 +61,11 @@ def test_a_pod_that_fails_is_named_and_the_others_only_follow(cluster: Cluster) 
 
 def test_a_lost_node_is_a_preemption_and_the_run_starts_again(cluster: Cluster) -> None:
     cluster.fill()
-    cluster.replay(20)
+    cluster.replay(1)
     started = cluster.start_toy()
-    wait_for(lambda: len(cluster.running()) == HOSTS, 60)
+    wait_for(lambda: len(cluster.running()) == HOSTS)
     cluster.replay(200)
-    cluster.kube.set(nodes=[{"node": "gke-np-1", "event": "preempted", "notice_s": 2.0}])
-    wait_for(lambda: bool(cluster.events("retrying")), 60)
-    cluster.kube.set(nodes=[])
-    cluster.nodes()
+    cluster.kube.set(nodes=[{"node": "gke-np-1", "event": "preempted", "notice_s": 2.0, "back_s": 1.0}])
     cluster.ends(started)
     endings = [record["ending"] for record in cluster.events("ended")]
     assert endings == ["PREEMPTED", "FINISHED"], cluster.events("ended")
@@ -202,9 +74,9 @@ def test_a_lost_node_is_a_preemption_and_the_run_starts_again(cluster: Cluster) 
 
 def test_a_stop_ends_the_processes_with_their_grace_and_deletes_everything(cluster: Cluster) -> None:
     cluster.fill()
-    cluster.replay(5)
+    cluster.replay(1)
     started = cluster.start_toy()
-    wait_for(lambda: len(cluster.running()) == HOSTS, 60)
+    wait_for(lambda: len(cluster.running()) == HOSTS)
     code, out, err = cluster.call("stop", "r")
     cluster.ends(started)
     assert code == 0 and cluster.events("ended")[0]["ending"] == "STOPPED", out + err
@@ -251,9 +123,10 @@ def test_an_api_server_that_is_away_ends_nothing(cluster: Cluster) -> None:
     cluster.fill()
     cluster.replay(20)
     started = cluster.start_toy()
-    wait_for(lambda: len(cluster.running()) == HOSTS, 60)
-    cluster.kube.unreachable(5.0)
+    wait_for(lambda: len(cluster.running()) == HOSTS)
+    cluster.kube.unreachable(600.0)
     cluster.waits("Unreachable: this machine does not reach the API server of cluster my-cluster")
+    cluster.kube.clear_faults()
     out = cluster.ends(started)
     assert [record["ending"] for record in cluster.events("ended")] == ["FINISHED"], out
     lines = cluster.path("attempts/1/log.txt").read_text().splitlines()
@@ -316,8 +189,10 @@ def test_clean_removes_what_ended_runs_left_in_a_cluster_whose_pools_they_did_no
     assert sorted(left) == [
         f"{kind}/{name}" for kind in ("configmaps", "secrets") for name in ("configuration", "pw-x-1-a1")
     ]
-    code, out, err = cluster.call("clean", "pod", "--yes")
+    code, out, err = cluster.call("clean", "pod", "pw-x-1-a1", "--yes")  # somebody else's, whose name is typed
     assert code == 2 and "nothing" not in out and "target pod: " in err, out + err
+    left = [each for each in cluster.left() if "kube-root-ca" not in each]
+    assert left == ["configmaps/configuration", "secrets/configuration"]
 
 
 @pytest.mark.long
@@ -325,7 +200,7 @@ def test_clean_keeps_the_jobset_of_a_run_that_trains_without_a_launcher(cluster:
     cluster.fill()
     cluster.replay(1)
     assert cluster.run_toy(LAUNCH_DIES="after:submitted")[0] == -9
-    wait_for(lambda: len(cluster.running()) == HOSTS, 60)
+    wait_for(lambda: len(cluster.running()) == HOSTS)
     code, out, err = cluster.call("clean", "pod", "--yes")
     assert code == 0 and "keep: run r trains without a launcher" in out, out + err
     assert len(cluster.kube.objects("jobsets")) == 1

@@ -1,6 +1,7 @@
 """DeepSeek-V3 on 128 chips of a simulated cloud in which everything goes wrong that may: from the name of its launch script to a table row."""
 
 import json
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -8,15 +9,14 @@ from typing import Any
 import pytest
 
 from tests.e2e.conftest import wait_for
+from tests.e2e.gke_cluster import A, B, MaxTextCluster, simulated_cloud
 from tests.e2e.gke_inventory import inventory
-from tests.e2e.test_gke_maxtext import MaxTextCluster
-from tests.lab.gcloud.control import Folder, Gcloud
+from tests.lab.gcloud.control import Gcloud
 from tests.lab.kube import controllers, samples
 from tests.lab.kube.control import Kube
 from tests.unit.report.test_maxtext_report import deepseek
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
-A, B = "us-central1-a", "us-central1-b"
 SCRIPT = r"""#!/bin/bash
 set -e
 export PROJECT_ID="" CLUSTER_NAME="" ZONE="" BASE_OUTPUT_DIR="" WORKLOAD_IMAGE=""
@@ -42,7 +42,6 @@ class Pod(MaxTextCluster):
             script.parent.mkdir(parents=True)
             script.write_text(SCRIPT.replace("SLICE", slice_))
         self.target(zones=[A, B], reservations=["r-1", "r-2", "r-3"], recipes=str(folder / "recipes"))
-        gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(A, B))
         gcloud.reservation("r-1", A, 32, project="my-project")
         gcloud.reservation("r-2", A, 32, usable=8, checked=False, project="my-project")
         gcloud.reservation("r-3", B, 32, project="my-project")
@@ -68,14 +67,14 @@ class Pod(MaxTextCluster):
 
     def settled(self) -> dict[str, Any]:
         """What there is, once the nodes of the pools are there and ready."""
-        wait_for(lambda: len(self.kube.objects("nodes")) == 3, 30)
+        wait_for(lambda: len(self.kube.objects("nodes")) == 3)
         seen = [inventory(self.gcloud, self.kube)]
 
         def is_still() -> bool:
             seen.append(inventory(self.gcloud, self.kube))
             return seen[-1] == seen[-2]
 
-        wait_for(is_still, 30)
+        wait_for(is_still)
         return seen[-1]
 
     def refusals(self) -> dict[str, str]:
@@ -86,11 +85,7 @@ class Pod(MaxTextCluster):
 
 @pytest.fixture
 def pod(tmp_path: Path) -> Iterator[Pod]:
-    with (
-        Folder(tmp_path) as folder,
-        Gcloud(folder) as gcloud,
-        Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube,
-    ):
+    with simulated_cloud(tmp_path, A, B) as (kube, gcloud):
         bench = Pod(tmp_path, kube, gcloud)
         yield bench
         bench.close()
@@ -105,11 +100,15 @@ def test_every_fault_of_a_pod_is_survived_in_one_run_and_nothing_of_others_chang
     assert "configmaps/default/my-cluster-resources-configmap" in before["objects"]
     assert [row["name"] for row in before["pools"]] == ["default-pool", "np-tpu7x-16", "np-tpu7x-256"]
     pod.logs(deepseek() + "\nEXIT_CODE=0")
-    pod.gcloud.busy("my-cluster", 5.0)
+    pod.gcloud.busy("my-cluster", 3600.0)
     pod.gcloud.pool_outcome("reservation-capacity")
     words = ("run", "deepseek3-671b-bf16-4x4x8", "--on", "pod", "--name", "r")
-    code, shown, err = pod.call(*words, LAUNCH_DIES="before:allocation refused")
-    assert code == -9 and "ClusterBusy: the cluster works on operation-" in shown, shown + err
+    launcher = pod.start(*words, LAUNCH_DIES="before:allocation refused")
+    wait_for(lambda: any(call["rc"] and "create" in call["argv"] for call in pod.gcloud.calls()))
+    time.sleep(3.0)  # for which the launcher says why it waits
+    pod.gcloud.idle("my-cluster")
+    shown, err = launcher.communicate()
+    assert launcher.returncode == -9 and "ClusterBusy: the cluster works on operation-" in shown, shown + err
     (left,) = [row for row in pod.gcloud.pools() if not row["foreign"]]
     assert (left["status"], left["reservation"]) == ("ERROR", "r-1")
 

@@ -1,35 +1,45 @@
-"""A dry run on GKE against the run itself: every call that creates, changes or deletes something, in order, on a simulated cloud and cluster."""
+"""A dry run on GKE against the run itself: every call that creates, changes or deletes something, in order and in number, with what it sends to
+the cluster, on a simulated cloud and cluster."""
 
 import json
 import re
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 from podwright.rundir import read_jsonl
+from tests import real_xpk
 from tests.bucket import EmulatedBucket
 from tests.e2e.conftest import Bench
+from tests.e2e.gke_calls import Recorded
+from tests.e2e.gke_cluster import simulated_cloud
 from tests.e2e.trainer import DEMO, ROOT
-from tests.lab.gcloud.control import Folder, Gcloud
+from tests.lab.gcloud.control import Gcloud
 from tests.lab.kube import controllers, samples
 from tests.lab.kube.control import Kube
+from tests.unit.recipe.maxtext.example import example
+from tests.unit.report.test_maxtext_report import deepseek
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 ZONE = "us-central1-ai1a"
+SLICE = "tpu7x-2x2x2"
 TARGET = {
     "kind": "gke",
     "project": "my-project",
     "cluster": "my-cluster",
     "zones": [ZONE],
-    "topology": "tpu7x-2x2x2",
+    "topology": SLICE,
     "reservations": ["r-1"],
+    "image": "registry.example/maxtext:v1",
 }
-READS = {"can-i", "get", "describe", "list", "logs", "version"}
+READS = {"can-i", "get", "describe", "list", "logs", "version", "--dry-run"}
 CHAOS = ROOT / "tests" / "e2e" / "chaos_trainer.py"
 PYTHON = f"""#!/bin/sh
 [ "$1" = -m ] || exit 1
@@ -37,67 +47,80 @@ shift 2
 [ "$JAX_PROCESS_ID" = 0 ] || exit 0
 PYTHONPATH={ROOT} exec {sys.executable} {CHAOS} "$@"
 """
-"""in the pods: a trainer without a model, in the first of two processes"""
-
-
-KUBECTL = f"""#!{sys.executable}
-import json, subprocess, sys, time
-text = sys.stdin.read() if "--filename=-" in sys.argv else ""
-body = json.loads(text or "{{}}")
-objects = [body["kind"] + "/" + body["metadata"]["name"]] if body else []
-with open(__file__ + ".txt", "a") as f:
-    f.write(json.dumps({{"time": time.time(), "argv": ["kubectl", *sys.argv[1:], *objects]}}) + "\\n")
-sys.exit(subprocess.run(["{shutil.which("kubectl")}", *sys.argv[1:]], input=text, text=True).returncode)
-"""
+"""in the pods: a trainer without a model, in the first of the processes"""
+OWN = ("run", DEMO, "training.max_steps=2", "--on", "pod", "--name", "r", "--force")
+MAXTEXT = ("run", "recipe.yaml", "--on", "pod", "--name", "r", "--force")
+XPK = "1.16.0"
+OPTIONS = {"priority": "very-high", "max-restarts": "0", "project-number": "123456789012", "skip-validation": ""}
+QUIET = {"TELEMETRY_ENABLED": "false", "DEPENDENCY_AUTO_DOWNLOAD": "false", "PIP_NO_INDEX": "1"}
 
 
 class Calls(Bench):
-    """`podwright` on a simulated cloud. Each call of kubectl is written down, with the object that it reads, before it is made."""
+    """`podwright` on a simulated cloud. Each call of a tool is written down, with the object that it reads."""
 
     launch = ROOT / "tests" / "lab" / "launch_gke.py"
 
     def __init__(self, folder: Path, kube: Kube, gcloud: Gcloud, bucket: EmulatedBucket):
         super().__init__(folder)
-        self.kube, self.gcloud = kube, gcloud
+        self.kube, self.gcloud, self.emulated = kube, gcloud, bucket
         own = {"CHAOS_STEP_S": "0.1", "CHAOS_EVERY": "1", "CHAOS_SAVE_S": "0", "CHAOS_FACTS": str(folder / "facts")}
-        own |= bucket.environment
-        entry = TARGET | {"bucket": f"{bucket.url}/runs", "env": list(own)}
-        (folder / "targets.yaml").write_text(yaml.safe_dump({"pod": entry}))
-        for name, text in {
-            "image/python": PYTHON,
-            "image/pip": "#!/bin/sh\n",
-            "bin/kubectl": KUBECTL,
-        }.items():
-            path = folder / name
-            path.parent.mkdir(exist_ok=True)
-            path.write_text(text)
-            path.chmod(0o755)
-        (folder / "bin" / "kubectl.txt").touch()
-        kube.set(path=[str(folder / "image")])
-        clouds = kube.environment | gcloud.environment
-        clouds["PATH"] = f"{folder}/bin:{clouds['PATH']}"
-        self.environment = own | clouds | {"PODWRIGHT_TARGETS": str(folder / "targets.yaml")}
+        self.own, self.more = own | bucket.environment, dict[str, str]()
+        self.bucket = f"{bucket.url}/runs"
+        image = folder / "image"
+        image.mkdir()
+        for name, text in {"python": PYTHON, "pip": "#!/bin/sh\n"}.items():
+            (image / name).write_text(text)
+            (image / name).chmod(0o755)
+        kube.set(path=[str(image)])
+        self.clouds = kube.environment | gcloud.environment
+        self.target()
+        self.record()
+
+    def target(self, **entry: object) -> None:
+        settings = TARGET | {"bucket": self.bucket, "env": list(self.own)} | entry
+        (self.folder / "targets.yaml").write_text(yaml.safe_dump({"pod": settings}))
+
+    def record(self, xpk: Path | None = None, bodies: bool = True) -> None:
+        self.calls = Recorded(self.folder / "bin", self.clouds["PATH"], xpk, bodies)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        files = {"PODWRIGHT_TARGETS": str(self.folder / "targets.yaml"), "HOME": str(self.folder)}
+        return self.own | self.clouds | files | QUIET | self.more | {"PATH": self.calls.path}
+
+    def recipe(self, lines_per_s: float = 0.0, **changes: Any) -> None:
+        """recipe.yaml of MaxText, and a log of ten steps in the first pod."""
+        arguments = {"model_name": "toy", "steps": "10"}
+        recipe = example(topology=SLICE, arguments=arguments, **({"xpk": {}} | changes)).model_dump(mode="json")
+        (self.folder / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+        (self.folder / "first.log").write_text(deepseek() + "\nEXIT_CODE=0\n")
+        (self.folder / "other.log").write_text("Num_devices: 16\n")
+        self.replay(lines_per_s)
+
+    def replay(self, lines_per_s: float) -> None:
+        lasts_s = len(deepseek().splitlines()) / lines_per_s if lines_per_s else 0.0
+        first = {"pod": "*-0-0-*", "file": str(self.folder / "first.log"), "lines_per_s": lines_per_s, "wait_s": 2.0}
+        other = {"pod": "*", "file": str(self.folder / "other.log"), "wait_s": lasts_s + 3.0}
+        self.kube.set(replay=[first, other])
+
+    def with_xpk(self, slices: int = 1, bodies: bool = True, lines_per_s: float = 0.0) -> None:
+        """Runs are submitted by a real xpk, to a cluster that it has adapted, with an empty ConfigMap."""
+        self.record(real_xpk.hurried(real_xpk.installed(XPK), self.folder / "xpk-bin"), bodies)
+        self.target(submit="xpk", xpk=XPK)
+        self.recipe(lines_per_s, num_slices=slices, xpk=OPTIONS)
+        for each in samples.queues(8 * slices, topology="2x2x2"):
+            self.kube.create(each)
+        config = {"name": "my-cluster-resources-configmap", "namespace": "default"}
+        self.kube.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": config})
 
     def start(self, *argv: str, **env: str) -> "subprocess.Popen[str]":
         return super().start(*argv, **self.environment, **env)
 
-    def made(self) -> list[list[str]]:
-        """The calls of both tools, in order."""
-        rows = [json.loads(line) for line in (self.folder / "bin" / "kubectl.txt").read_text().splitlines()]
-        rows += [row | {"argv": ["gcloud", *row["argv"]]} for row in self.gcloud.calls()]
-        return [row["argv"] for row in sorted(rows, key=lambda row: row["time"])]
-
 
 @pytest.fixture
 def bench(tmp_path: Path) -> Iterator[Calls]:
-    with (
-        Folder(tmp_path) as folder,
-        Gcloud(folder) as gcloud,
-        Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube,
-        EmulatedBucket() as bucket,
-    ):
-        gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(ZONE,))
-        gcloud.reservation("r-1", ZONE, 2, project="my-project")
+    with simulated_cloud(tmp_path, ZONE) as (kube, gcloud), EmulatedBucket() as bucket:
+        gcloud.reservation("r-1", ZONE, 4, project="my-project")
         for each in samples.priority_classes():
             kube.create(each)
         calls = Calls(tmp_path, kube, gcloud, bucket)
@@ -105,41 +128,109 @@ def bench(tmp_path: Path) -> Iterator[Calls]:
         calls.close()
 
 
-def plain(calls: Sequence[Sequence[str]]) -> list[list[str]]:
-    """Without reads, and with names in place of what differs between a dry run and a run. A call that was repeated until it was confirmed
-    counts once."""
-    names = {
-        r"(?<=pw-r-)[0-9a-f]{8}|(?<=podwright-run=)[0-9a-f]{8}": "TAG",
-        r"1\.\d+\.\d+-gke\.\d+": "MASTER_VERSION",
-        r"(?<=podwright-expires=)\d+": "TIME",
-        r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "UID",
-    }
-    different: list[list[str]] = []
-    for argv in calls:
-        text = json.dumps(list(argv))
-        for pattern, name in names.items():
+NAMES = {
+    r"(pw-r-|podwright-run=|/r-)[0-9a-f]{8}": r"\1TAG",
+    r'(podwright-run\\*": \\*")[0-9a-f]{8}': r"\1TAG",
+    r"1\.\d+\.\d+-gke\.\d+": "MASTER_VERSION",
+    r'(podwright-expires(?:=|\\*": \\*"))\d+': r"\1EXPIRES",
+    r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}": "UID",
+    r'("podwright-code": ")[0-9a-f]{12}': r"\1DIGEST",
+    r"(hosts\[0\]\}:)\d+": r"\1PORT",
+    r'inputs/[0-9a-f]{64}/[^"\\]+': "INPUT",
+}
+"""of what differs between a dry run and a run: numbers that a run draws, and what only the cluster knows"""
+
+
+def changes(calls: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Those that are no reads and were not refused, as by a busy cluster, each as a text with its object, and with names in place of what differs."""
+    texts: list[str] = []
+    for call in calls:
+        argv, body = call["argv"], call["body"] or None
+        if READS & set(argv) or call.get("code"):
+            continue
+        if "replace" in argv:  # of a ConfigMap that others write too
+            body = {"data": body.get("data") or {}, "notes": body["metadata"].get("annotations") or {}}
+        elif body and body["kind"] == "Secret":
+            body = body | {"data": dict.fromkeys(body["data"], "VALUE")}
+        text = json.dumps([argv, body], sort_keys=True)
+        for pattern, name in NAMES.items():
             text = re.sub(pattern, name, text)
-        words = json.loads(text)
-        if words not in different and not READS & set(words):
-            different.append(words)
-    return different
+        texts.append(text)
+    return texts
 
 
-def test_a_dry_run_prints_every_call_of_a_run_without_faults_in_order(bench: Calls) -> None:
-    words = ("run", DEMO, "training.max_steps=2", "mesh.fsdp=16", "--on", "pod", "--name", "r", "--force")
+def is_repeated(text: str) -> bool:
+    """Until it is confirmed, or until the cluster is no longer busy with another pool."""
+    words = json.loads(text)[0]
+    return "delete" in words or words[0] == "gcloud"
+
+
+def agree(shown: list[str], made: list[str]) -> None:
+    """In order, and in number unless they may be repeated."""
+    for each, expected in zip_longest(dict.fromkeys(made), dict.fromkeys(shown)):
+        assert each and expected, (each, expected)
+        assert real_xpk.differences(json.loads(each), json.loads(expected)) == []
+    counts = Counter(text for text in made if not is_repeated(text))
+    assert counts == Counter(text for text in shown if not is_repeated(text))
+
+
+def agrees_with_its_dry_run(bench: Calls, *words: str) -> set[str]:
+    """The kinds of the objects that were created."""
     code, out, err = bench.call(*words, "--dry-run", "--json")
-    assert code == 0, err
-    shown = json.loads(out)["calls"]
-    objects = [[f"{of['kind']}/{of['metadata']['name']}"] if (of := call["manifest"]) else [] for call in shown]
-    expected = plain([[*call["argv"], *more] for call, more in zip(shown, objects, strict=True)])
-    assert not (bench.folder / "runs").exists() and plain(bench.made()) == [] and len(expected) == len(shown)
-
+    assert code == 0, out + err
+    calls = [{"argv": call["argv"], "body": call["manifest"]} for call in json.loads(out)["calls"]]
+    assert not (bench.folder / "runs").exists() and changes(bench.calls.made()) == []
+    secrets = [call["body"]["data"] for call in calls if call["body"] and call["body"]["kind"] == "Secret"]
+    assert not any(value for data in secrets for value in data.values()), "no value of a variable is shown"
+    code, out, err = bench.call(*words, "--dry-run")
+    legend = out[out.index("names in capitals stand for values that are not known yet:") :]
+    names = {line.strip().partition(":")[0] for line in legend.splitlines()[1:]}
+    assert names == set(re.findall(r"\b(?:TAG|EXPIRES|PORT|DIGEST|MASTER_VERSION|UID|INPUT)\b", json.dumps(calls)))
     code, out, err = bench.call(*words)
     assert code == 0, (out[-2000:], err[-2000:])
     assert [r["ending"] for r in read_jsonl(bench.path("journal.jsonl")) if r["event"] == "ended"] == ["FINISHED"]
-    assert plain(bench.made()) == expected
-    assert bench.gcloud.resources() == [] and [row["name"] for row in bench.gcloud.pools()] == ["default-pool"]
-    kinds = {argv[-1].partition("/")[0] for argv in expected if "create" in argv and argv[0] == "kubectl"}
-    assert kinds == {"ResourceFlavor", "ClusterQueue", "LocalQueue", "Secret", "ConfigMap", "JobSet"}
-    resources = ("resourceflavors", "clusterqueues", "localqueues", "secrets", "configmaps", "jobsets", "pods")
-    assert not any(bench.kube.objects(resource) for resource in resources)
+    agree(changes(calls), changes(bench.calls.made()))
+    return {call["body"]["kind"] for call in calls if call["body"] and "create" in call["argv"]}
+
+
+KUEUE = {"ResourceFlavor", "ClusterQueue", "LocalQueue"}
+OBJECTS = {"Secret", "ConfigMap", "JobSet"}
+
+
+def nothing_is_left(bench: Calls, *kinds: str, policies: tuple[str, ...] = ()) -> None:
+    assert [row["name"] for row in bench.gcloud.resources()] == list(policies)
+    assert [row["name"] for row in bench.gcloud.pools()] == ["default-pool"]
+    assert not any(bench.kube.objects(kind) for kind in (*kinds, "secrets", "jobsets", "pods"))
+
+
+def test_a_dry_run_prints_every_call_of_a_run_without_faults_in_order(bench: Calls) -> None:
+    assert agrees_with_its_dry_run(bench, *OWN, "mesh.fsdp=16") == KUEUE | OBJECTS
+    nothing_is_left(bench, "resourceflavors", "clusterqueues", "localqueues", "configmaps")
+
+
+@pytest.mark.long
+def test_a_dry_run_of_several_slices_with_a_file_of_this_machine_prints_every_call(bench: Calls) -> None:
+    bench.target(topology=f"2x {SLICE}")
+    (bench.folder / "mine.py").write_text(
+        "def fn(prompts, completions, **columns):\n    return [0.0 for _ in completions]\n"
+    )
+    words = (*OWN, "mesh.fsdp=16", "mesh.data=2", "rewards=[{function: 'mine.py:fn'}]")
+    assert agrees_with_its_dry_run(bench, *words) == KUEUE | OBJECTS
+    nothing_is_left(bench, "resourceflavors", "clusterqueues", "localqueues", "configmaps")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_dry_run_of_a_maxtext_recipe_prints_every_call(bench: Calls, slices: int) -> None:
+    bench.recipe(num_slices=slices)
+    assert agrees_with_its_dry_run(bench, *MAXTEXT) == KUEUE | {"JobSet"}
+    nothing_is_left(bench, "resourceflavors", "clusterqueues", "localqueues", "configmaps")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("slices", [1, 2])
+def test_a_dry_run_with_xpk_prints_every_call_but_those_that_xpk_makes(bench: Calls, slices: int) -> None:
+    bench.with_xpk(slices)
+    assert agrees_with_its_dry_run(bench, *MAXTEXT) == set()
+    shared = "tpu7x-16-2x2x2-placement-policy"  # of xpk, for which other workloads ask too
+    nothing_is_left(bench, policies=(shared,))

@@ -3,21 +3,15 @@
 import json
 import os
 import signal
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any
 
 import pytest
-import yaml
 
-from podwright import slices
-from podwright.targets.gke import jobset
 from tests.e2e.conftest import wait_for
-from tests.e2e.test_gke import Cluster
-from tests.lab.kube import controllers, samples
+from tests.e2e.gke_cluster import MaxTextCluster
+from tests.lab.kube import controllers
 from tests.lab.kube.control import Kube
-from tests.unit.recipe.maxtext.example import example
 from tests.unit.report.test_maxtext_report import DEEPSEEK, deepseek, source_log
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
@@ -34,57 +28,11 @@ LEGAL = {"ici_fsdp_parallelism": "16", "ici_tensor_parallelism": "4", "ici_conte
 ILLEGAL = {"ici_fsdp_parallelism": "8", "ici_tensor_parallelism": "4", "ici_context_parallelism": "2"}
 
 
-class MaxTextCluster(Cluster):
-    """Recipes of MaxText, and nodes for the slice that each needs."""
-
-    variables: Mapping[str, str] = MappingProxyType({})
-
-    def start(self, *argv: str, **env: str):  # type: ignore[no-untyped-def]
-        return super().start(*argv, **self.variables, **env)
-
-    def recipe(self, slice_: str, arguments: dict[str, str], *, nodes: bool = True, **changes: Any) -> None:
-        """recipe.yaml in the folder, and, with `nodes`, nodes and a queue for it in the cluster."""
-        parsed = slices.parse(slice_)
-        recipe = example(name="model", topology=slice_, arguments=arguments, **({"xpk": {}} | changes))
-        (self.folder / "recipe.yaml").write_text(yaml.safe_dump(recipe.model_dump(mode="json")))
-        if not nodes:
-            for each in samples.priority_classes():
-                self.kube.create(each)
-            return
-        hosts, labels = parsed.num_hosts, jobset.node_selector(parsed)
-        for each in (*samples.priority_classes(), *samples.queues(4 * hosts, topology=parsed.topology)):
-            self.kube.create(each)
-        for number in range(hosts):
-            node = samples.node(f"gke-np-{number}", "np", parsed.topology)
-            node["metadata"]["labels"] |= labels
-            self.kube.create(node)
-
-    def logs(self, text: str, exit_code: int = 0, lines_per_s: float = 0.0) -> None:
-        """What the first pod prints; the others print a line."""
-        first, others = self.folder / "first.log", self.folder / "other.log"
-        first.write_text(text if text.endswith("\n") else text + "\n")
-        others.write_text("Num_devices: 256\n")
-        end = {"exit_code": exit_code, "lines_per_s": lines_per_s}
-        lasts_s = len(text.splitlines()) / lines_per_s if lines_per_s else 0.0
-        rows: list[dict[str, Any]] = [
-            {"pod": "*-0-0-*", "file": str(first), **end, "wait_s": 2.0},  # the other pods are created while it runs
-            {"pod": "*", "file": str(others), **end, "wait_s": lasts_s + 1.0},
-        ]
-        self.kube.set(replay=rows)
-
-    def typed(self, *more: str) -> list[str]:
-        return ["run", "recipe.yaml", *more, "--on", "pod", "--name", "r"]
-
-    def created(self) -> list[str]:
-        return [r["resource"] for r in self.kube.requests() if r["verb"] == "create" and "review" not in r["resource"]]
-
-
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[MaxTextCluster]:
-    with Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube:
-        bench = MaxTextCluster(tmp_path, kube)
-        yield bench
-        bench.close()
+def cluster(tmp_path: Path, kube: Kube) -> Iterator[MaxTextCluster]:
+    bench = MaxTextCluster(tmp_path, kube)
+    yield bench
+    bench.close()
 
 
 def test_a_public_recipe_runs_to_a_report_with_the_published_figure(cluster: MaxTextCluster) -> None:
@@ -132,7 +80,7 @@ def test_a_killed_launcher_loses_and_doubles_no_step(cluster: MaxTextCluster) ->
     cluster.recipe("tpu7x-2x2x2", {"model_name": "toy", "steps": "10"})
     cluster.logs(deepseek() + "\nEXIT_CODE=0", lines_per_s=2.0)
     launcher = cluster.start(*cluster.typed())
-    wait_for(lambda: len(cluster.steps()) > 1, 60)
+    wait_for(lambda: len(cluster.steps()) > 1)
     os.kill(launcher.pid, signal.SIGKILL)
     cluster.kube.fault("cut", resource="pods/log", lines=2, calls=6)
     row = cluster.standing()

@@ -39,7 +39,7 @@ def test_a_secret_is_in_an_object_of_its_own_and_nowhere_else(
     storage = "gs://my-bucket/runs/r-1"
     job = job_of(kinds.find("grpo"), raw, run, 1, tmp_path, 0.0, storage=storage, allocation="")
     handle = target.submit(target.render(job))
-    wait_for(lambda: (run / "attempts/1/submit.json").exists(), 60)
+    wait_for(lambda: (run / "attempts/1/submit.json").exists())
     assert json.loads((run / "attempts/1/submit.json").read_text()) == {"sent": True}
 
     created = [call["resource"] for call in kube.requests() if call["verb"] == "create"]
@@ -58,5 +58,5 @@ def test_a_secret_is_in_an_object_of_its_own_and_nowhere_else(
     assert not any(mark.decode() in shown for mark in marks) and len(files) > 4
     assert target.poll(handle).process is Process.RUNNING
 
-    wait_for(lambda: target.release(handle).done, 60)
+    wait_for(lambda: target.release(handle).done)
     assert not any(kube.objects(kind) for kind in ("jobsets", "configmaps", "secrets"))

@@ -23,15 +23,15 @@ from podwright.targets.google import labels
 from podwright.targets.google.gcloud import Gcloud as GcloudCalls
 from podwright.targets.machines import Allocation, AllocationState, Request
 from podwright.targets.settings import gke as settings
+from podwright.targets.settings import google
+from tests.e2e.gke_cluster import QUEUES, A, B
 from tests.lab import cloud
 from tests.lab.gcloud.control import Gcloud
 from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
-A, B = "us-central1-a", "us-central1-b"
 PLACE = {"project": "my-project", "cluster": "my-cluster"}
 SETTINGS: dict[str, Any] = PLACE | {"kind": "gke", "zones": [A, B], "topology": "v6e-16"}
-QUEUES = ("resourceflavors", "clusterqueues", "localqueues")
 KUEUE = "kueue.x-k8s.io"
 
 
@@ -117,7 +117,7 @@ def test_pools_with_their_policy_and_queues_are_created_ready_by_their_chips_and
         True,
     )
     assert (owned.run_dir, owned.request.chip, owned.request.num_chips) == ("/runs/r", "tpu7x", 16)
-    assert owned.created and owned.ready_since and owned.expires is None
+    assert owned.created and owned.charged and owned.charged.chips == 16 and owned.expires is None
     remove(own, request)
     own.delete(request)
     assert own.list_owned() == [] and both.gcloud.resources() == [] and queue_objects(both) == []
@@ -233,7 +233,7 @@ def test_nodes_that_do_not_come_lead_to_the_next_place_and_those_that_came_are_p
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     """With and without a word of GKE: a pool that it calls running may have too few nodes."""
-    monkeypatch.setattr(settings, "_SHORTEST_PATIENCE_S", 1.0)
+    monkeypatch.setattr(google, "_SHORTEST_WAIT_S", 1.0)
     for name in ("r-1", "r-2"):
         both.gcloud.reservation(name, A, 8, machine_type="ct6e-standard-4t", project="my-project")
     both.gcloud.pool_outcome(kind, nodes=2)
@@ -667,7 +667,10 @@ def test_a_target_check_shows_cluster_reservations_and_what_ends_pools_without_a
     assert "info: cluster my-cluster in us-central1 is RUNNING, version 1.33.5-gke.1308000" in text
     assert "has 1 node pool, 0 of them created by runs" in text
     assert "info: ct6e-standard-4t is offered in us-central1-a; offered is not free" in text
-    assert f"info: reservation r-1 in {A} is READY, and 5 of 8 machines were free when it was read; shown only" in text
+    assert (
+        f"info: reservation r-1 in {A} is READY, and 5 of 8 machines were free when it was read; this is information only"
+        in text
+    )
     assert f"warning: reservation r-2 in {A} is CREATING" in text
     assert (
         f"warning: reservation r-3 in {A} is for tpu7x-standard-4t, and nodes of the target are ct6e-standard-4t"

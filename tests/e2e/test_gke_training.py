@@ -25,6 +25,7 @@ from podwright.train.mesh import make_mesh
 from tests.bucket import EmulatedBucket
 from tests.conftest import _QUICK
 from tests.e2e.conftest import Bench, wait_for
+from tests.e2e.gke_cluster import objects_of_runs
 from tests.e2e.trainer import DEMO, ROOT, TINY, figures, weights
 from tests.lab.kube import controllers, samples
 from tests.lab.kube.control import Kube
@@ -41,7 +42,8 @@ def fn(prompts, completions, **columns):
 """slow enough that a signal comes in the middle of a run; a file of this machine, which pods read from the bucket"""
 COMPILED = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
 FOUR_HOSTS = ("mesh.fsdp=16", "batch_size=16", "warm_start.batch_size=16", "evaluation.batch_size=16", "data.num_test=16")  # fmt: skip
-IMAGE = {"python": f'#!/bin/sh\nexec {sys.executable} "$@"\n', "pip": "#!/bin/sh\nexit 0\n"}
+_VARIABLES = "export JAX_PLATFORMS=cpu " + " ".join(f"{name}='{os.environ[name]}'" for name in COMPILED)
+IMAGE = {"python": f'#!/bin/sh\n{_VARIABLES}\nexec {sys.executable} "$@"\n', "pip": "#!/bin/sh\nexit 0\n"}
 """what stands in front of PATH in the pods: the packages of this environment, so that pip has nothing to do"""
 
 
@@ -55,8 +57,8 @@ class TrainingCluster(Bench):
         self.kube, self.bucket = kube, bucket
         self.canary = f"canary-{secrets.token_hex(8)}"
         flags = f"--xla_force_host_platform_device_count={devices} {_QUICK}"
-        self.variables = {"JAX_PLATFORMS": "cpu", "OMP_NUM_THREADS": "1", "XLA_FLAGS": flags, "HF_HUB_OFFLINE": "1"}
-        self.variables |= {name: os.environ[name] for name in COMPILED} | bucket.environment
+        self.variables = {"OMP_NUM_THREADS": "1", "XLA_FLAGS": flags, "HF_HUB_OFFLINE": "1"}
+        self.variables |= bucket.environment
         self.variables["HF_TOKEN"] = self.canary
         entry = {
             "kind": "gke",
@@ -116,7 +118,7 @@ class TrainingCluster(Bench):
     def take(self, pool: str, other: str, notice_s: float = 0.0) -> None:
         """The four nodes of a pool, for those of another one."""
         self.kube.set(nodes=[{"node": f"gke-{pool}-*", "event": "preempted", "notice_s": notice_s}])
-        wait_for(lambda: not self.kube.objects("nodes"), 120)
+        wait_for(lambda: not self.kube.objects("nodes"))
         self.add_nodes(other, 4, "4x4")
 
     def endings(self, name: str) -> list[str]:
@@ -124,8 +126,7 @@ class TrainingCluster(Bench):
 
     def left(self) -> list[str]:
         """What exists of runs in the cluster."""
-        kinds = ("jobsets", "jobs", "pods", "workloads", "configmaps", "secrets")
-        return [f"{kind}/{each['metadata']['name']}" for kind in kinds for each in self.kube.objects(kind)]
+        return objects_of_runs(self.kube)
 
 
 @pytest.fixture
@@ -134,12 +135,6 @@ def bucket(monkeypatch: pytest.MonkeyPatch) -> Iterator[EmulatedBucket]:
         for name, value in emulated.environment.items():
             monkeypatch.setenv(name, value)
         yield emulated
-
-
-@pytest.fixture
-def kube(tmp_path: Path) -> Iterator[Kube]:
-    with Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as cluster:
-        yield cluster
 
 
 def finished(launcher: "subprocess.Popen[str]") -> str:
@@ -203,6 +198,44 @@ def test_runs_whose_nodes_are_taken_end_with_the_weights_of_an_undisturbed_one(
     assert len(figures(calm)["grpo"]) == STEPS
     assert figures(lost_run) == figures(calm) == figures(told_run)
     assert weights(lost_run) == weights(calm) == weights(told_run) and cluster.left() == []
+
+
+@pytest.mark.long
+def test_what_a_run_saved_when_a_colleague_deleted_it_is_collected_and_resumed(
+    tmp_path: Path, kube: Kube, bucket: EmulatedBucket
+) -> None:
+    """Its JobSet, or its only pod: SIGTERM, a checkpoint, no retry, and after a resume the figures and weights of an undisturbed run."""
+    cluster = TrainingCluster(tmp_path, kube, bucket, "v6e-4", devices=4)
+    cluster.add_queue(4, "2x2")
+    cluster.add_nodes("np-0", 1, "2x2")
+    (tmp_path / "slow.py").write_text(REWARD)
+    steps = 10
+    overrides = ("mesh.fsdp=4", f"training.max_steps={steps}", "rewards=[{function: 'slow.py:fn'}]")
+    own = kube.environment | {"PODWRIGHT_TARGETS": str(tmp_path / "targets.yaml"), "POLL_S": "1"}
+    try:
+        finished(cluster.train("calm", *overrides))
+        for kind in ("jobset", "pod"):
+            launcher = cluster.train(kind, *overrides, "--retries", "2")
+            cluster.wait(lambda kind=kind: cluster.committed(kind, "checkpoints/2"), launcher)  # type: ignore[misc]
+            (name,) = [each["metadata"]["name"] for each in kube.objects(f"{kind}s")]
+            kube.call("delete", kind, name, "--wait=false")
+            out, err = launcher.communicate(timeout=600)
+            run = cluster.directory(kind)
+            assert cluster.endings(kind) == ["STOPPED"], (out, err, run.log(1).read_text())
+            wait_for(lambda: cluster.left() == [])
+            ended = next(r for r in read_jsonl(run.journal) if r["event"] == "ended")
+            assert f"{name} was deleted on the cluster, not by Podwright" in ended["detail"], ended
+            assert f"podwright resume {kind}" in out + err
+            collected = len(figures(run)["grpo"])
+            assert 2 <= collected < steps and cluster.committed(kind, f"checkpoints/{collected}")
+            code, out, err = cluster.call("resume", kind, **cluster.variables, **own)
+            assert code == 0, out + err
+            assert [r["step"] for r in read_jsonl(run.events) if r["event"] == "resumed"] == [collected]
+    finally:
+        cluster.close()
+    calm, *others = (cluster.directory(name) for name in ("calm", "jobset", "pod"))
+    assert len(figures(calm)["grpo"]) == steps
+    assert all(figures(other) == figures(calm) and weights(other) == weights(calm) for other in others)
 
 
 def local_files(folder: Path) -> None:

@@ -3,20 +3,17 @@ on by itself or says in one sentence what is wrong and what to type. The sentenc
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
-from tests.e2e.test_gke import SLICE
-from tests.e2e.test_gke_maxtext import DEEPSEEK, MaxTextCluster
-from tests.e2e.test_gke_pool_runs import A, B, Pools
-from tests.lab.gcloud.control import Folder, Gcloud
+from tests.e2e.gke_cluster import SLICE, A, B, MaxTextCluster, Pools, simulated
 from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import RAW, example
+from tests.unit.report.test_maxtext_report import DEEPSEEK
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 PAGE = Path(__file__).parents[2] / "docs" / "gke.md"
@@ -53,20 +50,9 @@ def says(text: str, name: str, *parts: int) -> None:
 
 
 @pytest.fixture
-def pools(tmp_path: Path) -> Iterator[Pools]:
-    """A cluster with two zones and without TPUs, and a target whose runs create node pools."""
-    with (
-        Folder(tmp_path) as folder,
-        Gcloud(folder) as gcloud,
-        Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube,
-    ):
-        gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(A, B))
-        for each in samples.priority_classes():
-            kube.create(each)
-        bench = Pools(tmp_path, kube, gcloud)
-        bench.replay(200)
-        yield bench
-        bench.close()
+def pools(pools: Pools) -> Pools:
+    pools.replay(200)
+    return pools
 
 
 def reserved(pools: Pools, *reservations: str, zones: tuple[str, ...] = (A, B), **settings: Any) -> None:
@@ -324,7 +310,7 @@ DIVIDES = "`should be divisible by 1024, but it is equal to 512`"
 
 @row(DIVIDES)
 def test_a_mesh_that_does_not_divide_the_model_is_refused_before_anything_is_created(tmp_path: Path) -> None:
-    with Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube:
+    with simulated(tmp_path) as kube:
         bench = MaxTextCluster(tmp_path, kube)
         bench.recipe("tpu7x-8x8x8", DEEPSEEK | {"ici_fsdp_parallelism": "1024"}, nodes=False)
         code, out, err = bench.call(*bench.typed())

@@ -1,26 +1,15 @@
 """What list, watch, logs and stop say of a run that waits in the queue of a cluster, and of one that trains there."""
 
 import json
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
 
 from tests.e2e.conftest import wait_for
-from tests.e2e.test_gke import HOSTS, Cluster
+from tests.e2e.gke_cluster import HOSTS, Cluster
 from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
-
-
-@pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[Cluster]:
-    with Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube:
-        made = Cluster(tmp_path, kube)
-        yield made
-        made.close()
 
 
 def test_each_verb_says_why_a_run_waits_and_shows_the_log_of_each_pod(cluster: Cluster) -> None:
@@ -30,7 +19,7 @@ def test_each_verb_says_why_a_run_waits_and_shows_the_log_of_each_pod(cluster: C
     code, out, err = cluster.run_toy("--detach")
     assert code == 0, out + err
     reason = "Quota: other workloads of the queue hold google.com/tpu of flavor v6e; 8 more must become free"
-    wait_for(lambda: cluster.standing()["detail"].startswith(reason), 30)
+    wait_for(lambda: cluster.standing()["detail"].startswith(reason))
     assert cluster.standing()["state"] == cluster.standing()["status"] == "waiting"
     assert "waiting (Quota)" in cluster.call("list")[1]
     code, out, err = cluster.call("logs", "r")
@@ -39,8 +28,8 @@ def test_each_verb_says_why_a_run_waits_and_shows_the_log_of_each_pod(cluster: C
     watching = cluster.start("watch", "r")
     assert watching.stdout and next(line for line in watching.stdout if reason in line)
     cluster.kube.delete("workloads", "other")
-    wait_for(lambda: len(cluster.running()) == HOSTS, 30)
-    wait_for(lambda: all(cluster.path(f"attempts/1/{name}").exists() for name in ("log.txt", "log-1.txt")), 30)
+    wait_for(lambda: len(cluster.running()) == HOSTS)
+    wait_for(lambda: all(cluster.path(f"attempts/1/{name}").exists() for name in ("log.txt", "log-1.txt")))
     for words in ((), ("--process", "1")):
         code, out, err = cluster.call("logs", "r", *words)
         assert code == 0 and out.count("\n") > 1, out + err

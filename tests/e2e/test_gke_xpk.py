@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
+from podwright.rundir import read_metrics
 from tests import real_xpk
 from tests.e2e.conftest import wait_for
-from tests.e2e.test_gke_maxtext import MaxTextCluster
-from tests.lab.gcloud.control import Folder, Gcloud
+from tests.e2e.gke_cluster import MaxTextCluster, simulated_cloud
+from tests.lab.gcloud.control import Gcloud
 from tests.lab.kube import controllers, samples
 from tests.lab.kube.control import Kube
 from tests.unit.report.test_maxtext_report import deepseek
@@ -65,12 +66,7 @@ class XpkCluster(MaxTextCluster):
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[XpkCluster]:
-    with (
-        Folder(tmp_path) as folder,
-        Gcloud(folder) as gcloud,
-        Kube(tmp_path, controllers=True, project="my-project", cluster="my-cluster") as kube,
-    ):
-        gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(ZONE,))
+    with simulated_cloud(tmp_path, ZONE) as (kube, gcloud):
         bench = XpkCluster(tmp_path, kube, gcloud)
         yield bench
         bench.close()
@@ -102,7 +98,7 @@ def test_a_run_for_xpk_brings_pools_and_the_entry_of_their_slice_and_takes_both_
         cluster.kube.create(each)
     cluster.logs(deepseek() + "\nEXIT_CODE=0", lines_per_s=40.0)
     run = cluster.start(*cluster.typed())
-    wait_for(lambda: len(cluster.steps()) > 1, 120)
+    wait_for(lambda: len(cluster.steps()) > 1)
     entries, annotations = cluster.entries()
     assert entries == {"v6e-16": "4", DEVICE: str(HOSTS)} and len(annotations) == 1
     (pool,) = [row for row in cluster.gcloud.pools() if row["name"] != "default-pool"]
@@ -121,7 +117,7 @@ def test_a_launcher_killed_while_xpk_is_at_work_leaves_one_workload(cluster: Xpk
     cluster.logs(deepseek() + "\nEXIT_CODE=0")
     launcher = cluster.start(*cluster.typed())
     said = cluster.path("attempts/1/xpk.txt")
-    wait_for(lambda: said.exists() and "Starting xpk" in said.read_text(), 120)
+    wait_for(lambda: said.exists() and "Starting xpk" in said.read_text())
     os.kill(launcher.pid, signal.SIGKILL)
     assert not cluster.kube.objects("jobsets")
     code, out, err = cluster.call("resume", "r")
@@ -138,7 +134,7 @@ def test_a_stop_ends_xpk_and_leaves_nothing(cluster: XpkCluster) -> None:
     cluster.kube.fault("hang", verb="list", resource="workloads")
     run = cluster.start(*cluster.typed())
     said = cluster.path("attempts/1/xpk.txt")
-    wait_for(lambda: said.exists() and "Check if Workload Already Exists" in said.read_text(), 120)
+    wait_for(lambda: said.exists() and "Check if Workload Already Exists" in said.read_text())
     code, out, err = cluster.call("stop", "r")
     assert code == 0, out + err
     run.communicate(timeout=60)
@@ -152,7 +148,7 @@ def test_what_xpk_says_against_a_run_ends_it_with_what_to_type(cluster: XpkClust
     cluster.adapted(**{DEVICE: str(HOSTS)})
     cluster.toy()
     run = cluster.start(*cluster.typed())
-    wait_for(lambda: cluster.path("attempts/1").exists(), 120)
+    wait_for(lambda: cluster.path("attempts/1").exists())
     cluster.kube.patch("configmaps", MAP, {"data": {DEVICE: None}})
     run.communicate(timeout=200)
     row = cluster.standing()
@@ -168,3 +164,24 @@ def test_another_xpk_and_a_kind_that_xpk_does_not_start_are_refused_before_anyth
     code, _, err = cluster.call("run", "qwen3-tiny-arithmetic-grpo", "--on", "pod", "--name", "r")
     assert code == 2 and "has submit=xpk, which starts kind maxtext alone; set submit=jobset" in err
     assert not cluster.path().exists() and not cluster.created()
+
+
+@pytest.mark.long
+def test_a_preempted_attempt_is_submitted_by_xpk_once_more(cluster: XpkCluster) -> None:
+    cluster.adapted(**{DEVICE: str(HOSTS)})
+    cluster.toy()
+    cluster.logs(deepseek() + "\nEXIT_CODE=0", lines_per_s=0.2)
+    run = cluster.start(*cluster.typed())
+    wait_for(lambda: len(cluster.steps()) > 1)
+    cluster.logs(deepseek() + "\nEXIT_CODE=0")
+    cluster.kube.set(nodes=[{"node": "gke-np-1", "event": "preempted", "notice_s": 2.0, "back_s": 1.0}])
+    out, err = run.communicate(timeout=400)
+    assert run.returncode == 0, out + err
+    assert [event["ending"] for event in cluster.events("ended")] == ["PREEMPTED", "FINISHED"]
+    assert "gke-np-1" in cluster.events("ended")[0]["detail"]
+    (steps,) = read_metrics(
+        cluster.path("metrics.jsonl")
+    ).values()  # MaxText began again: those of the last attempt count
+    assert [(r["step"], r["attempt"]) for r in steps] == [(step, 2) for step in range(10)] and cluster.left() == []
+    calls = [cluster.path(f"attempts/{number}/xpk.txt").read_text() for number in (1, 2)]
+    assert all(text.count("Starting xpk") == 1 for text in calls)

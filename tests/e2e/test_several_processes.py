@@ -14,7 +14,7 @@ import pytest
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.targets.base import Polled, Process
 from podwright.watch.diagnose import outcome
-from podwright.watch.live import view
+from podwright.watch.view import view
 from tests.e2e import short_patience
 from tests.e2e.conftest import wait_for
 from tests.e2e.trainer import ROOT, environment, figures, finish_several, joined, logs, prepare, start_several, state

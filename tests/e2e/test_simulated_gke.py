@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.lab.gcloud.control import Folder, Gcloud
+from tests.lab.kube import controllers
 from tests.lab.kube.control import Kube
 
 A, B, C = "us-central1-a", "us-central1-b", "us-central1-c"
@@ -383,3 +384,20 @@ def test_a_flex_start_pool_grows_for_a_pod_and_its_nodes_expire(client: Client, 
     until(lambda: nodes(kube) == {})
     assert cloud.pools("f")[0]["status"] == "RUNNING" and client.pool("delete", "f")[0] == 0
     assert all(0.9 < row["gone_at"] - row["ready_at"] < 3 for row in cloud.ledger())
+
+
+@pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
+def test_pods_of_a_deleted_pool_have_their_own_grace_period(client: Client, tmp_path: Path) -> None:
+    """As GKE drains nodes: https://cloud.google.com/kubernetes-engine/docs/concepts/node-pools"""
+    begun, saved = tmp_path / "begun", tmp_path / "saved"
+    script = f"trap 'sleep 1; touch {saved}; exit 0' TERM; touch {begun}; while :; do sleep 0.1; done"
+    container = {"name": "c", "image": "i", "command": ["sh", "-c", script]}
+    spec = {"containers": [container], "nodeSelector": {"cloud.google.com/gke-nodepool": "a"}, "restartPolicy": "Never"}
+    spec |= {"tolerations": [{"operator": "Exists"}], "terminationGracePeriodSeconds": 30}
+    with Kube(client.cloud.root, controllers=True) as kube:
+        assert client.spot("a", vms=1)[0] == 0
+        kube.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec})
+        until(begun.exists)
+        assert client.pool("delete", "a")[0] == 0
+        until(lambda: client.cloud.pools("a") == [])
+        assert saved.exists()

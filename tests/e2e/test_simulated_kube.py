@@ -59,15 +59,16 @@ def condition(kube: Kube, resource: str, name: str, kind: str) -> dict[str, Any]
     return next((row for row in rows if row["type"] == kind), {})
 
 
-def test_jobset_is_submitted_followed_and_completed(kube: Kube) -> None:
+def test_jobset_is_submitted_followed_and_completed(kube: Kube, tmp_path: Path) -> None:
     submit(kube, 10)
     wait(running(kube), LIMIT_S)
-    watching = subprocess.Popen(
-        ["kubectl", "--context", kube.context, "get", "jobsets", "-w", "--output-watch-events", "-o", "json"],
-        env=kube.environment | {"PATH": "/usr/bin:/bin"},
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+    seen = tmp_path / "seen.json"
+    with seen.open("w") as out:
+        watching = subprocess.Popen(
+            ["kubectl", "--context", kube.context, "get", "jobsets", "-w", "--output-watch-events", "-o", "json"],
+            env=kube.environment | {"PATH": "/usr/bin:/bin"},
+            stdout=out,
+        )
     first = next(
         pod["metadata"]["name"] for pod in pods(kube) if pod["metadata"]["name"].startswith("w-slice-job-0-0-")
     )
@@ -76,9 +77,9 @@ def test_jobset_is_submitted_followed_and_completed(kube: Kube) -> None:
     assert texts == [f"worker 0 step {step}" for step in range(10)]
     done = kube.call("wait", "jobset/w", "--for=condition=Completed", "--timeout=20s")
     assert done.returncode == 0, done.stderr
+    wait(lambda: "jobset completed successfully" in seen.read_text(), LIMIT_S)
     watching.terminate()
-    seen, _ = watching.communicate()
-    assert "jobset completed successfully" in seen
+    watching.wait()
     assert [pod["status"]["phase"] for pod in pods(kube)] == ["Succeeded"] * 4
     names = {pod["spec"]["nodeName"] for pod in pods(kube)}
     assert names == {f"gke-np-0-{number}" for number in range(4)}

@@ -185,6 +185,24 @@ def test_target_check_prints_all_of_it_and_is_never_ok(
     assert "error: gcloud has no login; type gcloud auth login" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("keys", "says"),
+    [({}, "they exist only while a run has them; a run checks them"), ({"node": "n"}, "only a run logs in to n")],
+)
+def test_a_doctor_agrees_with_the_check_and_says_that_no_host_was_looked_at(
+    cloud: Control, tmp_path: Path, capsys: pytest.CaptureFixture[str], keys: dict[str, str], says: str
+) -> None:
+    (tmp_path / "targets.yaml").write_text(json.dumps({"my-v6e": SETTINGS | keys}))
+    codes = [main([*verb, "my-v6e"]) for verb in (["target", "check"], ["doctor", "--on"])]
+    checked_, doctored = capsys.readouterr().out.split("\nmy-v6e: ")[:2]
+    assert codes == ([3, 3] if keys else [4, 4])
+    for text in (checked_, doctored):
+        assert "inconclusive: the hosts of my-v6e were not looked at (packages, disk, files): " + says in text
+        assert "info: gcloud is logged in as lab@example.com" in text
+    cloud.set(account="")
+    assert main(["doctor", "--on", "my-v6e"]) == main(["target", "check", "my-v6e"]) == 3
+
+
 def test_without_gcloud_the_check_says_where_it_is_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -236,7 +236,7 @@ def test_what_a_killed_launcher_has_requested_is_removed_and_the_run_goes_on(gcl
         launcher.kill()
         launcher.communicate()
         code, out, err = bench.call("clean", "--yes")
-        assert code == 0 and "remove: run r has not ended, and no launcher follows it" in out, (out, err)
+        assert code == 0 and "remove: run r does not train, and no launcher follows it" in out, (out, err)
         assert gcloud.resources() == []
         assert bench.call("stop", "r")[0] == 0
     finally:
