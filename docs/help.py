@@ -142,8 +142,14 @@ def _bounds(field: dict[str, Any]) -> str:
         "maximum": "at most",
         "exclusiveMaximum": "less than",
     }
-    bounds = [f"{word} {field[name]:g}" for name, word in words.items() if name in field and field[name] != LIMIT]
+    bounds = [
+        f"{word} {_figure(field[name])}" for name, word in words.items() if name in field and field[name] != LIMIT
+    ]
     return f", {' and '.join(bounds)}" if bounds else ""
+
+
+def _figure(value: float) -> str:
+    return f"{int(value):,}" if abs(value) < 1e12 and value == int(value) else f"{value:g}"
 
 
 def _code(value: Any) -> str:
