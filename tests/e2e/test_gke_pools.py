@@ -33,6 +33,7 @@ pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or
 PLACE = {"project": "my-project", "cluster": "my-cluster"}
 SETTINGS: dict[str, Any] = PLACE | {"kind": "gke", "zones": [A, B], "topology": "v6e-16"}
 KUEUE = "kueue.x-k8s.io"
+BUSY = "ClusterBusy: the cluster works on operation-"
 
 
 @pytest.fixture
@@ -270,11 +271,12 @@ def test_stockouts_lead_through_all_places_in_order(
 def test_a_busy_cluster_is_waited_for_with_its_operation_shown(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both.gcloud.busy("my-cluster", 2.5)
+    both.gcloud.busy("my-cluster", 3600.0)
     bench = PoolBench(tmp_path, monkeypatch)
+    bench.follow(lambda it: any(reason.startswith(BUSY) for reason in it.reasons))
+    assert "(UPGRADE_MASTER of my-cluster)" in bench.reasons[-1]
+    both.gcloud.idle("my-cluster")
     bench.follow(lambda it: it.happened("ready"))
-    shown = [reason for reason in bench.reasons if reason.startswith("ClusterBusy: the cluster works on operation-")]
-    assert shown and "(UPGRADE_MASTER of my-cluster)" in shown[0]
     both.gcloud.busy("my-cluster", 2.5)
     bench.follow(lambda it: it.happened("ready", "deleting", "gone"))
     assert both.gcloud.resources() == [] and queue_objects(both) == []
@@ -431,7 +433,7 @@ def test_a_creation_that_is_pending_is_neither_repeated_nor_given_up(
     bench = PoolBench(tmp_path, monkeypatch)
     bench.follow(lambda it: any(row["status"] == "PENDING" for row in both.gcloud.gke_operations()))
     bench.follow(lambda it: it.happened("ready", "deleting", "gone"))
-    assert any(reason.startswith("ClusterBusy: the cluster works on operation-") for reason in bench.reasons)
+    assert any(reason.startswith(BUSY) for reason in bench.reasons)
     assert {event["allocation"] for event in bench.events()} == {1} and len(both.gcloud.ledger()) == 4
     created = [row for row in both.gcloud.gke_operations() if row["kind"] == "CREATE_NODE_POOL"]
     assert len(created) == 1 and both.gcloud.resources() == [] and queue_objects(both) == []

@@ -241,14 +241,15 @@ def test_a_slice_is_paid_for_from_when_it_is_ready_however_late_its_workers_answ
 
 
 def test_chip_hours_are_those_that_the_cloud_charges_and_a_poll_at_each_end(gcloud: Gcloud, stood_in: TpuBench) -> None:
-    poll_s, lag_s, calls_s = 0.5, 6.0, 1.0
-    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu", POLL_S=str(poll_s), LAG_S=str(lag_s))
+    code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu", POLL_S="0.5", LAG_S="6.0")
     assert code == 0, (out, err)
     assert " USD (price: on demand, " in out, "at spot without a price of the target: an upper bound"
     usage = cost.usage(stood_in.records("journal.jsonl"), time.time())
     assert usage and not usage.open
-    late_h = usage.chip_hours - gcloud.chip_hours()
-    assert 0 <= late_h < 16 * 2 * (poll_s + calls_s) / 3600 < 16 * lag_s / 3600, late_h
+    late_s = (usage.chip_hours - gcloud.chip_hours()) * 3600 / 16
+    gone = max(row["gone_at"] for row in gcloud.ledger())
+    looks = [row["time"] for row in gcloud.calls() if row["time"] > gone and {"list", "describe"} & set(row["argv"])]
+    assert 0 <= late_s < looks[2] - gone, "seen by the first look that began after their end, and not LAG_S later"
 
 
 def test_a_request_that_outlives_its_launcher_is_waited_for_before_the_slice_counts_as_gone(

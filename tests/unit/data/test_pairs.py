@@ -125,7 +125,7 @@ def test_pairs_without_a_text_are_no_annotated_lines(tmp_path: Path) -> None:
     assert record is not None and (record["valid"], record["num_faults"]) == (6, 0), record
     path.write_text("".join(json.dumps({"text": row["text"], "audio": ""}) + "\n" for row in rows))
     record = pairs.check_lines(path, None, False)
-    assert record is not None and "nothing to tell apart" in record["faults"][0]["message"], "as a plan refuses it"
+    assert record is not None and "no pair to train on" in record["faults"][0]["message"], "as a plan refuses it"
 
 
 @pytest.mark.parametrize(

@@ -228,12 +228,12 @@ def test_a_store_behind_no_network_is_not_waited_for(monkeypatch: pytest.MonkeyP
 def test_a_store_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and says nothing
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{silent.getsockname()[1]}")
-        monkeypatch.setattr(streams, "_PATIENCE_S", 1.0)
+        monkeypatch.setattr(streams, "_PATIENCE_S", 2.0)
         (first,) = check("gs://silent/x")
         begin = time.monotonic()
         (again,) = check("gs://silent/x")
-    assert time.monotonic() - begin < 0.5 and "has not answered within 1 s" in first.message
-    assert again.level == "inconclusive" and "has not answered within 1 s" in again.message
+    assert time.monotonic() - begin < 2.0 and "has not answered within 2 s" in first.message
+    assert again.level == "inconclusive" and "has not answered within 2 s" in again.message
 
 
 def test_data_that_is_too_little_by_an_estimate_only_is_a_warning() -> None:
