@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.test_gke import SLICE
+from tests.e2e.gke_cluster import SLICE
 from tests.e2e.test_gke_pool_runs import A, B, Pools
 from tests.lab.gcloud.control import Folder, Gcloud
 from tests.lab.kube import controllers, samples

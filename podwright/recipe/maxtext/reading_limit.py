@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
+import time
 from collections.abc import Iterator
 
 from podwright.errors import UserError
@@ -38,14 +39,24 @@ def _timer(limit_s: float) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    begun = time.thread_time()
+    reading = True
 
     def expire(*_: object) -> None:
-        raise _Expired
+        # The signal counts the time of all threads, and Python may hand it on when the reading is over.
+        left_s = limit_s - (time.thread_time() - begun)
+        if reading and left_s > 0:
+            signal.setitimer(signal.ITIMER_PROF, left_s)
+        elif reading:
+            raise _Expired
 
     before = signal.signal(signal.SIGPROF, expire)
     signal.setitimer(signal.ITIMER_PROF, limit_s)
     try:
-        yield
+        try:
+            yield
+        finally:
+            reading = False
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.signal(signal.SIGPROF, before)

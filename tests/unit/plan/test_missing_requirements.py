@@ -71,7 +71,7 @@ def test_without_libtpu_settings_near_the_limit_are_not_refused(capsys, tmp_path
     tight = ["rollout.total_generation_steps=4000"]
     code, plan = planned(capsys, tmp_path, *GRPO, "model.name=qwen3-4b", *tight, "--on", "v6e-8", "--fit")
     (near,) = [finding for finding in plan["findings"] if finding["check"] == "fit"]
-    assert code == 4 and near["level"] == "inconclusive" and "only a compiler can tell" in near["message"]
+    assert code == 4 and near["level"] == "inconclusive" and "that an estimate needs" in near["message"]
 
 
 def test_a_library_of_the_recipe_that_is_not_installed(capsys, tmp_path, monkeypatch):

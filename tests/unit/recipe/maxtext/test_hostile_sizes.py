@@ -82,6 +82,24 @@ def test_the_time_of_a_reading_is_limited() -> None:
         pass
 
 
+def test_the_time_of_other_threads_is_not_that_of_the_reading() -> None:
+    begun, done = time.process_time(), threading.Event()
+
+    def busy() -> None:
+        while not done.is_set():
+            pass
+
+    other = threading.Thread(target=busy)
+    other.start()
+    try:
+        with reading_limit.limited("run.sh", 0.2):
+            while time.process_time() < begun + 0.6:
+                time.sleep(0.01)
+    finally:
+        done.set()
+        other.join()
+
+
 def test_a_reading_in_another_thread_has_no_limit() -> None:
     def within() -> None:
         with reading_limit.limited("run.sh", 0.01):
