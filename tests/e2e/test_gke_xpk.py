@@ -72,6 +72,7 @@ def cluster(tmp_path: Path) -> Iterator[XpkCluster]:
         bench.close()
 
 
+@pytest.mark.long
 def test_a_run_is_submitted_by_xpk_followed_and_deleted(cluster: XpkCluster) -> None:
     cluster.adapted(**{DEVICE: str(HOSTS)})
     before = cluster.entries()

@@ -27,6 +27,7 @@ def whole(tmp_path_factory):
     return run
 
 
+@pytest.mark.long
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     run = prepare(tmp_path / "run", *LORA, "checkpoint.every_n_steps=100")
     process = start(run)

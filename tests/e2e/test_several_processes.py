@@ -131,6 +131,7 @@ def test_a_stop_of_one_process_stops_both_and_a_resume_is_exact(folder, whole):
     assert state(run, 6) == state(whole, 6)
 
 
+@pytest.mark.long
 def test_a_reward_that_fails_in_one_process_ends_both_and_is_told(folder, whole):
     run = make(folder, "fails")
     codes, end = finish_several(run, begin(folder, run, FAILS_IN="1"))

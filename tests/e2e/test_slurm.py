@@ -44,6 +44,7 @@ def test_seeds_are_jobs_that_queue_up(farm: Farm) -> None:
     assert json.loads((farm.folder / "runs/r-seed-4/recipe.json").read_text())["seed"] == 4
 
 
+@pytest.mark.long
 def test_who_leaves_the_runs_of_several_seeds_leaves_them_at_work(farm: Farm) -> None:
     launcher = farm.start_run(100, "--on", "lab", "--seeds", "0,1", STANDIN_STEP_S="0.4")
     wait_for(lambda: (farm.folder / "runs/r-seed-1/attempts/1/sbatch.txt").exists(), 60)

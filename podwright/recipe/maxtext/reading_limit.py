@@ -22,7 +22,7 @@ class _Expired(BaseException):
 def limited(name: str, limit_s: float = LIMIT_S) -> Iterator[None]:
     """UserError where what is done within takes more than `limit_s` of processor time, or is nested too deeply for Python.
 
-    The time is limited in the main thread alone, which gets signals. `name`: of the script.
+    The time is limited in the main thread alone, which gets signals. SIGPROF is left to profilers. `name`: of the script.
     """
     fix = "write its values out in a copy of the script"
     try:
@@ -46,17 +46,17 @@ def _timer(limit_s: float) -> Iterator[None]:
         # The signal counts the time of all threads, and Python may hand it on when the reading is over.
         left_s = limit_s - (time.thread_time() - begun)
         if reading and left_s > 0:
-            signal.setitimer(signal.ITIMER_PROF, left_s)
+            signal.setitimer(signal.ITIMER_VIRTUAL, left_s)
         elif reading:
             raise _Expired
 
-    before = signal.signal(signal.SIGPROF, expire)
-    signal.setitimer(signal.ITIMER_PROF, limit_s)
+    before = signal.signal(signal.SIGVTALRM, expire)
+    signal.setitimer(signal.ITIMER_VIRTUAL, limit_s)
     try:
         try:
             yield
         finally:
             reading = False
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

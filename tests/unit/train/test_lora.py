@@ -51,7 +51,7 @@ def unsharded():
     return train()
 
 
-@pytest.mark.parametrize("mesh", [(1, 8, 1), (1, 2, 4)], ids=str)
+@pytest.mark.parametrize("mesh", [pytest.param((1, 8, 1), marks=pytest.mark.long), (1, 2, 4)], ids=str)
 def test_sharded_equals_unsharded(unsharded, mesh):
     tokens, trace, adapters = train(mesh=mesh)
     np.testing.assert_array_equal(tokens, unsharded[0])
@@ -112,6 +112,7 @@ def test_a_rollout_draws_what_the_merged_weights_draw():
     assert (np.asarray(got.tokens_PGT) != np.asarray(without.tokens_PGT)).any()
 
 
+@pytest.mark.long
 def test_a_bfloat16_base_answers_as_the_float32_one_does():
     s = small.setup(ON, "model.compute_dtype=bfloat16")
     policy = random_weights.policy(s.dims, s.mesh, RANK, scale=3.0)

@@ -104,7 +104,7 @@ def unsharded():
 
 
 MESHES = [
-    ((1, 2, 1, 2, 2), "products"),
+    pytest.param((1, 2, 1, 2, 2), "products", marks=pytest.mark.long),
     pytest.param((1, 2, 4, 1, 1), "layer", marks=pytest.mark.long),
     pytest.param((1, 8, 1, 1, 1), "layer", marks=pytest.mark.long),
     pytest.param((2, 2, 1, 1, 2), "products", marks=pytest.mark.long),
@@ -205,6 +205,7 @@ def test_the_bias_goes_against_the_load():
     assert set(np.unique(np.round(np.abs(moved), 6))) <= {0.0, np.float32(0.001).round(6)} and (moved != 0).mean() > 0.8
 
 
+@pytest.mark.long
 def test_adamw_trains_too():
     trace, _ = run(setup("optimizer.name=adamw", "optimizer.learning_rate=0.003"))
     assert np.isfinite(trace).all() and trace[1, 0] < math.log(DIMS.vocab_size) + 0.2

@@ -46,7 +46,11 @@ def unsharded():
     return run((1, 1, 1))
 
 
-@pytest.mark.parametrize("mesh", [(1, 8, 1), (1, 4, 2), (2, 2, 2)], ids=str)
+@pytest.mark.parametrize(
+    "mesh",
+    [pytest.param((1, 8, 1), marks=pytest.mark.long), pytest.param((1, 4, 2), marks=pytest.mark.long), (2, 2, 2)],
+    ids=str,
+)
 def test_sharded_equals_unsharded(unsharded, mesh):
     tokens, trace, params = run(mesh)
     np.testing.assert_array_equal(tokens, unsharded[0])
@@ -54,6 +58,7 @@ def test_sharded_equals_unsharded(unsharded, mesh):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), params, unsharded[2])
 
 
+@pytest.mark.long
 def test_tensor_4_equals_unsharded():
     dims = small.Qwen3Dims(32, 64, 2, 4, 4, 16, 96, False)
     a, b = (small.setup(mesh=mesh, dims=dims) for mesh in ((1, 1, 1), (1, 2, 4)))
@@ -67,7 +72,7 @@ def test_tensor_4_equals_unsharded():
     np.testing.assert_allclose(outs[0][1], outs[1][1], rtol=1e-3)
 
 
-@pytest.mark.parametrize("kind", ["grpo", "dapo"])
+@pytest.mark.parametrize("kind", ["grpo", pytest.param("dapo", marks=pytest.mark.long)])
 def test_micro_batches_equal_the_whole(kind):
     whole = run((1, 1, 1), f"grpo.loss={kind}")
     parts = run((1, 2, 1), f"grpo.loss={kind}", "training.gradient_accumulation_steps=4")

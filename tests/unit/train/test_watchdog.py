@@ -109,7 +109,7 @@ def wait_for_steps(run: RunDir, processes: list[subprocess.Popen[str]], number: 
 @pytest.mark.parametrize(
     ("module", "stopped"),
     [
-        (together.__name__, 1),
+        pytest.param(together.__name__, 1, marks=pytest.mark.long),
         (jax_together.__name__, 1),
         pytest.param(jax_together.__name__, 0, marks=pytest.mark.long),
     ],
