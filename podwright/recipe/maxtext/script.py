@@ -5,7 +5,9 @@ Who evaluates the script by bash begins with the same text and gives the same va
 
 from __future__ import annotations
 
+import contextlib
 import re
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -13,7 +15,7 @@ from datetime import datetime
 from podwright.errors import UserError
 from podwright.recipe.maxtext.bash.run import ScriptRun
 from podwright.recipe.maxtext.bash.state import BashExit, BashReturn, LaunchCall
-from podwright.recipe.maxtext.bash.syntax import UnreadableScript
+from podwright.recipe.maxtext.bash.syntax import BashList, UnreadableScript
 from podwright.recipe.script_text import with_placeholders
 
 LAUNCHERS = (
@@ -90,9 +92,9 @@ def read(
     filled, placeholders = with_placeholders(text, values)
     run = ScriptRun(values, files or {}, now, calls_xpk, stand_ins=stand_ins, other_way=other_way)
     try:
-        run.script(filled)
-    except (BashExit, BashReturn):
-        pass
+        with contextlib.suppress(BashExit, BashReturn):
+            run.script(filled)
+        _require_no_trapped_call(run)
     except UnreadableScript as e:
         raise UserError(f"{name} {e.what}", e.fix) from e
     calls = run.state.calls
@@ -110,6 +112,30 @@ def read(
         what = f"{name} line {call.line}: {longest[:20]}... has {len(longest.encode()):,} bytes, and Linux passes at most {LONGEST_WORD:,} in a word"
         raise UserError(what, "take long values out into a file of the image")
     return ScriptReading(call, placeholders, run.emptied, run.unset, run.sourced, run.decided, run.given)
+
+
+def _require_no_trapped_call(run: ScriptRun) -> None:
+    """UnreadableScript for a trap that calls xpk workload create, or that may do so in a part that is not read."""
+    for command, line in run.traps:
+        trap, may_call = ScriptRun(run.values, run.files, run.now, run.looked_for), False
+        trap.state = run.state.copy()
+        try:
+            trap.script(command, line)
+        except (BashExit, BashReturn):
+            pass
+        except UnreadableScript:
+            may_call = {"xpk", "create"} <= set(re.findall(r"\w+", _with_functions(command, run.state.functions)))
+        if may_call or trap.state.calls != run.state.calls:
+            reason = f"the trap {shlex.quote(command[:60])} calls xpk workload create, which is not read"
+            raise UnreadableScript(line, reason, "write the call at the end of a copy of the script, without trap")
+
+
+def _with_functions(command: str, functions: Mapping[str, BashList]) -> str:
+    """A command with the parsed bodies of the functions that it names, and of those that they name."""
+    rest = dict(functions)
+    while named := rest.keys() & set(re.findall(r"[\w-]+", command)):
+        command += "".join(str(rest.pop(name)) for name in named)
+    return command
 
 
 def launcher(text: str) -> str:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _SHORT_NUMBER = re.compile(r"\d{1,9}", re.ASCII)
 _WITHOUT_EFFECT = frozenset("euxvhBEHmT")  # letters of set: those that change nothing that is read, and -e and -u
+_WITHOUT_SIGNAL = {"EXIT", "0", "ERR", "DEBUG", "RETURN"}  # what a trap may wait for that happens to every script
 
 
 def _print(run: ScriptRun, printed: str | None, words: list[str], line: int) -> None:
@@ -123,6 +124,13 @@ def _nothing(run: ScriptRun, words: list[str], line: int) -> None:
     run.state.status = 0
 
 
+def _trap(run: ScriptRun, words: list[str], line: int) -> None:
+    run.state.status = 0
+    command, *signals = [*(words[2:] if words[1:2] == ["--"] else words[1:]), ""]
+    if _WITHOUT_SIGNAL & {signal.upper().removeprefix("SIG") for signal in signals} and not command.startswith("-"):
+        run.traps.append((command, line))
+
+
 def _false(run: ScriptRun, words: list[str], line: int) -> None:
     run.state.status = 1
 
@@ -158,6 +166,6 @@ BUILTINS: dict[str, Callable[[ScriptRun, list[str], int], None]] = {
     "enable": _unread,
     "break": _unread,
     "continue": _unread,
-    "trap": _nothing,
+    "trap": _trap,
     "alias": _nothing,
 }

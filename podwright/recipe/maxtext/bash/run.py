@@ -84,6 +84,8 @@ class ScriptRun:
         """variables that the script sets or has a default for"""
         self.sourced: dict[str, int] = {}
         """file that the script reads and that is not known -> line"""
+        self.traps: list[tuple[str, int]] = []
+        """commands that bash runs at the end of the script or between its commands, each with its line"""
         self._commands = 0
         self._characters = 0
         self._depth = 0

@@ -140,6 +140,8 @@ MUTANTS: dict[str, tuple[str, str]] = {
     "a call in a condition": ("xpk workload create \\", "if ! command -v xpk > /dev/null; then exit 1; fi\nxpk workload create \\"),
     "a call behind &&": ("xpk workload create \\", "[ -n \"$USER\" ] && false || xpk workload create \\"),
     "a home": ('export MOUNTED="/data/mounted"', "export MOUNTED=~/data:~ && export ZONE=\"~/x\""),
+    "a trap": ("echo \"===", "last() { echo \"$? $LINENO\"; xpk workload delete; }\nend() { rm -f x; last; }\ntrap end EXIT\ntrap 'echo $LINENO' ERR\necho \"==="),
+    "a trap that does not run": ("echo \"===", "trap 'xpk workload create --x' TERM\ntrap - EXIT\ntrap -p\necho \"==="),
     "braces": ("--zone=$ZONE", "--zone={}x{a} --y=a{b"),
 }  # fmt: skip
 
@@ -162,6 +164,9 @@ REFUSED: dict[str, tuple[str, str, str]] = {
     "an input that may not be there": ("--zone=$ZONE", "--zone=$ZONE < names", "LINE: whether names can be read is known only"),
     "an element of an array": ("XLA_FLAGS=\"", "XLA_FLAGS[=\"", "LINE: an element of an array at the beginning"),
     "two calls": ("echo \"===", "xpk workload create --x\necho \"===", "calls xpk workload create 2 times, in lines 53, 55"),
+    "a call in a trap": ("echo \"===", "trap -- 'xpk workload create --x' EXIT\necho \"===", "LINE: the trap 'xpk workload create --x' calls xpk workload create, which is not read"),
+    "a call in a trap, by a variable": ("echo \"===", "trap '$CMD' 0\nCMD='xpk workload create --x'\necho \"===", "LINE: the trap '[$]CMD' calls xpk"),
+    "a call in a trap, by functions": ("echo \"===", "trap first exit; first() { second; }; second() { echo $RANDOM; xpk workload create; }\necho \"===", "LINE: the trap first calls xpk"),
     "no call": ("xpk workload create \\", "xpk workload list \\", "does not call xpk workload create"),
 }  # fmt: skip
 
