@@ -21,6 +21,8 @@ from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.rundir import Record
 
+_SUFFIXES = (".yaml", ".yml", ".sh")
+
 
 @dataclass(frozen=True)
 class ImportRequest:
@@ -49,6 +51,7 @@ def run(request: ImportRequest) -> None:
         raise UserError(
             "the name of the source is empty", "name a launch script, a configuration file or a folder of them"
         )
+    _require_single(request.words)
     place = expanded(request.words[0])
     if len(request.words) > 1 or not place.exists():
         place = tree.lookup(request.words, _tree(request, place))
@@ -70,10 +73,21 @@ def run(request: ImportRequest) -> None:
     _show(request, imported, out, command)
 
 
+def _require_single(words: Sequence[str]) -> None:
+    """UserError for several paths, and for words behind a path: nobody can tell which of them is meant."""
+    paths = [word for word in words if "/" in word or expanded(word).suffix in _SUFFIXES or expanded(word).exists()]
+    if len(words) > 1 and len(paths) == len(words):
+        what = f"{', '.join(words)} are {len(words)} sources, and an import reads one"
+        fix = f"type podwright recipe import {shlex.quote(words[0])}, or name a folder to import every launch script in it"
+        raise UserError(what, fix)
+    if len(words) > 1 and words[0] in paths and expanded(words[0]).is_file():
+        raise UserError(f"{words[1]!r} behind the file {words[0]} is no NAME=VALUE", f"leave {words[1]} out")
+
+
 def _tree(request: ImportRequest, place: Path) -> Path:
     """Where words are looked up. UserError for a path that does not exist."""
     first = request.words[0]
-    if len(request.words) == 1 and ("/" in first or place.suffix in (".yaml", ".yml", ".sh")):
+    if len(request.words) == 1 and ("/" in first or place.suffix in _SUFFIXES):
         raise UserError(f"there is no file {first}", "check the path")
     if request.tree is None:
         return tree_of_target() or Path()

@@ -367,6 +367,26 @@ def test_an_empty_name_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]
         assert code == 2 and "the name of the source is empty" in err
 
 
+@pytest.mark.parametrize(
+    ("words", "refusal"),
+    [
+        (["A.sh", "B.sh"], "A.sh, B.sh are 2 sources, and an import reads one; type podwright recipe import A.sh, or name a folder"),
+        (["A.sh", "none.sh", "ZONE=us-east5-a"], "A.sh, none.sh are 2 sources, and an import reads one"),
+        (["x", "y", "c.yml"], "x, y, c.yml are 3 sources, and an import reads one; type podwright recipe import x, or"),
+        (["A.sh", "bf16"], "'bf16' behind the file A.sh is no NAME=VALUE; leave bf16 out"),
+    ],
+)  # fmt: skip
+def test_an_import_has_one_source(
+    tree: Path, capsys: pytest.CaptureFixture[str], words: list[str], refusal: str
+) -> None:
+    for name in ("A.sh", "B.sh"):
+        Path(name).write_text(SUBMIT)
+    for name in ("x", "y"):
+        Path(name).mkdir()
+    code, out, err = call(capsys, *words)
+    assert (code, out) == (2, "") and err.startswith(f"error: {refusal}") and err.count("\n") == 1
+
+
 def test_a_script_that_is_no_utf8_is_a_row_of_its_tree(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
     path.write_bytes(SCRIPT.replace("toy-1b-4096", "t\xf6y").encode("latin1", "replace"))
