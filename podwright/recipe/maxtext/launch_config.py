@@ -107,10 +107,12 @@ def _reservations(value: Any, zones: list[str]) -> list[str]:
 
 
 def words(options: Mapping[str, str]) -> list[str]:
-    """Of the options cluster, project, zone and namespace that a script has a value for; [] without a cluster."""
+    """Of the options of xpk, bucket and image that a script or its user has a value for; [] without a cluster."""
     if not options.get("cluster"):
         return []
-    pairs = {name: options[name] for name in ("project", "cluster", "namespace") if options.get(name)}
+    pairs = {
+        name: options[name] for name in ("project", "cluster", "bucket", "image", "namespace") if options.get(name)
+    }
     zone = options.get("zone", "")
     if zone:
         pairs |= {"zones": f"[{zone}]"} if _ZONE.fullmatch(zone) else {"region": zone}

@@ -7,6 +7,7 @@ fills in it gives the recipe, in which `${NAME}` stands wherever such a mark has
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import re
 import shlex
 from collections.abc import Mapping
@@ -40,7 +41,7 @@ class ImportedScript:
     notes: dict[str, str]
     """part of the script -> what became of it"""
     target: dict[str, str]
-    """option of xpk that belongs to a target -> its value, where the script has one"""
+    """option of xpk that belongs to a target, bucket or image -> its value, where the script has one or it was typed"""
     reading: ScriptReading
     workload_name: str = ""
     """with the values that were given"""
@@ -109,12 +110,15 @@ def _launch_script(
     if not device:
         remedy = f"type {variable}=tpu7x-4x4x4" if variable else "write --device-type=tpu7x-4x4x4 in the script"
         raise UserError("xpk workload create has no --device-type, or its value is empty", remedy)
-    raw = _recipe(path, options.values | _number_of_slices(given.values), command, topology(device, variable), stated)
+    number = _number_of_slices(
+        given.values.get("num-slices", "1"), "--num-slices", "write --num-slices=1 in the script"
+    )
+    raw = _recipe(path, options.values | number, command, topology(device, variable), stated)
     notes |= differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()}
     notes |= command.notes
-    typed = {"", *values.values()}
-    own = {name: value for name, value in given.values.items() if name in ("cluster", "project", "zone", "namespace")}
-    target = {name: value for name, value in own.items() if value not in typed and "<" not in value}
+    own = {name: given.values.get(name, "") for name in ("cluster", "project", "zone", "namespace")}
+    own |= {"bucket": values.get("BASE_OUTPUT_DIR", ""), "image": values.get("WORKLOAD_IMAGE", "")}
+    target = {name: value for name, value in own.items() if value and "<" not in value}
     named = given.values.get("workload", ""), _variable("workload", text)
     parts = _unmarked(raw), reading.call.argv, _unmarked(notes)
     return ImportedScript(*parts, target, reading, *named, filled, call.deciding)
@@ -140,8 +144,13 @@ def _training_script(
     _require_maxtext(command)
     if not values.get("topology"):
         raise UserError(f"{path.name} does not say on which slice it trains", "type topology=tpu7x-4x4x4")
+    devices = slices.of_tpus(values["topology"], "topology")
+    number = _slices_of_training(run, values, path.name) or {"num-slices": str(devices.num_slices)}
+    if devices.num_slices not in (1, int(number["num-slices"])):
+        what = f"topology={values['topology']} has {devices.num_slices} slices, and num_slices={number['num-slices']}"
+        raise UserError(what, "leave one of the two out")
     stated, differences = versions(text, files)
-    raw = _recipe(path, {}, command, slices.one_of_tpus(values["topology"], "topology"), stated)
+    raw = _recipe(path, number, command, dataclasses.replace(devices, num_slices=1), stated)
     notes = (
         differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()} | command.notes
     )
@@ -261,11 +270,20 @@ def described(arguments: Mapping[str, str], module: str, topology: str) -> str:
     return f"{arguments.get('model_name', '') or module} on {topology}" + (f", {steps} steps" if steps else "")
 
 
-def _number_of_slices(given: Mapping[str, str]) -> dict[str, str]:
+def _slices_of_training(run: ScriptRun, values: Mapping[str, str], script_name: str) -> dict[str, str]:
+    """`num-slices` that was typed, or that the training script has as NUM_SLICES; {} without either."""
+    if "num_slices" in values:
+        return _number_of_slices(values["num_slices"], "num_slices", "type num_slices=1")
+    own = run.state.variables.get("NUM_SLICES", "")
+    if isinstance(own, UnreadableScript):
+        raise UserError(f"{script_name} {own.what}", "type NUM_SLICES=1, or the number of slices that it trains on")
+    return _number_of_slices(str(own), "NUM_SLICES", "type NUM_SLICES=1") if own else {}
+
+
+def _number_of_slices(text: str, key: str, fix: str) -> dict[str, str]:
     """`num-slices` as it counts. UserError for what is no whole number above 0."""
-    text = given.get("num-slices", "1")
     if not re.fullmatch(r"0*[1-9]\d*", text, re.ASCII):
-        raise UserError(f"--num-slices={text} is no whole number above 0", "write --num-slices=1 in the script")
+        raise UserError(f"{key}={text} is no whole number above 0", fix)
     return {"num-slices": text}
 
 

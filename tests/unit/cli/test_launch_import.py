@@ -209,6 +209,46 @@ def test_a_script_of_a_fork_is_read_with_the_launch_script_beside_it(
     assert alone["argv"] == [] and alone["recipe"]["launch"] == recipe["launch"]
 
 
+@pytest.mark.parametrize(
+    ("own", "typed", "number"),
+    [
+        ("", ["num_slices=2"], 2),
+        ("", ["NUM_SLICES=2"], 2),
+        ("", ["topology=2x tpu7x-64"], 2),
+        ("NUM_SLICES=2\n", [], 2),
+        ("NUM_SLICES=${NUM_SLICES:-1}\n", ["NUM_SLICES=3"], 3),
+        ("NUM_SLICES=${MEGASCALE_NUM_SLICES:-1}\n", ["num_slices=3"], 3),
+        ("NUM_SLICES=$(nproc)\n", ["NUM_SLICES=4"], 4),
+        ("NUM_SLICES=\n", [], 1),
+    ],
+)
+def test_a_training_script_keeps_its_number_of_slices(
+    tree: Path, capsys: pytest.CaptureFixture[str], own: str, typed: list[str], number: int
+) -> None:
+    Path("train.sh").write_text(own + TRAIN.replace("steps=10", "steps=10 dcn_data_parallelism=2"))
+    code, out, err = call(capsys, "train.sh", "topology=tpu7x-64", *typed, "--json")
+    assert code == 0, err
+    recipe = json.loads(out)["recipe"]
+    assert (recipe["topology"], recipe["num_slices"]) == ("tpu7x-2x4x4", number)
+
+
+@pytest.mark.parametrize(
+    ("own", "typed", "refusal"),
+    [
+        ("", ["num_slices=two"], "num_slices=two is no whole number above 0; type num_slices=1"),
+        ("", ["NUM_SLICES=0"], "NUM_SLICES=0 is no whole number above 0; type NUM_SLICES=1"),
+        ("NUM_SLICES=$(nproc)\n", [], "train.sh line 1: what nproc prints is known only where the script runs; type NUM_SLICES=1, or"),
+        ("", ["topology=2x tpu7x-64", "num_slices=3"], "topology=2x tpu7x-64 has 2 slices, and num_slices=3; leave one of the two out"),
+    ],
+)  # fmt: skip
+def test_a_number_of_slices_that_is_not_known_is_refused(
+    tree: Path, capsys: pytest.CaptureFixture[str], own: str, typed: list[str], refusal: str
+) -> None:
+    Path("train.sh").write_text(own + TRAIN)
+    code, out, err = call(capsys, "train.sh", "topology=tpu7x-64", *typed)
+    assert (code, out) == (2, "") and err.startswith(f"error: {refusal}") and err.count("\n") == 1
+
+
 def test_where_to_launch_becomes_words_for_a_target(
     tmp_path: Path, targets: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -296,7 +336,7 @@ def test_a_value_without_its_variable_is_refused(
     code, _, err = call(capsys, str(tree / "training" / "big-2b"), pair)
     assert code == 2 and f"there is no variable or placeholder {pair.partition('=')[0]} in " in err and fix in err
     (tree / "train.sh").write_text(TRAIN)
-    if not pair.startswith("topology"):
+    if not pair.startswith(("topology", "num_slices")):
         code, _, err = call(capsys, str(tree / "train.sh"), "topology=tpu7x-64", pair)
         assert code == 2 and f"there is no variable or placeholder {pair.partition('=')[0]} in " in err
 
@@ -461,6 +501,21 @@ def test_the_namespace_of_a_script_is_that_of_a_target(tree: Path, capsys: pytes
     code, out, _ = call(capsys, str(script), "--out", "r.yaml")
     assert code == 0 and "kind=gke cluster=a-cluster namespace=team" in out
     assert "namespace" not in load("r.yaml").model_dump()["xpk"]
+
+
+def test_what_is_typed_for_a_cluster_is_in_the_words_for_a_target(
+    tree: Path, targets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = str(tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4")
+    target = json.loads(call(capsys, folder, *PAIRS, "--json", "--out", "typed.yaml")[1])["target"]
+    assert target[3:] == [
+        *("a-cluster", "kind=gke", "project=a-project", "cluster=a-cluster", "zones=[us-central1-ai1a]"),
+        *("bucket=gs://a-bucket/runs", "image=gcr.io/a-project/image:tag"),
+    ]
+    assert app.main(target[1:]) == 0 and "us-central1-ai1a" in targets.read_text()
+    script = Path(folder, "xpk", "run_recipe.sh")
+    script.write_text(SCRIPT.replace("--cluster=$CLUSTER_NAME", "--cluster=theirs"))
+    assert "kind=gke cluster=theirs 'zones=[us-east5-a]'\n" in call(capsys, folder, "ZONE=us-east5-a")[1]
 
 
 def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(

@@ -299,12 +299,12 @@ def test_the_name_comes_from_the_folders() -> None:
     assert imported(SCRIPT, path="/house/me/my runs/run.sh").recipe["name"] == "my-runs"
 
 
-def test_what_a_script_says_of_its_cluster_is_kept_for_a_target() -> None:
+def test_what_a_script_and_its_user_say_of_the_cluster_is_kept_for_a_target() -> None:
     text = SCRIPT.replace('CLUSTER_NAME=""', 'CLUSTER_NAME="theirs"').replace(
         "--project=$PROJECT_ID", "--project=<project>"
     )
     got = imported(text, WORKLOAD_NAME="mine", ZONE="us-east5-a")
-    assert got.target == {"cluster": "theirs"} and "--cluster=theirs" in got.argv
+    assert got.target == {"cluster": "theirs", "zone": "us-east5-a"} and "--cluster=theirs" in got.argv
 
 
 def test_a_script_with_a_large_array_is_read_within_seconds() -> None:
