@@ -65,28 +65,31 @@ def read(path: Path) -> LaunchConfig:
     missing = [key for key in ("project_id", "cluster_name", "default_zone") if not raw.get(key)]
     if missing:
         raise UserError(f"{path} has no {missing[0]}", f"add a line {missing[0]}: VALUE")
-    pairs, notes, zones = dict[str, str](), dict[str, str](), [str(raw["default_zone"])]
+    default = str(raw["default_zone"])
+    pairs, notes, reserved = dict[str, str](), dict[str, str](), list[tuple[str, str]]()
     for key, value in raw.items():
         if key == "default_zone":
             continue
         if key == "reservations":
-            names = _reservations(value, zones)
-            pairs["reservations"] = f"[{', '.join(names)}]" if names else ""
+            reserved = _reservations(value, default, path)
+            pairs["reservations"] = f"[{', '.join(dict.fromkeys(name for name, _ in reserved))}]" if reserved else ""
         elif key in _KEYS and (isinstance(value, str | int | float) or value is None):
             pairs[_KEYS[key]] = "" if value is None else str(value)
         elif key in _KEYS:
             raise UserError(f"{path}: {key}={value!r} must be a text", f"write {key}: VALUE")
         else:
             notes[str(key)] = "a target has no such key: not used"
-    pairs["zones"] = f"[{', '.join(zones)}]"
+    pairs["zones"] = f"[{', '.join(dict.fromkeys([default, *(zone for _, zone in reserved)]))}]"
     for key, ours in {**_KEYS, "reservations": "reservations", "default_zone": "zones"}.items():
         if key in raw and ours in pairs:
             notes[key] = f"{ours} is {pairs[ours] or 'left out: it is empty'}"
+    if elsewhere := [f"{name} is in {zone}" for name, zone in reserved if zone != default]:
+        notes["default_zone"] += f": {', '.join(elsewhere)}, and not in {default}"
     return LaunchConfig(_words(pairs), notes)
 
 
-def _reservations(value: Any, zones: list[str]) -> list[str]:
-    """Names, in order of preference. An entry may have a zone, which is then one of the target's zones."""
+def _reservations(value: Any, default_zone: str, path: Path) -> list[tuple[str, str]]:
+    """Names with their zones, in order of preference. UserError for a zone that is none, and for one where the cluster cannot have nodes."""
     entries = (
         value
         if isinstance(value, list)
@@ -94,16 +97,25 @@ def _reservations(value: Any, zones: list[str]) -> list[str]:
         if isinstance(value, dict)
         else [value]
     )
-    names = []
+    reserved = []
     for entry in entries:
         name = entry.get("name") if isinstance(entry, dict) else entry
-        zone = entry.get("zone") if isinstance(entry, dict) else None
         if not isinstance(name, str):
-            raise UserError(f"reservations has {entry!r}, which has no name", "write reservations: [NAME, OTHER]")
-        if isinstance(zone, str) and _ZONE.fullmatch(zone) and zone not in zones:
-            zones.append(zone)
-        names.append(name)
-    return names
+            raise UserError(
+                f"{path}: reservations has {entry!r}, which has no name", "write reservations: [NAME, OTHER]"
+            )
+        full = re.fullmatch(r"projects/[^/]+/zones/([^/]+)/reservations/.+", name)
+        given = entry.get("zone") if isinstance(entry, dict) else None
+        zone = str(given or (full[1] if full else default_zone))
+        if zone != default_zone and not _ZONE.fullmatch(zone):
+            raise UserError(
+                f"{path}: reservation {name} has zone {zone!r}, which is none", f"write zone: {default_zone}"
+            )
+        if zone.rpartition("-")[0] != default_zone.rpartition("-")[0]:
+            what = f"{path}: reservation {name} is in {zone}, and default_zone is {default_zone}: the nodes of a cluster are in one region"
+            raise UserError(what, f"leave {name} out, or correct its zone or default_zone")
+        reserved.append((name, zone))
+    return reserved
 
 
 def words(options: Mapping[str, str]) -> list[str]:

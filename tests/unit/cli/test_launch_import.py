@@ -269,9 +269,40 @@ def test_where_to_launch_becomes_words_for_a_target(
         *("reservations=[first, second]", "recipes=~/tpu-recipes"),
     ]
     assert document["notes"]["owner"] == "a target has no such key: not used"
+    zones = "zones is [us-central1-ai1a, us-central1-c]: second is in us-central1-c, and not in us-central1-ai1a"
+    assert document["notes"]["default_zone"] == zones
     assert app.main(document["target"][1:]) == 0 and "bucket: gs://a-bucket/runs" in targets.read_text()
     path.write_text("project_id: a\ncluster_name: b\n")
     assert "config.yaml has no default_zone; add a line default_zone: VALUE" in call(capsys, str(path))[2]
+
+
+@pytest.mark.parametrize(
+    ("reservations", "refusal"),
+    [
+        ("[{name: r, zone: us-east5-a}]", "reservation r is in us-east5-a, and default_zone is us-central1-a: the nodes of a cluster are in one region; leave r out"),
+        ("{first: us-central1-b, r: us-east5-a}", "reservation r is in us-east5-a, and default_zone is us-central1-a"),
+        ("[projects/p/zones/us-east5-a/reservations/r]", "reservation projects/p/zones/us-east5-a/reservations/r is in us-east5-a, and"),
+        ("[{name: r, zone: banana}]", "reservation r has zone 'banana', which is none; write zone: us-central1-a"),
+    ],
+)  # fmt: skip
+def test_a_reservation_that_the_cluster_cannot_use_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], reservations: str, refusal: str
+) -> None:
+    path = tmp_path / "config.yaml"
+    path.write_text(f"project_id: p\ncluster_name: c\ndefault_zone: us-central1-a\nreservations: {reservations}\n")
+    code, out, err = call(capsys, str(path))
+    assert (code, out) == (2, "") and err.startswith(f"error: {path}: {refusal}") and err.count("\n") == 1
+
+
+def test_a_reservation_by_its_full_name_adds_its_zone(
+    tmp_path: Path, targets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    name = "projects/p-project/zones/us-central1-b/reservations/r"
+    path.write_text(f"project_id: p-project\ncluster_name: c\ndefault_zone: us-central1-a\nreservations: [{name}]\n")
+    target = json.loads(call(capsys, str(path), "--json")[1])["target"]
+    assert "zones=[us-central1-a, us-central1-b]" in target
+    assert app.main(target[1:]) == 0 and "us-central1-b" in targets.read_text()
 
 
 def test_a_difference_from_bash_is_an_error_that_shows_it(
