@@ -30,7 +30,7 @@ def _script(name: str) -> Path | None:
         path for path in known if all(tree.has_word(path.relative_to(checkout), word) for word in words)
     ]
     if len(scripts) > 1:
-        listed = ", ".join(sorted(known[path] for path in scripts)[:6])
+        listed = ", ".join(sorted(tree.proposed(scripts, known))[:6])
         raise UserError(
             f"{len(scripts)} launch scripts in {checkout} have {name!r} in their path", f"name one of them: {listed}"
         )

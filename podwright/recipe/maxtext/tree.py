@@ -7,10 +7,12 @@ import shlex
 import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
-from podwright.recipe.maxtext.read import name_of, starts_maxtext
+from podwright.recipe import load
+from podwright.recipe.maxtext.read import name_of, read, starts_maxtext
 from podwright.recipe.maxtext.script import launcher, mentions_xpk
 
 _STARTS = re.compile(
@@ -114,14 +116,30 @@ def lookup(words: Sequence[str], tree: Path) -> Path:
     if len(exact) == 1 or len(matching) == 1:
         return (exact or matching)[0]
     if not matching:
-        most = max(listed, key=lambda p: sum(has_word(p.relative_to(tree), w) for w in wanted.split()), default=None)
+        shared = {path: sum(has_word(path.relative_to(tree), word) for word in wanted.split()) for path in listed}
+        most = next(filter(_is_readable, sorted(listed, key=lambda path: -shared[path])), None)
         what = f"none of the {len(listed)} launch scripts in {tree} has {' and '.join(wanted.split())} in its path"
         raise UserError(
             what, f"the nearest is {listed[most]}" if most else "type --tree with a checkout of tpu-recipes"
         )
-    names = [listed[path] for path in matching]
+    names = proposed(matching, listed)
     shown = "; ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
     raise UserError(f"{len(matching)} recipes in {tree} match {wanted!r}", f"add a word: {shown}")
+
+
+def proposed(paths: Sequence[Path], names: Mapping[Path, str]) -> list[str]:
+    """Names of the scripts that can be read, or of all where none can."""
+    return [names[path] for path in paths if _is_readable(path)] or [names[path] for path in paths]
+
+
+def _is_readable(path: Path) -> bool:
+    """Whether a launch script becomes a recipe without values that its user types."""
+    values = {"USER": "user", "HOME": "/home/user"}
+    try:
+        load.parse(read(path, text_of(path), values, datetime.now(UTC), siblings(path)).recipe)
+    except UserError:
+        return False
+    return True
 
 
 def has_word(path: Path, word: str) -> bool:

@@ -143,6 +143,27 @@ def test_words_are_looked_up_in_a_tree(
     assert "none of the 3 launch scripts in . has toy and int8 in its path; the nearest is toy-1b-4k-bf16" in none
 
 
+def test_a_script_that_is_refused_is_not_proposed(
+    tree: Path, targets: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name, module in {"int8-tpu7x-4x4x4": "other.train", "int8-bf16-tpu7x-4x4x4": "$(x)"}.items():
+        folder = tree / "training" / "toy-1b" / name
+        folder.mkdir()
+        (folder / "run.sh").write_text(SCRIPT.replace("MaxText.train MaxText/configs/base.yml", module))
+    none = call(capsys, "toy int8 4x8x8", "--tree", str(tree))[2]
+    assert "none of the 5 launch scripts in" in none and "the nearest is toy-1b-4k-bf16-tpu7x-4x4x4" in none
+    several = call(capsys, "toy bf16", "--tree", str(tree))[2]
+    assert "2 recipes in" in several and several.endswith("add a word: toy-1b-4k-bf16-tpu7x-4x4x4\n")
+    target = {"kind": "gke", "project": "p-roject", "cluster": "c", "zones": ["us-central1-a"], "recipes": str(tree)}
+    targets.write_text(json.dumps({"pod": target}))
+    with pytest.raises(UserError, match="2 launch scripts in") as caught:
+        load_named("toy-bf16")
+    assert caught.value.fix == "name one of them: toy-1b-4k-bf16-tpu7x-4x4x4"
+    for path in (tree / "training").glob("*/*/**/run_recipe.sh"):
+        path.unlink()
+    assert "; type --tree with a checkout of tpu-recipes" in call(capsys, "big", "--tree", str(tree))[2]
+
+
 def test_a_tree_becomes_a_table_and_with_out_files(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = call(capsys, str(tree), "--out", "recipes")
     lines = out.splitlines()
