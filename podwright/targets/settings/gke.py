@@ -46,6 +46,7 @@ REPAIR_S = 600.0
 """for which nodes of a pool may be missing before other pools are requested, while no process can be at work: an assumption, as of Cloud TPU VMs"""
 PYTHON_IMAGE = "python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2c9adf565ae1ac9b536e184ea"
 """the multi-platform index that Docker Hub had under that tag in August 2026"""
+_PYTHON = "3.12"  # of the wheels in targets/gke/requirements.txt
 MOST_NODES = 65_000
 """of the largest cluster of GKE, since version 1.31; 15,000 before"""
 NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
@@ -175,6 +176,10 @@ class GkeSettings(BaseModel):
     def _is_an_image(cls, value: str, info: ValidationInfo) -> str:
         if not IMAGE.fullmatch(value) and not (value == "" and info.field_name == "image"):
             raise ValueError("is no image; write it like us-docker.pkg.dev/PROJECT/REPOSITORY/maxtext:TAG")
+        tag = re.search(r"(?:^|/)python:(\d[\d.]*)", value) if info.field_name == "python_image" else None
+        if tag and not f"{tag[1]}.".startswith(f"{_PYTHON}."):
+            what = f"has Python {tag[1]}, and the packages that pods install are built for Python {_PYTHON}"
+            raise ValueError(f"{what}; write python_image=python:{_PYTHON}-slim, or leave it out")
         return value
 
     @field_validator("reservations")
