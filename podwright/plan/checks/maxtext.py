@@ -115,15 +115,14 @@ def _batch(arguments: Mapping[str, str], batch: RunBatch, where: Slice) -> list[
     rows = batch.per_device * where.num_devices
     micro = f" x {batch.micro_batches} micro-batches" if batch.micro_batches > 1 else ""
     split = f"per_device_batch_size={batch.per_device:g} x {counted(where.num_devices, 'device')}"
-    if rows != int(rows):
-        least = f"arguments.per_device_batch_size={max(round(rows), 1) / where.num_devices:g}"
-        return [Finding("batch", "error", f"{split} = {rows:g} is no whole number of sequences", f"type {least}")]
     mesh = maxtext_mesh.resolved(arguments, where)
     shards = mesh.size(*BATCH_AXES)
     if rows % shards:
-        what = f"{split} = {rows:.0f} sequences cannot be split over {shards} batch shards ({' x '.join(_above_one(mesh, BATCH_AXES))})"
-        size = -(-int(rows) // shards) * shards / where.num_devices
-        return [Finding("batch", "error", what, f"type arguments.per_device_batch_size={size:g}")]
+        size = max(round(rows / shards), 1) * shards / where.num_devices
+        typed = int(size) if size.is_integer() else repr(size)
+        over = f"cannot be split over {shards} batch shards ({' x '.join(_above_one(mesh, BATCH_AXES))})"
+        why = f"{rows:.0f} sequences {over}" if rows.is_integer() else f"{rows:g} is no whole number of sequences"
+        return [Finding("batch", "error", f"{split} = {why}", f"type arguments.per_device_batch_size={typed}")]
     context = mesh.size("context", "context_usp_ulysses")
     halves = (
         2 * context if context > 1 and arguments_of.flag(arguments, "context_parallel_load_balance", True) else context

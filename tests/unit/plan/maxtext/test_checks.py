@@ -158,7 +158,7 @@ def test_a_fraction_of_a_sequence_a_device_needs_axes_that_split_sequences() -> 
     assert alone.fix == "type arguments.per_device_batch_size=1"
     part = only("batch", recipe(per_device_batch_size="0.3"))
     assert part.message.endswith("= 38.4 is no whole number of sequences")
-    assert part.fix == "type arguments.per_device_batch_size=0.296875"
+    assert part.fix == "type arguments.per_device_batch_size=1", "0.296875 x 128 are 38, which 128 shards do not divide"
     two = only("batch", recipe("tpu7x-4x8x8", **long, ici_data_parallelism="2"))
     assert "64 sequences cannot be split over 512 batch shards (data=2 x fsdp=256)" in two.message
     few = only("batch", recipe("tpu7x-4x8x8", **long, ici_context_parallelism="2"))
@@ -167,6 +167,26 @@ def test_a_fraction_of_a_sequence_a_device_needs_axes_that_split_sequences() -> 
         "batch", recipe("tpu7x-4x8x8", per_device_batch_size="1", max_target_length="4104", ici_context_parallelism="8")
     )
     assert odd.fix == "type arguments.max_target_length=4112"
+
+
+@pytest.mark.parametrize("size", ["0.3", "0.001", "0.7", "1.7", "2.3", "12.34"])
+@pytest.mark.parametrize(
+    ("topology", "mesh"),
+    [
+        ("tpu7x-4x4x4", {}),
+        ("tpu7x-8x8x16", {"ici_context_parallelism": "16"}),
+        ("v5p-4x4x12", {"ici_context_parallelism": "12", "base_emb_dim": "6144"}),
+    ],
+)
+def test_the_batch_that_a_remedy_names_is_accepted(topology: str, mesh: dict[str, str], size: str) -> None:
+    def batch_of(size: str) -> Finding:
+        given = {"per_device_batch_size": size, "max_target_length": "6144", **mesh}
+        return only("batch", recipe(topology, **given))
+
+    wrong = batch_of(size)
+    assert wrong.level == "error"
+    fix = wrong.fix.removeprefix("type arguments.per_device_batch_size=")
+    assert batch_of(fix).level == "info", fix
 
 
 def test_a_dataset_that_ends_too_early_is_refused(tmp_path: Path) -> None:
