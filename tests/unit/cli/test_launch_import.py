@@ -85,6 +85,20 @@ def test_a_directory_becomes_a_recipe_that_bash_agrees_with(tree: Path, capsys: 
     assert "exists already; name another file with --out" in call(capsys, str(folder), *PAIRS)[2]
 
 
+def test_the_exit_code_says_whether_a_recipe_is_written(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Not what the findings are: those are in the answer, and a plan judges them."""
+    script = tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4" / "xpk" / "run_recipe.sh"
+    code, out, err = call(capsys, str(script), "--out", "r.yaml")
+    assert (code, err) == (0, "") and "error: placeholder: " in out and Path("r.yaml").exists()
+    script.write_text(SCRIPT.replace("steps=30", "steps=30 hf_access_token=hf_" + "aB3" * 12))
+    code, out, err = call(capsys, str(script), "--out", "secret.yaml")
+    assert (code, err) == (0, "") and "error: secret: " in out
+    assert app.main(["plan", "secret.yaml"]) == 3 and "secret" in capsys.readouterr().out
+    script.write_text(SCRIPT.replace("--zone=$ZONE", "--zone=$RANDOM"))
+    code, out, err = call(capsys, str(script), "--out", "none.yaml")
+    assert (code, out) == (2, "") and err.count("\n") == 1 and not Path("none.yaml").exists()
+
+
 def test_the_call_of_xpk_follows_a_recipe_that_is_changed(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """An option takes the place of the script's, and the command has what the recipe has, with the values of the call."""
     folder = str(tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4")
