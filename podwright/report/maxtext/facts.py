@@ -56,6 +56,10 @@ class RunFacts:
     flops_per_token: float | None = None
     """forward and backward, by the architecture"""
     flops_source: str = ""
+    num_params: int | None = None
+    """by the dimensions of a hybrid model, where Podwright knows them"""
+    num_active_params: int | None = None
+    """those of them that a token meets"""
     profiled: ProfiledSteps | None = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     data: str | None = None
@@ -114,6 +118,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     conflicts += _differences(settings, recipe)
     length = _positive(given, "max_target_length") or getattr(recipe, "sequence_length", None)
     flops_per_token, source = _flops(recipe, _arguments(recipe) or given, length)
+    dims = _hybrid(recipe, _arguments(recipe) or given)
     return RunFacts(
         name=given.get("run_name", "") if "${" not in given.get("run_name", "") else "",
         recipe=recipe.name if recipe else None,
@@ -127,6 +132,8 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
         batch_size=_batch(given, devices) or _inner(recipe, "batch_size"),
         flops_per_token=flops_per_token,
         flops_source=source,
+        num_params=dims.num_params() if dims else None,
+        num_active_params=dims.num_active_params() if dims else None,
         profiled=_profiled(given),
         versions=_versions(recipe) | known.versions,
         data=given.get("dataset_type") or _inner(recipe, "data", "source"),
@@ -232,17 +239,22 @@ def _versions(recipe: Recipe | None) -> dict[str, str]:
 
 def _flops(recipe: Recipe | None, given: dict[str, str], length: int | None) -> tuple[float | None, str]:
     """FLOPs of a token by the architecture, and how they were counted."""
-    name = _inner(recipe, "model", "name") or hybrid.of_maxtext(given)
     if not length:
         return None, ""
-    if name in hybrid.MODELS:
-        dims = hybrid.find(name, _inner(recipe, "model", "gate") or "")
+    if (dims := _hybrid(recipe, given)) is not None:
+        name = _inner(recipe, "model", "name") or hybrid.of_maxtext(given)
         return 3 * dims.forward_flops(1, length / 2), _counted(name, length)
     try:
         model = architectures.find({key: value for key, value in given.items() if value})
     except UserError:
         return None, ""
     return flops.per_token(model, length).total, _counted(given["model_name"], length)
+
+
+def _hybrid(recipe: Recipe | None, given: dict[str, str]) -> hybrid.HybridDims | None:
+    """The dimensions of a model with KDA or MLA that Podwright knows; None of another one."""
+    name = _inner(recipe, "model", "name") or hybrid.of_maxtext(given)
+    return hybrid.find(name, _inner(recipe, "model", "gate") or "") if name in hybrid.MODELS else None
 
 
 def _counted(model: str, length: int) -> str:

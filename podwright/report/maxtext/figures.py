@@ -214,6 +214,7 @@ def _environment(log: MaxTextLog, facts: RunFacts) -> Result:
         "mesh": log.known.mesh,
         "num_params": None if params is None else round(params * 1e9),
         "num_trained_params": None,
+        "by_architecture": {"num_params": facts.num_params, "num_active_params": facts.num_active_params},
         "processes": None,
         "versions": facts.versions,
         "peak_tflops_per_device": facts.peak_flops / 1e12 if facts.peak_flops else None,

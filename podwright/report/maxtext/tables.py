@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from podwright.errors import abbreviated
 from podwright.report.maxtext.words import Words, day, decimals, percent
 from podwright.report.records import Result, number
 from podwright.report.wording import DASH, figure, signed_percent
@@ -28,15 +29,24 @@ MARK = "†"
 
 def overview(r: Result, t: Words) -> list[tuple[str, str]]:
     versions = r["environment"]["versions"]
-    params = r["environment"]["num_params"]
     rows = [
         (t("model"), r["model"] or t("not_known")),
-        (t("params"), figure(params) if params else t("not_known")),
+        (t("params"), _params(r["environment"], t)),
         (t("hardware"), t.hardware(r)),
         (t("framework"), f"MaxText {versions['maxtext']}" if "maxtext" in versions else "MaxText"),
     ]
     names = {"jax": "JAX", "libtpu": "Libtpu", "xpk": "XPK"}
     return rows + [(name, versions.get(key) or t("not_known")) for key, name in names.items()]
+
+
+def _params(environment: Record, t: Words) -> str:
+    """That the log has, else by the model's dimensions."""
+    if environment["num_params"]:
+        return figure(environment["num_params"])
+    counted = environment.get("by_architecture") or {}
+    if not counted.get("num_params"):
+        return t("not_known")
+    return t("params_text", total=abbreviated(counted["num_params"]), active=abbreviated(counted["num_active_params"]))
 
 
 def run_row(r: Result, t: Words) -> dict[str, str]:

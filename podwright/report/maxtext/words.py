@@ -56,6 +56,10 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "memory": ("HBM per device", "HBM/device"),
     "goodput": ("goodput", "goodput"),
     "wall": ("wall time", "总时长"),
+    "params_text": (
+        "{total}, {active} active per token, by its dimensions",
+        "{total}，每 token 激活 {active}（按模型维度计算）",
+    ),
     "not_known": ("not known", "未知"),
     "chips_text": (
         "{slice}: {chips} chips, {devices} devices ({each} per chip)",

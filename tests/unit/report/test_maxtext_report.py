@@ -14,7 +14,7 @@ from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.advice import of_kind
 from podwright.recipe.kinds import Recipe
-from podwright.report.maxtext import pages
+from podwright.report.maxtext import pages, tables
 from podwright.report.maxtext.chinese_causes import CAUSES
 from podwright.report.maxtext.chinese_remedies import REMEDIES
 from podwright.report.maxtext.words import LANGUAGES, TEXTS, Words
@@ -138,6 +138,20 @@ def test_the_wrong_flop_formula_of_the_source_is_flagged_with_the_true_figure() 
     assert " peak of 2,307.0" in Words("en").check(check(r, "peak") | {"precision": "fp8", "peak": 2307.0})
     assert "the fastest precision" in Words("en").check(check(r, "peak") | {"precision": None})
     assert Words("en").of_steps({"steps": 999_000, "steps_planned": 30}) == "999,000 steps, where 30 were planned"
+
+
+def test_the_parameters_of_almodel_follow_from_its_dimensions() -> None:
+    """Its original project calls it 8B; its dimensions make 19.06 B, of which a token meets 3.24 B."""
+    r = report(source_log(), load.load(*_almodel()))
+    counted = r["environment"]["by_architecture"]
+    assert (counted["num_params"], counted["num_active_params"]) == (19_058_158_884, 3_243_468_800)
+    rows = dict(tables.overview(r, Words("en")))
+    assert rows["parameters"] == "19.1 B, 3.24 B active per token, by its dimensions"
+    assert "每 token 激活 3.24 B" in dict(tables.overview(r, Words("zh")))["总参数量"]
+    logged = report("number parameters: 19.1 billion\n" + source_log(), load.load(*_almodel()))
+    assert dict(tables.overview(logged, Words("en")))["parameters"] == "19,100,000,000", "what the log says counts"
+    other = report(source_log(), None, on="tpu7x-2x4x4")
+    assert dict(tables.overview(other, Words("en")))["parameters"] == "not known"
 
 
 def test_731_tflops_of_the_source_are_flagged_as_9_5_times_too_many() -> None:
