@@ -134,7 +134,7 @@ def proposed(paths: Sequence[Path], names: Mapping[Path, str]) -> list[str]:
 
 def _is_readable(path: Path) -> bool:
     """Whether a launch script becomes a recipe without values that its user types."""
-    values = {"USER": "user", "HOME": "/home/user"}
+    values = {"USER": "user", "HOME": "/house/user"}
     try:
         load.parse(read(path, text_of(path), values, datetime.now(UTC), siblings(path)).recipe)
     except UserError:
