@@ -84,8 +84,7 @@ class ResolvedTarget:
 
         settings, unused = self.settings, _storage_unused(getattr(self.settings, "storage", ""), kind)
         if unused:  # then it is no matter whether the hosts share it
-            values = settings.model_dump(mode="json") | {"storage": ""}
-            settings = cast("Settings", kinds.settings_class(settings.kind).model_validate(values))
+            settings = kinds.recorded_settings(settings.kind, settings.model_dump(mode="json") | {"storage": ""})
         return [*unused, *kinds.open_target(settings.kind, self.name, settings).check()]
 
     def check_access(self) -> list[Remark]:
@@ -212,15 +211,20 @@ def current(name: str, snapshot: Record | None, slice_: str = "") -> Record:
 def of_handle(handle: Record) -> Target:
     """The target that made `handle` (or any record with its `identity`), whatever has become of its entry since. UserError for
     one of another version."""
+    return recorded(handle).open()
+
+
+def recorded(identity: Record) -> ResolvedTarget:
+    """The target with an `identity`, without its devices. UserError for one of another version."""
     from podwright.targets import kinds
 
-    kind = handle.get("kind")
+    kind = identity.get("kind")
     if kind not in kinds.KINDS:
         what = f"the run was submitted to a target of kind {kind!r}, which this version does not know"
         raise UserError(what, f"known: {', '.join(kinds.KINDS)}; follow it with the version that started it")
     try:
-        return kinds.open_target(kind, handle["target"], kinds.settings_class(kind).model_validate(handle["settings"]))
+        return ResolvedTarget(identity["target"], None, kinds.recorded_settings(kind, identity["settings"]))
     except (KeyError, ValueError) as e:  # pydantic's is a ValueError
-        name = handle.get("target", "")
+        name = identity.get("target", "")
         what = f"the journal of the run has settings of target {name!r} (kind={kind}) that this version cannot read"
         raise UserError(what, "follow the run with the version that started it") from e

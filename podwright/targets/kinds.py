@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, create_model
 
+from podwright.rundir import Record
 from podwright.targets.base import Target
 
 
@@ -51,6 +53,24 @@ def configured() -> list[str]:
 
 def settings_class(kind: str) -> type[BaseModel]:
     return _imported(KINDS[kind].settings)
+
+
+def recorded_settings(kind: str, record: Record) -> Any:
+    """Settings as a journal or a handle has them. Keys and types are checked, and values are not: what has been refused only since the run
+    began must not keep its resources from being released. ValueError for a record of another version."""
+    model = settings_class(kind)
+    values = _without_rules(model).model_validate(record)
+    return model.model_construct(values.model_fields_set, **dict(values))
+
+
+@functools.cache
+def _without_rules(model: type[BaseModel]) -> type[BaseModel]:
+    """A model with the keys and types of `model` alone."""
+    fields: dict[str, Any] = {
+        name: (field.annotation, ... if field.is_required() else field.default)
+        for name, field in model.model_fields.items()
+    }
+    return create_model(model.__name__, __config__=model.model_config, **fields)
 
 
 def proposals(kind: str, missing: Collection[str], given: Mapping[str, str]) -> dict[str, str]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.rundir import Ending, Record, write_json
 from podwright.shell import Shell
+from podwright.targets import kinds
 from podwright.targets.base import PlannedCall, Rendered
 from podwright.targets.gke import trainer, xpk_submit
 from podwright.targets.gke.jobset import API_VERSION
@@ -69,7 +70,7 @@ class Submission:
 def main() -> int:
     folder, lock = Path(sys.argv[1]), int(sys.argv[2])
     order, shell = json.loads((folder / ORDER).read_text()), Shell()
-    own = GkeSettings.model_validate(order["settings"])
+    own: GkeSettings = kinds.recorded_settings("gke", order["settings"])
     kubectl = Kubectl(shell, own)
     submission = Submission(folder, kubectl, time.monotonic())
     outcome: Record = {}
@@ -109,7 +110,7 @@ def calls(shell: Shell, kubectl: Kubectl, rendered: Rendered) -> tuple[list[Plan
     """What creates the objects of an attempt, and what makes the JobSet their owner, for a dry run. No value of a variable is in it."""
     texts = {path.name: text for path, text in rendered.files.items()}
     order = json.loads(texts[ORDER])
-    own = GkeSettings.model_validate(order["settings"])
+    own: GkeSettings = kinds.recorded_settings("gke", order["settings"])
     secrets = _secrets(order, own, dict.fromkeys(shell.variables(order["variables"]), ""))
     create = [PlannedCall(kubectl.argv(CREATE), manifest) for manifest in (*secrets, *json.loads(texts[OBJECTS]))]
     if order["xpk"]:
