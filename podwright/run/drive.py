@@ -21,7 +21,7 @@ import psutil
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.recipe import kinds
+from podwright.recipe import kinds, load
 from podwright.recipe.kinds import Recipe
 from podwright.run import journal, mirror
 from podwright.run.act import ACTS, Carrier
@@ -35,7 +35,7 @@ from podwright.run.states import AllocationPhase, Phase
 from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
-from podwright.targets import ResolvedTarget
+from podwright.targets import ResolvedTarget, entries
 from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target
 from podwright.targets.machines import GONE, AllocationState, HostAddress
 from podwright.targets.polling import Poller
@@ -296,26 +296,32 @@ def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
         # What stands in the way of a next attempt is no ending of the run: before anything is written.
         kind = kinds.find(recipe_of(driver.run)["kind"]).name
         damage.require_recipe(driver.run)
-        _require_target(state, kind)
+        _require_target(driver.run, state, kind)
         journal.append(driver.run, "resumed")
     return driver.follow(interrupts)
 
 
-def _require_target(state: RunState, kind: str) -> None:
+def _require_target(run: RunDir, state: RunState, kind: str) -> None:
     """UserError where the entry of the target cannot be read, where this machine lacks a program, or where the target would not take a next
-    attempt: it is checked where it has changed since the last one, or where that one was submitted more than CHECK_AGAIN_S ago."""
+    attempt: like before the start of the run, it is checked for the recipe where it has changed since the last attempt, or where that one was
+    submitted (without one, where the run was created) more than CHECK_AGAIN_S ago."""
     last, now = state.handle, targets.current(state.target, state.handle, state.slice)
-    targets.require_programs(targets.of_handle(now).traits)
-    if last is None:
+    entries.require_accepted(now)
+    target = targets.recorded(now)
+    targets.require_programs(target.traits)
+    days = (journal.now() - (state.submitted if last else state.created)) / CHECK_AGAIN_S
+    changed = last is not None and any(now[key] != last.get(key) for key in ("kind", "settings"))
+    if not changed and days <= 1:
         return
-    if any(now[key] != last.get(key) for key in ("kind", "settings")):
-        remarks = targets.resolve(state.target).for_slice(state.slice).check(kind)
+    if target.traits.slice_of_recipe:
+        target = target.as_used_by(load.stored(recipe_of(run)))
+    remarks = target.check(kind)
+    if changed:
         _refuse(remarks, ("error", "inconclusive"), f"target {state.target} was changed since attempt {state.attempt}")
-    elif (days := (journal.now() - state.submitted) / CHECK_AGAIN_S) > 1:
-        remarks = targets.of_handle(last).check()
-        _refuse(
-            remarks, ("error",), f"target {state.target} takes no attempt now; the last one was {days:.0f} days ago"
-        )
+    else:
+        before = "the last one was" if last else "the run was created"
+        why = f"target {state.target} takes no attempt now; {before} {days:.0f} days ago"
+        _refuse(remarks, ("error",), why)
 
 
 def _refuse(remarks: Sequence[Remark], levels: Sequence[str], why: str) -> None:

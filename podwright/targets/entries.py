@@ -16,7 +16,7 @@ from podwright.errors import UserError, expanded, from_os, nearest
 from podwright.recipe.wrong_values import in_words
 from podwright.recipe.yaml_file import fault_of
 from podwright.recipe.yaml_keys import RepeatedKey, once
-from podwright.rundir import replace_file
+from podwright.rundir import Record, replace_file
 from podwright.shell import targets_file
 from podwright.targets import kinds
 from podwright.targets.base import Settings
@@ -242,6 +242,21 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
         )  # else the message names the word of a list
         given = "" if not key else f"{key}={flow(first['input'])} " if shown else f"{key}: "
         raise UserError(f"target {name!r}: {given}{in_words(first)}", fix) from e
+
+
+def require_accepted(identity: Record) -> None:
+    """UserError where the settings that a run has recorded, and whose entry is gone, hold what an entry may not have now."""
+    if identity["kind"] not in kinds.configured() or identity["target"] in names():
+        return
+    settings = kinds.recorded_settings(identity["kind"], identity["settings"])
+    try:
+        _parse(identity["target"], settings.model_dump(mode="json", exclude_defaults=True))
+    except UserError as e:
+        name = identity["target"]
+        what = f"{e.what} (recorded by the run; {targets_file()} has no target {name!r})"
+        raise UserError(
+            what, f"type podwright target add {name} kind={identity['kind']} with the corrected settings"
+        ) from e
 
 
 def _no_list(name: str, key: str, value: Any) -> UserError:

@@ -144,11 +144,19 @@ def test_a_resume_checks_an_unchanged_target_again_after_a_day(file: Path, run: 
         append_jsonl(run.journal, {"event": event, "time": begun, "attempt": 1} | fields)
     before, state = run.journal.read_text(), journal.read(run)
     if not says:
-        drive._require_target(state, "grpo")
+        drive._require_target(run, state, "grpo")
         return
     with pytest.raises(UserError, match=f"target theirs takes no attempt now{says}"):
         drive.resume(driver(run))
     assert run.journal.read_text() == before, "the run is as it was"
+
+
+def test_a_resume_checks_a_target_that_has_had_no_attempt_of_an_old_run(file: Path, run: RunDir) -> None:
+    entries.add("theirs", ["kind=ssh", "hosts=[nowhere.invalid]"])
+    state = replace(journal.read(run), created=time.time() - 3.1 * 86_400)
+    with pytest.raises(UserError, match="takes no attempt now; the run was created 3 days ago: the name of host nowhe"):
+        drive._require_target(run, state, "grpo")
+    drive._require_target(run, replace(state, created=time.time()), "grpo")
 
 
 def test_a_handle_is_plain_json_that_opens_its_target_again(file: Path, run: RunDir) -> None:
@@ -172,6 +180,24 @@ def test_a_handle_of_another_version_is_refused_in_one_line(handle: dict[str, ob
     with pytest.raises(UserError, match=r"that this version cannot read; follow the run with the version") as e:
         targets.of_handle(handle)
     assert "\n" not in str(e.value)
+
+
+def test_recorded_settings_are_read_though_an_entry_may_not_have_them(file: Path, run: RunDir) -> None:
+    entries.add("theirs", ["kind=ssh", "hosts=[gpu-1]", "tasks_per_node=2"])
+    identity = targets.current("theirs", None)
+    identity["settings"] |= {"env": ["PATH", "HF_TOKEN"], "gpus_per_node": 8, "accelerator": "X1000"}
+    opened = targets.of_handle(json.loads(json.dumps(identity)))
+    assert opened.identity == identity
+    entries.require_accepted(identity)
+    entries.remove("theirs")
+    state = replace(journal.read(run), handle=identity)
+    with pytest.raises(UserError) as refused:
+        drive._require_target(run, state, "grpo")
+    assert "\n" not in str(refused.value) and str(refused.value).startswith(
+        "target 'theirs': env: has PATH, which names a folder, a program or a user of this machine"
+    ), refused.value
+    assert f"{file} has no target 'theirs'" in refused.value.what
+    assert refused.value.fix == "type podwright target add theirs kind=ssh with the corrected settings"
 
 
 @pytest.mark.parametrize("record", [{}, {"name": "pw-1", "zone": "a", "argv": [], "colour": "red"}])

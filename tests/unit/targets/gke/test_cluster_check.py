@@ -1,21 +1,27 @@
 """What `target check` says of a cluster, by the real kubectl on the simulated API server."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
-from podwright import slices
+from podwright import slices, targets
+from podwright.errors import UserError
 from podwright.recipe.load import load
+from podwright.run import drive, journal
+from podwright.rundir import RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets.base import Remark
 from podwright.targets.gke import cluster_check, jobset
 from podwright.targets.gke.kubectl import Kubectl
 from tests.lab.kube import samples
 from tests.lab.kube.control import Kube
-from tests.unit.targets.gke.entry import gke
+from tests.unit.recipe.maxtext.example import example
+from tests.unit.targets.gke.entry import ENTRY, gke
 
 pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")
 SLICE = "tpu7x-2x2x2"
@@ -101,6 +107,24 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     assert "no PriorityClass medium: no pod of a run would be created; type kubectl create" in levels(used, "error")
     assert "no pod of a run would be created whose recipe names no other; type kubectl create priorityclass medium" in levels(check(), "warning")  # fmt: skip
     assert "runs create node pools" in levels(check(provisioning="spot"), "info")
+
+
+@pytest.mark.parametrize("changed", [False, True])
+def test_a_resume_looks_for_the_priority_of_the_recipe_like_the_start(
+    kube: Kube, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    (tmp_path / "targets.yaml").write_text(yaml.safe_dump({"pod": ENTRY | {"provisioning": "spot"}}))
+    monkeypatch.setattr("podwright.targets.require_programs", lambda _: None)
+    run = RunDir(tmp_path / "runs" / "r")
+    write_json(run.recipe, example(topology=SLICE, xpk={"priority": "vip"}).model_dump(mode="json"))
+    last = targets.current("pod", None, SLICE)
+    last["settings"]["patience"] = "5h" if changed else "6h"
+    begun = time.time() - (0 if changed else 3 * 86_400)
+    state = journal.RunState(target="pod", slice=SLICE, handle=last, submitted=begun, attempt=1)
+    with pytest.raises(UserError, match="the cluster has no PriorityClass vip: no pod of a run would be created") as e:
+        drive._require_target(run, state, "maxtext")
+    assert "type kubectl create priorityclass vip --value=500" in e.value.fix and "\n" not in str(e.value)
 
 
 def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
