@@ -213,7 +213,7 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
     try:
         return cast(Settings, model.model_validate(entry))
     except ValidationError as e:
-        first = e.errors()[0]
+        first = next((error for error in e.errors() if error["type"] == "extra_forbidden"), e.errors()[0])
         key = ".".join(map(str, first["loc"]))
         if first["type"] == "extra_forbidden":
             same = "bucket" if key == "storage" and "bucket" in model.model_fields else ""

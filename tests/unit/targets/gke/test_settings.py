@@ -111,6 +111,13 @@ def test_a_wrong_value_is_refused_in_one_line(given: dict[str, str], refusal: st
 
 @pytest.mark.parametrize(
     ("given", "key", "value"),
+@pytest.mark.parametrize(("typed", "meant"), [("zone=us-central1-a", "zones"), ("reservation=r", "reservations")])
+def test_a_misspelt_key_is_named_before_a_missing_one(typed: str, meant: str) -> None:
+    needed = [f"{key}={value}" for key, value in GIVEN.items() if key != "zones"]
+    with pytest.raises(UserError, match=f"has no key '{typed.partition('=')[0]}'; did you mean {meant}?"):
+        entries.add("pod", [*needed, typed])
+
+
     [
         ({}, "location", "us-central1"),
         ({"region": "us-central1-c"}, "location", "us-central1-c"),
