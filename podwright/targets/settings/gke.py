@@ -27,6 +27,7 @@ from podwright.targets.settings.google import (
     ZonesSetting,
     region_of,
     require_duration,
+    require_within,
     seconds,
 )
 
@@ -240,6 +241,8 @@ class GkeSettings(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> GkeSettings:
+        if "zone_patience" in self.model_fields_set:  # the default may be longer
+            require_within(self.zone_patience, self.patience)
         regions = {region_of(zone) for zone in self.zones}
         region = self.location if self.location.count("-") == 1 else region_of(self.location)
         if regions != {region}:

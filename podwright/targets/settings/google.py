@@ -61,6 +61,13 @@ def require_duration(value: str, starts: str, *, default: bool) -> str:
     return value
 
 
+def require_within(zone_patience: str, patience: str) -> None:
+    """ValueError for a `zone_patience` that never ends, since the run ends before."""
+    if seconds(zone_patience) > seconds(patience):
+        what = f"zone_patience={zone_patience} is longer than patience={patience}, after which a run ends"
+        raise ValueError(f"{what}; write {patience} or less, or a longer patience")
+
+
 def region_of(zone: str) -> str:
     return zone.rpartition("-")[0]
 

@@ -21,6 +21,7 @@ from podwright.targets.settings.google import (
     ProjectSetting,
     ZonesSetting,
     require_duration,
+    require_within,
     seconds,
 )
 from podwright.targets.settings.storage import StorageSetting
@@ -107,6 +108,8 @@ class TpuVmSettings(BaseModel):
 
     @model_validator(mode="after")
     def _fits_together(self) -> TpuVmSettings:
+        if "zone_patience" in self.model_fields_set:  # the default may be longer
+            require_within(self.zone_patience, self.patience)
         if self.storage and not self.storage.startswith("gs://"):
             raise ValueError(f"storage={self.storage}: TPU VMs share no folder; write a bucket like gs://BUCKET/runs")
         if self.provisioning == "flex-start" and not self.queued:

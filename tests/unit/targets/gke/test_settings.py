@@ -79,6 +79,7 @@ def add(**changes: str) -> Any:
         ({"patience": ""}, "patience= is no duration; write it like 6h"),
         ({"zone_patience": ""}, "zone_patience= is no duration"),
         ({"zone_patience": "99999999999999d"}, "is longer than a year; write 365d or less"),
+        ({"patience": "2h", "zone_patience": "3h"}, "zone_patience=3h is longer than patience=2h, after which a run ends; write 2h or less, or a longer patience"),
         ({"max_life": "100000d"}, "max_life=100000d is longer than a year"),
         ({"price": "inf"}, "price=inf must be a finite number"),
         ({"preemptions_per_day": "nan"}, "preemptions_per_day=nan must be a finite number"),

@@ -29,6 +29,10 @@ def no_targets(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
         ({"runtime_version": "v2-alpha-tpuv5"}, "has no driver for v6e-16"),
         ({"runtime_version": "My Image"}, "is no name of an image"),
         ({"patience": "6"}, "is no duration; write it like 6h, 90m or 1d12h"),
+        (
+            {"patience": "2h", "zone_patience": "3h"},
+            "zone_patience=3h is longer than patience=2h, after which a run ends",
+        ),
         ({"max_life": "5m"}, "is shorter than a slice takes to start; write 10m or more"),
         ({"labels": "[Team=NLP]"}, "write labels in small letters"),
         ({"labels": "[podwright-run=x]"}, "labels that begin with podwright- are set for each slice"),
