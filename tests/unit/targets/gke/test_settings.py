@@ -96,6 +96,7 @@ def add(**changes: str) -> Any:
         ({"maxtext": "`id`"}, "is no version"),
         ({"storage": "gs://bucket"}, "has no key 'storage'; did you mean bucket"),
         ({"topology": "99999x v6e-16"}, "needs 399,996 nodes, and a cluster has at most 65,000; write at most 16,250 slices"),
+        ({"topology": "16251x v6e-16"}, "needs 65,004 nodes"),
         ({"submit": "kubectl"}, "submit=kubectl"),
         ({"submit": "xpk", "xpk": "1.16.0; id"}, "is no release of xpk; write it like 1.16.0"),
         ({"submit": "xpk", "xpk": "latest"}, "is no release of xpk; write it like 1.16.0"),
@@ -110,8 +111,6 @@ def test_a_wrong_value_is_refused_in_one_line(given: dict[str, str], refusal: st
     assert refusal in f"{refused.value.what}; {refused.value.fix}"
 
 
-@pytest.mark.parametrize(
-    ("given", "key", "value"),
 @pytest.mark.parametrize(("typed", "meant"), [("zone=us-central1-a", "zones"), ("reservation=r", "reservations")])
 def test_a_misspelt_key_is_named_before_a_missing_one(typed: str, meant: str) -> None:
     needed = [f"{key}={value}" for key, value in GIVEN.items() if key != "zones"]
@@ -119,6 +118,8 @@ def test_a_misspelt_key_is_named_before_a_missing_one(typed: str, meant: str) ->
         entries.add("pod", [*needed, typed])
 
 
+@pytest.mark.parametrize(
+    ("given", "key", "value"),
     [
         ({}, "location", "us-central1"),
         ({"region": "us-central1-c"}, "location", "us-central1-c"),
