@@ -126,13 +126,13 @@ class ResolvedTarget:
 
 
 def require_programs(traits: Traits) -> None:
-    """UserError where this machine lacks a program that runs on a target need: nothing of a run could begin."""
+    """UserError where this machine lacks programs that runs on a target need: nothing of a run could begin."""
     from podwright.shell import Shell
     from podwright.targets.base import MissingProgram
 
-    for program, fix in traits.programs.items():
-        if not Shell.has(program):
-            raise MissingProgram(program, fix)
+    missing = {program: fix for program, fix in traits.programs.items() if not Shell.has(program)}
+    if missing:
+        raise MissingProgram(missing)
 
 
 def _storage_fault(require: Callable[[str], None], url: str) -> list[Remark]:

@@ -257,10 +257,12 @@ def identity(name: str, settings: Settings) -> Record:
 
 
 class MissingProgram(UserError):
-    """A program that a target needs is not on this machine: nothing can be asked about its runs."""
+    """Programs that a target needs, each with what to do, are not on this machine: nothing can be asked about its runs."""
 
-    def __init__(self, program: str, fix: str):
-        super().__init__(f"command {program} not found on this machine", fix)
+    def __init__(self, programs: Mapping[str, str]):
+        commands = "command" if len(programs) == 1 else "commands"
+        fix = "; ".join(dict.fromkeys(programs.values()))
+        super().__init__(f"{commands} {', '.join(programs)} not found on this machine", fix)
 
 
 class Barred(UserError):

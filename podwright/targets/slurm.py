@@ -244,7 +244,7 @@ class Slurm:
         try:
             return self._shell.ask(argv, seconds)
         except FileNotFoundError:
-            raise MissingProgram(argv[0], f"type podwright on a login node of {self._name}") from None
+            raise MissingProgram({argv[0]: f"type podwright on a login node of {self._name}"}) from None
 
 
 def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:

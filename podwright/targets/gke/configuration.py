@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from podwright.errors import UserError
 from podwright.shell import Shell
+from podwright.targets.base import MissingProgram
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.settings.google import region_of
+from podwright.targets.settings.programs import KUBECTL
 from podwright.targets.tpu_vm import configuration, replies
 
 _CONTEXT = re.compile(r"gke_(?P<project>[^_]+)_(?P<location>[^_]+)_(?P<cluster>[^_]+)")
@@ -36,7 +38,9 @@ def missing(shell: Shell, key: str, given: Mapping[str, str]) -> tuple[str, str]
     proposed. Two empty texts where they say nothing of it."""
     if key in ("project", "cluster"):
         if not (contexts := _contexts(shell)):
-            return "kubectl has no context of a cluster of GKE (kubectl config get-contexts)", _LOGIN.format(key=key)
+            return _without_context(
+                shell, key, "kubectl has no context of a cluster of GKE (kubectl config get-contexts)"
+            )
         choices = " or ".join(f"project={each['project']} cluster={each['cluster']}" for each in contexts)
         return (
             f"kubectl has contexts of {', '.join(each['name'] for each in contexts)}",
@@ -47,10 +51,8 @@ def missing(shell: Shell, key: str, given: Mapping[str, str]) -> tuple[str, str]
     chosen = _chosen(shell, _fitting(shell, given))
     location = given.get("region") or (chosen["location"] if chosen else "")
     if not location:
-        return (
-            "kubectl has no context of this cluster, which would say its region (kubectl config get-contexts)",
-            _LOGIN.format(key=key),
-        )
+        why = "kubectl has no context of this cluster, which would say its region (kubectl config get-contexts)"
+        return _without_context(shell, key, why)
     where = f"cluster {given.get('cluster', '')} is in {location}" + (
         f" (context {chosen['name']} of kubectl)" if chosen else ""
     )
@@ -62,6 +64,14 @@ def missing(shell: Shell, key: str, given: Mapping[str, str]) -> tuple[str, str]
         )
     fix = f"add 'zones=[{', '.join(zones)}]' to the command, without those that do not have your TPUs"
     return f"{where}, and by gcloud its nodes may be in {', '.join(zones)}", fix
+
+
+def _without_context(shell: Shell, key: str, why: str) -> tuple[str, str]:
+    """Why no context of kubectl says what `key` is, and what to type."""
+    if shell.has("kubectl"):
+        return why, _LOGIN.format(key=key)
+    missing = MissingProgram(KUBECTL)
+    return f"{missing.what}, whose contexts would say it", f"{missing.fix}, or add {key}=... to the command"
 
 
 def _zones_of(shell: Shell, given: Mapping[str, str], location: str) -> tuple[list[str], str]:

@@ -61,4 +61,4 @@ class Kubectl:
         try:
             return self._shell.ask(self.argv(words), CALL_LIMIT_S, given=stdin)
         except FileNotFoundError:
-            raise MissingProgram("kubectl", KUBECTL["kubectl"]) from None
+            raise MissingProgram(KUBECTL) from None

@@ -103,7 +103,7 @@ class Gcloud:
 
 
 def _missing() -> MissingProgram:
-    return MissingProgram("gcloud", GCLOUD["gcloud"])
+    return MissingProgram(GCLOUD)
 
 
 def _parsed(text: str) -> object:

@@ -366,5 +366,5 @@ class GkeSettings(BaseModel):
             provisioning="" if self.capacity == "existing" else self.capacity,
             price=self.price,
             preemptions_per_day=spot if self.preemptions_per_day is None else self.preemptions_per_day,
-            programs=programs.KUBECTL | (programs.GCLOUD if self.places else {}),
+            programs=(programs.GCLOUD if self.places else {}) | programs.KUBECTL,
         )

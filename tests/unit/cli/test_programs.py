@@ -72,6 +72,31 @@ def test_a_run_without_a_program_of_its_target_leaves_nothing(
     assert not (folder / "runs").exists() or not any((folder / "runs").iterdir())
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        ("pools", "gcloud, kubectl not found on this machine; install the Google Cloud CLI: https://cloud.google.com/"),
+        ("lab", "sbatch, squeue, scancel not found on this machine; type podwright on a login node of the cluster\n"),
+    ],
+)
+def test_all_programs_that_are_missing_are_named_in_one_line(
+    folder: Path, target: str, said: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("podwright.targets.ResolvedTarget.look_at_storage", lambda *_: [])
+    code = main(["run", "qwen3-tiny-arithmetic-grpo", "mesh.fsdp=16", "--on", target, "--name", "r", "--force"])
+    err = capsys.readouterr().err
+    assert code == 2 and f"error: commands {said}" in err, err
+
+
+@pytest.mark.parametrize("target", ["queue", "pools"])
+def test_a_check_names_each_program_that_is_missing(
+    folder: Path, target: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["target", "check", target]) == 3
+    out = capsys.readouterr().out
+    assert all(f"error: command {each} not found on this machine; " in out for each in ("kubectl", "gcloud")), out
+
+
 @pytest.mark.parametrize("target", ["queue", "pools", "lab"])
 def test_a_run_whose_target_this_shell_cannot_ask_is_listed_with_what_to_do(
     folder: Path, target: str, capsys: pytest.CaptureFixture[str]

@@ -99,3 +99,16 @@ def test_what_is_missing_besides_is_said_with_the_contexts_of_kubectl(
     said = refused(capsys, "zones=[us-central1-a]")
     assert "cluster is missing; kubectl has no context of a cluster of GKE" in said
     assert "type gcloud container clusters get-credentials CLUSTER" in said
+
+
+def test_a_kubectl_that_is_not_installed_is_said_in_place_of_its_contexts(
+    machine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", f"{machine}:/bin-without-kubectl")
+    for key, pairs in (("cluster", ["zones=[us-central1-a]"]), ("zones", ["cluster=a", "project=p-123456"])):
+        (machine / "gcloud").write_text("#!/bin/sh\nexit 1\n")
+        said = refused(capsys, *pairs, *(["project=p-123456"] if key == "cluster" else []))
+        assert said == (
+            f"error: target 'pod': {key} is missing; command kubectl not found on this machine, whose contexts would say it; "
+            f"type gcloud components install kubectl, or add {key}=... to the command\n"
+        )
