@@ -97,15 +97,21 @@ def _tree(request: ImportRequest, place: Path) -> Path:
 
 
 def tree_of_target() -> Path | None:
-    """The one checkout that targets of kind gke name as `recipes`; an entry that is wrong names none."""
+    """The one checkout that targets of kind gke name as `recipes`."""
+    named = set(checkouts().values()) - {""}
+    return expanded(next(iter(named))) if len(named) == 1 else None
+
+
+def checkouts() -> dict[str, str]:
+    """`recipes` of each target of kind gke, "" where it names none; an entry that is wrong is left out."""
     from podwright.targets import entries
 
-    named = set[str]()
+    named: dict[str, str] = {}
     for name in entries.names():
         with contextlib.suppress(UserError):
-            named.add(str(getattr(entries.find(name), "recipes", "") or ""))
-    named.discard("")
-    return expanded(next(iter(named))) if len(named) == 1 else None
+            if (checkout := getattr(entries.find(name), "recipes", None)) is not None:
+                named[name] = checkout
+    return named
 
 
 def _kind_of(path: Path) -> str:

@@ -584,19 +584,37 @@ def test_what_is_typed_for_a_cluster_is_in_the_words_for_a_target(
     assert "kind=gke cluster=theirs 'zones=[us-east5-a]'\n" in call(capsys, folder, "ZONE=us-east5-a")[1]
 
 
+GKE = {"kind": "gke", "project": "a-project", "cluster": "a-cluster", "zones": ["us-central1-a"]}
+
+
+@pytest.mark.parametrize(
+    ("checkouts", "hint"),
+    [
+        ([], ""),
+        (["", ""], "; for a recipe of tpu-recipes, set recipes of target pod-0 to a checkout of it, in {file}"),
+        (["/a", "", "/b"], "; targets have /a and /b as recipes, and none is looked in: let all have one in {file}"),
+    ],
+)
+def test_a_name_without_a_checkout_is_refused_with_the_key_to_set(
+    tree: Path, targets: Path, checkouts: list[str], hint: str
+) -> None:
+    targets.write_text(json.dumps({f"pod-{n}": GKE | {"recipes": path} for n, path in enumerate(checkouts)}))
+    with pytest.raises(UserError, match="there is no recipe 'toy-1b-fp8-4x4x8'") as caught:
+        load_named("toy-1b-fp8-4x4x8")
+    assert caught.value.fix == f"`podwright recipes list` shows all{hint.format(file=targets)}"
+    for name in ("none.yaml", "none/toy"):
+        with pytest.raises(UserError) as caught:
+            load_named(name)
+        assert "tpu-recipes" not in str(caught.value)
+
+
 def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(
     tree: Path, targets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert load_named("qwen3-tiny-arithmetic-grpo").kind == "grpo"
     with pytest.raises(UserError, match="there is no recipe 'toy-1b-fp8-4x4x8'"):
         load_named("toy-1b-fp8-4x4x8")
-    target = {
-        "kind": "gke",
-        "project": "a-project",
-        "cluster": "a-cluster",
-        "zones": ["us-central1-a"],
-        "recipes": str(tree),
-    }
+    target = GKE | {"recipes": str(tree)}
     targets.write_text(json.dumps({"pod": target, "wrong": target | {"cluster": "a b"}}))
     for name in ("toy-1b-4k-fp8-tpu7x-4x4x8", "toy-1b-fp8-4x4x8"):
         recipe = load_named(name, ["arguments.steps=7"])
@@ -606,7 +624,7 @@ def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(
     with pytest.raises(UserError, match=r"2 launch scripts in .* have 'toy-1b' in their path") as caught:
         load_named("toy-1b")
     assert "toy-1b-4k-bf16-tpu7x-4x4x4, toy-1b-4k-fp8-tpu7x-4x4x8" in caught.value.fix
-    with pytest.raises(UserError, match="there is no recipe 'other-1b'"):
+    with pytest.raises(UserError, match=r"there is no recipe 'other-1b'.*, which targets have as recipes, has no such"):
         load_named("other-1b")
     assert app.main(["recipes", "show", "toy-1b-fp8-4x4x8"]) == 0 and "tpu7x-4x4x8" in capsys.readouterr().out
 
