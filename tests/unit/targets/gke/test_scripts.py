@@ -134,6 +134,15 @@ def test_what_is_missing_is_one_line(tmp_path: Path, answers: dict[str, Any], li
     assert code == 1 and any(each.startswith(line) for each in lines) and len(lines) <= 2, out
 
 
+def test_a_priority_that_only_kubernetes_may_create_is_not_to_be_created(tmp_path: Path) -> None:
+    answers = {"kubectl*priorityclass*": ("", 1)}
+    _, out = Scripts(tmp_path, priority="high").run(SETUP, answers=answers)
+    assert "; type kubectl create priorityclass high --value=500 --context=" in out, out
+    _, out = Scripts(tmp_path, priority="system-high").run(SETUP, answers=answers)
+    assert "; set priority of the target to one of: kubectl get priorityclasses --context=" in out, out
+    assert "create priorityclass" not in out, out
+
+
 @pytest.mark.parametrize(
     ("error", "says"),
     [
