@@ -212,7 +212,7 @@ class Slurm:
         if job is None:
             return _forgotten(run, number, accepted)
         if job.state not in slurm_states.ENDED:
-            return Polled(Process.RUNNING, waiting=slurm_states.waiting(job.state, job.reason))
+            return Polled(Process.RUNNING, waiting=slurm_states.waiting(job.state, job.reason, self._name))
         return _ended(run, number, job)
 
     def _job(self, handle: Handle) -> tuple[_Job | None, str]:

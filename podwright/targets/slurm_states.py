@@ -57,11 +57,11 @@ WAITING: dict[str, str] = {
     "PartitionNodeLimit": "the target's nodes are more than the partition allows, so it never starts; lower nodes, stop and resume the run",
     "PartitionDown": "the partition takes no jobs now; another one may",
     "PartitionInactive": "the partition takes no jobs now; another one may",
-    "PartitionConfig": "the partition does not allow such a job; `podwright target check` says more",
+    "PartitionConfig": "the partition does not allow such a job; `podwright target check {target}` says more",
     "ReqNodeNotAvail": "nodes that it needs are down or reserved; `sinfo -R` says why",
     "Reservation": "the nodes are reserved for others",
     "NodeDown": "a node that it needs is down; `sinfo -R` says why",
-    "BadConstraints": "no node has what the target asks for, so it never starts; `podwright target check` says more",
+    "BadConstraints": "no node has what the target asks for, so it never starts; `podwright target check {target}` says more",
     "Licenses": "a licence that it asks for is in use",
     "JobHeldUser": "it is held; `scontrol release` releases it",
     "JobHeldAdmin": "an administrator holds it; ask them",
@@ -136,13 +136,13 @@ def is_busy(message: str) -> bool:
     return bool(_BUSY.search(message))
 
 
-def waiting(state: str, reason: str) -> str:
-    """Why a job that has not ended is not at work; "" when it is."""
+def waiting(state: str, reason: str, target: str) -> str:
+    """Why a job of `target` that has not ended is not at work; "" when it is."""
     if state in ("RUNNING", "COMPLETING", "STAGE_OUT"):
         return ""
     if state == "PENDING":
         code = reason.partition(",")[0].strip().replace("None", "Queued").replace(_UNAVAILABLE, "ReqNodeNotAvail")
-        return f"{code}: {WAITING.get(code, 'see JOB REASON CODES in `man squeue`')}"
+        return f"{code}: {WAITING.get(code, 'see JOB REASON CODES in `man squeue`').format(target=target)}"
     return f"{state.capitalize()}: SLURM holds the job in that state"
 
 

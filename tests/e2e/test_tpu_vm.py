@@ -42,7 +42,7 @@ def gcloud(lab: cloud.Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def provisioner(**given: object) -> SliceProvisioner:
-    return SliceProvisioner(Shell(), TpuVmSettings.model_validate(SETTINGS | given))
+    return SliceProvisioner(Shell(), TpuVmSettings.model_validate(SETTINGS | given), "vm")
 
 
 def until(own: SliceProvisioner, request: Request, *states: AllocationState) -> Allocation:

@@ -4,9 +4,8 @@ one of being gone."""
 from __future__ import annotations
 
 from podwright.rundir import Ending, Record
-from podwright.targets.google.replies import Consequence, region_of
+from podwright.targets.google.replies import Classify, Consequence, region_of
 from podwright.targets.machines import Allocation, deleting, lost, refused, repairing, waiting
-from podwright.targets.tpu_vm import replies
 
 _QUEUE = {
     "CREATING": "Creating: the request is being checked",
@@ -29,7 +28,7 @@ _AWAY = {
 }
 
 
-def of_queued(record: Record, project: str, zone: str, expired_s: float = 0.0) -> Allocation | None:
+def of_queued(record: Record, classify: Classify, zone: str, expired_s: float = 0.0) -> Allocation | None:
     """Of a queued resource; None when its node decides. `expired_s`: the life that the cloud had granted it, if that is over, else 0."""
     state = record.get("state", {}).get("state", "")
     if state == "ACTIVE":
@@ -37,7 +36,7 @@ def of_queued(record: Record, project: str, zone: str, expired_s: float = 0.0) -
     if state == "DELETING":
         return deleting()
     if state == "FAILED":
-        return failed(record["state"].get("failedData", {}).get("error", {}).get("message", ""), project, zone)
+        return failed(record["state"].get("failedData", {}).get("error", {}).get("message", ""), classify, zone)
     if state in ("SUSPENDING", "SUSPENDED"):
         if expired_s:
             return lost(
@@ -49,11 +48,11 @@ def of_queued(record: Record, project: str, zone: str, expired_s: float = 0.0) -
     return waiting(_QUEUE.get(state, f"{state or 'Unknown'}: the cloud says no more"))
 
 
-def failed(message: str, project: str, zone: str) -> Allocation:
+def failed(message: str, classify: Classify, zone: str) -> Allocation:
     """Of a queued resource or an operation that has ended with an error; what is left of it holds quota until it is deleted."""
     if not message:
         return refused(zone, "Failed: the request was not granted in time")
-    reply = replies.classify(message, project, zone)
+    reply = classify(message, zone)
     if reply.consequence is Consequence.FINAL:
         return refused("", reply.advice, Ending.BAD_INPUT)
     scope = region_of(zone) if reply.consequence is Consequence.REGION else zone

@@ -12,7 +12,7 @@ from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, creator, unix
 from podwright.targets.machines import Allocation, AllocationState, ChargedChips, Owned, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
-from podwright.targets.tpu_vm import calls, cloud_states
+from podwright.targets.tpu_vm import calls, cloud_states, replies
 from podwright.targets.tpu_vm.calls import Place
 
 
@@ -40,7 +40,7 @@ def owned(record: Record, own: TpuVmSettings, queued: bool, node: Record | None)
     if RUN_LABEL not in labels:
         return None
     zone, name = _place(record)
-    allocation = cloud_states.of_queued(record, own.project, zone) if queued else None
+    allocation = cloud_states.of_queued(record, replies.of_project(own.project), zone) if queued else None
     if allocation is None and node is not None:
         allocation = cloud_states.of_node(node)
     expires = labels.get(EXPIRES_LABEL, "")

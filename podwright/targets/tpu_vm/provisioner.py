@@ -35,10 +35,11 @@ from podwright.targets.tpu_vm.workers import Workers
 
 
 class SliceProvisioner:
-    def __init__(self, shell: Shell, settings: TpuVmSettings):
+    def __init__(self, shell: Shell, settings: TpuVmSettings, target: str):
         self._shell = shell
         self._settings = settings
-        self._gcloud = Gcloud(shell, replies.of_project(settings.project))
+        self._classify = replies.of_project(settings.project, target)
+        self._gcloud = Gcloud(shell, self._classify)
         self._workers = Workers(shell, self._gcloud, settings)
         self._absent_since: dict[str, float] = {}
         self._last_not_ready: dict[str, float] = {}
@@ -112,7 +113,7 @@ class SliceProvisioner:
         life_s = self._settings.life_s if self._settings.provisioning == "flex-start" else 0.0
         lived_s = 0.0 if ready_since is None else time.time() - ready_since
         expired = 0 < life_s <= lived_s
-        if of_queue := cloud_states.of_queued(record, place.project, place.zone, life_s if expired else 0.0):
+        if of_queue := cloud_states.of_queued(record, self._classify, place.zone, life_s if expired else 0.0):
             self._not_ready(request.name)
             return of_queue
         return self._of_active(request, place)

@@ -85,7 +85,7 @@ _TABLE = (
         r"PERMISSION_DENIED|Permission '(?P<quota>[\w.]+)' denied|Permission denied on|does not have permission",
         Consequence.FINAL,
         "NoPermission: the account of gcloud may not do this in the project",
-        "ask for the role TPU Admin (roles/tpu.admin) in {project}; podwright target check shows what is missing",
+        "ask for the role TPU Admin (roles/tpu.admin) in {project}; podwright target check {target} shows what is missing",
     ),
     ReplyRule(
         r"Failed to find attribute \[project\]",
@@ -100,11 +100,11 @@ _TABLE = (
 )
 
 
-def classify(text: str, project: str, zone: str) -> Reply:
+def classify(text: str, project: str, zone: str, target: str = "NAME") -> Reply:
     """`text`: stderr of a call that failed, or the message of an operation that did."""
-    return first_of(_TABLE, text, {"project": project, "zone": zone})
+    return first_of(_TABLE, text, {"project": project, "zone": zone, "target": target})
 
 
-def of_project(project: str) -> Classify:
-    """`classify` for calls about `project`."""
-    return lambda text, zone: classify(text, project, zone)
+def of_project(project: str, target: str = "NAME") -> Classify:
+    """`classify` for calls about `project`, for `target`."""
+    return lambda text, zone: classify(text, project, zone, target)

@@ -25,7 +25,7 @@ class TpuVm(HostRunner):
         super().__init__(shell, _profile(settings), worker.connect)
         self._settings = settings
         self.identity = identity(name, settings)
-        self.provisioner = SliceProvisioner(shell, settings)
+        self.provisioner = SliceProvisioner(shell, settings, name)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         """Without `hosts`, as a dry run has none, with names in their place."""
@@ -45,7 +45,7 @@ class TpuVm(HostRunner):
     def check_access(self) -> list[Remark]:
         own, name = self._settings, self.identity["target"]
         try:
-            remarks = access.check(own, Gcloud(self._shell, replies.of_project(own.project)))
+            remarks = access.check(own, Gcloud(self._shell, replies.of_project(own.project, name)))
         except UserError as e:
             return [Remark("error", e.what, e.fix)]
         if own.node and self.provisioner and not any(r.level == "error" for r in remarks):

@@ -127,6 +127,11 @@ def polled(handle: Handle, **answers: tuple[int, str, str]):
     [
         ("PENDING", "Resources", "Resources: the nodes it needs are busy"),
         ("PENDING", "ReqNodeNotAvail, UnavailableNodes:n[1-2]", "ReqNodeNotAvail: nodes that it needs are down"),
+        (
+            "PENDING",
+            "BadConstraints",
+            "BadConstraints: no node has what the target asks for, so it never starts; `podwright target check lab` says more",
+        ),
         ("PENDING", "SomethingNew", "SomethingNew: see JOB REASON CODES"),
         ("REQUEUE_HOLD", "x", "Requeue_hold: "),
         ("RUNNING", "None", ""),

@@ -6,6 +6,7 @@ from podwright.rundir import Ending
 from podwright.targets.google.labels import unix
 from podwright.targets.machines import AllocationState
 from podwright.targets.tpu_vm import cloud_states
+from podwright.targets.tpu_vm.replies import of_project
 
 CREATED = "2026-11-20T10:00:00.123456789Z"
 NOW = 1_795_168_800.0 + 3600  # an hour after it
@@ -13,7 +14,7 @@ NOW = 1_795_168_800.0 + 3600  # an hour after it
 
 def queued(state: str, expired_s: float = 0.0, **more: object):
     record = {"createTime": CREATED, "state": {"state": state, **more}}
-    return cloud_states.of_queued(record, "p", "us-east5-b", expired_s)
+    return cloud_states.of_queued(record, of_project("p", "vm"), "us-east5-b", expired_s)
 
 
 @pytest.mark.parametrize(
@@ -41,6 +42,7 @@ def test_an_active_request_is_what_its_node_is() -> None:
 def test_a_failed_request_refuses_its_zone_or_ends_the_run(message: str, scope: str, ending: Ending) -> None:
     answer = queued("FAILED", failedData={"error": {"code": 8, "message": message}})
     assert (answer.state, answer.scope, answer.ending) == (AllocationState.REFUSED, scope, ending)
+    assert (ending is Ending.BAD_INPUT) == ("podwright target check vm shows what is missing" in answer.reason)
 
 
 def test_suspended_machines_are_lost_and_why() -> None:

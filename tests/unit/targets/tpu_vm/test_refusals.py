@@ -49,7 +49,7 @@ def provisioner(text: str, *, queued: bool = True) -> tuple[SliceProvisioner, Re
         "accelerator_type": "v6e-16",
         "queued": queued,
     }
-    own = SliceProvisioner(Answering(text), TpuVmSettings.model_validate(settings))
+    own = SliceProvisioner(Answering(text), TpuVmSettings.model_validate(settings), "vm")
     return own, own.describe_request(Path("/runs/r"), 1.0, 1, ())
 
 

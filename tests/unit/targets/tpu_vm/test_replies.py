@@ -6,7 +6,7 @@ from podwright.rundir import Ending
 from podwright.targets.google.replies import Consequence, region_of
 from podwright.targets.machines import AllocationState
 from podwright.targets.tpu_vm import cloud_states
-from podwright.targets.tpu_vm.replies import classify
+from podwright.targets.tpu_vm.replies import classify, of_project
 
 HTTP = (
     "ERROR: (gcloud.compute.tpus.tpu-vm.create) HttpError accessing <https://tpu.googleapis.com/v2/projects/p/locations/us-east5-b/nodes?"
@@ -149,6 +149,6 @@ def test_a_region_covers_its_zones_and_no_others() -> None:
     ],
 )
 def test_a_zone_that_never_sells_a_type_refuses_for_good(text: str, ending: Ending) -> None:
-    answer = cloud_states.failed(OPERATION % (3, text), "my-project", "us-east5-b")
+    answer = cloud_states.failed(OPERATION % (3, text), of_project("my-project"), "us-east5-b")
     assert (answer.state, answer.scope, answer.ending) == (AllocationState.REFUSED, "us-east5-b", ending)
     assert ("correct zones or provisioning of the target" in answer.reason) == (ending is Ending.BAD_INPUT)
