@@ -16,11 +16,13 @@ import jax
 import pytest
 import yaml
 
+from podwright import slices
 from podwright.data.tokenizer import Tokenizer
 from podwright.models import convert, param, qwen3
 from podwright.recipe import schema
 from podwright.recipe.models import Qwen3Dims
 from podwright.rundir import RunDir, append_jsonl, read_jsonl
+from podwright.targets.gke import xpk_shape
 from podwright.train.mesh import make_mesh
 from tests.bucket import EmulatedBucket
 from tests.conftest import _QUICK
@@ -48,7 +50,7 @@ IMAGE = {"python": f'#!/bin/sh\n{_VARIABLES}\nexec {sys.executable} "$@"\n', "pi
 
 
 class TrainingCluster(Bench):
-    """A bench with the target `pod`, whose pods have `devices` devices each."""
+    """A bench with the target `pod`, a queue and nodes for slices of `topology`, whose pods have `devices` devices each."""
 
     launch = ROOT / "tests" / "lab" / "launch_gke.py"
 
@@ -76,19 +78,26 @@ class TrainingCluster(Bench):
             (image / name).write_text(text)
             (image / name).chmod(0o755)
         kube.set(path=[str(image)])
-        for each in samples.priority_classes():
+        self.slice = slices.parse(topology)
+        for each in (*samples.priority_classes(), *samples.queues(self.slice.num_chips, topology=self.slice.topology)):
             kube.create(each)
+        for number in range(self.slice.num_slices):
+            self.add_nodes(f"np-{number}")
 
-    def add_nodes(self, pool: str, hosts: int, topology: str) -> None:
-        for node in samples.pool(pool, hosts, topology=topology):
+    def add_nodes(self, pool: str) -> None:
+        """Those of one slice."""
+        for node in samples.pool(pool, xpk_shape.vms_per_slice(self.slice), topology=self.slice.topology):
             self.kube.create(node)
 
-    def add_queue(self, chips: int, topology: str) -> None:
-        for each in samples.queues(chips, topology=topology):
-            self.kube.create(each)
+    def start(self, *argv: str, **env: str) -> "subprocess.Popen[str]":
+        own = {"PODWRIGHT_TARGETS": str(self.folder / "targets.yaml"), "POLL_S": "1"}
+        return super().start(*argv, **self.variables, **self.kube.environment, **own, **env)
+
+    def resumes(self, name: str) -> None:
+        code, out, err = self.call("resume", name)
+        assert code == 0, out + err
 
     def train(self, name: str, *overrides: str) -> "subprocess.Popen[str]":
-        own = self.kube.environment | {"PODWRIGHT_TARGETS": str(self.folder / "targets.yaml"), "POLL_S": "1"}
         words = (
             "run",
             DEMO,
@@ -101,7 +110,7 @@ class TrainingCluster(Bench):
             name,
             "--force",
         )
-        return self.start(*words, **self.variables, **own)
+        return self.start(*words)
 
     def directory(self, name: str) -> RunDir:
         return RunDir(self.folder / "runs" / name)
@@ -116,10 +125,10 @@ class TrainingCluster(Bench):
         assert launcher.poll() is None, launcher.communicate()
 
     def take(self, pool: str, other: str, notice_s: float = 0.0) -> None:
-        """The four nodes of a pool, for those of another one."""
+        """The nodes of a pool, for those of another one."""
         self.kube.set(nodes=[{"node": f"gke-{pool}-*", "event": "preempted", "notice_s": notice_s}])
         wait_for(lambda: not self.kube.objects("nodes"))
-        self.add_nodes(other, 4, "4x4")
+        self.add_nodes(other)
 
     def endings(self, name: str) -> list[str]:
         return [r["ending"] for r in read_jsonl(self.directory(name).journal) if r["event"] == "ended"]
@@ -148,9 +157,6 @@ def test_processes_of_two_slices_train_as_one_and_a_secret_is_nowhere_to_be_seen
     tmp_path: Path, kube: Kube, bucket: EmulatedBucket
 ) -> None:
     cluster = TrainingCluster(tmp_path, kube, bucket, "2x v6e-8", devices=1)
-    cluster.add_queue(16, "2x4")
-    for number in range(2):
-        cluster.add_nodes(f"np-{number}", 2, "2x4")
     began = time.monotonic()
     try:
         said = finished(cluster.train("r", "mesh.data=2", "mesh.fsdp=2", "training.max_steps=2"))
@@ -175,8 +181,6 @@ def test_runs_whose_nodes_are_taken_end_with_the_weights_of_an_undisturbed_one(
 ) -> None:
     """One loses its nodes without a word, and goes on from its newest checkpoint; another one is told, and saves first."""
     cluster = TrainingCluster(tmp_path, kube, bucket, "v6e-16", devices=4)
-    cluster.add_queue(16, "4x4")
-    cluster.add_nodes("np-0", 4, "4x4")
     (tmp_path / "slow.py").write_text(REWARD)
     overrides = (*FOUR_HOSTS, "rewards=[{function: 'slow.py:fn'}]")
     try:
@@ -206,12 +210,9 @@ def test_what_a_run_saved_when_a_colleague_deleted_it_is_collected_and_resumed(
 ) -> None:
     """Its JobSet, or its only pod: SIGTERM, a checkpoint, no retry, and after a resume the figures and weights of an undisturbed run."""
     cluster = TrainingCluster(tmp_path, kube, bucket, "v6e-4", devices=4)
-    cluster.add_queue(4, "2x2")
-    cluster.add_nodes("np-0", 1, "2x2")
     (tmp_path / "slow.py").write_text(REWARD)
     steps = 10
     overrides = ("mesh.fsdp=4", f"training.max_steps={steps}", "rewards=[{function: 'slow.py:fn'}]")
-    own = kube.environment | {"PODWRIGHT_TARGETS": str(tmp_path / "targets.yaml"), "POLL_S": "1"}
     try:
         finished(cluster.train("calm", *overrides))
         for kind in ("jobset", "pod"):
@@ -228,8 +229,7 @@ def test_what_a_run_saved_when_a_colleague_deleted_it_is_collected_and_resumed(
             assert f"podwright resume {kind}" in out + err
             collected = len(figures(run)["grpo"])
             assert 2 <= collected < steps and cluster.committed(kind, f"checkpoints/{collected}")
-            code, out, err = cluster.call("resume", kind, **cluster.variables, **own)
-            assert code == 0, out + err
+            cluster.resumes(kind)
             assert [r["step"] for r in read_jsonl(run.events) if r["event"] == "resumed"] == [collected]
     finally:
         cluster.close()
@@ -254,8 +254,6 @@ def test_local_weights_and_data_are_uploaded_once_and_a_stopped_run_resumes_with
     tmp_path: Path, kube: Kube, bucket: EmulatedBucket
 ) -> None:
     cluster = TrainingCluster(tmp_path, kube, bucket, "v6e-4", devices=4)
-    cluster.add_queue(4, "2x2")
-    cluster.add_nodes("np-0", 1, "2x2")
     mine = tmp_path / "mine"
     local_files(mine)
     (mine / "slow.py").write_text(REWARD)
@@ -268,15 +266,13 @@ def test_local_weights_and_data_are_uploaded_once_and_a_stopped_run_resumes_with
     try:
         launcher = cluster.train("r", *overrides)
         cluster.wait(lambda: cluster.committed("r", "checkpoints/2"), launcher)
-        own = kube.environment | {"PODWRIGHT_TARGETS": str(tmp_path / "targets.yaml"), "POLL_S": "1"}
-        code, out, err = cluster.call("stop", "r", **cluster.variables, **own)
+        code, out, err = cluster.call("stop", "r")
         assert code == 0, out + err
         launcher.communicate(timeout=600)
         run = cluster.directory("r")
         assert cluster.endings("r") == ["STOPPED"] and cluster.left() == [], run.log(1).read_text()
         assert "stopped after step" in next(r for r in read_jsonl(run.journal) if r["event"] == "ended")["detail"]
-        code, out, err = cluster.call("resume", "r", **cluster.variables, **own)
-        assert code == 0, out + err
+        cluster.resumes("r")
     finally:
         cluster.close()
     assert cluster.endings("r") == ["STOPPED", "FINISHED"] and len(figures(run)["grpo"]) == STEPS
