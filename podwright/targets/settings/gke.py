@@ -49,7 +49,8 @@ PYTHON_IMAGE = "python:3.12-slim@sha256:78387bc3881b8273120a12ebe6c1ab22b018ccc2
 """the multi-platform index that Docker Hub had under that tag in August 2026"""
 _PYTHON = "3.12"  # of the wheels in targets/gke/requirements.txt
 MOST_NODES = 65_000
-"""of the largest cluster of GKE, from version 1.31 on, and 15,000 before: https://cloud.google.com/kubernetes-engine/docs/concepts/planning-large-clusters"""
+"""of the largest cluster of GKE, from version 1.31 on, and 15,000 before: "Plan for large GKE clusters",
+https://cloud.google.com/kubernetes-engine/docs/concepts/planning-large-clusters"""
 NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 """of a namespace, a queue or a PriorityClass"""
 _LONGEST_CLUSTER = 40  # letters of its name that GKE takes
@@ -91,7 +92,7 @@ class GkeSettings(BaseModel):
     patience: str = Field("6h", description="how long a run waits for node pools before it ends")
     zone_patience: str = Field(
         "30m",
-        description="how long a run waits for the nodes of its pools in one zone or reservation, if there are several",
+        description="how long a run waits for the nodes of its pools in one zone or reservation, if there are several; at most patience",
     )
     max_life: str = Field(
         "",

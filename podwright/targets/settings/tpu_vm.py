@@ -59,7 +59,9 @@ class TpuVmSettings(BaseModel):
     )
     labels: tuple[str, ...] = Field((), description="further labels of what is created: [team=nlp]")
     patience: str = Field("6h", description="how long a run waits for capacity before it ends")
-    zone_patience: str = Field("30m", description="how long a run waits in one zone, if there are several")
+    zone_patience: str = Field(
+        "30m", description="how long a run waits in one zone, if there are several; at most patience"
+    )
     max_life: str = Field(
         "",
         description="time after which a slice without a run deletes itself, default 6h; with flex-start the life of a slice, default 24h",
