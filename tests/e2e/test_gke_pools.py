@@ -412,7 +412,7 @@ def test_lost_replies_neither_double_a_pool_nor_leave_one(
 
 
 def test_a_refusal_that_is_not_known_is_shown_while_the_run_waits(both: SimpleNamespace) -> None:
-    text = "ERROR: (gcloud.container.node-pools.create) ResponseError: code=400, message=The flux is not permitted."
+    text = "ERROR: (gcloud.container.node-pools.create) ResponseError: code=412, message=The flux is not permitted."
     both.gcloud.fault("container node-pools create", text=text, status=1, calls=None)
     own = provisioner()
     request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
@@ -420,6 +420,27 @@ def test_a_refusal_that_is_not_known_is_shown_while_the_run_waits(both: SimpleNa
     waits = until(own, request, AllocationState.PARTIAL)
     assert "and no node pool" in waits.reason and "The flux is not permitted." in waits.reason
     remove(own, request)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("ResponseError: code=400, message=The flux is not permitted.", "(HTTP 400: The flux is not permitted.)"),
+        ("Missing required argument [--flux]: It is needed.", "type gcloud components update"),
+    ],
+)
+def test_a_refusal_that_no_waiting_changes_ends_a_run_at_its_first_request(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, reason: str
+) -> None:
+    both.gcloud.fault(
+        "container node-pools create", text=f"ERROR: (gcloud.container.node-pools.create) {text}", status=1, calls=None
+    )
+    bench = PoolBench(tmp_path, monkeypatch)
+    bench.follow(lambda it: it.happened("requested", "refused", "gone", "abandoned"))
+    (ended,) = bench.events("abandoned")
+    assert ended["ending"] == "BAD_INPUT" and reason in ended["detail"] and "; " in ended["detail"], ended
+    assert len([row for row in both.gcloud.calls() if "node-pools create" in " ".join(row["argv"])]) == 1
+    assert both.gcloud.resources() == [] and queue_objects(both) == []
 
 
 @pytest.mark.long

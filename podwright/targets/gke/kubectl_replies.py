@@ -131,13 +131,14 @@ _TABLE = (
     ),
     ReplyRule(r"\(NotFound\)|\" not found", Consequence.ABSENT, "Absent: nothing of this name exists"),
     ReplyRule(
-        r"error validating|is invalid: |strict decoding error|error parsing|Request entity too large|cannot unmarshal",
+        r"error validating|is invalid: |strict decoding error|error parsing|Request entity too large|cannot unmarshal"
+        r"|Error from server \((?:BadRequest|MethodNotAllowed|NotAcceptable|UnsupportedMediaType)\)",
         Consequence.FINAL,
         "Invalid: {summary}",
         "report it with this line: the manifest is of podwright",
     ),
     ReplyRule(
-        r"unknown (?:shorthand )?flag|unknown command",
+        r"unknown (?:shorthand )?flag|unknown command|invalid argument \"[^\"]*\" for \"|required flag\(s\)",
         Consequence.FINAL,
         "OldKubectl: this kubectl does not know an option of the call: {summary}",
         "type gcloud components install kubectl",
@@ -189,6 +190,11 @@ def classify(text: str, own: GkeSettings) -> Reply:
             )
             return Reply(row.consequence, row.reason.format(**known), row.fix.format(**known))
     return Reply(Consequence.UNKNOWN, f"Unclear: kubectl says {fields['summary']!r}")
+
+
+def is_done(failure: Reply | None) -> bool:
+    """Of a call that reads or deletes: whether it succeeded, or nothing of the name is there."""
+    return failure is None or failure.consequence is Consequence.ABSENT
 
 
 def _right(groups: Mapping[str, str | None]) -> dict[str, str]:

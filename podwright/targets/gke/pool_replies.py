@@ -202,6 +202,17 @@ _TABLE = (
     ReplyRule(
         r"NOT_FOUND|[Nn]ot found|was not found|code=404", Consequence.ABSENT, "Absent: nothing of this name exists"
     ),
+    ReplyRule(
+        r"code=400, message=[^\n]*(?:try again|[Pp]lease wait|[Rr]etry|is currently|not (?:yet )?ready|unhealthy|[Ii]nternal error)",
+        Consequence.REPEAT,
+        BUSY_CLUSTER + ": cluster {cluster} does not take the request now",
+    ),
+    ReplyRule(
+        r"code=400, message=(?P<quota>[^\n]{1,300})",
+        Consequence.FINAL,
+        "Refused: GKE does not accept the request, now or later (HTTP 400: {quota})",
+        "correct that on cluster {cluster} or in target {target}, then resume the run; if both are right, report it with this line",
+    ),
     *BUSY,
 )
 

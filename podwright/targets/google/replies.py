@@ -42,6 +42,11 @@ class Reply:
         return f"{self.reason}; {self.fix}" if self.fix else self.reason
 
     @property
+    def is_final(self) -> bool:
+        """Whether no such call is answered before a person acts."""
+        return self.consequence is Consequence.FINAL
+
+    @property
     def ending(self) -> Ending:
         """Of a run that no place accepts for this reason."""
         return Ending.BAD_INPUT if self.fix else Ending.NO_CAPACITY
@@ -84,9 +89,10 @@ REQUEST_RATE = ReplyRule(
     "RequestRate: the project sends more requests a minute than its quota allows",
 )
 OLD_GCLOUD = ReplyRule(
-    r"invalid choice|unrecognized arguments|argument --\S+: |Invalid value for \[",
+    r"[Ii]nvalid choice|unrecognized arguments|argument --\S+: |Invalid value for \[|Missing required argument \["
+    r"|For detailed information on this command and its flags|To search the help text of gcloud commands",  # below each usage error
     Consequence.FINAL,
-    "OldGcloud: this gcloud does not know an option of the call",
+    "OldGcloud: this gcloud does not know the call or an option of it",
     "type gcloud components update",
 )
 BUSY = (

@@ -171,6 +171,18 @@ DOCUMENTED = [
         "",
     ),
     (
+        'Error from server (BadRequest): error when creating "STDIN": the server rejected our request for an unknown reason',
+        Consequence.FINAL,
+        "Invalid: Error from server (BadRequest)",
+        "report it with this line",
+    ),
+    (
+        'Error: invalid argument "sideways" for "--cascade" flag: invalid cascade value',
+        Consequence.FINAL,
+        "OldKubectl",
+        "gcloud components install kubectl",
+    ),
+    (
         'error: admission webhook "vjobset.kb.io" denied the request: job name will be longer than 63 characters',
         Consequence.FINAL,
         "Denied: vjobset.kb.io of the cluster refuses it: job name will be longer",
