@@ -54,7 +54,7 @@ class Observed:
     """for how long it has seen the allocation in this state without doing anything about it, by the same clock; of one whose machines are
     missing, for how long any launcher has"""
     silent_s: float = 0.0
-    """for how long no host of a running attempt has answered it, by the same clock"""
+    """for how long no host of a running attempt has answered any launcher"""
 
 
 def next_action(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:

@@ -23,7 +23,7 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import Recipe
-from podwright.run import journal, mirror
+from podwright.run import journal, mirror, silence
 from podwright.run.act import ACTS, Carrier
 from podwright.run.allocations import AllocationRecord
 from podwright.run.attempt_job import job_of
@@ -73,7 +73,6 @@ class Driver:
         self._pollers: dict[str, Poller] = {}
         self._locked_out: tuple[float, int] | None = None
         self._stopping: tuple[int, float, float] | None = None
-        self._silent_since: float | None = None
         self._barred: tuple[float, str] | None = None
         self._cloud: tuple[tuple[int, AllocationPhase] | None, AllocationState, float] | None = None
         self._waiting = ""
@@ -99,7 +98,8 @@ class Driver:
         elif self._barred is None:
             self._barred = time.monotonic(), barred
         changed = polled.handle is not None and polled.handle != state.handle
-        seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, self._silent_s(polled))
+        silent_s = silence.silent_s(self.run, state.attempt, silent=polled.silent)
+        seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, silent_s)
         patience_s = self._poller(record.target).target.traits.place_patience_s if record else 0.0
         self._waiting = reason(state, seen, polled.waiting, journal.now(), self._kill_at(state), patience_s)
         return Look(state, polled, seen)
@@ -220,14 +220,6 @@ class Driver:
         if record and record.lacking is cloud:
             return journal.lacking_s(record)
         return time.monotonic() - self._cloud[2]
-
-    def _silent_s(self, polled: Polled) -> float:
-        """Since this launcher first had no answer of any host of the attempt, if it has had none since."""
-        if not polled.silent:
-            self._silent_since = None
-            return 0.0
-        self._silent_since = self._silent_since or time.monotonic()
-        return time.monotonic() - self._silent_since
 
     @contextlib.contextmanager
     def _lock(self) -> Iterator[bool]:

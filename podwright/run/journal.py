@@ -97,9 +97,14 @@ def since(clock: tuple[str, float]) -> float:
     return max(0.0, seconds - clock[1]) if boot and boot == clock[0] else 0.0
 
 
+def elapsed(clock: tuple[str, float], time_s: float) -> float:
+    """Seconds since a moment by both clocks; of another machine or boot, since Unix time `time_s`."""
+    return since(clock) or max(0.0, now() - time_s)
+
+
 def lacking_s(record: AllocationRecord) -> float:
-    """For how long machines of it have been missing; since a boot of another machine, by the two clocks."""
-    return since(record.lacking_clock) or max(0.0, now() - record.lacking_since)
+    """For how long machines of it have been missing."""
+    return elapsed(record.lacking_clock, record.lacking_since)
 
 
 def append(run: RunDir, event: str, **fields: Any) -> None:

@@ -20,7 +20,7 @@ from podwright.cli import dry_run, show
 from podwright.errors import UserError
 from podwright.recipe import kinds
 from podwright.recipe.load import load
-from podwright.run import drive, journal, mirror
+from podwright.run import drive, journal, mirror, silence
 from podwright.run.decide import Act
 from podwright.run.session import require_attended
 from podwright.run.states import AllocationPhase
@@ -180,6 +180,24 @@ def test_a_release_is_written_down_when_the_host_confirms_it(run: RunDir, silent
     clock.now += 300.0
     one.step()
     assert "released" in events(run)
+
+
+def test_hosts_count_as_silent_through_one_launcher_after_another(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    launcher(run).submit()
+    polled = Polled(Process.RUNNING, silent=True)
+    monkeypatch.setattr(silent, "poll", lambda _: polled)
+    seconds = []
+    for pause_s in (0.0, 300.0, 200.0, silence.PAUSE_S + 1.0, 50.0):
+        clock.now += pause_s
+        seconds.append(launcher(run).look().seen.silent_s)
+    assert seconds == [0.0, 300.0, 500.0, 0.0, 50.0], "after a long pause the time begins anew"
+    polled = Polled(Process.RUNNING)
+    assert launcher(run).look().seen.silent_s == 0.0
+    clock.now += 10.0
+    polled = Polled(Process.RUNNING, silent=True)
+    assert launcher(run).look().seen.silent_s == 0.0, "a host has answered meanwhile"
 
 
 def test_a_host_on_which_two_attempts_failed_is_left_out_of_the_next(run: RunDir, silent: Silent, clock: Any) -> None:
