@@ -15,7 +15,7 @@ from podwright.recipe import kinds
 from podwright.run import journal
 from podwright.run.allocations import avoided, hopeless
 from podwright.run.attempt_job import job_of
-from podwright.run.decide import Act, machines_away
+from podwright.run.decide import Act, machines_away, retries
 from podwright.run.finish import Mirror, write_report
 from podwright.run.journal import RunState
 from podwright.run.mirror import keep_in
@@ -175,9 +175,10 @@ class Carrier:
             self._journal("released", state)
             return
         self._journal("release unanswered", state, reason=answer.reason)
-        if answer.barred and state.stop_wanted and state.calls >= MOST_BARRED:
+        if answer.given_up or (answer.barred and state.stop_wanted and state.calls >= MOST_BARRED):
             what = f"attempt {state.attempt} of run {self._run.name} has ended ({state.ending}), and what it has created was not seen to be gone"
-            raise UserError(f"{what}: {answer.reason}", self._then_stop)
+            verb = "resume" if retries(state) else "stop"
+            raise UserError(f"{what}: {answer.reason}", f"then type podwright {verb} {self._run.typed}")
 
     def retry(self, _: Target, state: RunState, __: Polled, ___: Allocation) -> None:
         self._journal("retrying", state)

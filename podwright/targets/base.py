@@ -197,6 +197,8 @@ class Released:
     reason: str = ""
     barred: bool = False
     """whether asking again does not help before a person acts, as `reason` says"""
+    given_up: bool = False
+    """whether a launcher no longer waits for it: a person has to act, as `reason` says"""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import Any
 from podwright.cli.app import main
 from podwright.run import act, allocations, drive, journal
 from podwright.rundir import RunDir
-from podwright.targets.gke import intervention, waiting
+from podwright.targets.gke import attempt_parts, intervention, pod_failures, target, waiting
 from podwright.targets.settings import gke
 
 if filling_s := os.environ.get("FILLING_S"):
@@ -17,6 +17,9 @@ if filling_s := os.environ.get("FILLING_S"):
 gke.LAG_S = float(os.environ.get("LAG_S", "1"))
 gke.REPAIR_S = float(os.environ.get("REPAIR_S", gke.REPAIR_S))
 gke.POLL_S, gke.START_GRACE_S, gke.GRACE_S = float(os.environ.get("POLL_S", "0.3")), 3.0, 6.0
+pod_failures.STUCK_S = float(os.environ.get("STUCK_S", pod_failures.STUCK_S))
+attempt_parts.RELEASE_LIMIT_S = float(os.environ.get("RELEASE_LIMIT_S", attempt_parts.RELEASE_LIMIT_S))
+target.GATHER_LIMIT_S = float(os.environ.get("GATHER_LIMIT_S", target.GATHER_LIMIT_S))
 waiting.QUEUE_S, waiting.PULL_S, intervention.CLOCKS_S = 1.0, 2.0, 1.0
 drive.TICK_S, drive.BARRED_S, act.MOST_BARRED = float(os.environ.get("TICK_S", "0.05")), 2.0, 1
 append, due = journal.append, allocations.due

@@ -75,10 +75,10 @@ def failures(pods: Iterable[Record], pods_per_job: int) -> dict[str, PodFailure]
     return {uid_of(pod): failure for pod in pods if (failure := _failure(pod, pods_per_job))}
 
 
-def any_stuck(pods: Iterable[Record], now_s: float) -> bool:
-    """Whether a pod is still there so long after its deletion that its node must hang: a job does not fail before its last pod has ended."""
-    stamps = [stamp for pod in pods if (stamp := pod.get("metadata", {}).get("deletionTimestamp"))]
-    return any(seconds(stamp) + STUCK_S < now_s for stamp in stamps)
+def stuck(pods: Iterable[Record], now_s: float) -> list[Record]:
+    """Those that are still there so long after their deletion that their nodes must hang: a job does not fail before its last pod has ended."""
+    deleted = [pod for pod in pods if pod.get("metadata", {}).get("deletionTimestamp")]
+    return [pod for pod in deleted if seconds(pod["metadata"]["deletionTimestamp"]) + STUCK_S < now_s]
 
 
 def to_records(known: dict[str, PodFailure]) -> Record:

@@ -15,7 +15,6 @@ from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets import alive
 from podwright.targets.base import (
-    RUN_LABEL,
     Handle,
     Job,
     PlannedCall,
@@ -30,6 +29,7 @@ from podwright.targets.base import (
 from podwright.targets.gke import (
     attempt,
     attempt_folder,
+    attempt_parts,
     cluster_check,
     intervention,
     pod_failures,
@@ -40,9 +40,9 @@ from podwright.targets.gke import (
     xpk_calls,
 )
 from podwright.targets.gke.attempt_inventory import AttemptInventory
-from podwright.targets.gke.cluster_view import JOBSET_NAME, ClusterView, by_kind, is_true, uid_of
+from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, uid_of
 from podwright.targets.gke.kubectl import Kubectl
-from podwright.targets.gke.kubectl_replies import context_of
+from podwright.targets.gke.kubectl_replies import context_of, is_done
 from podwright.targets.gke.left_resources import LeftResources
 from podwright.targets.gke.pod_failures import PodFailure
 from podwright.targets.gke.pod_logs import LogFollower
@@ -124,7 +124,7 @@ class Gke:
 
     def planned_calls(self, rendered: Rendered, request: Request | None) -> list[PlannedCall]:
         created, adopted = submit.calls(self._shell, self._kubectl, rendered)
-        released = [PlannedCall(self._kubectl.argv(_deletion(rendered.handle)))]
+        released = [PlannedCall(self._kubectl.argv(attempt_parts.deletion(rendered.handle)))]
         if request is None or self._pools is None:
             return [*created, *adopted, *released]
         return [*self._pools.creating(request), *created, *adopted, *released, *self._pools.deleting(request)]
@@ -155,10 +155,9 @@ class Gke:
             return Polled(Process.ENDED, ending=ending, detail=detail, fix=fix, bootstrap=bootstrap)
         view, unanswered = self._view(handle)
         if view is None:
-            fix = unanswered.fix if unanswered else ""
-            return Polled(
-                Process.RUNNING, waiting=_with_fix(unanswered), silent=True, barred=_is_final(unanswered), fix=fix
-            )
+            assert unanswered
+            why, barred = unanswered.advice, unanswered.is_final
+            return Polled(Process.RUNNING, waiting=why, silent=True, barred=barred, fix=unanswered.fix)
         polled = self._judged(handle, view)
         over = polled.process is Process.ENDED
         if polled.process is Process.ABSENT:
@@ -186,10 +185,12 @@ class Gke:
         if attempt_folder.never_sent(folder):
             return Stopped(True)
         failure = self._kubectl.do(("delete", "jobset", handle["jobset"], "--wait=false"))
-        if force and _is_done(failure):
+        if force and is_done(failure):
             hard = ("--wait=false", "--grace-period=0", "--force")
-            failure = self._kubectl.do(("delete", "pods", f"--selector={_labels(handle)}", *hard))
-        return Stopped(True) if _is_done(failure) else Stopped(False, _with_fix(failure), _is_final(failure))
+            failure = self._kubectl.do(("delete", "pods", f"--selector={attempt_parts.labels(handle)}", *hard))
+        if failure is None or is_done(failure):
+            return Stopped(True)
+        return Stopped(False, failure.advice, failure.is_final)
 
     def release(self, handle: Handle) -> Released:
         """Delete what the attempt created in the cluster; done when its list shows none of it."""
@@ -200,17 +201,10 @@ class Gke:
         if alive.is_held(run.alive(number)):
             (folder / attempt_folder.STOP).touch()
             return Released(False, "kubectl has not answered yet")
-        failure = self._kubectl.do(_deletion(handle))
-        if not _is_done(failure):
-            return Released(False, _with_fix(failure), _is_final(failure))
-        left: list[str] = []
-        for kinds, which in _parts(handle):
-            text, failure = self._kubectl.text(("get", ",".join(kinds), which, "--output=name"))
-            if failure and not _is_done(failure):
-                return Released(False, _with_fix(failure), _is_final(failure))
-            left += text.split()
-        more = f" and {len(left) - 3} more" if len(left) > 3 else ""
-        return Released(not left, f"being deleted: {', '.join(left[:3])}{more}" if left else "")
+        failure = self._kubectl.do(attempt_parts.deletion(handle))
+        if failure and not is_done(failure):
+            return Released(False, failure.advice, failure.is_final)
+        return attempt_parts.released(self._kubectl, handle, self._settings)
 
     def check(self) -> list[Remark]:
         """What of the cluster stands in the way of a run."""
@@ -231,7 +225,7 @@ class Gke:
     def _view(self, handle: Handle) -> tuple[ClusterView | None, Reply | None]:
         """Everything that explains the state of the attempt; None where the cluster did not tell what is most needed."""
         items: list[Record] = []
-        for kinds, which in _parts(handle | {"kinds": ["jobsets"]}):
+        for kinds, which in attempt_parts.parts(handle | {"kinds": ["jobsets"]}):
             listed, failure = self._kubectl.json(("get", ",".join(kinds), which))
             if listed is None:
                 return None, failure
@@ -271,7 +265,9 @@ class Gke:
         if not logs and name not in self._followers:
             return ""
         if name not in self._followers:
-            self._followers[name] = LogFollower(self._shell, self._kubectl.argv, _labels(handle), run, number)
+            self._followers[name] = LogFollower(
+                self._shell, self._kubectl.argv, attempt_parts.labels(handle), run, number
+            )
         leaving = any(pod["metadata"].get("deletionTimestamp") for pod in view.pods)
         return self._followers[name].bring(logs, ended, leaving)
 
@@ -286,7 +282,9 @@ class Gke:
         known = attempt_folder.remembered(folder, pod_failures.failures(view.pods, handle["pods_per_job"]))
         live = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "") in _LIVE]
         if view.is_gone:
-            if live or any(not is_true(job, "Failed") and not is_true(job, "Complete") for job in view.jobs):
+            stuck = pod_failures.stuck(live, time.time())
+            unfinished = any(not is_true(job, "Failed") and not is_true(job, "Complete") for job in view.jobs)
+            if len(stuck) < len(live) or (unfinished and not stuck):
                 return Polled(Process.RUNNING, waiting=attempt_folder.ending(folder, handle["jobset"], len(live)))
             return self._gone(folder, handle, view, known)
         if is_true(view.jobset, "Completed"):
@@ -305,7 +303,7 @@ class Gke:
             view = self._answered(view, waiting.Question("workload", uid_of(view.jobset or {})))
             queue = handle["queue"] if view.has_kueue else ""
             return intervention.suspended(view, handle["jobset"], queue, began_s)
-        if not view.suspended and pod_failures.any_stuck(view.pods, time.time()):
+        if not view.suspended and pod_failures.stuck(view.pods, time.time()):
             return self._failed(handle, view, known)
         explanation = waiting.explain(view, handle["pods"], began_s, names)
         polled = self._lasting(handle["jobset"], explanation)
@@ -362,39 +360,6 @@ class Gke:
 
 def _lacking(view: ClusterView, failure: Reply | None) -> ClusterView:
     """`view` with why something of it is not known: the first that is missing explains most."""
-    return view if view.unanswered or _is_done(failure) else replace(view, unanswered=_with_fix(failure))
-
-
-def _labels(handle: Handle) -> str:
-    """Of its jobs and pods. Those of xpk have no labels of a run, and are known by the name of their JobSet."""
-    if handle.get("by_xpk"):
-        return f"{JOBSET_NAME}={handle['jobset']}"
-    return f"{RUN_LABEL}={handle['tag']},{attempt.ATTEMPT_LABEL}={handle['attempt']}"
-
-
-def _parts(handle: Handle) -> list[tuple[list[str], str]]:
-    """Kinds of objects, and the option by which kubectl selects those of the attempt."""
-    created, by_label = handle["kinds"], f"--selector={_labels(handle)}"
-    if handle.get("by_xpk"):
-        return [(created, f"--field-selector=metadata.name={handle['jobset']}"), (["jobs", "pods"], by_label)]
-    return [([*created, "jobs", "pods"], by_label)]
-
-
-def _deletion(handle: Handle) -> tuple[str, ...]:
-    """Of everything that the attempt created."""
-    _, which = _parts(handle)[0]
-    return ("delete", ",".join(handle["kinds"]), which, "--wait=false", "--ignore-not-found")
-
-
-def _is_done(failure: Reply | None) -> bool:
-    return failure is None or failure.consequence is Consequence.ABSENT
-
-
-def _is_final(failure: Reply | None) -> bool:
-    """Whether the cluster answers no such call before a person acts."""
-    return failure is not None and failure.consequence is Consequence.FINAL
-
-
-def _with_fix(failure: Reply | None) -> str:
-    assert failure
-    return f"{failure.reason}; {failure.fix}" if failure.fix else failure.reason
+    if view.unanswered or failure is None or is_done(failure):
+        return view
+    return replace(view, unanswered=failure.advice)

@@ -182,6 +182,26 @@ def test_a_release_is_written_down_when_the_host_confirms_it(run: RunDir, silent
     assert "released" in events(run)
 
 
+@pytest.mark.parametrize(("stopped", "verb"), [(False, "resume"), (True, "stop")])
+def test_a_release_that_a_person_must_make_possible_ends_the_launcher_with_what_to_type(
+    run: RunDir, silent: Silent, clock: Any, monkeypatch: pytest.MonkeyPatch, stopped: bool, verb: str
+) -> None:
+    one = launcher(run)
+    one.submit()
+    if stopped:
+        drive.ask_to_stop(run)
+    silent.process = Process.ENDED
+    given_up = Released(False, "pod p has not ended; type kubectl delete pods p", barred=True, given_up=True)
+    monkeypatch.setattr(silent, "release", lambda _: given_up)
+    assert one.step() is Act.END
+    with pytest.raises(UserError) as e:
+        one.step()
+    assert e.value.what.startswith("attempt 1 of run r has ended (")
+    assert e.value.what.endswith(" not seen to be gone: pod p has not ended; type kubectl delete pods p")
+    assert e.value.fix == f"then type podwright {verb} {run.typed}"
+    assert events(run)[-1] == "release unanswered", "another launcher asks again"
+
+
 def test_hosts_count_as_silent_through_one_launcher_after_another(
     run: RunDir, silent: Silent, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:

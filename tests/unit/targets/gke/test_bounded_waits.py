@@ -37,7 +37,7 @@ class Cluster(Shell):
 def polled(tmp_path: Path, own: GkeSettings, *items: dict[str, Any], ago_s: float = 0.0) -> Polled:
     """Of an attempt that was submitted so long ago."""
     target, run = Gke(Cluster(*items), "pod", own), RunDir(tmp_path / "r")
-    run.attempt(1).mkdir(parents=True)
+    run.attempt(1).mkdir(parents=True, exist_ok=True)
     order = run.attempt(1) / submit.ORDER
     order.write_text("{}")
     os.utime(order, (time.time() - ago_s,) * 2)
@@ -52,13 +52,77 @@ def test_an_attempt_on_a_node_that_hangs_ends_although_its_jobset_has_not(
     running = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
     taken = conditions(DisruptionTarget=("True", "DeletionByTaintManager", "Taint manager: deleting due to NoExecute"))
     lost = pod(1, "Running", "n-1", **running, **taken)
-    due = datetime.fromtimestamp(time.time() - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
-    lost["metadata"] |= {"deletionTimestamp": due, "deletionGracePeriodSeconds": 30}
+    terminating(lost, ago_s)
     answer = polled(tmp_path, gke(), jobset(), job(2), pod(0, "Running", "n-0", **running), lost)
     assert answer.process is process
     if process is Process.ENDED:
         assert answer.ending is Ending.NODE_LOST and answer.failed_hosts == ("n-1",)
         assert "DeletionByTaintManager" in answer.detail
+
+
+def terminating(pod: dict[str, Any], ago_s: float) -> dict[str, Any]:
+    """Whose grace was over so long ago."""
+    due = datetime.fromtimestamp(time.time() - ago_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    pod["metadata"] |= {"deletionTimestamp": due, "deletionGracePeriodSeconds": 30}
+    return pod
+
+
+@pytest.mark.parametrize(("ago_s", "process"), [(60.0, Process.RUNNING), (700.0, Process.ENDED)])
+def test_an_attempt_whose_jobset_is_gone_does_not_wait_for_nodes_that_hang(
+    tmp_path: Path, ago_s: float, process: Process
+) -> None:
+    running = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
+    pods = [terminating(pod(number, "Running", f"n-{number}", **running), ago_s) for number in range(2)]
+    (tmp_path / "r").mkdir()
+    folder = RunDir(tmp_path / "r").attempt(1)
+    folder.mkdir(parents=True)
+    (folder / submit.RESULT).write_text("{}")
+    answer = polled(tmp_path, gke(), *pods)
+    assert answer.process is process, answer
+    if process is Process.ENDED:
+        assert answer.ending is Ending.STOPPED and "was deleted on the cluster, not by Podwright" in answer.detail
+    pods[0]["metadata"].pop("deletionTimestamp")
+    (folder / attempt_folder.ENDED).unlink(missing_ok=True)
+    assert polled(tmp_path, gke(), *pods).process is Process.RUNNING, "a pod that is not being deleted may be at work"
+
+
+@pytest.mark.parametrize(
+    ("provisioning", "ago_s", "barred", "given_up"),
+    [
+        ("existing", 300.0, False, False),
+        ("existing", 700.0, True, False),
+        ("existing", 5500.0, True, True),
+        ("spot", 5500.0, False, False),  # its pools are deleted, and the pod with them
+    ],
+)
+def test_a_release_does_not_wait_for_pods_on_nodes_that_hang_for_good(
+    tmp_path: Path, provisioning: str, ago_s: float, barred: bool, given_up: bool
+) -> None:
+    own = gke(provisioning=provisioning, topology="v6e-16")
+    stuck, other = terminating(pod(0, "Running", "n-0"), ago_s), terminating(pod(1, "Running", "n-1"), 60.0)
+    target, run = Gke(LeftPods(stuck, other), "pod", own), RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    handle = {"run_dir": str(run.path), "attempt": 1, "jobset": "pw-r", "tag": "1a", "kinds": ["jobsets", "secrets"]}
+    answer = target.release(handle | target.identity)
+    assert not answer.done and (answer.barred, answer.given_up) == (barred, given_up), answer
+    if barred:
+        where = "--namespace=default --context=gke_my-project_us-central1_my-cluster"
+        command = (
+            f"kubectl delete pods --selector=podwright-run=1a,podwright-attempt=1 --grace-period=0 --force {where}"
+        )
+        what = f"pod pw-r-slice-job-0-0-abcde on node n-0 should have ended {ago_s / 60:.0f} min ago: the node may hang"
+        assert answer.reason == f"{what}; type {command}"
+    else:
+        assert answer.reason == "being deleted: pod/pw-r-slice-job-0-0-abcde, pod/pw-r-slice-job-0-1-abcde"
+
+
+class LeftPods(Cluster):
+    """That lists these pods, and nothing else of the attempt."""
+
+    def ask(self, argv, *_, **__):  # type: ignore[no-untyped-def]
+        if "--output=name" in argv:
+            return 0, "".join(f"pod/{each['metadata']['name']}\n" for each in self.items), ""
+        return 0, json.dumps({"kind": "List", "items": self.items if "pods" in argv else ()}), ""
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,76 @@
+"""What an attempt has in a cluster: how its objects are selected and deleted, and what of them is left after that."""
+
+from __future__ import annotations
+
+import time
+
+from podwright.rundir import Record
+from podwright.targets.base import RUN_LABEL, Handle, Released
+from podwright.targets.gke import pod_failures
+from podwright.targets.gke.attempt import ATTEMPT_LABEL
+from podwright.targets.gke.cluster_view import JOBSET_NAME, name_of, seconds
+from podwright.targets.gke.kubectl import Kubectl
+from podwright.targets.gke.kubectl_replies import context_of, is_done
+from podwright.targets.settings.gke import GkeSettings
+
+RELEASE_LIMIT_S = 5400.0
+"""after the end of its grace, for which a pod may keep an attempt from being released: GKE repairs a node that hangs after some 10 min, and
+may give its pods an hour to end first"""
+
+
+def labels(handle: Handle) -> str:
+    """Of its jobs and pods. Those of xpk have no labels of a run, and are known by the name of their JobSet."""
+    if handle.get("by_xpk"):
+        return f"{JOBSET_NAME}={handle['jobset']}"
+    return f"{RUN_LABEL}={handle['tag']},{ATTEMPT_LABEL}={handle['attempt']}"
+
+
+def parts(handle: Handle) -> list[tuple[list[str], str]]:
+    """Kinds of objects, and the option by which kubectl selects those of the attempt."""
+    created, by_label = handle["kinds"], f"--selector={labels(handle)}"
+    if handle.get("by_xpk"):
+        return [(created, f"--field-selector=metadata.name={handle['jobset']}"), (["jobs", "pods"], by_label)]
+    return [([*created, "jobs", "pods"], by_label)]
+
+
+def deletion(handle: Handle) -> tuple[str, ...]:
+    """Of everything that the attempt created."""
+    _, which = parts(handle)[0]
+    return ("delete", ",".join(handle["kinds"]), which, "--wait=false", "--ignore-not-found")
+
+
+def released(kubectl: Kubectl, handle: Handle, own: GkeSettings) -> Released:
+    """Of an attempt whose deletion was taken: done when the cluster lists nothing of it."""
+    left: list[str] = []
+    for kinds, which in parts(handle):
+        text, failure = kubectl.text(("get", ",".join(kinds), which, "--output=name"))
+        if failure and not is_done(failure):
+            return Released(False, failure.advice, failure.is_final)
+        left += text.split()
+    if not left:
+        return Released(True)
+    if own.capacity == "existing" and (stuck := _stuck(kubectl, handle, own)):
+        return stuck
+    more = f" and {len(left) - 3} more" if len(left) > 3 else ""
+    return Released(False, f"being deleted: {', '.join(left[:3])}{more}")
+
+
+def _stuck(kubectl: Kubectl, handle: Handle, own: GkeSettings) -> Released | None:
+    """Of pods on nodes that no run deletes, where some have not ended long after their grace."""
+    listed, _ = kubectl.json(("get", "pods", f"--selector={labels(handle)}"))
+    now = time.time()
+    pods = pod_failures.stuck((listed or {}).get("items", []), now)
+    if not pods:
+        return None
+    first = min(pods, key=_due)
+    more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
+    what = f"pod {name_of(first)} on node {first['spec'].get('nodeName', '')}{more} should have ended {(now - _due(first)) / 60:.0f} min ago: the node may hang"
+    words = ("delete", "pods", f"--selector={labels(handle)}", "--grace-period=0", "--force")
+    where = f"--namespace={own.namespace} --context={context_of(own)}"
+    given_up = now > _due(first) + RELEASE_LIMIT_S
+    return Released(False, f"{what}; type kubectl {' '.join(words)} {where}", barred=True, given_up=given_up)
+
+
+def _due(pod: Record) -> float:
+    """Unix seconds at the end of its grace."""
+    return seconds(pod["metadata"]["deletionTimestamp"])
