@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import time
 from pathlib import Path
 
@@ -20,6 +21,8 @@ NODES = "nodes.json"
 """by the uids of its pods, the nodes of the attempt"""
 SEEN = "seen"
 """changed whenever the JobSet is seen that has not ended"""
+MISSING = "missing"
+"""created when pods are first seen to be missing after a process has begun; deleted when none is"""
 
 
 def submitted_s(folder: Path) -> float:
@@ -34,6 +37,15 @@ def began_s(log: Path) -> float:
     with log.open("rb") as f:
         stamp = f.readline().partition(b" ")[0].decode(errors="replace")
     return began if (began := seconds(stamp)) < float("inf") else time.time()
+
+
+def missing_since(folder: Path, *, any_missing: bool) -> float:
+    """Unix seconds since when pods have been missing, for whichever launchers looked; infinite where none is."""
+    if not any_missing:
+        (folder / MISSING).unlink(missing_ok=True)
+        return float("inf")
+    with (folder / MISSING).open("a") as f:  # which leaves the time of one that exists as it is
+        return os.fstat(f.fileno()).st_mtime
 
 
 def ending(folder: Path, jobset: str, num_pods: int) -> str:

@@ -310,9 +310,14 @@ class Gke:
         if own.capacity == "existing":
             return polled
         submitted_s, by_pods = attempt_folder.submitted_s(folder), own.capacity == "flex-start"
-        since_s = waiting.starting_since(view, handle["pods"], submitted_s, began_s, nodes_come=by_pods)
+        begun = began_s < float("inf")
+        any_missing = begun and not view.suspended and len(view.pods) < handle["pods"]
+        missing_s = attempt_folder.missing_since(folder, any_missing=any_missing)
+        since_s = waiting.starting_since(
+            view, handle["pods"], submitted_s, began_s, nodes_come=by_pods, missing_s=missing_s
+        )
         waited_s = None if since_s is None else time.time() - since_s
-        return waiting.limited(polled, waited_s, own.patience, begun=began_s < float("inf"))
+        return waiting.limited(polled, waited_s, own.patience, begun=begun)
 
     def _failed(self, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:
         run, number = attempt_of(handle)

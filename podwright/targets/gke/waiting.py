@@ -82,24 +82,33 @@ def explain(view: ClusterView, num_pods: int, began_s: float, names: dict[str, s
         return explanation
     if view.unanswered and view.unanswered not in polled.waiting:
         polled = replace(polled, waiting=f"{polled.waiting}; more is not known ({view.unanswered})")
-    silent = began_s == float("inf") or any(is_unscheduled(pod) for pod in view.pods)
+    incomplete = len(view.pods) < num_pods or any(is_unscheduled(pod) for pod in view.pods)
+    silent = began_s == float("inf") or incomplete
     return Explanation(replace(polled, silent=silent))
 
 
 def starting_since(
-    view: ClusterView, num_pods: int, submitted_s: float, began_s: float, *, nodes_come: bool
+    view: ClusterView,
+    num_pods: int,
+    submitted_s: float,
+    began_s: float,
+    *,
+    nodes_come: bool,
+    missing_s: float = float("inf"),
 ) -> float | None:
     """Since when pods on node pools that cost have not started, in Unix seconds; None where all have, or where nothing costs yet.
 
-    `began_s` as for `explain`. Pods that are missing after that are being ended, and one that takes the place of another counts from its own creation. `nodes_come`: whether nodes come when pods ask for them: what waits for nodes costs nothing then.
+    `began_s` as for `explain`; one that takes the place of another after that counts from its own creation. `missing_s`: since when some do not
+    exist after that. `nodes_come`: whether nodes come when pods ask for them: what waits for nodes costs nothing then.
     """
     waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]
-    incomplete = view.suspended or len(view.pods) < num_pods
-    if nodes_come and (incomplete or any(not pod.get("spec", {}).get("nodeName") for pod in waits)):
+    begun = began_s < float("inf")
+    uncreated = len(view.pods) < num_pods and not begun
+    if nodes_come and (view.suspended or uncreated or any(not pod.get("spec", {}).get("nodeName") for pod in waits)):
         return None
-    if began_s < float("inf"):
+    if begun:
         created = [unix(pod["metadata"].get("creationTimestamp", "")) for pod in waits]
-        return min((time for time in created if time < float("inf")), default=None)
+        return min((time for time in (*created, missing_s) if time < float("inf")), default=None)
     scheduled = [unix(condition(pod, "PodScheduled").get("lastTransitionTime", "")) for pod in view.pods]
     return max([submitted_s, *(time for time in scheduled if nodes_come and time < float("inf"))])
 

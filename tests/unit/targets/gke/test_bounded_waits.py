@@ -161,6 +161,36 @@ def test_an_attempt_of_which_one_pod_never_starts_ends_with_the_patience_of_the_
         assert answer.ending is Ending.NO_CAPACITY and answer.detail.startswith("some pods did not start within 2h")
 
 
+@pytest.mark.parametrize(
+    ("provisioning", "ago_s", "ends"),
+    [("spot", 3600.0, False), ("spot", 7300.0, True), ("flex-start", 7300.0, True), ("existing", 7300.0, False)],
+)
+def test_an_attempt_of_which_pods_do_not_exist_ends_with_the_patience_of_the_target(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, provisioning: str, ago_s: float, ends: bool
+) -> None:
+    """Process 0 has begun long ago; the time counts since pods are missing, for one launcher after another."""
+    own = gke(provisioning=provisioning, topology="v6e-16", patience="2h")
+    running = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
+    pods = pod(0, "Running", "n-0", **running), pod(1, "Running", "n-1", **running)
+    monkeypatch.setattr(attempt_folder, "began_s", lambda _: 1.0)
+    there = polled(tmp_path, own, jobset(), job(2), *pods)
+    assert there.process is Process.RUNNING and not there.silent
+    lacking = polled(tmp_path, own, jobset(), job(2), pods[0])
+    assert lacking.process is Process.RUNNING and lacking.waiting == "Starting: 1 of 2 pods exist"
+    assert lacking.silent, "nodes that are away too are replaced"
+    missing = RunDir(tmp_path / "r").attempt(1) / attempt_folder.MISSING
+    if provisioning != "existing":
+        os.utime(missing, (time.time() - ago_s,) * 2)
+    answer = polled(tmp_path, own, jobset(), job(2), pods[0])
+    assert (answer.process is Process.ENDED) is ends, answer
+    if ends:
+        assert answer.ending is Ending.NO_CAPACITY and answer.fix
+        assert answer.detail.startswith("some pods did not start within 2h") and "1 of 2 pods exist" in answer.detail
+    (RunDir(tmp_path / "r").attempt(1) / attempt_folder.ENDED).unlink(missing_ok=True)
+    assert polled(tmp_path, own, jobset(), job(2), *pods).process is Process.RUNNING
+    assert polled(tmp_path, own, jobset(), job(2), pods[0]).process is Process.RUNNING, "the time begins anew"
+
+
 def test_pods_with_nodes_on_flex_start_are_bounded_from_when_they_had_them() -> None:
     due = {"conditions": [{"type": "PodScheduled", "status": "True", "lastTransitionTime": "2026-01-01T01:00:00Z"}]}
     there = waiting.ClusterView(jobset(), (job(2),), (pod(0, **due), pod(1, **due)))
