@@ -22,7 +22,8 @@ def record_refused_variable(pools: Pools) -> None:
 
 def test_clean_deletes_node_pools_that_were_requested_with_a_variable_that_is_refused_now(pools: Pools) -> None:
     pools.replay(200)
-    assert pools.run_toy(LAUNCH_DIES="after:ended")[0] == -9
+    assert pools.run_toy(LAUNCH_DIES="after:submitted")[0] == -9
+    wait_for(lambda: pools.standing()["ending"] == "FINISHED")
     record_refused_variable(pools)
     assert pools.standing()["ending"] == "FINISHED" and pools.left_in_the_cloud()
     code, out, err = pools.call("clean", "pod", "--yes")
