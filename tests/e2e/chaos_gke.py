@@ -237,7 +237,7 @@ class GkeCloud:
 
     def _evict(self) -> Disturbance:
         names = [each["metadata"]["name"] for each in self._kube.objects("jobsets")]
-        self._kube.set(evict=[{"jobset": name} for name in names if _is_of_run(name)])
+        self._kube.set(evict=[{"jobset": name, "displaced_s": 60.0} for name in names if _is_of_run(name)])
         return Disturbance("evicted by Kueue", ((time.time(), NOTICE_S),))
 
     def _lose_nodes(self, notice_s: float, all: bool = True, back_s: float | None = None) -> Disturbance:

@@ -2,6 +2,9 @@
 # start.sh: in each pod, installs the packages of the trainer, starts its process and passes signals on to it. Its files come from a ConfigMap.
 #   bash start.sh RUN COMMAND...    RUN is the directory of the run below the one in which the command is started
 set -uo pipefail
+# The first process of a container gets no signal that it does not handle: bash takes SIGTERM, also while packages are installed.
+child="" stopping="" interrupted="" asked=""
+trap 'stopping=1' TERM
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 work=$(mktemp -d -t podwright.XXXXXX) run=$1
 shift
@@ -38,8 +41,6 @@ exec 3>&1
 exec > >(trap '' TERM INT; exec tee -a "$log" >&3) 2>&1
 tee=$!
 
-# The first process of a container gets no signal that it does not handle: bash takes SIGTERM, also while packages are installed.
-child="" stopping="" interrupted="" asked=""
 taken() {
   python -c 'import urllib.request as r
 where = r.Request("http://metadata.google.internal/computeMetadata/v1/instance/preempted", headers={"Metadata-Flavor": "Google"})

@@ -25,7 +25,7 @@ DEFAULTS: Json = {
     "kueue_reasons": "old",  # new: those of Kueue 0.19
     "pods_ready_timeout_s": None,  # Kueue evicts what has not all its pods ready by then
     "admission_check_s": 0.0,  # from a workload's quota to its admission
-    "evict": [],  # {"jobset": glob, "reason": ..., "message": ...}: Kueue evicts it once
+    "evict": [],  # {"jobset": glob, "reason": ..., "message": ..., "displaced_s": 0.0}: Kueue evicts it once
     # nodes and pods; globs are matched with NAMESPACE/NAME of a pod, or the name of a node or image
     "images": [],  # {"image": glob, "reason": ErrImagePull, "message": ...}
     "stuck_creating": [],  # globs of pods that stay in ContainerCreating

@@ -18,6 +18,7 @@ class KueueController:
         self.evicted: set[tuple[str, str]] = set()  # (uid of a JobSet, glob of the knob)
         self.admitted: dict[str, float] = {}  # by uid of the Workload
         self.reserved: dict[str, float] = {}  # that wait for their admission check
+        self.displaced: dict[str, float] = {}  # until when another workload has the quota, by uid of the Workload
 
     def step(self, store: Store, now: float) -> None:
         if not admission.kueue_is_installed(store):
@@ -81,6 +82,7 @@ class KueueController:
             if mark not in self.evicted and fnmatch.fnmatch(name, row["jobset"]):
                 self.evicted.add(mark)
                 evict(store, workload, row.get("reason", "Preempted"), row.get("message", PREEMPTED), now)
+                self.displaced[objects.uid(workload)] = now + row.get("displaced_s", 0.0)
         limit = settings["pods_ready_timeout_s"]
         if limit is not None:
             ready = is_ready(jobset)
@@ -130,7 +132,11 @@ class KueueController:
         flavors = {objects.name(flavor): flavor for flavor in store.list("resourceflavors")}
         workloads = unfinished(store)
         waiting = [
-            w for w in workloads if not objects.is_true(w, "QuotaReserved") and objects.spec(w).get("active", True)
+            w
+            for w in workloads
+            if not objects.is_true(w, "QuotaReserved")
+            and objects.spec(w).get("active", True)
+            and now >= self.displaced.get(objects.uid(w), now)
         ]
         waiting.sort(
             key=lambda w: (-objects.spec(w).get("priority", 0), w["metadata"]["creationTimestamp"], objects.name(w))

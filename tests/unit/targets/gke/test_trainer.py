@@ -225,6 +225,15 @@ def test_a_signal_reaches_the_process_and_its_exit_code_is_that_of_the_container
     assert "".join(lines).endswith(last), lines
 
 
+def test_a_signal_that_comes_before_all_else_is_not_lost(tmp_path: Path) -> None:
+    pod = Pod(tmp_path, SLOW, "exec sleep 20", topology="v6e-4")
+    first = tmp_path / "bin" / "mktemp"
+    first.write_text('#!/bin/bash\nkill -TERM $PPID\nexec /usr/bin/mktemp "$@"\n')
+    first.chmod(0o755)
+    code, out = pod.run()
+    assert code == 143 and "training" not in out, out
+
+
 AT_ONCE = """#!/bin/bash
 [ "$1" = -m ] || exit 1
 trap 'echo saving; left=3' TERM
