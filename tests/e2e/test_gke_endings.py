@@ -54,6 +54,7 @@ def test_a_container_that_the_node_kills_for_its_memory_is_named(cluster: Cluste
     assert record["fix"] and cluster.left() == []
 
 
+@pytest.mark.long
 def test_a_pod_that_does_not_end_is_named_with_the_command_that_removes_it(cluster: Cluster) -> None:
     """Its node hangs, and is one that no run deletes."""
     cluster.replay(0.2)

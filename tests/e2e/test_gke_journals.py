@@ -30,6 +30,7 @@ def test_clean_deletes_node_pools_that_were_requested_with_a_variable_that_is_re
     assert code == 0 and pools.left() == [] and pools.left_in_the_cloud() == [], out + err
 
 
+@pytest.mark.long
 def test_a_run_that_was_started_with_a_variable_that_is_refused_now_is_stopped_and_resumed(pools: Pools) -> None:
     pools.replay(1)
     assert pools.run_toy(LAUNCH_DIES="after:submitted")[0] == -9

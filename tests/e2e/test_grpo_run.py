@@ -153,6 +153,7 @@ def test_a_failing_reward_names_the_sample_and_ends_cleanly(tmp_path):
     assert "Traceback" not in end["log"]
 
 
+@pytest.mark.long
 def test_long_prompts_are_counted_and_said(tmp_path):
     run, end = train(tmp_path / "run", "rollout.max_prompt_length=56", "training.max_steps=1")
     notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]

@@ -80,6 +80,7 @@ def test_eval_agrees_with_the_run(whole):
     assert (found["strict"], found["mean_tokens"], found["step"]) == (after["strict"], after["mean_tokens"], 4)
 
 
+@pytest.mark.long
 def test_adapters_on_a_directory_need_no_copy_of_it(whole, tmp_path):
     import transformers
 

@@ -140,6 +140,7 @@ def test_a_reward_that_fails_in_one_process_ends_both_and_is_told(folder, whole)
     assert "sample 0" in end["detail"] and end["detail"].endswith("(in process 1)") and "Traceback" not in logs(run)
 
 
+@pytest.mark.long
 def test_any_other_fault_of_one_process_ends_both_and_is_told(folder, whole):
     run = make(folder, "breaks")
     codes, end = finish_several(run, begin(folder, run, BREAKS_IN="1"))

@@ -231,7 +231,7 @@ def drawn_multimodal(number):
     )
 
 
-@pytest.mark.parametrize("first", range(0, 60, 30))
+@pytest.mark.parametrize("first", [0, pytest.param(30, marks=pytest.mark.long)])
 def test_a_chain_of_remedies_of_phase_1_and_2_ends_in_a_plan_that_is_not_refused(first):
     for number in range(first, first + 30):
         name, overrides, on = drawn_multimodal(number)
