@@ -118,8 +118,7 @@ def test_hosts_share_nothing_and_know_their_place_from_the_metadata_server(
     lab.preempt(request.name, notice_s=0.5)
     assert asking.stdout.readline() == "TRUE\n", "the notice comes before the end"
     assert asking.stdout.read() == "" and asking.wait() == 255
-    allocation = provisioner.describe(request)
-    assert (allocation.state, allocation.ending) == (AllocationState.LOST, Ending.PREEMPTED)
+    assert until(provisioner, request, AllocationState.LOST).ending is Ending.PREEMPTED
 
 
 def test_a_lab_ends_with_the_test_that_owns_it() -> None:
