@@ -21,7 +21,7 @@ if (
     "JAX_COMPILATION_CACHE_DIR" not in os.environ
 ):  # the first process of a session; its workers and what they start inherit it
     os.environ["JAX_COMPILATION_CACHE_DIR"] = tempfile.mkdtemp(prefix="podwright-tests-")
-    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0.5"
+    os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     atexit.register(shutil.rmtree, os.environ["JAX_COMPILATION_CACHE_DIR"], ignore_errors=True)
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         # Each process that a test starts would compile all modules again.
