@@ -91,6 +91,11 @@ CHECK_TEXTS: Mapping[str, tuple[str, str]] = {
         "Type --recipe with a recipe of that model, such as almodel-8b-source for ALModel.",
         "无法校验日志的 FLOP 公式：{what} 的模型结构未知。请用 --recipe 指定该模型的 recipe，例如 ALModel 用 almodel-8b-source。",
     ),
+    "flops_unknown_another": (
+        "The log's FLOP formula could not be checked: the log is probably of another recipe, as below. "
+        "Type --recipe with the recipe that it is of, or with none for the log's own figures.",
+        "无法校验日志的 FLOP 公式：日志可能来自另一个 recipe（见下）。请用 --recipe 指定该日志的 recipe，或不指定，只看日志自身的数据。",
+    ),
     "mfu_text": (", {share} of the peak", "，为峰值的 {share}"),
     "conflict": ("Log and recipe differ: {what}.", "日志与 recipe 不一致：{what}。"),
     "damaged": (

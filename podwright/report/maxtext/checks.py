@@ -109,7 +109,7 @@ def _flops(counted: Result, speed: Result, facts: RunFacts) -> Check:
         return {"check": "flops", "verdict": "unknown", "why": "steps"}
     ratio = counted["ratio"]
     if ratio is None:
-        why = "log" if counted["per_token"] else "architecture"
+        why = "log" if counted["per_token"] else "another" if facts.of_another else "architecture"
         return {"check": "flops", "verdict": "unknown", "why": why, "what": facts.model or "the model"}
     return {
         "check": "flops",
@@ -131,17 +131,25 @@ def _conflicts(log: MaxTextLog, facts: RunFacts) -> list[Check]:
 
 
 def _other_steps(log: MaxTextLog, facts: RunFacts) -> list[str]:
-    """What the steps themselves show: more of them than planned, and more tokens than a step has or a whole fraction, which padding
-    does not give."""
+    """What the steps themselves show: more of them than planned, and tokens that the recipe's steps do not have."""
     last, sentences = log.steps.step[len(log.steps) - 1], list[str]()
     if facts.steps_planned and last >= facts.steps_planned:
         sentences.append(f"step {last} is in the log, and the recipe has {facts.steps_planned} steps")
-    weights = max(log.steps.weights[row] for row in range(len(log.steps)))
-    tokens = (facts.batch_size or 0) * (facts.sequence_length or 0)
-    if tokens and weights > 0 and (weights > tokens or (weights < tokens and tokens % weights == 0)):
+    if weights := other_tokens(log, facts):
         each = f"{facts.batch_size:,} sequences of {facts.sequence_length:,}"
-        sentences.append(f"a step has {weights:,.0f} tokens in the log and {tokens:,} in the recipe, {each}")
+        sentences.append(
+            f"a step has {weights:,.0f} tokens in the log and {facts.tokens_per_step:,} in the recipe, {each}"
+        )
     return sentences
+
+
+def other_tokens(log: MaxTextLog, facts: RunFacts) -> float:
+    """The most tokens of a step, if they are more than the recipe's or a fraction 1 / n of them, which padding does not give; else 0."""
+    tokens = facts.tokens_per_step
+    if not facts.recipe or not tokens:
+        return 0
+    weights = max(log.steps.weights[row] for row in range(len(log.steps)))
+    return weights if weights > tokens or (0 < weights < tokens and tokens % weights == 0) else 0
 
 
 def _of_times(log: MaxTextLog, chosen: Steady) -> list[Check]:

@@ -56,6 +56,8 @@ class RunFacts:
     flops_per_token: float | None = None
     """forward and backward, by the architecture"""
     flops_source: str = ""
+    of_another: bool = False
+    """a recipe is named, and the log is probably of another model or length"""
     num_params: int | None = None
     """by the dimensions of a hybrid model, where Podwright knows them"""
     num_active_params: int | None = None
@@ -97,6 +99,10 @@ class RunFacts:
             return None
         return "fp8" if (self.precision or "").startswith("fp8") and row.fp8_flops else "bf16"
 
+    def without_architecture(self) -> RunFacts:
+        """Without the FLOPs of the recipe's architecture and length, which are probably not the log's."""
+        return dataclasses.replace(self, flops_per_token=None, flops_source="", of_another=True)
+
     @property
     def config(self) -> str:
         """Sequence length, precision and slice in a word, as folders of tpu-recipes are named."""
@@ -119,7 +125,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     length = _positive(given, "max_target_length") or getattr(recipe, "sequence_length", None)
     flops_per_token, source = _flops(recipe, _arguments(recipe) or given, length)
     dims = _hybrid(recipe, _arguments(recipe) or given)
-    return RunFacts(
+    facts = RunFacts(
         name=given.get("run_name", "") if "${" not in given.get("run_name", "") else "",
         recipe=recipe.name if recipe else None,
         model=_model(recipe) or given.get("model_name"),
@@ -139,6 +145,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
         data=given.get("dataset_type") or _inner(recipe, "data", "source"),
         conflicts=tuple(conflicts),
     )
+    return facts.without_architecture() if "model_name" in _differing(settings, recipe) else facts
 
 
 def _ran_on(name: str) -> Slice:
@@ -175,12 +182,14 @@ def require_maxtext(recipe: Recipe) -> None:
 
 def _differences(settings: dict[str, str], recipe: Recipe | None) -> list[str]:
     given = _arguments(recipe)
-    sentences = [
-        f"{key} is {settings[key]} in the log and {given[key]} in the recipe"
-        for key in _COMPARED
-        if key in settings and key in given and not _equal(settings[key], given[key])
-    ]
+    keys = _differing(settings, recipe)
+    sentences = [f"{key} is {settings[key]} in the log and {given[key]} in the recipe" for key in keys]
     return [f"{', '.join(sentences)}: {ANOTHER}"] if sentences else []
+
+
+def _differing(settings: dict[str, str], recipe: Recipe | None) -> list[str]:
+    given = _arguments(recipe)
+    return [key for key in _COMPARED if key in settings and key in given and not _equal(settings[key], given[key])]
 
 
 def _equal(a: str, b: str) -> bool:
@@ -263,7 +272,7 @@ def _counted(model: str, length: int) -> str:
 
 def published_row(facts: RunFacts) -> Record | None:
     """What the authors of a public recipe measured with the same model, batch, length, precision and slice; None where nobody did."""
-    if facts.slice is None or facts.model is None or facts.batch_size is None:
+    if facts.of_another or facts.slice is None or facts.model is None or facts.batch_size is None:
         return None
     for run in published.runs():
         place, batch = slices.parse(run.on), arguments.batch(run.arguments)

@@ -15,7 +15,7 @@ from podwright.recipe.kinds import Recipe
 from podwright.report.figures import plots, style
 from podwright.report.figures.drawing import Plot, raw_and_smooth
 from podwright.report.figures.series import Line, line
-from podwright.report.maxtext import figures, log_readme, tables
+from podwright.report.maxtext import checks, figures, log_readme, tables
 from podwright.report.maxtext.facts import gathered, published_row
 from podwright.report.maxtext.words import Words
 from podwright.report.page import html_templates, markdown_templates
@@ -43,6 +43,7 @@ def read(blocks: Iterable[bytes], path: str, recipe: Recipe | None, on: str, nam
         raise UserError(*figures.not_a_log(log, path))
     facts = gathered(log.known, recipe, on)
     facts = dataclasses.replace(facts, name=name or facts.name)
+    facts = facts.without_architecture() if checks.other_tokens(log, facts) else facts
     steps = figures.thinned(log, facts)
     r = figures.result(log, facts, steps, "log" if path == "-" else Path(path).stem, path, published_row(facts))
     table = log.steps

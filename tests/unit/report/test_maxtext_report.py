@@ -387,6 +387,29 @@ def test_a_log_of_another_recipe(arguments: dict[str, str], header: str, message
 
 
 @pytest.mark.parametrize(
+    ("arguments", "header", "known"),
+    [
+        ({"max_target_length": "4096"}, "", False),
+        ({"max_target_length": "4096"}, "Config param max_target_length: 8192", True),
+        ({"per_device_batch_size": "2"}, "", False),
+        ({}, "Config param model_name: llama3.1-8b", False),
+        ({"steps": "2"}, "", True),
+        ({}, "", True),
+    ],
+)
+def test_flops_of_an_architecture_are_withheld_from_a_log_of_another(
+    arguments: dict[str, str], header: str, known: bool
+) -> None:
+    given = {"model_name": "llama3.1-70b", "steps": "12", "per_device_batch_size": "1", "max_target_length": "8192"}
+    lines = log(*[60.0, 3.0] + [2.0] * 10, header=f"Num_devices: 16, shape (16,)\n{header}")
+    r = report(lines, example(topology="v6e-16", arguments=given | arguments))
+    assert (r["steady_state"]["tflops_source"], r["flops"]["per_token"] is not None) == (
+        ("architecture", True) if known else ("log", False)
+    )
+    assert known or "Type --recipe with the recipe that it is of" in Words("en").check(check(r, "flops"))
+
+
+@pytest.mark.parametrize(
     ("weights", "verdict", "why", "ratio"),
     [
         (131072, "ok", "", 1.0),
@@ -426,6 +449,11 @@ def test_a_public_recipe_is_held_against_its_published_row_and_its_architecture(
     assert check(r, "flops")["verdict"] == "ok" and r["config"] == "4k-bf16-tpu7x-4x4x8"
     text = "\n".join(pages.summary(r, Words("en")))
     assert "published: Step Time (s) 27.020, measured 27.420 (+1.5 %)" in text
+
+
+def test_a_log_with_tokens_of_another_recipe_has_no_published_row_beside_it() -> None:
+    lines = deepseek().replace("8388608", "4194304")
+    assert report(lines, example(topology="tpu7x-4x4x8", arguments=DEEPSEEK))["published"] is None
 
 
 def test_a_formula_that_counts_twice_too_much_is_flagged() -> None:
