@@ -31,7 +31,7 @@ ADVICE = RecipeAdvice(
 """for recipes of MaxText"""
 
 REMEDIES: Mapping[str, str] = {
-    "ssh-refused": "在该主机上启动 sshd，或在 target 文件的 hosts 中写明端口（hosts: [user@host:port]）；podwright target check 会尝试连接",
+    "ssh-refused": "在该主机上启动 sshd，或在 target 文件的 hosts 中写明端口（hosts: [user@host:port]）；podwright target check TARGET 会尝试连接",
     "ssh-unreachable": f"确认主机可用，{_RESUME}",
     "ssh-name": "修正 target 文件中的 hosts，或在 ~/.ssh/config 中为该名称添加条目",
     "ssh-key": "输入 ssh-copy-id 与主机名；带口令的密钥须先用 ssh-add 加载",
@@ -109,7 +109,7 @@ REMEDIES: Mapping[str, str] = {
     "gpu-broken": f"排除其节点（target 文件中 sbatch: [--exclude=NODE]；使用 ssh 时从 hosts 中移除），{_RESUME}",
     "name-resolution": "用地址代替名称，或修正 DNS 或 /etc/hosts",
     "address-in-use": "结束该进程（ss -ltnp 可显示），或使用另一个端口",
-    "rendezvous-connect": "查看第一个进程的日志；podwright target check 会检查节点之间的端口",
+    "rendezvous-connect": "查看第一个进程的日志；podwright target check TARGET 会检查节点之间的端口",
     "rendezvous-timeout": "查找日志缺失或较短的节点，以及进程数不同的节点",
     "nccl-connect": "指定正确的网络（NCCL_SOCKET_IFNAME=eth0），开放节点之间的端口，并用 NCCL_DEBUG=INFO 查看",
     "nccl-timeout": f"在日志中找出最后一个 step 落后的进程，{_RESUME}",

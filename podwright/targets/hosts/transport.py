@@ -102,7 +102,7 @@ _ON_HOST: tuple[StderrRule, ...] = (
     StderrRule(
         NOT_STARTED,
         "the attempt was not started on host {host}: setup of the target ends the shell, or python of the target is no Python interpreter",
-        "type podwright target check with the name of the target, which tells which of the two, then resume the run",
+        "type podwright target check TARGET, which tells which of the two, then resume the run",
     ),
     StderrRule(
         r"eval: line \d+: ((?:syntax error|unexpected EOF).*)\n(?:.*\n)*?a line of the target's setup failed: (.+)",

@@ -27,7 +27,7 @@ RULES = (
         r"client socket has timed out .* connect to|Gloo connectFullMesh failed|failed to connect to all addresses",
         Ending.CRASHED,
         "the first process does not answer where the others look for it: it has not started, or a firewall blocks the connection",
-        "read the first process's log; podwright target check tries the ports between nodes",
+        "read the first process's log; podwright target check TARGET tries the ports between nodes",
         role=Role.SYMPTOM,
         passing=True,
     ),

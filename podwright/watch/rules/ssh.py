@@ -11,7 +11,7 @@ RULES = (
         r"ssh: connect to host \S+ port \d+: Connection refused",
         Ending.NO_CAPACITY,
         "a host takes no connections over ssh: sshd does not run there, or listens at another port",
-        "start sshd there, or write its port into hosts in the target's file (hosts: [user@host:port]); podwright target check tries it",
+        "start sshd there, or write its port into hosts in the target's file (hosts: [user@host:port]); podwright target check TARGET tries it",
         passing=True,
     ),
     rule(
