@@ -222,7 +222,8 @@ def test_a_target_of_two_devices_gets_two_processes_that_stop_together(tmp_path)
     assert seen["processes"] == 2
 
 
-@pytest.mark.parametrize("rank", [pytest.param(0, marks=pytest.mark.long), 1])
+@pytest.mark.long
+@pytest.mark.parametrize("rank", [0, 1])
 def test_a_process_that_is_killed_takes_the_others_along_and_is_named(tmp_path, rank):
     process, run = begun(tmp_path, "r")
     launcher = psutil.Process(json.loads(run.pid(1).read_text())["pid"])

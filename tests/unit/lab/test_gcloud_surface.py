@@ -226,6 +226,7 @@ def test_the_simulated_gcloud_accepts_every_flag_of_its_tables_and_nothing_else(
     assert [argv for argv in refused_lines() if is_accepted(argv)] == []
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not REAL, reason="gcloud is not installed")
 def test_the_simulated_gcloud_accepts_what_the_real_one_accepts(tmp_path: Path) -> None:
     argvs = accepted_lines() + refused_lines()

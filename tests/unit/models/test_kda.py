@@ -185,7 +185,7 @@ def test_bfloat16_is_close(dims):
 @pytest.mark.parametrize(
     ("want", "n", "packed"),
     [
-        (schema.GrpoMesh(fsdp=8), 130, False),
+        pytest.param(schema.GrpoMesh(fsdp=8), 130, False, marks=pytest.mark.long),
         (schema.GrpoMesh(data=2, fsdp=2, tensor=2), 130, True),
         (pretrain.PretrainMesh(fsdp=2, context=2, tensor=2), 130, True),
         (

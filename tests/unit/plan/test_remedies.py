@@ -130,7 +130,7 @@ def drawn(number):
     return name, overrides, on
 
 
-@pytest.mark.parametrize("first", range(0, 120, 30))
+@pytest.mark.parametrize("first", [0, *(pytest.param(n, marks=pytest.mark.long) for n in (30, 60, 90))])
 def test_a_chain_of_remedies_ends_in_a_plan_that_is_not_refused(first):
     lengths = []
     for number in range(first, first + 30):

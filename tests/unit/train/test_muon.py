@@ -41,7 +41,12 @@ LEAVES = {
 }
 NUMBERS = {"plain": ((0,), (1,)), "q": ((1,), (2, 3)), "o": ((1, 2), (3,)), "over_two_axes": ((1,), (2,))}
 NUMBERS |= {"experts": ((2,), (3,)), "experts_in_parts": ((2,), (3,))}
-MESHES = [(1, 8, 1), (1, 4, 2), (2, 4, 1), (8, 1, 1)]
+MESHES = [
+    pytest.param((1, 8, 1), marks=pytest.mark.long),
+    (1, 4, 2),
+    (2, 4, 1),
+    pytest.param((8, 1, 1), marks=pytest.mark.long),
+]
 
 
 def mesh_of(data, fsdp, tensor):

@@ -129,7 +129,7 @@ def test_micro_batches_equal_the_whole(unsharded):
     alike(params, unsharded[1][0])
 
 
-@pytest.mark.parametrize("optimizer", ["muon", "adamw"])
+@pytest.mark.parametrize("optimizer", ["muon", pytest.param("adamw", marks=pytest.mark.long)])
 def test_a_dense_model_sharded_and_in_micro_batches_equals_unsharded(optimizer):
     dims = Qwen3Dims(32, 64, 2, 4, 2, 16, 96, True)
     name = f"optimizer.name={optimizer}"

@@ -146,7 +146,7 @@ def test_norms_do_not_decay():
     assert (np.abs(state.params["layers"]["q"]) < np.abs(np.asarray(weights["layers"]["q"]))).all()
 
 
-@pytest.mark.parametrize("parts", [1, 4])
+@pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.long), 4])
 @pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "dapo"])
 def test_the_figures_of_an_update_are_those_of_its_log_probabilities(kind, parts):
     """Loss, KL, clip ratio and mismatch written out in numpy; some completions are left out, and all are shorter than they may be."""

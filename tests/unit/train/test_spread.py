@@ -99,6 +99,7 @@ def as_one_process(seen: Seen, case: str) -> None:
     close(rest, {"figures": taken(one, range(2, 3)), "end": one.trained()}, CLOSE[case])
 
 
+@pytest.mark.long
 def test_parts_come_to_what_copies_come_to_and_so_does_one_process(tmp_path: Path) -> None:
     """Adapters beside frozen weights; a checkpoint of either is one of the other. tests/e2e has a whole run in parts."""
     seen = together(tmp_path / "seen.pt", "adapters")
