@@ -42,5 +42,5 @@ help-pages: .venv/.test
 	@touch $@
 
 .venv/.test: .venv/.demo
-	$(INSTALL) --no-compile -e '.[dev]' # a tenth of the modules is ever imported; Python compiles these then
+	$(INSTALL) --no-compile -e '.[dev]' # Python compiles a module when it is first imported
 	@touch $@

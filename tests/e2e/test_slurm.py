@@ -247,7 +247,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     ("out_of_service", "settings", "says"),
     [
         (("NodeName=n2", "State=DRAIN", "Reason=test"), {"nodes": 2}, "nodes=2: only 1 of the 2 node(s) with 1 CPUs"),
-        (("NodeName=n[1-2]", "State=DRAIN", "Reason=test"), {"nodes": 1}, "nodes=1: only 0 of the 2 node(s)"),
+        (("NodeName=n[1-2]", "State=DOWN", "Reason=test"), {"nodes": 1}, "nodes=1: only 0 of the 2 node(s)"),
         ((), {"partition": "shut"}, "partition shut starts no jobs now (it is down)"),
     ],
 )
