@@ -21,7 +21,7 @@ from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google import labels
 from podwright.targets.google.gcloud import Gcloud as GcloudCalls
-from podwright.targets.machines import Allocation, AllocationState, Request
+from podwright.targets.machines import Allocation, AllocationState, ChargedChips, Request
 from podwright.targets.settings import gke as settings
 from podwright.targets.settings import google
 from tests.e2e.gke_cluster import QUEUES, A, B
@@ -475,6 +475,25 @@ def test_a_creation_that_somebody_aborts_leads_to_the_next_place_when_it_has_end
     (refused,) = bench.events("allocation refused")
     assert refused["scope"] == A and "Operation was aborted." in refused["reason"]
     assert {row["zone"] for row in both.gcloud.ledger()} == {B}
+    assert both.gcloud.resources() == [] and queue_objects(both) == []
+
+
+def test_a_pool_that_was_deleted_while_nobody_looked_is_lost_whatever_else_is_left_of_it(both: SimpleNamespace) -> None:
+    own = provisioner(provisioning="flex-start")
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    own.create(request)
+    until(own, request, AllocationState.READY)
+    (pool,) = request.details["pools"]
+    deletion = ("container", "node-pools", "delete", pool, "--cluster=my-cluster", "--location=us-central1")
+    assert both.gcloud.call(*deletion, "--project=my-project", "--quiet").returncode == 0
+    assert ours(both) == []
+    both.gcloud.busy("my-cluster", 600.0)
+    for launcher in (own, provisioner(provisioning="flex-start")):
+        answer = launcher.describe(request, ready_since=1.0)
+        assert (answer.state, answer.ending) == (AllocationState.LOST, Ending.NODE_LOST), answer
+        assert answer.reason == f"PoolLost: node pool {pool} no longer exists" and answer.charged == ChargedChips(0)
+    both.gcloud.idle("my-cluster")
+    remove(own, request)
     assert both.gcloud.resources() == [] and queue_objects(both) == []
 
 

@@ -85,6 +85,11 @@ def is_pending(operations: Sequence[Record], pools: Sequence[str]) -> bool:
     return any(str(o.get("targetLink", "")).endswith(links) for o in operations if o.get("status") != "DONE")
 
 
+def pool_lost(name: str) -> Allocation:
+    """Of machines that were ready."""
+    return lost(Ending.NODE_LOST, f"PoolLost: node pool {name} no longer exists")
+
+
 def may_have_nodes(pool: Record) -> bool:
     return pool.get("status") in ("RUNNING", "RUNNING_WITH_ERROR", "RECONCILING")
 
@@ -154,7 +159,7 @@ class PoolView:
                 return worst
         if missing := [name for name in self.names if name not in self.pools]:
             if self.ready_since is not None:
-                return lost(Ending.NODE_LOST, f"PoolLost: node pool {missing[0]} no longer exists")
+                return pool_lost(missing[0])
             wait = busy(self.operations)
             if is_pending(self.operations, missing):
                 return waiting(wait)

@@ -183,7 +183,7 @@ class NodePoolProvisioner:
         if failure and request.name not in self._deleted:
             return unknown(failure.advice)
         if not ours:
-            return self._without_pools(request, operations, no_cluster)
+            return self._without_pools(request, operations, no_cluster, ready_since is not None)
         nodes, pods, failure = self._nodes_and_pods(request)
         if failure and any(pool_states.may_have_nodes(pool) for pool in ours.values()):
             return unknown(failure.advice)
@@ -195,20 +195,26 @@ class NodePoolProvisioner:
             return replace(deleting(wait) if pending else waiting(wait), charged=view.charged())
         return view.allocation()
 
-    def _without_pools(self, request: Request, operations: Sequence[Record], no_cluster: bool) -> Allocation:
+    def _without_pools(
+        self, request: Request, operations: Sequence[Record], no_cluster: bool, were_ready: bool
+    ) -> Allocation:
         if request.name not in self._deleted:
             created = [pool_states.creation_of(operations, pool) for pool in request.details["pools"]]
             if text := next(filter(None, map(pool_states.failure_of, created)), ""):
                 reply = self._replies.classify(text, request.zone)
                 return self._replies.refusal(reply, request.zone) or refused(request.zone, f"Failed: {reply.reason}")
             if wait := pool_states.busy(operations):
-                pending = pool_states.is_pending(operations, request.details["pools"])
-                return waiting(wait) if pending else partial(wait)
+                if pool_states.is_pending(operations, request.details["pools"]):
+                    return waiting(wait)
+                if not were_ready:
+                    return partial(wait)
         left, failure = self._rest(request, no_cluster)
         if failure:
             return unknown(failure.advice)
         if not left:
             return GONE
+        if were_ready:
+            return replace(pool_states.pool_lost(request.details["pools"][0]), charged=ChargedChips(0))
         why = f" ({reason})" if (reason := self._failures.get(request.name)) else ""
         return replace(partial(f"Incomplete: {left[0]} exists, and no node pool{why}"), charged=ChargedChips(0))
 
