@@ -227,7 +227,7 @@ def test_machines_without_external_addresses_are_reached_through_iap(gcloud: Gcl
 def test_a_slice_is_paid_for_from_when_it_is_ready_however_late_its_workers_answer(
     gcloud: Gcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podwright.targets.tpu_vm.provisioner.LAG_S", 1.0)
+    monkeypatch.setattr("podwright.targets.tpu_vm.provisioner.LAG_S", 3.0)
     gcloud.times(creating=5.0)
     gcloud.late_key("*", 2, 4.0)
     own = provisioner()
@@ -235,7 +235,7 @@ def test_a_slice_is_paid_for_from_when_it_is_ready_however_late_its_workers_answ
     own.create(request)
     since = until(own, request, AllocationState.READY).since
     (row,) = gcloud.ledger()
-    assert since is not None and row["ready_at"] - 2.0 < since <= row["ready_at"]
+    assert since is not None and row["ready_at"] - 4.0 < since <= row["ready_at"]
     own.delete(request)
     until(own, request, AllocationState.GONE)
 

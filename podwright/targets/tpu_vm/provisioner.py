@@ -107,6 +107,7 @@ class SliceProvisioner:
             answer = self._node(request, place)
             if answer.state is AllocationState.READY:
                 return answer
+        looked = time.time()
         record = self._gcloud.read(calls.describe_queued(place), request.zone)
         if isinstance(record, Allocation):
             return record
@@ -114,7 +115,7 @@ class SliceProvisioner:
         lived_s = 0.0 if ready_since is None else time.time() - ready_since
         expired = 0 < life_s <= lived_s
         if of_queue := cloud_states.of_queued(record, self._classify, place.zone, life_s if expired else 0.0):
-            self._not_ready(request.name)
+            self._not_ready(request.name, looked)
             return of_queue
         return self._of_active(request, place)
 
@@ -149,6 +150,7 @@ class SliceProvisioner:
         return unknown("Unclear: the queued resource is active, and its node is not listed")
 
     def _node(self, request: Request, place: Place) -> Allocation:
+        looked = time.time()
         record = self._gcloud.read(calls.describe_node(place), request.zone)
         if isinstance(record, Allocation):
             if request.borrowed and record is GONE:
@@ -158,7 +160,7 @@ class SliceProvisioner:
                 )
             return record
         if answer := cloud_states.of_node(record):
-            self._not_ready(request.name)
+            self._not_ready(request.name, looked)
             return answer
         if wrong := self._unusable(record, request, place):
             return refused("", wrong, Ending.BAD_INPUT)
@@ -168,8 +170,9 @@ class SliceProvisioner:
             self._ready_since[request.name] = self._called_ready(record, request.name)
         return self._workers.ready(record, place, self._ready_since[request.name], request.name in self._last_not_ready)
 
-    def _not_ready(self, name: str) -> None:
-        self._last_not_ready[name] = time.time()
+    def _not_ready(self, name: str, looked: float) -> None:
+        """`looked`: Unix seconds before the cloud was asked; it may be ready by the time that the answer is here."""
+        self._last_not_ready[name] = looked
         self._ready_since.pop(name, None)
 
     def _called_ready(self, node: Record, name: str) -> float | None:
