@@ -101,12 +101,6 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
     return findings if any(f.level == "error" for f in findings) else findings + _batch(recipe, shards(recipe, shape))
 
 
-def too_large(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Finding]:
-    """What `mesh` says of a mesh that needs more devices than `where` has."""
-    needed = math.prod(max(1, n) for n in requested(recipe))
-    return mesh(recipe, dims, where) if needed > where.num_devices else []
-
-
 def _on_any_machine(recipe: JaxRecipe) -> str:
     """The keys that make a mesh of all devices, however many there are."""
     wanted = {axis: -1 if axis == "fsdp" else 1 for axis in axes(recipe)}

@@ -43,9 +43,10 @@ def packages(modules: Sequence[str], extra: str) -> list[Finding]:
 
 
 def mesh(part: PlanPart[R], recipe: R, cwd: Path) -> list[Finding]:
-    """Whether the CPU devices of this machine are enough for the mesh; with an accelerator only the trainer knows their number."""
+    """What keeps the trainer from a mesh over the CPU devices of this machine; with an accelerator only the trainer knows their number."""
     where = devices()
-    return meshes.too_large(recipe, part.dimensions(recipe, cwd), where) if where else []
+    findings = meshes.mesh(recipe, part.dimensions(recipe, cwd), where) if where else []
+    return [finding for finding in findings if finding.level == "error"]
 
 
 def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list[Finding]:

@@ -27,6 +27,7 @@ RECIPE = "qwen3-tiny-arithmetic-grpo"
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PODWRIGHT_RUNS", raising=False)
+    monkeypatch.setenv("XLA_FLAGS", "")  # one device, for which the recipe is
     (tmp_path / "reward.py").write_text("def score(prompts, completions, **columns): pass\n")
     return tmp_path
 

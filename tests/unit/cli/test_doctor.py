@@ -10,7 +10,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def call(cwd: Path, *argv: str) -> tuple[int, str, str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PODWRIGHT_TARGETS": str(cwd / "targets.yaml")}
+    env = {**os.environ, "PYTHONPATH": str(ROOT), "PODWRIGHT_TARGETS": str(cwd / "targets.yaml"), "XLA_FLAGS": ""}
     done = subprocess.run(
         [sys.executable, "-m", "podwright", "doctor", *argv],
         cwd=cwd,

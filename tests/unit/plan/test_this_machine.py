@@ -22,6 +22,12 @@ DEMO = "qwen3-tiny-arithmetic-grpo"
 LARGE = ["model.name=qwen3-8b", "rollout.total_generation_steps=64"]
 
 
+@pytest.fixture(autouse=True)
+def one_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As for most users; the tests of meshes have several."""
+    monkeypatch.setenv("XLA_FLAGS", "")
+
+
 def planned(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, dict[str, Any]]:
     capsys.readouterr()
     code = main(["plan", *argv, "--json"])
@@ -192,17 +198,22 @@ def test_a_name_without_dimensions_is_said_to_leave_mesh_and_context_unchecked(
     assert "model.name=qwen3-1.7" in unknown["message"] and "type model.name=qwen3-1.7b" in unknown["fix"]
 
 
+FOUR = "--xla_force_host_platform_device_count=4"
+
+
 @pytest.mark.parametrize(
     ("recipe", "flags", "axes", "refused"),
     [
         (DEMO, "", ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, but there is 1 device; type mesh.fsdp=1"),
         (DEMO, "", ("mesh.data=2", "mesh.fsdp=-1"), "mesh.data x mesh.tensor = 2 does not divide 1 device; type mesh."),
         (DEMO, "", ("mesh.fsdp=-1",), ""),
-        (DEMO, "--xla_force_host_platform_device_count=4", ("mesh.fsdp=4",), ""),
+        (DEMO, FOUR, ("mesh.fsdp=4",), ""),
+        (DEMO, FOUR, ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, but there are 4 devices; type mesh."),
+        (DEMO, FOUR, ("mesh.fsdp=-1", "batch_size=6"), "batch_size=6 cannot be split over 4 batch shards"),
         ("almodel-tiny", "", ("mesh.fsdp=2",), "= 2, but there is 1 device; type mesh.fsdp=1"),
     ],
 )
-def test_a_mesh_of_more_devices_than_this_machine_has_is_refused(
+def test_a_mesh_that_is_not_of_all_devices_of_this_machine_is_refused(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     recipe: str,
@@ -213,6 +224,6 @@ def test_a_mesh_of_more_devices_than_this_machine_has_is_refused(
     monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
     monkeypatch.setenv("XLA_FLAGS", flags)
     code, plan = planned(capsys, recipe, *axes)
-    errors = [f"{f['message']}; {f['fix']}" for f in plan["findings"] if f["level"] == "error" and f["check"] == "mesh"]
+    errors = [f"{f['message']}; {f['fix']}" for f in plan["findings"] if f["level"] == "error"]
     assert [refused in error for error in errors] == [True] * bool(refused), errors
     assert (code == 3) is bool(refused)
