@@ -32,7 +32,11 @@ def ending(log: MaxTextLog, done: int, planned: int | None) -> LogEnding:
     """`done`: steps that are complete, of `planned`."""
     code, failure = log.known.exit_code, next(iter(log.failures), None)
     no_data = next((f for f in log.failures if f["ending"] == Ending.OUT_OF_DATA), None)
-    if planned is not None and done >= planned:
+    complete = planned is not None and done >= planned
+    if log.ends_not_finite and (complete or code == 0):
+        remedies = (f["remedy"] for f in log.failures if f["ending"] == Ending.NOT_FINITE)
+        return LogEnding(Ending.NOT_FINITE, "loss_not_finite", fix=next(remedies, ""))
+    if complete:
         return _complete(log, code)
     if no_data is not None:
         return LogEnding(Ending.OUT_OF_DATA, "out_of_data", no_data["evidence"], no_data["remedy"])
@@ -86,6 +90,7 @@ def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Att
         "complete_exit_code": f"all {steps} are done; the process then ended with exit code {code}",
         "upload_failed": f"all {steps} are done; the upload of the log after them failed: {ended.detail}",
         "out_of_data": f"{steps}; then the training data ended ({ended.detail}), exit code {code}",
+        "loss_not_finite": f"{steps}, and the loss of the last one is NaN or infinite, exit code {code}",
         "not_finite": f"{ended.detail} after {steps}, exit code {code}",
         "exit_0_early": f"{steps}, then exit code 0: {ended.detail or 'the log does not say why'}",
     }

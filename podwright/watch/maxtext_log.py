@@ -64,6 +64,11 @@ class MaxTextLog:
     repeated: int = 0
     """lines of a step that was there already, with the same loss: of another process of the same host"""
 
+    @property
+    def ends_not_finite(self) -> bool:
+        """Whether the loss of the last step was NaN or infinite."""
+        return self.not_finite is not None and not math.isfinite(self.steps.loss[len(self.steps) - 1])
+
 
 def read(blocks: Iterable[bytes]) -> MaxTextLog:
     """The log in `blocks`, pieces of any size."""

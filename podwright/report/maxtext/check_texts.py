@@ -56,6 +56,10 @@ CHECK_TEXTS: Mapping[str, tuple[str, str]] = {
         "Impossible: {logged} TFLOP/s/device in the log, and the peak is {peak}. The formula or the time is wrong.",
         "不可能：日志为 {logged} TFLOP/s/device，而峰值为 {peak}。公式或计时有误。",
     ),
+    "peak_of_any": (
+        "Impossible: {logged} TFLOP/s/device in the log, and no device that is known does more than {fastest}. The formula or the time is wrong.",
+        "不可能：日志为 {logged} TFLOP/s/device，而已知设备的最高峰值为 {fastest}。公式或计时有误。",
+    ),
     "peak_unknown_hardware": (
         "TFLOP/s could not be compared with a peak: the kind of chip is not known. Name --recipe or --on SLICE.",
         "无法与峰值比较：芯片型号未知，请用 --recipe 或 --on 指明。",

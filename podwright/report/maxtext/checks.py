@@ -7,6 +7,7 @@ import math
 import statistics
 from typing import Any
 
+from podwright.accelerators import ACCELERATORS
 from podwright.report.maxtext.facts import ANOTHER, RunFacts
 from podwright.report.maxtext.steady import Steady, is_time, known, sample
 from podwright.report.records import Result
@@ -91,11 +92,17 @@ def _no_tokens(log: MaxTextLog, chosen: Steady) -> Check:
     return {"check": "tokens", "verdict": "unknown", "why": why, "what": ", ".join(names)}
 
 
+_FASTEST = max(max(row.bf16_flops, row.fp8_flops) for row in ACCELERATORS)
+"""FLOP/s of a device, of all that are known"""
+
+
 def _peak(facts: RunFacts, speed: Result) -> Check:
     """TFLOP/s above what the hardware can do."""
     if not speed["num_steps"]:
         return {"check": "peak", "verdict": "unknown", "why": "steps"}
     peak, logged = facts.peak_flops, speed["logged_tflops_per_device"]
+    if peak is None and logged is not None and logged * 1e12 > _FASTEST:
+        return {"check": "peak", "verdict": "warning", "logged": logged, "fastest": _FASTEST / 1e12}
     if peak is None or logged is None:
         return {"check": "peak", "verdict": "unknown", "why": "hardware" if peak is None else "tflops"}
     verdict = "warning" if logged * 1e12 > peak else "ok"

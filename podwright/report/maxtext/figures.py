@@ -188,6 +188,7 @@ def _loss(log: MaxTextLog) -> Result:
         "first_step": None if first is None else table.step[first],
         "last_step": None if last is None else table.step[last],
         "not_finite_at": log.not_finite,
+        "ends_not_finite": log.ends_not_finite,
     }
 
 

@@ -28,8 +28,10 @@ MOST_SAMPLED = 100_000
 """steps that a median of anything but the step time is taken of"""
 REASONS = (
     "compiles", "warm_up", "ramp_up", "no_seconds", "profiled", "beside_profiler", "dispatch", "pays_back", "impossible", "no_more_data", "no_time",
-    "few_times",
+    "few_times", "bursts",
 )  # fmt: skip
+MOST_FAST = 0.25
+"""of the steps: where more are far shorter than others, these have the time of several steps, and no median is that of one"""
 
 
 LONGEST_S = 1e9
@@ -67,9 +69,11 @@ def steady(log: MaxTextLog, facts: RunFacts, *, out_of_data: bool) -> Steady:
     _by_hidden_rows(log, counted, out)
     left = array("q", (row for rows in counted for row in rows if row not in out))
     left = _with_times(seconds, left, out)
-    if left:
+    if _come_in_bursts([seconds[row] for row in sample(left)]):
+        out.update({row: Exclusion(row, "bursts", False) for row in left})
+    elif left:
         _by_evidence(log, facts, counted, left, out, out_of_data)
-        left = array("q", (row for row in left if row not in out))
+    left = array("q", (row for row in left if row not in out))
     times = sorted(seconds[row] for row in left)
     median = statistics.median(times) if times else None
     slow = [row for row in left if seconds[row] > 2 * median] if median and times[-1] > 2 * median else []
@@ -111,6 +115,15 @@ def _with_times(seconds: array[float], left: array[int], out: dict[int, Exclusio
     if not wrong:
         return left
     return array("q", (row for row in left if row not in out))
+
+
+def _come_in_bursts(times: list[float]) -> bool:
+    """Whether most times are those of dispatches, and the rest has the time of all."""
+    if len(times) < 4:
+        return False
+    long_s = statistics.quantiles(times, n=4, method="inclusive")[2]
+    fast = sum(0 < time < VERY_FAST * long_s for time in times)  # one of 0 s is rounded, or wrong
+    return fast > MOST_FAST * len(times)
 
 
 def _by_hidden_rows(log: MaxTextLog, counted: list[range], out: dict[int, Exclusion]) -> None:

@@ -61,7 +61,7 @@ def run_row(r: Result, t: Words) -> dict[str, str]:
         "tflops_chip": decimals(s["tflops_per_chip"], 1),
         "tokens_device": decimals(s["tokens_per_s_per_device"], 1),
         "tokens_chip": decimals(s["tokens_per_s_per_chip"], 1),
-        "loss_final": decimals(r["loss"]["last"], 3),
+        "loss_final": "NaN" if r["loss"].get("ends_not_finite") else decimals(r["loss"]["last"], 3),
         "notes": "; ".join(_notes(r, t)),
     }
 

@@ -149,6 +149,10 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "impossible": ("faster than the peak of the hardware", "超过硬件峰值"),
     "no_time": ("its time is impossible: 0 s, below 0 s or no number", "耗时不可能：0 s、负数或不是数字"),
     "few_times": ("at least half of the steps have an impossible time", "至少一半 step 的耗时不可能"),
+    "bursts": (
+        "over a quarter of the steps are logged far shorter than others, which have their time: no step has its own",
+        "超过四分之一的 step 计时远短于其他 step，其耗时计入后者：没有一个 step 的计时是它自己的",
+    ),
     "no_more_data": ("waited for data that did not come", "数据耗尽，等待数据"),
     # how it ended
     "complete": ("Finished: {of}.", "完成：{of}。"),
@@ -163,6 +167,10 @@ TEXTS: Mapping[str, tuple[str, str]] = {
     "out_of_data": (
         "OUT_OF_DATA: {of}; then the training data ended (StopIteration). Exit code: {code}.",
         "OUT_OF_DATA（数据耗尽）：{of}，StopIteration。EXIT_CODE：{code}。",
+    ),
+    "loss_not_finite": (
+        "NOT_FINITE: {of}, and the loss of the last one is NaN or infinite. Exit code: {code}.",
+        "NOT_FINITE：{of}，最后一步的 loss 为 NaN 或无穷大。EXIT_CODE：{code}。",
     ),
     "not_finite": ("NOT_FINITE: {of}. {detail}", "NOT_FINITE：{of}。{detail}"),
     "of_run": ("{ending}: {of}. {detail}.", "{ending}：{of}。{detail}。"),
@@ -245,6 +253,8 @@ class Words:
             key = f"{kind}_{check['why']}"
         elif kind == "peak" and verdict == "ok" and check.get("precision") is None:
             key = "peak_fastest"
+        elif kind == "peak" and "fastest" in check:
+            key = "peak_of_any"
         elif kind == "hosts":
             key = "hosts_named" if check.get("what") else "hosts"
         elif kind == "loss":

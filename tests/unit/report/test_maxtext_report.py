@@ -510,6 +510,19 @@ def test_how_it_ended(steps: int, last: str, ending: str | None, reason: str) ->
         assert str(steps) in text and "10" in text and "{" not in text
 
 
+@pytest.mark.parametrize(("recipe", "last"), [(TEN, "EXIT_CODE=0"), (TEN, ""), (None, "EXIT_CODE=0")])
+@pytest.mark.parametrize("word", ["nan", "inf"])
+def test_steps_without_a_finite_loss_are_no_training_that_finished(word: str, recipe: Recipe | None, last: str) -> None:
+    lines = [step(n, 2.0, loss=3.0 if n < 6 else float(word)) for n in range(10)]
+    r = report("\n".join([*lines, last]) + "\n", recipe)
+    assert (r["ending"], r["ending_reason"]) == ("NOT_FINITE", "loss_not_finite") and "learning_rate" in r["ending_fix"]
+    assert tables.run_row(r, Words("en"))["loss_final"] == "NaN"
+    for language in LANGUAGES:
+        assert "NaN" in Words(language).ending(r)
+    r = report("\n".join([*lines, step(10, 2.0, loss=2.9), last]) + "\n", TEN)
+    assert r["ending"] == "FINISHED" and tables.run_row(r, Words("en"))["loss_final"] == "2.900"
+
+
 def test_without_a_plan_exit_code_0_is_the_end() -> None:
     r = report(log(60.0, 3.0, 2.0) + "EXIT_CODE=0\n")
     assert (r["ending"], r["ending_reason"]) == ("FINISHED", "exit_0") and "not known" in Words("en").ending(r)
@@ -581,7 +594,14 @@ def test_a_log_of_maxtext_itself() -> None:
     assert check(r, "tokens")["verdict"] == "ok" and check(r, "tokens")["per"] == "device"
     assert r["last_step_figures"] == {"lm_loss": 6.021, "perplexity": 411.817}
     assert r["environment"]["versions"] == {"jax": "0.12.0.1", "jaxlib": "0.12.0.1"}
-    assert r["loss"] == {"first": 6.123, "last": 6.021, "first_step": 0, "last_step": 11, "not_finite_at": None}
+    assert r["loss"] == {
+        "first": 6.123,
+        "last": 6.021,
+        "first_step": 0,
+        "last_step": 11,
+        "not_finite_at": None,
+        "ends_not_finite": False,
+    }
     assert r["wall_time"]["total_s"] == pytest.approx(32.0, abs=0.5)
 
 
@@ -648,6 +668,23 @@ def test_the_spread_of_two_steps() -> None:
 def test_a_step_that_is_not_the_second_does_not_warm_up() -> None:
     r = report("\n".join(step(n, 2.0) for n in (0, 2, 3, 4)), on="v6e-16")
     assert excluded(r) == {0: ("compiles", "rule")}
+
+
+@pytest.mark.parametrize("cycle", [(0.05, 0.05, 36.5), (24.35, 0.05), (0.05, 0.05, 24.4, 24.4)])
+def test_steps_that_come_in_bursts_have_no_median(cycle: tuple[float, ...]) -> None:
+    r = report(log(60.0, 4.0, *cycle * 7))
+    assert {reason for reason, _ in evidence(r).values()} == {"bursts"} and r["steady_state"]["step_s"] is None
+    assert len(evidence(r)) == 7 * len(cycle)
+    kept = report(log(60.0, 4.0, *[2.0] * 12, *[0.05, 4.0] * 2, 600.0))
+    assert kept["steady_state"]["step_s"] == 2.0
+
+
+def test_more_than_any_device_can_do_is_impossible_on_unknown_hardware() -> None:
+    r = report("\n".join(step(n, 0.05, tflops) for n, tflops in enumerate([150000.0] * 8)))
+    peak = check(r, "peak")
+    assert peak["verdict"] == "warning" and "peak" not in peak
+    for language in LANGUAGES:
+        assert "150,000.0" in Words(language).check(peak) and "{" not in Words(language).check(peak)
 
 
 def test_a_little_above_the_peak_is_impossible_too() -> None:

@@ -131,3 +131,10 @@ def test_a_stop_that_was_wanted_says_how_far_it_came(tmp_path: Path) -> None:
     run = log(made(tmp_path), *(step(n) for n in range(5)))
     seen = outcome(run, 1, Polled(Process.ENDED, -15), True)
     assert (seen.ending, seen.detail, seen.step) == (Ending.STOPPED, "stopped after 5 of 10 steps", 5)
+
+
+def test_an_attempt_whose_last_loss_is_not_finite_has_not_finished(tmp_path: Path) -> None:
+    run = log(made(tmp_path), *(step(n) for n in range(9)), step(9, "nan"))
+    seen = outcome(run, 1, Polled(Process.ENDED, 0), False)
+    what = "10 of 10 steps, and the loss of the last one is NaN or infinite, exit code 0"
+    assert (seen.ending, seen.detail, seen.step) == (Ending.NOT_FINITE, what, 10) and "learning_rate" in seen.fix
