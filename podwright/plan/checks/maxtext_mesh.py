@@ -19,6 +19,8 @@ from podwright.slices import Slice
 _CHANGED = ("data", "fsdp", "fsdp_transpose", "tensor", "context")
 """axes that a remedy may change"""
 _LISTED = 3
+_MANY = 512
+"""devices of a slice, above which data parallelism was reported to cost speed"""
 DATA_PRICE = (
     "with arguments.ici_data_parallelism each device holds {copies} times the weights; gemma4-26b and gpt-oss-120b lose less than 1 % "
     "of their speed by it (tpu-recipes), DeepSeek3-671B was reported to lose about 45 % per chip on more than 512 devices"
@@ -70,7 +72,10 @@ def check(arguments: Mapping[str, str], model: Architecture | None, where: Slice
         ]
     if mesh.between is None:
         return [_product("dcn", wanted["dcn"], where.num_slices, "slices", where, arguments, dims)]
-    findings = [Finding("mesh", "info", f"mesh of a slice: {_shown(mesh.within)}{_over(mesh.between, where)}")]
+    copies, num_devices = mesh.within["data"], where.num_devices // where.num_slices
+    price = f"; {DATA_PRICE.format(copies=copies)}" if copies > 1 and num_devices > _MANY else ""
+    message = f"mesh of a slice: {_shown(mesh.within)}{_over(mesh.between, where)}{price}"
+    findings = [Finding("mesh", "info", message)]
     findings += _on_links(arguments, mesh.within, dims, where)
     findings += _division(arguments, mesh, dims, where)
     return findings
@@ -173,7 +178,7 @@ def _instead(
     if not good:
         return f"set axes whose product is {per_slice}"
     text = "type " + ", or ".join(_typed(mesh, wanted) for mesh in good)
-    copies = good[0]["data"] // first["data"]
+    copies = next((n for mesh in good if (n := mesh["data"] // first["data"]) > 1), 1)
     return f"{text} ({DATA_PRICE.format(copies=copies)})" if copies > 1 else text
 
 

@@ -117,9 +117,13 @@ def test_deepseek_cannot_be_split_over_more_than_512_devices() -> None:
     assert (
         twice.startswith("type arguments.ici_data_parallelism=4 ") and "each device holds 2 times the weights" in twice
     )
-    assert (
-        only("mesh", recipe("tpu7x-8x8x8", **data)).message == "mesh of a slice: data=2 x fsdp=256 x fsdp_transpose=2"
-    )
+    priced = only("mesh", recipe("tpu7x-8x8x8", **data)).message
+    assert priced.startswith("mesh of a slice: data=2 x fsdp=256 x fsdp_transpose=2; with arguments.ici_data_para")
+    assert "lose about 45 % per chip" in priced
+    few = only("mesh", recipe("tpu7x-4x8x8", **data | {"ici_fsdp_parallelism": "128"}))
+    assert few.message == "mesh of a slice: data=2 x fsdp=128 x fsdp_transpose=2"
+    second = only("mesh", recipe("tpu7x-8x8x8", **deepseek, ici_fsdp_parallelism="512")).fix
+    assert second.index("ici_data_parallelism") < second.index("holds 2 times the weights")
     assert only("mesh", recipe("tpu7x-4x8x8", **deepseek, dcn_data_parallelism="2"), "2x tpu7x-4x8x8").level == "info"
 
 
