@@ -77,6 +77,7 @@ class Link:
 class Keeper:
     def __init__(self, place: HostAttempt, job: Record, token: str):
         self.place, self.number, self.job, self.token = place, place.host, job, token
+        self.script = place.attempt / "process.sh"
         self.name = job["hosts"][place.host]
         self.created = time.monotonic()
         self.phase = "joining"
@@ -227,7 +228,7 @@ class Keeper:
                 return
             with out:
                 self.children[number] = subprocess.Popen(
-                    ["bash", str(self.place.attempt / "process.sh"), str(number), str(local)],
+                    ["bash", str(self.script), str(number), str(local)],
                     stdin=subprocess.DEVNULL,
                     stdout=out,
                     stderr=subprocess.STDOUT,
@@ -265,6 +266,8 @@ class Keeper:
             code = self.codes[str(number)] = 128 - code if code > 128 else code
             if code in GOOD or self.killed or self.ending_since is not None:
                 self.write()
+            elif not self.job["shared"] and not self.script.exists():  # a process fails while its folder is being deleted
+                self.fail_without_folder()
             else:
                 killed = self.oom.killed() if code == -signal.SIGKILL else ""
                 self.fail({"kind": "process", "host": self.name, "process": number, "code": code, "oom": killed})

@@ -284,6 +284,23 @@ def test_a_folder_that_is_deleted_just_before_the_start_is_said_to_all_hosts(tmp
     kept.links[0].close()
 
 
+def test_a_process_that_fails_for_its_deleted_script_is_laid_to_the_folder(tmp_path: Path) -> None:
+    job = {"hosts": list(NAMES), "address": "127.0.0.1", "control": 1, "per_node": 1, "shared": False}
+    attempt = tmp_path / "r" / "attempts" / "1"
+    attempt.mkdir(parents=True)  # a deletion that is under way has taken process.sh already
+    kept = keeper.Keeper(host_attempt.HostAttempt(attempt, 1), job, "right")
+    kept.start()
+    assert kept.children[1].wait() == 127
+    kept.look()
+    assert kept.faults == [{"kind": "deleted", "host": "h2", "why": str(attempt)}]
+    (attempt / "process.sh").write_text("exit 4\n")
+    kept = keeper.Keeper(host_attempt.HostAttempt(attempt, 1), job, "right")
+    kept.start()
+    assert kept.children[1].wait() == 4
+    kept.look()
+    assert [(fault["kind"], fault["code"]) for fault in kept.faults] == [("process", 4)]
+
+
 def _knock(port: int) -> None:
     for _ in range(100):
         try:
