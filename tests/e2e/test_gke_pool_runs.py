@@ -47,6 +47,26 @@ def test_a_run_whose_nodes_come_with_its_pods_tries_the_next_zone_when_they_do_n
 
 
 @pytest.mark.long
+@pytest.mark.parametrize(("kinds", "kind"), [("localqueues", "LocalQueue"), ("clusterqueues", "ClusterQueue")])
+def test_a_run_whose_own_queue_somebody_deletes_names_it_and_resumes_with_another(
+    pools: Pools, kinds: str, kind: str
+) -> None:
+    pools.replay(200)
+    assert pools.run_toy(LAUNCH_DIES="after:allocation ready")[0] == -9
+    (queue,) = [each["metadata"]["name"] for each in pools.kube.objects(kinds)]
+    pools.kube.delete(kinds, queue)
+    code, out, err = pools.call("resume", "r")
+    (ended,) = pools.events("ended")
+    assert (code, ended["ending"]) == (1, "STOPPED"), out + err
+    expected = f"{kind} {queue}, which was created for the run alone, was deleted on the cluster, not by Podwright"
+    assert ended["detail"] == expected and "podwright resume r, which creates others" in out + err
+    assert pools.left() == [] and pools.left_in_the_cloud() == []
+    code, out, err = pools.call("resume", "r")
+    assert code == 0 and pools.events("ended")[-1]["ending"] == "FINISHED", out + err
+    assert pools.left() == [] and pools.left_in_the_cloud() == []
+
+
+@pytest.mark.long
 def test_pools_are_deleted_by_the_same_launcher_once_the_login_works_again(pools: Pools) -> None:
     pools.replay(20)
     launcher = pools.start_toy()

@@ -297,7 +297,8 @@ class Gke:
             {uid_of(pod): node for pod in view.pods if (node := pod["spec"].get("nodeName"))},
         )
         own = self._settings
-        names = {"namespace": own.namespace, "queue": handle["queue"], "context": context_of(own), "target": self._name}
+        names = {"namespace": own.namespace, "context": context_of(own), "target": self._name, "run": run.name}
+        names["own_queue"] = "" if handle["queue"] == own.queue else handle["queue"]
         began_s = attempt_folder.began_s(run.log(number))
         if intervention.was_resumed(view, began_s):
             view = self._answered(view, waiting.Question("workload", uid_of(view.jobset or {})))

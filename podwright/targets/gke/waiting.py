@@ -26,7 +26,15 @@ from podwright.targets.gke.cluster_view import (
 )
 from podwright.targets.gke.cluster_view import seconds as unix
 from podwright.targets.gke.jobset import QUEUE_LABEL
-from podwright.targets.gke.waiting_texts import CONTAINERS, CREATING, INACTIVE, KUEUE, SCHEDULING, WaitingRule
+from podwright.targets.gke.waiting_texts import (
+    CONTAINERS,
+    CREATING,
+    INACTIVE,
+    KUEUE,
+    OWN_QUEUE,
+    SCHEDULING,
+    WaitingRule,
+)
 from podwright.targets.settings.google import seconds
 
 QUEUE_S = 15.0
@@ -73,7 +81,8 @@ def question(view: ClusterView) -> Question | None:
 def explain(view: ClusterView, num_pods: int, began_s: float, names: dict[str, str]) -> Explanation:
     """Of an attempt whose JobSet exists and has not ended.
 
-    `began_s`: Unix seconds when its first process began; infinite before. `names`: namespace, queue, context and target, for what a user is to type.
+    `began_s`: Unix seconds when its first process began; infinite before. `names`: namespace, context, target and run, for what a user is to type,
+    and own_queue, which the run brought, or "".
     """
     assert view.jobset
     explanation = _explained(view, num_pods, began_s, names)
@@ -142,7 +151,7 @@ def _explained(view: ClusterView, num_pods: int, began_s: float, names: dict[str
 def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explanation:
     assert view.jobset
     queue, started = labels_of(view.jobset).get(QUEUE_LABEL, "") if view.has_kueue else "", began_s < float("inf")
-    names = names | {"queue": queue}
+    names, own = names | {"queue": queue}, OWN_QUEUE if queue == names["own_queue"] else ()
     if started and (taken := _ended_by_suspension(view, queue, began_s)):
         return Explanation(taken)
     if not queue:
@@ -167,8 +176,10 @@ def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explana
         return _waits(_checks(view.workload))
     message = quota.get("message", "")
     if "is inactive" in message and (reason := condition(view.queue, "Active").get("message")):
-        return _by_rules(INACTIVE, reason, names | {"name": name_of(view.queue or {})}) or _waits(f"Inactive: {reason}")
-    if message and (explained := _by_rules(KUEUE, message, names)):
+        return _by_rules((*own, *INACTIVE), reason, names | {"name": name_of(view.queue or {})}) or _waits(
+            f"Inactive: {reason}"
+        )
+    if message and (explained := _by_rules((*own, *KUEUE), message, names)):
         return explained
     if evicted.get("status") == "True":
         return _waits(

@@ -22,6 +22,17 @@ class WaitingRule:
     """whether it is about an image"""
 
 
+OWN_QUEUE = (
+    WaitingRule(
+        r"(?P<kind>LocalQueue|ClusterQueue) (?P<what>[\w.-]+) doesn't exist"
+        r"|references missing (?P<kind2>ResourceFlavor)\(s\): (?P<what2>[^.;\n]+)",
+        "NoQueue: {kind} {what}, which was created for the run alone, was deleted on the cluster, not by Podwright",
+        "type podwright resume {run}, which creates others",
+        Ending.STOPPED,
+    ),
+)
+"""Comes first where the queue is one that the run brought."""
+
 _CLUSTER_QUEUE = "type kubectl get clusterqueues --context={context} -o yaml"
 KUEUE = (
     WaitingRule(

@@ -12,7 +12,7 @@ from podwright.targets.gke.cluster_view import ClusterView
 
 BEGAN_S = 1767225900.0
 """2026-01-01T00:05:00Z"""
-NAMES = {"namespace": "default", "queue": "q", "context": "gke_p_l_c", "target": "pod"}
+NAMES = {"namespace": "default", "context": "gke_p_l_c", "target": "pod", "run": "r", "own_queue": ""}
 Json = dict[str, Any]
 POD_SPEC: Json = {
     "containers": [{"name": "c"}],
@@ -350,6 +350,28 @@ def test_what_never_passes_ends_the_attempt_with_what_to_type(
     assert polled.process is Process.ENDED and polled.ending is ending
     assert detail in polled.detail and fix in polled.fix, polled
     assert "{" not in polled.fix and explanation.after_s >= (15 if polled.fix else 0)
+
+
+OF_RUN = "which was created for the run alone, was deleted on the cluster, not by Podwright"
+
+
+@pytest.mark.parametrize(
+    ("view", "detail"),
+    [
+        (queued("LocalQueue q doesn't exist"), f"LocalQueue q, {OF_RUN}"),
+        (queued("ClusterQueue q doesn't exist"), f"ClusterQueue q, {OF_RUN}"),
+        (
+            queued("ClusterQueue q is inactive", "Can't admit new workloads: references missing ResourceFlavor(s): q."),
+            f"ResourceFlavor q, {OF_RUN}",
+        ),
+    ],
+)
+def test_a_queue_of_the_run_that_somebody_deleted_is_named_with_how_to_have_another(
+    view: ClusterView, detail: str
+) -> None:
+    polled = waiting.explain(view, 1, float("inf"), NAMES | {"own_queue": "q"}).polled
+    assert (polled.ending, polled.detail) == (Ending.STOPPED, detail)
+    assert polled.fix == "type podwright resume r, which creates others"
 
 
 def test_an_eviction_of_an_attempt_that_was_at_work_is_a_preemption() -> None:
