@@ -119,6 +119,9 @@ def test_pools_with_their_policy_and_queues_are_created_ready_by_their_chips_and
     )
     assert (owned.run_dir, owned.request.chip, owned.request.num_chips) == ("/runs/r", "tpu7x", 16)
     assert owned.created and owned.charged and owned.charged.chips == 16 and owned.expires is None
+    own.delete(request)
+    left = until(own, request, AllocationState.WAITING)
+    assert (left.reason, left.charged) == (f"workload policy {request.name} still exists", ChargedChips(0))
     remove(own, request)
     own.delete(request)
     assert own.list_owned() == [] and both.gcloud.resources() == [] and queue_objects(both) == []
@@ -532,7 +535,8 @@ def test_a_cluster_that_does_not_answer_leaves_everything_open(both: SimpleNames
         time.sleep(0.05)
     assert own.describe(request).state is AllocationState.UNKNOWN, "the queues may be there"
     both.kube.clear_faults()
-    assert own.describe(request).state is AllocationState.PARTIAL
+    left = own.describe(request)
+    assert (left.state, left.charged) == (AllocationState.WAITING, ChargedChips(0)) and "still exists" in left.reason
     remove(own, request)
     assert queue_objects(both) == []
 

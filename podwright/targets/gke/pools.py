@@ -213,6 +213,8 @@ class NodePoolProvisioner:
             return unknown(failure.advice)
         if not left:
             return GONE
+        if request.name in self._deleted:
+            return replace(waiting(f"{left[0]} still exists"), charged=ChargedChips(0))
         if were_ready:
             return replace(pool_states.pool_lost(request.details["pools"][0]), charged=ChargedChips(0))
         why = f" ({reason})" if (reason := self._failures.get(request.name)) else ""
