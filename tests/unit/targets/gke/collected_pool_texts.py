@@ -85,7 +85,7 @@ TEXTS = (
         '"compute.googleapis.com/reservation-name"',
         PLACE,
         "OtherReservation: GKE cannot use the reservation for ct6e-standard-4t in us-central1-a",
-        "type podwright target check NAME, which shows what the reservation is for",
+        "type podwright target check pod, which shows what the reservation is for",
         Ending.BAD_INPUT,
     ),
     PoolText(

@@ -166,7 +166,7 @@ POOL_ENTRY = {"zones": ["us-central1-a"], "reservations": ["r-1"], "topology": "
 
 @pytest.mark.parametrize("text", TEXTS, ids=list(BY_NAME))
 def test_a_text_of_gke_about_a_node_pool_is_known(text: PoolText) -> None:
-    replies, place = PoolReplies(gke(**POOL_ENTRY)), "us-central1-a/r-1"
+    replies, place = PoolReplies(gke(**POOL_ENTRY), "pod"), "us-central1-a/r-1"
     reply = replies.classify(text.text, place)
     assert (reply.consequence, reply.reason[: len(text.sentence)]) == (text.consequence, text.sentence), reply
     assert text.remedy in reply.fix and bool(text.remedy) == bool(reply.fix)
