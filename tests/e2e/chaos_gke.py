@@ -39,7 +39,7 @@ A, B, C = ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 CLUSTER = {"project": "my-project", "cluster": "my-cluster"}
 RESERVATIONS = ("r-1", "r-2")
 TRAINER = {"CHAOS_STEP_S": "0.2", "CHAOS_EVERY": str(EVERY), "CHAOS_SAVE_S": "0.3"}
-LAUNCHER = {"POLL_S": "0.5", "LAG_S": "0.6", "REST_S": "2", "REPAIR_S": "4", "TICK_S": "0.1"}
+LAUNCHER = {"POLL_S": "0.5", "LAG_S": "0.6", "REST_S": "2", "REPAIR_S": "4", "FILLING_S": "30", "TICK_S": "0.1"}
 SECOND_SLICE = ("mesh.data=2", "batch_size=32", "warm_start.batch_size=32", "evaluation.batch_size=32", "data.num_test=32")  # fmt: skip
 TIMES = {"pool": 0.5, "node_apart": 0.1, "pool_deleting": 1.2}
 """of the simulated GKE, in seconds"""
