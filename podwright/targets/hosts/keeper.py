@@ -266,7 +266,7 @@ class Keeper:
             code = self.codes[str(number)] = 128 - code if code > 128 else code
             if code in GOOD or self.killed or self.ending_since is not None:
                 self.write()
-            elif not self.job["shared"] and not self.script.exists():  # a process fails while its folder is being deleted
+            elif not self.job["shared"] and not self.script.exists():  # its folder is being deleted
                 self.fail_without_folder()
             else:
                 killed = self.oom.killed() if code == -signal.SIGKILL else ""
