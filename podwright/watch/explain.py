@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.recipe.advice import GENERAL, RecipeAdvice, of_run
+from podwright.recipe.advice import GENERAL, RecipeAdvice, of_kind, of_run
 from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of
 from podwright.watch import log_files
 from podwright.watch.rules import Role
 from podwright.watch.scan import LogMatch, scan, text_blocks
 
+_OF_MAXTEXT = (b"completed step: ", b"Config param ", b"/MaxText/", b"/maxtext/", b"MaxText.train", b"maxtext.trainers")
+_HEAD = 4 << 20  # bytes of a log that show whose it is
 _SUFFIXES = {".txt", ".log", ".out", ".err"}
 TYPED = "podwright diagnose -"
 
@@ -34,19 +36,36 @@ class LogSource:
 Sourced = tuple[LogSource, LogMatch]
 
 
-def lines(text: Iterable[str], keys: RecipeAdvice = GENERAL) -> list[Record]:
+class _Program:
+    """Whose log it is, by what passes through `seen`: MaxText takes other keys than Podwright's own trainers."""
+
+    def __init__(self) -> None:
+        self.advice = GENERAL
+
+    def seen(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
+        num_bytes = 0
+        for block in blocks:
+            if self.advice is GENERAL and num_bytes < _HEAD and any(word in block for word in _OF_MAXTEXT):
+                self.advice = of_kind("maxtext")
+            num_bytes += len(block)
+            yield block
+
+
+def lines(text: Iterable[str], keys: RecipeAdvice | None = None) -> list[Record]:
     """One record for each rule that a line matches, with the first such line as evidence: causes before what follows from them.
-    `keys`: what a remedy names of the recipe."""
+    `keys`: what a remedy names of the recipe; None: by whose log it is."""
     return stream(text_blocks(text), keys)
 
 
-def stream(blocks: Iterable[bytes], keys: RecipeAdvice = GENERAL) -> list[Record]:
+def stream(blocks: Iterable[bytes], keys: RecipeAdvice | None = None) -> list[Record]:
     """`lines` of a log in pieces of any size."""
-    records = ranked([(LogSource(Path()), match) for match in scan(blocks)], keys=keys)
+    program = _Program()
+    matches = [(LogSource(Path()), match) for match in scan(program.seen(blocks))]
+    records = ranked(matches, keys=keys or program.advice)
     return [{key: value for key, value in record.items() if key not in ("file", "logs")} for record in records]
 
 
-def file(path: Path, keys: RecipeAdvice = GENERAL) -> list[Record]:
+def file(path: Path, keys: RecipeAdvice | None = None) -> list[Record]:
     """`lines` of a log on disk, however large and whatever bytes it holds; UserError where it is compressed or cannot be read."""
     return stream(log_files.blocks(path, TYPED), keys)
 
@@ -57,8 +76,9 @@ def folder(path: Path) -> list[Record]:
     paths = sorted((p for p in path.rglob("*") if _is_log(p, strict=False)), key=_natural)
     if not paths:
         raise UserError(f"{path} is a directory without logs", "name a directory with logs in it, a log file, or a run")
-    logs = [LogSource(p, number) for number, p in enumerate(paths)]
-    return ranked([(s, match) for s in logs for match in scan(log_files.blocks(s.path, TYPED))])
+    logs, program = [LogSource(p, number) for number, p in enumerate(paths)], _Program()
+    matches = [(s, match) for s in logs for match in scan(program.seen(log_files.blocks(s.path, TYPED)))]
+    return ranked(matches, keys=program.advice)
 
 
 def run(run: RunDir) -> list[Record]:

@@ -208,3 +208,27 @@ def test_a_last_word_is_of_one_log(tmp_path: Path) -> None:
     write_json(run.exit(1), {"ending": "BAD_INPUT", "detail": "no lines", "fix": "give lines"})
     (match,) = explain.run(run)
     assert (match["rule"], match["logs"], match["file"]) == ("last-word", 1, str(run.exit(1)))
+
+
+OF_MAXTEXT = (
+    "completed step: 3, seconds: 5.667, TFLOP/s/device: 400.0, Tokens/s/device: 900.0, total_weights: 65536, loss: 9.1",
+    "Config param model_name: llama3.1-70b",
+    'File "/deps/src/MaxText/train.py", line 500, in main',
+    'File "/deps/src/maxtext/trainers/pre_train/train.py", line 500, in main',
+    "python3 -m MaxText.train MaxText/configs/base.yml",
+)
+HBM_FULL = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm\n"
+
+
+@pytest.mark.parametrize("line", OF_MAXTEXT)
+def test_a_log_of_maxtext_gets_advice_with_the_keys_of_its_recipes(tmp_path: Path, line: str) -> None:
+    (tmp_path / "a.log").write_text(f"{line}\n{HBM_FULL}")
+    (found,), (in_folder,) = explain.file(tmp_path / "a.log"), explain.folder(tmp_path)
+    assert "arguments.per_device_batch_size" in found["remedy"] and found["remedy"] == in_folder["remedy"]
+    assert "arguments." not in explain.lines([HBM_FULL])[0]["remedy"]
+
+
+def test_whose_log_it_is_shows_in_its_first_bytes(tmp_path: Path) -> None:
+    padding = "x\n" * (5 << 19)
+    (tmp_path / "a.log").write_text(f"{padding}{OF_MAXTEXT[0]}\n{HBM_FULL}")
+    assert "arguments." not in explain.file(tmp_path / "a.log")[0]["remedy"]
