@@ -86,6 +86,12 @@ CHECK_TEXTS: Mapping[str, tuple[str, str]] = {
         "({ratio} times). True: {true} TFLOP/s/device{mfu}.",
         "FLOP 公式有误：日志的 {logged} TFLOP/s/device 相当于每 token {logged_gflop} GFLOP，而模型结构为 {true_gflop}（{ratio} 倍）。实际为 {true} TFLOP/s/device{mfu}。",
     ),
+    "flops_doubtful": (
+        "Wrong FLOP formula: the log's {logged} TFLOP/s/device take {logged_gflop} GFLOP a token, the architecture has {true_gflop} "
+        "({ratio} times). By the log's Tokens/s, which do not hold: {true} TFLOP/s/device{mfu}.",
+        "FLOP 公式有误：日志的 {logged} TFLOP/s/device 相当于每 token {logged_gflop} GFLOP，而模型结构为 {true_gflop}（{ratio} 倍）。"
+        "按日志中不成立的 Tokens/s 计算为 {true} TFLOP/s/device{mfu}。",
+    ),
     "flops_unknown_log": (
         "The log has no TFLOP/s, so its FLOP formula could not be checked.",
         "日志没有 TFLOP/s，无法校验 FLOP 公式。",

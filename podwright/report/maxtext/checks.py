@@ -25,10 +25,11 @@ Check = dict[str, Any]
 
 
 def of(log: MaxTextLog, facts: RunFacts, chosen: Steady, figures: Result) -> list[Check]:
+    tokens = _tokens(log, facts, chosen)
     return [
-        _tokens(log, facts, chosen),
+        tokens,
         _peak(facts, figures["steady_state"]),
-        _flops(figures["flops"], figures["steady_state"], facts),
+        _flops(figures["flops"], figures["steady_state"], facts, tokens["verdict"] == "warning"),
         *_conflicts(log, facts),
         *_of_times(log, chosen),
         *_missing(log),
@@ -110,8 +111,8 @@ def _peak(facts: RunFacts, speed: Result) -> Check:
     return {"check": "peak", "verdict": verdict, "precision": facts.peak_precision, **figures}
 
 
-def _flops(counted: Result, speed: Result, facts: RunFacts) -> Check:
-    """The log's FLOP formula against the architecture."""
+def _flops(counted: Result, speed: Result, facts: RunFacts, doubtful: bool) -> Check:
+    """The log's FLOP formula against the architecture. `doubtful`: the log's tokens/s do not hold, by which the TFLOP/s are counted."""
     if not speed["num_steps"]:
         return {"check": "flops", "verdict": "unknown", "why": "steps"}
     ratio = counted["ratio"]
@@ -127,6 +128,7 @@ def _flops(counted: Result, speed: Result, facts: RunFacts) -> Check:
         "logged_gflop": counted["logged_per_token"] / 1e9,
         "true_gflop": counted["per_token"] / 1e9,
         "ratio": ratio,
+        "doubtful": doubtful,
     }
 
 

@@ -255,6 +255,8 @@ class Words:
             key = "peak_fastest"
         elif kind == "peak" and "fastest" in check:
             key = "peak_of_any"
+        elif kind == "flops" and verdict == "warning" and check.get("doubtful"):
+            key = "flops_doubtful"
         elif kind == "hosts":
             key = "hosts_named" if check.get("what") else "hosts"
         elif kind == "loss":

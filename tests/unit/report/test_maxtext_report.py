@@ -140,6 +140,14 @@ def test_the_wrong_flop_formula_of_the_source_is_flagged_with_the_true_figure() 
     assert Words("en").of_steps({"steps": 999_000, "steps_planned": 30}) == "999,000 steps, where 30 were planned"
 
 
+def test_tflops_by_tokens_that_do_not_hold_are_not_called_true() -> None:
+    r = report(source_log().replace("Num_devices: 64", "Num_devices: 128"), load.load(*_almodel()))
+    assert check(r, "tokens")["why"] == "devices"
+    english, chinese = (Words(language).check(check(r, "flops")) for language in LANGUAGES)
+    assert "By the log's Tokens/s, which do not hold: 11.1" in english and "True" not in english
+    assert "不成立的 Tokens/s" in chinese and "实际" not in chinese
+
+
 def test_the_parameters_of_almodel_follow_from_its_dimensions() -> None:
     """Its original project calls it 8B; its dimensions make 19.06 B, of which a token meets 3.24 B."""
     r = report(source_log(), load.load(*_almodel()))
