@@ -43,7 +43,20 @@ def put(path: Path, mark: str, r: Result, t: Words, section: str) -> list[str]:
     new, kept = extended(old, mark, r, t, section)
     if new != old or not path.exists():
         replace_file(path, new)
-    return kept
+    return [*kept, *_of_another_model(path, old, mark, r)]
+
+
+def _of_another_model(path: Path, old: bytes, mark: str, r: Result) -> list[str]:
+    """A sentence where a log joined a README that does not name its model."""
+    model = r["model"]
+    if not model or f"podwright:{mark} ".encode() in old or _letters(model.encode()) in _letters(old):
+        return []
+    return [f"{path} did not name the model {model} of this log, which has a row and a section there now"]
+
+
+def _letters(text: bytes) -> bytes:
+    """Without what one name of a model has and another one lacks: capitals, dashes, spaces."""
+    return re.sub(rb"[^a-z0-9]", b"", text.lower())
 
 
 def extended(old: bytes, mark: str, r: Result, t: Words, section: str) -> tuple[bytes, list[str]]:

@@ -150,6 +150,16 @@ def test_what_was_edited_by_hand_is_kept_and_told(tmp_path: Path, what: str, by_
     assert by_hand[1] in readme.read_text()
 
 
+def test_a_log_of_another_model_than_the_readmes_is_named(tmp_path: Path) -> None:
+    readme = tmp_path / "README.md"
+    assert extend(readme, FIRST.replace("toy", "Toy-7B")) == []
+    assert extend(readme, SECOND.replace("toy", "toy 7b")) == [], "another spelling of the name"
+    other = SECOND.replace("toy", "llama3.1-70b")
+    (_, said) = extend(readme, other)
+    assert said == f"{readme} did not name the model llama3.1-70b of this log, which has a row and a section there now"
+    assert extend(readme, other) == [], "it is there now"
+
+
 def test_a_log_that_has_grown_brings_its_own_row_and_section_up_to_date(tmp_path: Path) -> None:
     readme = tmp_path / "README.md"
     extend(readme, FIRST)
