@@ -244,12 +244,18 @@ def test_chip_hours_are_those_that_the_cloud_charges_and_a_poll_at_each_end(gclo
     code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu", POLL_S="0.5", LAG_S="6.0")
     assert code == 0, (out, err)
     assert " USD (price: on demand, " in out, "at spot without a price of the target: an upper bound"
-    usage = cost.usage(stood_in.records("journal.jsonl"), time.time())
+    journal = stood_in.records("journal.jsonl")
+    usage = cost.usage(journal, time.time())
     assert usage and not usage.open
+    (row,), events = gcloud.ledger(), {event["event"]: event for event in journal}
+    ready, gone = events["allocation ready"], events["allocation gone"]
     late_s = (usage.chip_hours - gcloud.chip_hours()) * 3600 / 16
-    gone = max(row["gone_at"] for row in gcloud.ledger())
-    looks = [row["time"] for row in gcloud.calls() if row["time"] > gone and {"list", "describe"} & set(row["argv"])]
-    assert 0 <= late_s < looks[2] - gone, "seen by the first look that began after their end, and not LAG_S later"
+    assert late_s == pytest.approx(gone["since"] - row["gone_at"] + row["ready_at"] - ready["since"], abs=0.01)
+    looks = [call["time"] for call in gcloud.calls() if {"list", "describe"} & set(call["argv"])]
+    before, after = [t for t in looks if t < row["ready_at"]], [t for t in looks if t > row["gone_at"]]
+    assert max(before[:-4], default=0.0) < ready["since"] <= row["ready_at"], "by the last looks before it was ready"
+    assert row["gone_at"] <= gone["since"] < after[2], "by the first look that began after its end"
+    assert gone["time"] - gone["since"] >= 6.0, "LAG_S later, which does not count"
 
 
 def test_a_request_that_outlives_its_launcher_is_waited_for_before_the_slice_counts_as_gone(
