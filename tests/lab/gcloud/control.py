@@ -1,6 +1,7 @@
 """What a test holds of the simulated cloud: its environment, its knobs, and its records."""
 
 import fcntl
+import itertools
 import os
 import shutil
 import subprocess
@@ -119,6 +120,12 @@ class Gcloud(GkeKnobs):
         """Of the ledger; what still lives counts until now."""
         now = time.time()
         return sum(row["chips"] * ((row["gone_at"] or now) - row["ready_at"]) for row in self.ledger()) / 3600
+
+    def seen_late_s(self) -> float:
+        """By how much a launcher may see machines late at each end: the longest time between two of its looks at the node pools, however busy
+        this machine is, with a second for a call and another one to which the cluster rounds times."""
+        looks = [row["time"] for row in self.calls() if {"node-pools", "list"} <= set(row["argv"])]
+        return max((later - look for look, later in itertools.pairwise(looks)), default=0.0) + 2.0
 
     def calls(self) -> list[Row]:
         """Every call of gcloud and of the API: {"time", "argv", "rc", "seconds"}; rc is None for a call that was killed."""
