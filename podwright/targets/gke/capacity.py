@@ -40,7 +40,7 @@ def differences(recipe: MaxTextRecipe, own: GkeSettings) -> list[Remark]:
 
 def _has(own: GkeSettings, capacity: str, value: str) -> bool:
     """Whether the reservation of a recipe is one of the target's, by its name without project and zone."""
-    return capacity != "reserved" or _name(value) in map(_name, own.reservations)
+    return capacity != "reserved" or _name(value) in map(_name, own.reservation_names)
 
 
 def _name(reservation: str) -> str:

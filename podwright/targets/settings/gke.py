@@ -58,8 +58,12 @@ _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 _RESERVATION = re.compile(r"(?:projects/[a-z][a-z0-9-]*/reservations/)?[a-z](?:[-a-z0-9]*[a-z0-9])?(?:/reservation[A-Za-z]+/[a-z0-9-]+)*")  # fmt: skip
 _RELEASE = re.compile(r"v?\d+(?:\.\d+)+(?:(?:a|b|rc|\.dev|\.post)\d+)?")
 _ZONED = re.compile(r"projects/([^/]+)/zones/([^/]+)/reservations/(.+)")
-"""a reservation by its full name; `gcloud container node-pools create` takes it without the zone"""
+"""a reservation by its full name: there may be others of its name in other zones; `gcloud container node-pools create` takes it without the zone"""
 _BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[A-Za-z0-9._-]+)*/?")
+
+
+def _without_zone(reservation: str) -> str:
+    return _ZONED.sub(r"projects/\1/reservations/\3", reservation)
 
 
 class GkeSettings(BaseModel):
@@ -192,8 +196,7 @@ class GkeSettings(BaseModel):
             if zones and match[2] not in zones:
                 fix = f"add {match[2]} to zones, or leave {match[3]} out"
                 raise ValueError(f"has {match[3]} in zone {match[2]}, and zones has {', '.join(zones)} alone; {fix}")
-        value = tuple(_ZONED.sub(r"projects/\1/reservations/\3", each) for each in value)
-        if wrong := [each for each in value if not _RESERVATION.fullmatch(each)]:
+        if wrong := [each for each in value if not _RESERVATION.fullmatch(_without_zone(each))]:
             raise ValueError(f"has {wrong[0]!r}, which is no reservation; write it like [NAME, OTHER]")
         if twice := next((each for each in value if value.count(each) > 1), None):
             raise ValueError(f"has {twice} twice; leave one of them out")
@@ -290,7 +293,19 @@ class GkeSettings(BaseModel):
             return ()
         if self.capacity != "reserved":
             return self.zones
-        return tuple(f"{zone}/{reservation}" for reservation in self.reservations for zone in self.zones)
+        return self.reserved_places
+
+    @property
+    def reserved_places(self) -> tuple[str, ...]:
+        """ZONE/RESERVATION in order: a reservation that is named with its zone there alone, another one in each of `zones`."""
+        zoned = [(each, _ZONED.fullmatch(each)) for each in self.reservations]
+        places = [f"{zone}/{_without_zone(each)}" for each, at in zoned for zone in ([at[2]] if at else self.zones)]
+        return tuple(dict.fromkeys(places))
+
+    @property
+    def reservation_names(self) -> tuple[str, ...]:
+        """As gcloud takes them, each once."""
+        return tuple(dict.fromkeys(map(_without_zone, self.reservations)))
 
     @property
     def life_s(self) -> float:

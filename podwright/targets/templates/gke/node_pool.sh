@@ -5,8 +5,7 @@
 # A pool that exists is left as it is. Kueue must know the slice: `xpk cluster adapt` writes its queue, and makes no node pools.
 set -uo pipefail
 {% include "gke/settings.sh" %}
-zones=({% for zone in zones %}{{ zone | quoted }}{{ " " if not loop.last }}{% endfor %})   # tried in this order
-reservations=({% for each in reservations or [""] %}{{ each | quoted }}{{ " " if not loop.last }}{% endfor %})   # {{ "tried in this order" if reservations else "none: on demand" }}
+places=({% for place in places %}{{ place | quoted }}{{ " " if not loop.last }}{% endfor %})   # {{ "ZONE/RESERVATION" if reservations else "zones, on demand" }}: tried in this order
 machine_type={{ machine_type | quoted }}
 pools=({% for pool in pools %}{{ pool }}{{ " " if not loop.last }}{% endfor %})
 label={{ label | quoted }}   # cleanup.sh deletes pools with this label alone
@@ -56,16 +55,16 @@ for pool in "${pools[@]}"; do
     continue
   fi
   created=""
-  for zone in "${zones[@]}"; do
-    for reservation in "${reservations[@]}"; do
-      echo "creating node pool $pool in $zone${reservation:+ from reservation $reservation} ..."
-      if create "$pool" "$zone" "$reservation"; then
-        created=yes
-        break 2
-      fi
-      left=$(status_of "$pool") || fail "whether node pool $pool was created is not known; look at it before you try again"
-      [ -z "$left" ] || delete "$pool"
-    done
+  for place in "${places[@]}"; do
+    zone=${place%%/*} reservation=""
+    [ "$place" = "$zone" ] || reservation=${place#*/}
+    echo "creating node pool $pool in $zone${reservation:+ from reservation $reservation} ..."
+    if create "$pool" "$zone" "$reservation"; then
+      created=yes
+      break
+    fi
+    left=$(status_of "$pool") || fail "whether node pool $pool was created is not known; look at it before you try again"
+    [ -z "$left" ] || delete "$pool"
   done
   [ -n "$created" ] || fail "node pool $pool could not be created in any zone{{ ' or from any reservation' if reservations }}; the messages of gcloud are above"
   echo "ok: node pool $pool was created"

@@ -140,7 +140,7 @@ def test_a_misspelt_key_is_named_before_a_missing_one(typed: str, meant: str) ->
         ),
         (
             {"reservations": "[projects/p-1/zones/us-central1-ai1a/reservations/r/reservationBlocks/b-1]"},
-            "reservations",
+            "reservation_names",
             ("projects/p-1/reservations/r/reservationBlocks/b-1",),
         ),
         ({"jax": "0.9.2.dev20260306", "libtpu": "0.0.35.dev20260121+nightly"}, "libtpu", "0.0.35.dev20260121+nightly"),
@@ -162,6 +162,14 @@ def test_the_devices_are_those_of_the_topology() -> None:
         ({}, ()),
         ({"provisioning": "existing", "reservations": ["r"]}, ()),
         ({"reservations": ["r", "s"]}, ("us-central1-a/r", "us-central1-b/r", "us-central1-a/s", "us-central1-b/s")),
+        (
+            {"reservations": ["projects/p/zones/us-central1-b/reservations/r", "s"]},
+            ("us-central1-b/projects/p/reservations/r", "us-central1-a/s", "us-central1-b/s"),
+        ),
+        (
+            {"reservations": [f"projects/p/zones/us-central1-{zone}/reservations/r" for zone in "ba"]},
+            ("us-central1-b/projects/p/reservations/r", "us-central1-a/projects/p/reservations/r"),
+        ),
         ({"provisioning": "spot"}, ("us-central1-a", "us-central1-b")),
     ],
 )
