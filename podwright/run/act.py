@@ -79,9 +79,10 @@ class Carrier:
     def refused(self, target: Target, state: RunState, _: Polled, cloud: Allocation) -> None:
         record = state.allocation
         assert record
-        if cloud.state is AllocationState.FILLING:
+        if cloud.state is not AllocationState.REFUSED:
             waited = f"for more than {target.traits.place_patience_s / 60:g} min"
-            cloud = machines.refused(record.request.zone, f"{cloud.reason}, {waited}")
+            reason = cloud.reason or "Absent: the cloud shows nothing of the request"
+            cloud = machines.refused(record.request.zone, f"{reason}, {waited}")
         self._refused_at_once(record.number, cloud)
 
     def lost(self, target: Target, state: RunState, _: Polled, cloud: Allocation) -> None:

@@ -166,6 +166,8 @@ def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
         if _out_of_patience(state, traits, now):
             return Act.END
         missing = seen.allocation.state in (AllocationState.GONE, AllocationState.PARTIAL)
+        if missing and len(traits.zones) > 1 and now - record.since > traits.place_patience_s:
+            return Act.REFUSED  # by no answer that is known; another place may take it
         return Act.CREATE if missing and due(record.calls, record.called, now, first_s=traits.lag_s) else Act.WAIT
     return _delete(state, seen, now)
 

@@ -425,6 +425,30 @@ def test_a_refusal_that_is_not_known_is_shown_while_the_run_waits(both: SimpleNa
     remove(own, request)
 
 
+@pytest.mark.parametrize("code", [412, 404])
+def test_an_answer_that_is_not_known_leads_to_the_next_reservation_after_a_while(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr(google, "_SHORTEST_WAIT_S", 1.0)
+    for name in ("r-1", "r-2"):
+        both.gcloud.reservation(name, A, 8, machine_type="ct6e-standard-4t", project="my-project")
+    text = f"ERROR: (gcloud.container.node-pools.create) ResponseError: code={code}, message=The flux is not permitted."
+    both.gcloud.fault("container node-pools create", text=text, status=1, calls=None)
+    bench = PoolBench(tmp_path, monkeypatch, reservations=["r-1", "r-2"], zones=[A], zone_patience="3s")
+
+    def ends(it: PoolBench) -> bool:
+        if it.events("allocation refused"):
+            both.gcloud.set(faults=[])
+        return it.happened("refused", "deleting", "gone", "ready", "deleting", "gone")
+
+    bench.follow(ends)
+    (refused,) = bench.events("allocation refused")
+    assert refused["scope"] == f"{A}/r-1" and "The flux is not permitted." in refused["reason"], refused
+    places = [event["request"]["zone"] for event in bench.events("allocation requested")]
+    assert list(dict.fromkeys(places)) == [f"{A}/r-1", f"{A}/r-2"]
+    assert both.gcloud.resources() == [] and queue_objects(both) == []
+
+
 @pytest.mark.parametrize(
     ("text", "reason"),
     [

@@ -36,6 +36,7 @@ from podwright.targets.machines import (
     Request,
     filling,
     lost,
+    partial,
     ready,
     refused,
     repairing,
@@ -651,6 +652,26 @@ def test_machines_that_come_one_by_one_do_not_put_off_the_end_of_the_wait_for_th
     (refused_,) = [event for event in world.events if event["event"] == "allocation refused"]
     assert refused_["reason"] == "Starting: x, for more than 30 min" and refused_["scope"] == "east-a"
     assert sum(event["event"] == "allocation charged" for event in world.events) > 4
+
+
+@pytest.mark.parametrize(
+    ("cloud", "reason"),
+    [(partial("Incomplete: x"), "Incomplete: x"), (GONE, "Absent: the cloud shows nothing of the request")],
+)
+def test_a_place_that_gives_no_answer_that_is_known_is_left_after_a_while(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: Any, reason: str
+) -> None:
+    simulation = Simulation(tmp_path, monkeypatch)
+    world, begin = simulation.world, simulation.world.time
+    monkeypatch.setattr(cloud_simulation, "TRAITS", replace(cloud_simulation.TRAITS, place_patience_s=1800.0))
+    monkeypatch.setattr(world, "_described", lambda _: cloud)
+    while not any(event["event"] == "allocation refused" for event in world.events):
+        assert world.time < begin + 2400.0, "given up after half an hour"
+        simulation.step()
+        world.advance(60.0)
+    assert world.time >= begin + 1800.0
+    (refused_,) = [event for event in world.events if event["event"] == "allocation refused"]
+    assert (refused_["reason"], refused_["scope"]) == (f"{reason}, for more than 30 min", "east-a")
 
 
 @pytest.mark.parametrize("away", [filling("Starting: x"), repairing("Maintenance: x")])

@@ -22,7 +22,12 @@ LIVES = 400
 _UNFILLED = "cloud is AllocationState.FILLING and seen.unchanged_s >= traits.place_patience_s"
 _LACKING = "record.lacking is not _missing(record, cloud)"
 _HELD = "record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY)"
+_WITHOUT_ANSWER = "missing and len(traits.zones) > 1 and (now - record.since > traits.place_patience_s)"
 BY_EXAMPLES = {
+    # no simulated place leaves a request for so long without an answer that is known
+    f"_start: if {_WITHOUT_ANSWER}",
+    f"_start: missing in {_WITHOUT_ANSWER}",
+    f"_start: len(traits.zones) > 1 in {_WITHOUT_ANSWER}",
     # drive.py asks `outlived` too, and takes such an attempt for ended before it decides
     "next_action: not outlived(state, traits, seen.unchanged_s) in "
     "seen.process is Process.RUNNING and (not outlived(state, traits, seen.unchanged_s))",
