@@ -27,6 +27,7 @@ from podwright.targets.settings.gke import GkeSettings
 
 BUSY_CLUSTER = "ClusterBusy"
 _FLAGS = "report it with this line: the flags are of podwright"
+_QUOTA = "Quota: {project} has not enough quota {quota} for nodes in {zone}"
 _QUOTAS = "ask for more: https://console.cloud.google.com/iam-admin/quotas?project={project}"
 _ROLES = (
     "ask for the role Kubernetes Engine Cluster Admin (roles/container.clusterAdmin) in {project}, and for tpu7x Compute Instance Admin "
@@ -55,7 +56,7 @@ _TABLE = (
     ),
     ReplyRule(
         r"[Rr]eservation \S+ does not have (?:sufficient capacity|enough resources|available resources)"
-        r"|Reservation does not have enough resources|No available resources in specified reservations",
+        r"|Reservation does not have enough resources|No available resources in specified reservations|[Ii]nsufficient reserved capacity",
         Consequence.PLACE,
         "NoCapacity: the reservation has not enough free machines",
     ),
@@ -78,15 +79,22 @@ _TABLE = (
         "ReservationNotReady: the reservation is not ready",
     ),
     ReplyRule(
-        r"Could not find the given reservation|[Rr]eservation ['\"][^'\"]+['\"] (?:not found|does not exist)",
+        r"Could not find the given reservation|[Rr]eservation ['\"][^'\"]+['\"] (?:not found|does not exist)"
+        r"|[Ss]pecified reservations \[[^\]]*\] do not exist|/reservations/[^' ]+' was not found",
         Consequence.PLACE,
         "NoReservation: there is no such reservation in {zone}",
         "correct reservations and zones of the target: gcloud compute reservations list --project={project} shows them",
     ),
     ReplyRule(
-        r"GCE_QUOTA_EXCEEDED(?:(?s:.*?)Quota '(?P<quota3>\w+)' exceeded)?|Quota '(?P<quota>\w+)' exceeded|[Ii]nsufficient (?:regional )?quota(?:[^\n]*?\b(?:resource|request for resource):? \"(?P<quota2>\w+)\")?",
+        r"Quota '(?P<quota>[\w-]+)' exceeded",
         Consequence.FINAL,
-        "Quota: the project has not enough quota {quota} in the region of {zone}",
+        _QUOTA,
+        _QUOTAS,
+    ),
+    ReplyRule(
+        r"GCE_QUOTA_EXCEEDED|[Ii]nsufficient (?:regional )?quota(?:[^\n]*?\b(?:resource|request for resource):? \"(?P<quota2>\w+)\")?",
+        Consequence.FINAL,
+        _QUOTA,
         _QUOTAS,
     ),
     REQUEST_RATE,
@@ -199,6 +207,7 @@ _TABLE = (
     ReplyRule(
         r"[Aa]lready [Ee]xists|ALREADY_EXISTS|code=409", Consequence.EXISTS, "Exists: something of this name exists"
     ),
+    ReplyRule(r"code=404, message=(?P<quota>[^\n]{1,300})", Consequence.ABSENT, "Absent: {quota}"),
     ReplyRule(
         r"NOT_FOUND|[Nn]ot found|was not found|code=404", Consequence.ABSENT, "Absent: nothing of this name exists"
     ),

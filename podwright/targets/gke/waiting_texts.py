@@ -44,6 +44,10 @@ KUEUE = (
         "Quota: other workloads of the queue hold {what} of flavor {flavor}; {more} more must become free",
     ),
     WaitingRule(
+        r"borrowing limit for (?P<what>[\w./-]+) in flavor (?P<flavor>[\w.-]+) exceeded",
+        "Quota: workloads of the queue have used up what it may borrow of {what} of flavor {flavor}; some must end",
+    ),
+    WaitingRule(
         r"[Nn]o longer fits after processing another workload|waiting for all (?:admitted )?(?:pods|workloads)[^\n]*",
         "Queued: Kueue starts another workload first",
     ),
@@ -73,7 +77,7 @@ KUEUE = (
         Ending.NO_CAPACITY,
     ),
     WaitingRule(
-        r"> maximum capacity|borrowing limit for \S+ in flavor \S+ exceeded|exceeds the maximum|insufficient quota for (?P<what>[\w./-]+)",
+        r"> maximum capacity|exceeds the maximum|insufficient quota for (?P<what>[\w./-]+)",
         "TooLarge: the slice is larger than what the queue ever has ({message})",
         "take a smaller slice, or have nominalQuota of the ClusterQueue raised: " + _CLUSTER_QUEUE,
         Ending.NO_CAPACITY,

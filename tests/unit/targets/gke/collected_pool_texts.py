@@ -96,7 +96,7 @@ TEXTS = (
         "'50.0'. project has a quota of '250.0' with '250.0' available. View and manage quotas at "
         "https://console.cloud.google.com/iam-admin/quotas?usage=USED&project=p.",
         FINAL,
-        "Quota: the project has not enough quota SSD_TOTAL_GB in the region of us-central1-a",
+        "Quota: my-project has not enough quota SSD_TOTAL_GB for nodes in us-central1-a",
         "https://console.cloud.google.com/iam-admin/quotas?project=my-project",
     ),
     PoolText(
@@ -105,7 +105,7 @@ TEXTS = (
         CALL,
         _CREATE.format(403) + "Insufficient quota to satisfy the request",
         FINAL,
-        "Quota: the project has not enough quota in the region of us-central1-a",
+        "Quota: my-project has not enough quota for nodes in us-central1-a",
         "https://console.cloud.google.com/iam-admin/quotas?project=my-project",
     ),
     PoolText(

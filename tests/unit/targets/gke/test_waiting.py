@@ -93,6 +93,11 @@ NEEDS = "couldn't assign flavors to pod set slice-job: "
 PASSES = [
     (queued(NEEDS + "insufficient unused quota for google.com/tpu in flavor F, 4 more needed"), "Quota: ", "4 more"),
     (
+        queued(NEEDS + "borrowing limit for google.com/tpu in flavor F exceeded"),
+        "Quota: ",
+        "of google.com/tpu of flavor F",
+    ),
+    (
         queued(
             NEEDS
             + "flavor A doesn't match node affinity, insufficient unused quota for google.com/tpu in flavor F, 4 more needed"
