@@ -345,7 +345,7 @@ def parsed(out: str) -> Row:
 
 def _status(r: Row) -> str:
     """How the run ended, or what it is doing; for a waiting run with the reason, in a word."""
-    if r["state"] == "waiting":
+    if r["state"] == "waiting" and r["detail"]:
         return f"waiting ({r['detail'].partition(':')[0]})"
     return str(r["ending"] if r["state"] == "ended" and r["ending"] else r["state"])
 
