@@ -78,7 +78,7 @@ def test_the_end_of_the_data_is_recognized_at_every_exit_code(cluster: MaxTextCl
 @pytest.mark.long
 def test_a_killed_launcher_loses_and_doubles_no_step(cluster: MaxTextCluster) -> None:
     cluster.recipe("tpu7x-2x2x2", {"model_name": "toy", "steps": "10"})
-    cluster.logs(deepseek() + "\nEXIT_CODE=0", lines_per_s=2.0)
+    cluster.logs(deepseek() + "\nEXIT_CODE=0", lines_per_s=1.0)
     launcher = cluster.start(*cluster.typed())
     wait_for(lambda: len(cluster.steps()) > 1)
     os.kill(launcher.pid, signal.SIGKILL)

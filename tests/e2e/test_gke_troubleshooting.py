@@ -226,7 +226,7 @@ STUCK = "a pool that stays in `PROVISIONING`"
 @row(STUCK)
 @pytest.mark.long
 def test_a_pool_that_cannot_be_cancelled_is_waited_for_and_then_deleted(pools: Pools) -> None:
-    pools.gcloud.times(pool_retry=12.0)
+    pools.gcloud.times(pool_retry=25.0)
     pools.gcloud.pool_outcome("stockout")
     started = pools.start_toy()
     pools.waits("Provisioning: ")

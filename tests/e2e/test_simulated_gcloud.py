@@ -207,15 +207,18 @@ def test_direct_nodes_and_their_errors(client: Client) -> None:
 
 def test_faults_of_calls(client: Client) -> None:
     cloud = client.cloud
-    cloud.set(name_taken_s=2.0, lag={"describe": 0.5, "list": 0.5})
+    cloud.set(name_taken_s=60.0, lag={"describe": 60.0, "list": 60.0})
     cloud.fault("queued-resources create", "cut", keep=20)
     status, _, err = client.create("q", "--async")
     assert (status, err) == (1, "Create request issue"), "it took effect"
     assert client.state("q") == "NOT_FOUND:" and client.run(*QUEUED, "list")[1] == [], "and is seen later"
     assert client.create("q")[2].startswith("ERROR: (gcloud.compute.tpus.queued-resources.create) ALREADY_EXISTS")
+    cloud.set(lag={"describe": 0.0, "list": 0.0})
     until(lambda: client.state("q") == "ACTIVE")
     cloud.fault("queued-resources describe", status=503, calls=2)
     assert [client.run(*QUEUED, "describe", "q")[0] for _ in range(3)] == [1, 1, 0]
+    cloud.set(lag={"describe": 5.0, "list": 5.0})
+    until(lambda: client.state("q") == "ACTIVE")
     cloud.fault("queued-resources delete", "killed")
     assert client.run(*QUEUED, "delete", "q", "--force", "--quiet")[0] == -9
     assert client.state("q") == "ACTIVE", "as it was before"
