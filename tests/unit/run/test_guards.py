@@ -28,6 +28,10 @@ BY_EXAMPLES = {
     f"_start: if {_WITHOUT_ANSWER}",
     f"_start: missing in {_WITHOUT_ANSWER}",
     f"_start: len(traits.zones) > 1 in {_WITHOUT_ANSWER}",
+    f"_start: now - record.since > traits.place_patience_s in {_WITHOUT_ANSWER}",
+    # a few of 4,000 lives notice it; an example always does
+    "_may_still_appear: process is Process.ABSENT in process is Process.ABSENT and submitted and (state.phase is not Phase.RUNNING)"
+    " and (0 <= now - state.submitted < traits.start_grace_s)",
     # drive.py asks `outlived` too, and takes such an attempt for ended before it decides
     "next_action: not outlived(state, traits, seen.unchanged_s) in "
     "seen.process is Process.RUNNING and (not outlived(state, traits, seen.unchanged_s))",
