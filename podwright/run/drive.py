@@ -185,7 +185,7 @@ class Driver:
             return self._poller(record.target).target
         if state.handle and state.phase is not Phase.READY:
             return self._poller(state.handle).target
-        return self._poller(targets.current(state.target, state.handle, state.slice)).target
+        return self._poller(targets.current(state.target, _recorded(state), state.slice)).target
 
     def _poller(self, identity: dict[str, Any]) -> Poller:
         key = f"{identity.get('target')} {identity.get('kind')} {identity.get('settings')}"
@@ -252,6 +252,11 @@ class Driver:
             )
 
 
+def _recorded(state: RunState) -> dict[str, Any] | None:
+    """The target's identity in the newest attempt, or in the newest allocation of a run without attempts; None before either."""
+    return state.handle or (state.allocation.target if state.allocation else None)
+
+
 def _never_there(record: AllocationRecord) -> bool:
     """Of a request that this machine, or the call that it made, has refused, the cloud has nothing."""
     return record.phase is AllocationPhase.REFUSED and record.uncreated
@@ -297,7 +302,7 @@ def _require_target(run: RunDir, state: RunState, kind: str) -> None:
     """UserError where the entry of the target cannot be read, where this machine lacks a program, or where the target would not take a next
     attempt: like before the start of the run, it is checked for the recipe where it has changed since the last attempt, or where that one was
     submitted (without one, where the run was created) more than CHECK_AGAIN_S ago."""
-    last, now = state.handle, targets.current(state.target, state.handle, state.slice)
+    last, now = state.handle, targets.current(state.target, _recorded(state), state.slice)
     entries.require_accepted(now)
     target = targets.recorded(now)
     targets.require_programs(target.traits)

@@ -81,3 +81,14 @@ def test_pools_are_deleted_by_the_same_launcher_once_the_login_works_again(pools
     shown = pools.ends(launcher)
     assert launcher.returncode == 0, shown
     assert pools.left() == [] and pools.left_in_the_cloud() == []
+
+
+@pytest.mark.long
+def test_a_run_that_has_pools_and_no_attempt_is_resumed_with_the_settings_that_it_has_recorded(pools: Pools) -> None:
+    pools.replay(200)
+    assert pools.run_toy(LAUNCH_DIES="after:allocation ready")[0] == -9
+    (pools.folder / "targets.yaml").write_text("{}")
+    code, out, err = pools.call("resume", "r")
+    assert code == 0 and pools.events("ended")[-1]["ending"] == "FINISHED", out + err
+    assert len(pools.events("allocation requested")) == 1, out + err
+    assert pools.left() == [] and pools.left_in_the_cloud() == []
