@@ -40,17 +40,19 @@ def clean(
     """List what runs have created in a cloud or a cluster, and remove what no run needs.
 
     What another user or machine created is removed only if its NAME is typed. Exit code 1: there is something to remove, or left.
+    Exit code 2: something could not be listed.
     """
     from podwright.run import cleaning
 
     known = cleaning.inventory(target, runs)
-    for fault in known.faults:
+    listing_faults = [*known.faults, *(each.fault for each in known.unlisted)]
+    for fault in listing_faults:
         show.error(fault, as_json=False)
     chosen = _named(known.slices, names) if names else [each for each in known.slices if each.removable]
     rows = [each.document() for each in known.slices]
     left: dict[cleaning.Key, str] = {}
     barred: list[UserError] = []
-    if not as_json and (rows or not known.faults):
+    if not as_json and (rows or not listing_faults):
         _table(rows)
     if yes and chosen:
         left = cleaning.remove(chosen, lambda line: print(line, file=sys.stderr), barred=barred)
@@ -63,17 +65,25 @@ def clean(
     if as_json:
         faults = [str(fault) for fault in known.faults]
         removable = [each.name for each in chosen]
+        unlisted = [each.document() for each in known.unlisted]
         show.document(
-            {"machines": rows, "removable": removable, "removed": removed, "left": remaining, "faults": faults}
+            {
+                "machines": rows,
+                "removable": removable,
+                "removed": removed,
+                "left": remaining,
+                "faults": faults,
+                "unlisted": unlisted,
+            }
         )
-    elif yes and (chosen or not known.faults):
+    elif yes and (chosen or not listing_faults):
         _outcome(removed, remaining)
     elif chosen:
         words = " ".join(["podwright clean", *([target] if target else []), *(names or [])])
         print(f"{counted(len(chosen), 'item')} to remove: type {words} --yes")
     if left or (chosen and not yes):
         raise typer.Exit(ExitCode.USAGE if barred else ExitCode.FAILED)
-    raise typer.Exit(ExitCode.USAGE if known.faults else of_check(True))
+    raise typer.Exit(ExitCode.USAGE if listing_faults else of_check(True))
 
 
 def _named(slices: Sequence[CloudSlice], names: Sequence[str]) -> list[CloudSlice]:
@@ -86,9 +96,9 @@ def _named(slices: Sequence[CloudSlice], names: Sequence[str]) -> list[CloudSlic
             raise UserError(
                 f"the cloud lists no {name} that podwright created", f"there is {there}" if there else "leave it out"
             )
-        if living := next((each for each in of_name if each.need is Need.LIVING and each.run), None):
-            assert living.run
-            raise UserError(f"{name} is in use: {living.detail}", f"type podwright stop {living.run.typed}")
+        if needed := next((each for each in of_name if each.need in (Need.LIVING, Need.ELSEWHERE) and each.run), None):
+            assert needed.run
+            raise UserError(f"{name} is in use: {needed.detail}", f"type podwright stop {needed.run.typed}")
     return [each for each in slices if each.name in names]
 
 

@@ -47,6 +47,11 @@ class AllocationRecord:
     """`journal.uptime` of the launcher's machine then"""
 
     @property
+    def may_exist(self) -> bool:
+        """Whether the cloud may have something of it: not once it is gone, nor where the call that requested it was refused itself."""
+        return self.phase is not AllocationPhase.GONE and not (self.phase is AllocationPhase.REFUSED and self.uncreated)
+
+    @property
     def awaited(self) -> bool:
         """Whether its machines come when an attempt asks for them, and are not all there."""
         return not self.hosts and self.charged is not None and self.charged.chips < self.request.num_chips

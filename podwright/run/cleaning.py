@@ -15,11 +15,12 @@ from pathlib import Path
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.run import cost, journal, listing, mirror
+from podwright.run import cost, journal, listing, mirror, unlisted
 from podwright.run.allocations import due
 from podwright.run.attended import unattended
 from podwright.run.finish import write_report
 from podwright.run.states import AllocationPhase, Phase
+from podwright.run.unlisted import Scope, UnlistedAllocation, elsewhere
 from podwright.rundir import Ending, Record, RunDir, read_jsonl
 from podwright.targets import entries
 from podwright.targets.base import RUN_LABEL, Barred, KeepsObjects, Process, Target, Traits
@@ -41,6 +42,7 @@ class Need(enum.StrEnum):
     ENDED = "ended"
     GONE = "gone"  # a run whose directory is gone from among others
     OTHERS = "others"  # another user or machine created it
+    ELSEWHERE = "elsewhere"  # a run with pools in a cluster that is not listed: this is their workload policy
     UNCLEAR = "unclear"
 
 
@@ -75,7 +77,7 @@ class CloudSlice:
     def cost(self) -> float | None:
         """USD so far of the machines that exist now; None where the price or the number of machines is not known."""
         own, charged = self.owned.request, self.owned.charged
-        if charged is None:
+        if charged is None or self.need is Need.ELSEWHERE:
             return None
         hours = 0.0 if charged.since is None else max(0.0, time.time() - charged.since) / 3600
         return cost.of_chips(own.chip, charged.chips * hours, own.price)
@@ -109,10 +111,12 @@ class Inventory:
     slices: list[CloudSlice] = field(default_factory=list)
     faults: list[UserError] = field(default_factory=list)
     """why a target was not listed"""
+    unlisted: list[UnlistedAllocation] = field(default_factory=list)
 
 
 def key_of(owned: Owned) -> Key:
-    """The same for all that is left of a request: on GKE, what is left when its pools are gone is in no zone."""
+    """The same for all that is left of a request: on GKE, what is left when its pools are gone is in no zone. Two clusters of a region
+    list the same workload policies, so the cluster is not part of it."""
     details = owned.request.details
     return str(details.get("project", "")), str(details.get("location", owned.request.zone)), owned.request.name
 
@@ -142,23 +146,39 @@ def inventory(name: str, runs: Path) -> Inventory:
     journals = _journals(runs)
     slices: dict[Key, CloudSlice] = {}
     borrowed: set[tuple[str, str]] = set()
+    scopes: dict[str, Scope | None] = {}
     for each in entries.names():
+        scopes[each] = None
         try:
             if traits := _traits(each):
+                scopes[each] = traits.inventory_scope
                 borrowed.update([(traits.zones[0], traits.borrowed)] if traits.borrowed else [])
             if each == name or not name:
-                listed, unlisted = _listed(each)
-                slices |= {key_of(owned): _slice(each, owned, journals) for owned in listed}
-                known.faults += [unlisted] if unlisted else []
+                listed, fault = _listed(each)
+                for owned in listed:
+                    new = _slice(each, owned, journals)
+                    slices[new.key] = max(new, slices.get(new.key, new), key=_completeness)
+                known.faults += [fault] if fault else []
         except UserError as e:
             if each == name:
                 raise
             if not name:
                 known.faults.append(e)
+    listed_names = {s.name for s in slices.values() if s.need is not Need.ELSEWHERE}
     known.slices = [
-        s for s in slices.values() if not s.owned.request.borrowed and (s.owned.request.zone, s.name) not in borrowed
+        s
+        for s in slices.values()
+        if not s.owned.request.borrowed
+        and (s.owned.request.zone, s.name) not in borrowed
+        and (s.need is not Need.ELSEWHERE or s.name not in listed_names)
     ]
+    known.unlisted = [each for each in unlisted.of_runs(name, scopes, runs) if each.request.name not in listed_names]
     return known
+
+
+def _completeness(each: CloudSlice) -> tuple[bool, bool]:
+    """Orders what several targets list of one request: another cluster of the region has its workload policy, and not its node pools."""
+    return each.need is not Need.ELSEWHERE, each.owned.state is not AllocationState.PARTIAL
 
 
 def of_target(name: str, runs: Path) -> list[CloudSlice]:
@@ -241,6 +261,8 @@ def _write_down(each: CloudSlice) -> None:
         record = state.allocation
         if not free or mirror.observes(run) or record is None or record.request.name != each.name:
             return
+        if elsewhere(run, each.owned, _traits(each.target)):  # its machines exist
+            return
         kept.publish(always=True)  # DrivenElsewhere before anything is written
         number, now = record.number, journal.now()
         if record.phase is AllocationPhase.READY:
@@ -265,7 +287,10 @@ def _listed_again(
         try:
             if opened := owning(name):
                 pause_s = max(pause_s, opened[0].traits.poll_s)
-                listed |= {key_of(owned): owned for owned in opened[1].list_owned()}
+                keys = {
+                    each.key for each in slices if each.target == name
+                }  # of the others it may list a policy, and no pools
+                listed |= {key: owned for owned in opened[1].list_owned() if (key := key_of(owned)) in keys}
         except UserError as e:
             listed |= {each.key: before[each.key] for each in slices if each.target == name and each.key in left}
             fault = e
@@ -286,8 +311,8 @@ def _listed(name: str) -> tuple[list[Owned], UserError | None]:
         listed = opened[1].list_owned()
     except UserError as e:
         raise UserError(f"target {name}: {e.what}", e.fix) from e
-    unlisted = opened[0].attempt_objects.unlisted if isinstance(opened[0], KeepsObjects) else None
-    return listed, unlisted and UserError(f"target {name}: {unlisted.what}", unlisted.fix)
+    fault = opened[0].attempt_objects.unlisted if isinstance(opened[0], KeepsObjects) else None
+    return listed, fault and UserError(f"target {name}: {fault.what}", fault.fix)
 
 
 def _journals(runs: Path) -> dict[str, RunDir]:
@@ -314,13 +339,15 @@ def _slice(target: str, owned: Owned, journals: dict[str, RunDir]) -> CloudSlice
         run = there if there.journal.exists() and names & set(_requested(there)) else None
     if owned.request.borrowed:
         need, detail = Need.OTHERS, "borrowed: it is used and never deleted"
+    elif run is not None and (scope := elsewhere(run, owned, _traits(target))):
+        need, detail = Need.ELSEWHERE, f"run {run.name} has its machines in {'/'.join(scope)}"
     elif run is not None:
         need, detail = _need_of(run, owned)
     elif owned.run_dir:
         need, detail = _need_of_absent(Path(owned.run_dir))
     else:
         need, detail = Need.UNCLEAR, "its run cannot be determined"
-    if not (owned.mine or owned.request.borrowed) and need is not Need.LIVING:
+    if not (owned.mine or owned.request.borrowed) and need not in (Need.LIVING, Need.ELSEWHERE):
         where = f" for {owned.run_dir}" if owned.run_dir else ""
         need, detail = Need.OTHERS, f"another user or machine created it{where}"
     return CloudSlice(target, owned, need, detail, run)

@@ -81,7 +81,7 @@ class Driver:
         state = journal.read(self.run)
         record = state.allocation
         cloud = GONE
-        if record and record.phase is not AllocationPhase.GONE and not _never_there(record):
+        if record and record.may_exist:
             cloud = self._poller(record.target).describe(record.request, record.ready_since)
         unchanged_s = self._unchanged_s(state, cloud.state)
         if cloud.state is AllocationState.GONE:
@@ -255,11 +255,6 @@ class Driver:
 def _recorded(state: RunState) -> dict[str, Any] | None:
     """The target's identity in the newest attempt, or in the newest allocation of a run without attempts; None before either."""
     return state.handle or (state.allocation.target if state.allocation else None)
-
-
-def _never_there(record: AllocationRecord) -> bool:
-    """Of a request that this machine, or the call that it made, has refused, the cloud has nothing."""
-    return record.phase is AllocationPhase.REFUSED and record.uncreated
 
 
 def _undeleted(record: AllocationRecord | None) -> str:

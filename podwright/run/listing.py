@@ -81,7 +81,7 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
         raise UserError(
             f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it"
         )
-    if _only_observed(run):
+    if only_observed(run):
         return _or_why(run, process, iter([run.log_since(state.attempt, 0, process)[0]]))
     started = state.phase is not Phase.SUBMITTING
     if started and not (folder := run.attempt(state.attempt)).is_dir():
@@ -197,7 +197,7 @@ def _unattended(run: RunDir, state: RunState) -> str:
         what, verb = "nobody deletes its machines once it has ended" if machines else "", "resume"
     else:
         what, verb = "nothing more happens", "resume"
-    if not what or _only_observed(run) or is_attended(run):
+    if not what or only_observed(run) or is_attended(run):
         return ""
     return f"no launcher follows run {run.name}, and {what}; type podwright {verb} {run.typed}"
 
@@ -232,7 +232,7 @@ def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
 def _standing_of(run: RunDir, state: RunState) -> tuple[str, Ending | None, str, str]:
     """Phase, ending, detail and fix; by the journal alone where nothing may be done about the run from here. A run whose target cannot be
     asked now (this machine lacks a program) has not changed by that."""
-    if _only_observed(run):
+    if only_observed(run):
         return _by_the_journal(state)
     try:
         return _now(run, state)
@@ -240,7 +240,7 @@ def _standing_of(run: RunDir, state: RunState) -> tuple[str, Ending | None, str,
         return _by_the_journal(state) if state.phase is Phase.ENDED else ("waiting", None, f"NoProgram: {e}", e.fix)
 
 
-def _only_observed(run: RunDir) -> bool:
+def only_observed(run: RunDir) -> bool:
     """Whether nothing may be done about the run from here; so too where its damaged storage.json does not tell."""
     try:
         return mirror.observes(run)

@@ -85,6 +85,9 @@ class Traits:
     """that are expected of requested machines"""
     programs: Mapping[str, str] = field(default_factory=dict)
     """that runs need on this machine, each with what to do where it is missing"""
+    inventory_scope: tuple[str, ...] = ()
+    """project, and location and cluster where there is one: machines that were requested elsewhere are not in its inventory; () where runs
+    create no machines"""
 
 
 @dataclass(frozen=True)

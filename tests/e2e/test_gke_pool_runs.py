@@ -1,6 +1,8 @@
 """Runs whose node pools do not exist yet: the product's command line, its own gcloud calls and the real kubectl, from nothing over what a cloud
 takes away to a report and back to nothing."""
 
+import json
+
 import pytest
 
 from tests.e2e.conftest import wait_for
@@ -81,6 +83,34 @@ def test_pools_are_deleted_by_the_same_launcher_once_the_login_works_again(pools
     shown = pools.ends(launcher)
     assert launcher.returncode == 0, shown
     assert pools.left() == [] and pools.left_in_the_cloud() == []
+
+
+def test_clean_names_a_run_whose_target_has_no_entry_and_stop_deletes_its_pools(pools: Pools) -> None:
+    assert pools.run_toy(LAUNCH_DIES="after:allocation ready")[0] == -9
+    (pool,) = [row for row in pools.gcloud.pools() if not row["foreign"]]
+    file, entry = pools.folder / "targets.yaml", (pools.folder / "targets.yaml").read_text()
+    file.write_text("{}")
+    for words in (["clean"], ["clean", "--yes"]):
+        code, out, err = pools.call(*words)
+        assert (code, out, err.count("\n")) == (2, "", 1), out + err
+        assert f"run r: its machines {pool['name'].rpartition('-')[0]} in {pool['zone']} (target pod)" in err
+        assert "there is no target 'pod'" in err and "type podwright stop r" in err
+    code, out, err = pools.call("clean", "--json")
+    document = json.loads(out)
+    (unlisted,) = document["unlisted"]
+    assert code == 2 and document["machines"] == document["faults"] == [], out + err
+    assert (unlisted["run"], unlisted["zone"], unlisted["target"]) == ("r", pool["zone"], "pod")
+    assert unlisted["fix"].startswith("type podwright stop r")
+
+    file.write_text(entry.replace("pod:", "renamed:"))
+    code, out, err = pools.call("clean")
+    assert code == 1 and "remove: run r does not train" in out and err == "", "another entry names the same cluster"
+    file.write_text("{}")
+    code, out, err = pools.call("stop", "r")
+    assert code == 0 and pools.standing()["ending"] == "STOPPED" and "error" not in out + err, out + err
+    assert pools.left() == [] and pools.left_in_the_cloud() == []
+    code, out, err = pools.call("clean")
+    assert code == 0 and "nothing of podwright's" in out, out + err
 
 
 @pytest.mark.long

@@ -2,6 +2,8 @@
 nothing, past everything that a cloud may answer."""
 
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -702,6 +704,60 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     record = journal.read(bench.run).allocation
     assert record and record.phase == "gone"
     assert list((tmp_path / "gke").iterdir()) == [], "no lock is left"
+
+
+def clean(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    argv = [sys.executable, "-m", "podwright", "clean", *words, "--runs", str(folder)]
+    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+
+
+def with_other_cluster(both: SimpleNamespace, folder: Path, *names: str) -> None:
+    """Another cluster of the region, and entries of the file in this order: `pod` as it is, the others with the new cluster."""
+    both.gcloud.cluster("other-cluster", "us-central1", project="my-project", zones=(A, B))
+    entry = json.loads((folder / "targets.yaml").read_text())["pod"]
+    other = entry | {"cluster": "other-cluster"}
+    (folder / "targets.yaml").write_text(json.dumps({n: entry if n == "pod" else other for n in names}))
+
+
+def test_clean_keeps_the_policy_of_pools_in_a_cluster_that_the_entry_no_longer_names(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = PoolBench(tmp_path, monkeypatch, topology="tpu7x-2x2x4", price=1.0)
+    bench.follow(lambda it: it.happened("ready"))
+    name, before = bench.events("allocation requested")[0]["request"]["name"], both.gcloud.resources()
+    with_other_cluster(both, tmp_path, "other")
+    text = (tmp_path / "targets.yaml").read_text()
+    (tmp_path / "targets.yaml").write_text(text.replace('"other":', '"pod":'))
+    row = "run r has its machines in my-project/us-central1/my-cluster"
+    for words in ((), ("--yes",), ("pod", "--yes")):
+        done = clean(tmp_path, *words)
+        assert done.returncode == 2 and f"keep: {row}" in done.stdout and "USD" not in done.stdout, done
+        assert "target pod names my-project/us-central1/other-cluster now, and they were requested in" in done.stderr
+        assert f"type podwright stop {tmp_path / 'r'}" in done.stderr and "nothing" not in done.stdout, done
+    done = clean(tmp_path, "pod", name, "--yes")
+    assert done.returncode == 2 and f"{name} is in use: {row}" in done.stderr, done
+    (listed,) = cleaning.inventory("", tmp_path).slices
+    assert (listed.need, listed.removable, listed.cost) == (cleaning.Need.ELSEWHERE, False, None)
+    cleaning.remove([listed], lambda _: None, limit_s=3)
+    assert both.gcloud.resources() == before and not bench.happened("gone")
+    drive.stop(Driver(bench.run, lambda *_: None, lambda _: None))
+    assert both.gcloud.resources() == [] and queue_objects(both) == [] and bench.happened("gone")
+
+
+@pytest.mark.parametrize("names", [("pod", "other"), pytest.param(("other", "pod"), marks=pytest.mark.long)])
+def test_clean_deletes_pools_through_the_target_of_their_cluster_where_another_one_lists_their_policy(
+    both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
+) -> None:
+    bench = PoolBench(tmp_path, monkeypatch, topology="tpu7x-2x2x4", price=1.0)
+    bench.follow(lambda it: it.happened("ready"))
+    with_other_cluster(both, tmp_path, *names)
+    (kept,) = cleaning.inventory("other", tmp_path).slices
+    assert (kept.need, kept.cost) == (cleaning.Need.ELSEWHERE, None)
+    known = cleaning.inventory("", tmp_path)
+    (left,) = known.slices
+    assert (left.target, left.need, known.unlisted) == ("pod", cleaning.Need.LEFT, []) and left.cost and left.cost > 0
+    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}
+    assert both.gcloud.resources() == [] and queue_objects(both) == [] and bench.happened("gone")
 
 
 def test_clean_writes_the_report_of_an_ended_run_again(

@@ -161,6 +161,27 @@ def test_clean_from_another_machine_shows_what_this_one_has_and_keeps_it(gcloud:
     assert done.returncode == 0 and names(gcloud) == []
 
 
+def test_clean_names_a_run_whose_project_is_in_no_entry(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
+    gcloud.capacity(A, 0)
+    bench = TpuBench(tmp_path, zones=[A])
+    launcher = bench.start_run(40, "mesh.fsdp=16", "--on", "tpu")
+    try:
+        wait_for(lambda: bool(gcloud.resources()), 60)
+        launcher.kill()
+        launcher.communicate()
+        (tmp_path / "targets.yaml").unlink()
+        for words in (["clean"], ["clean", "--yes"]):
+            code, out, err = bench.call(*words)
+            assert (code, out, err.count("\n")) == (2, "", 1) and f"in {A} (target tpu) were not listed" in err, (
+                out + err
+            )
+        assert bench.call("stop", "r")[0] == 0
+        assert gcloud.resources() == [] and bench.standing()["ending"] == "STOPPED"
+        assert bench.call("clean")[:2] == (0, "nothing of podwright's in the cloud\n")
+    finally:
+        bench.close()
+
+
 @pytest.mark.long
 def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: cloud.Lab, tmp_path: Path) -> None:  # noqa: F811
     python = sshd.stand_in(lab.root / "python", LAUNCH.with_name("standin.py"))

@@ -383,4 +383,5 @@ class GkeSettings(BaseModel):
             price=self.price,
             preemptions_per_day=spot if self.preemptions_per_day is None else self.preemptions_per_day,
             programs=(programs.GCLOUD if self.places else {}) | programs.KUBECTL,
+            inventory_scope=(self.project, self.location, self.cluster),
         )

@@ -171,6 +171,7 @@ class TpuVmSettings(BaseModel):
             price=self.price,
             preemptions_per_day=self._preemptions,
             programs=programs.GCLOUD | programs.SSH | programs.SSH_KEYGEN,
+            inventory_scope=(self.project,),
         )
 
     @property

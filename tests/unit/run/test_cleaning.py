@@ -1,13 +1,17 @@
-"""The removal of what nobody needs, while the login of the cloud is refused."""
+"""What of runs is listed, what is not, and the removal of what nobody needs."""
 
+import json
+from dataclasses import asdict
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from podwright.errors import UserError
-from podwright.run import cleaning
+from podwright.run import cleaning, journal
 from podwright.run.cleaning import CloudSlice, Need
+from podwright.rundir import RunDir
 from podwright.targets.base import Barred, Traits
 from podwright.targets.machines import AllocationState, Owned, Request
 
@@ -48,3 +52,90 @@ def test_a_deletion_that_a_person_must_make_possible_is_left_with_what_to_type(m
     barred: list[UserError] = []
     left = cleaning.remove([LEFT], lambda _: None, barred=barred)
     assert "type gcloud auth login" in left[LEFT.key] and len(barred) == 1
+
+
+GKE = {"kind": "gke", "project": "my-project", "cluster": "c", "zones": ["us-central1-a"]}
+TPU = {"kind": "tpu-vm", "project": "my-project", "zones": ["us-central1-a"], "accelerator_type": "v6e-16"}
+
+
+def requested(runs: Path, entry: dict[str, Any], *events: str, borrowed: bool = False, **fields: Any) -> RunDir:
+    """A run that has requested machines from target `pod`, whose entry was `entry`; what happened to them since."""
+    run = RunDir(runs / "r")
+    run.path.mkdir(parents=True)
+    journal.append(run, "created", recipe="x", target="pod", cwd=str(runs), retries=0, slice="")
+    request = asdict(Request("pw-r-1", "us-central1-a", borrowed=borrowed))
+    target = {"target": "pod", "kind": entry["kind"], "settings": entry}
+    journal.append(run, "allocation requested", allocation=1, request=request, target=target)
+    for event in events:
+        journal.append(run, f"allocation {event}", allocation=1, **fields)
+    return run
+
+
+def unlisted(
+    monkeypatch: pytest.MonkeyPatch,
+    folder: Path,
+    targets: dict[str, Any],
+    name: str = "",
+    listed: tuple[Owned, ...] = (),
+) -> list[str]:
+    (folder / "targets.yaml").write_text(json.dumps(targets))
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(folder / "targets.yaml"))
+    monkeypatch.setattr(cleaning, "_listed", lambda _: (list(listed), None))
+    return [str(each.fault) for each in cleaning.inventory(name, folder / "runs").unlisted]
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "why"),
+    [
+        (GKE, {}, "there is no target 'pod' now"),
+        (TPU, {}, "there is no target 'pod' now"),
+        (
+            GKE,
+            {"pod": GKE | {"cluster": "d"}},
+            "names my-project/us-central1/d now, and they were requested in my-project/us-central1/c",
+        ),
+        (GKE, {"pod": GKE | {"project": "another-project"}}, "target pod names another-project/us-central1/c now"),
+        (GKE, {"pod": GKE | {"zones": ["us-east5-b"]}}, "target pod names my-project/us-east5/c now"),
+        (GKE, {"pod": TPU}, "target pod names my-project now"),
+        (GKE, {"pod": {"kind": "slurm", "partition": "gpu"}}, "target pod names no cloud now"),
+        (TPU, {"pod": TPU | {"project": "another-project"}, "other": GKE}, "target pod names another-project now"),
+        (GKE, {"pod": GKE | {"reservations": ["r"]}}, ""),
+        (TPU, {"pod": TPU | {"zones": ["us-east5-b"]}}, ""),
+        (GKE, {"renamed": GKE}, ""),
+    ],
+)
+def test_an_allocation_that_no_entry_lists_is_named_with_what_to_type(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, was: dict[str, Any], now: dict[str, Any], why: str
+) -> None:
+    run = requested(tmp_path / "runs", was)
+    lines = unlisted(monkeypatch, tmp_path, now)
+    assert len(lines) == bool(why)
+    for line in lines:
+        assert line.startswith("run r: its machines pw-r-1 in us-central1-a (target pod) were not listed: ")
+        assert why in line and f"type podwright stop {run.path}, which" in line
+
+
+@pytest.mark.parametrize(
+    ("events", "given"),
+    [
+        (("deleting", "gone"), {}),
+        (("refused",), {"uncreated": True, "reason": "NoPermission: x", "scope": ""}),
+        ((), {"borrowed": True}),
+    ],
+)
+def test_an_allocation_of_which_nothing_of_the_run_can_exist_is_not_named(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, events: tuple[str, ...], given: dict[str, Any]
+) -> None:
+    requested(tmp_path / "runs", TPU, *events, **given)
+    assert unlisted(monkeypatch, tmp_path, {}) == []
+
+
+def test_an_allocation_is_not_named_where_it_was_listed_or_its_entry_is_a_fault_of_its_own(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    requested(tmp_path / "runs", GKE)
+    of_another_name = GKE | {"project": "another-project"}
+    ready = Owned(Request("pw-r-1", "us-central1-a"), "", AllocationState.READY, mine=True)
+    assert unlisted(monkeypatch, tmp_path, {"pod": of_another_name}, listed=(ready,)) == []
+    assert unlisted(monkeypatch, tmp_path, {"pod": GKE | {"clusters": "c"}}) == []
+    assert unlisted(monkeypatch, tmp_path, {"other": GKE | {"cluster": "d"}}, "other") == [], "of that target alone"

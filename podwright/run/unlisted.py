@@ -1,0 +1,96 @@
+"""Machines that runs have, by their journals, where no target's entry looks now: they may cost, and no inventory shows them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from podwright import targets
+from podwright.errors import UserError
+from podwright.run import journal, listing
+from podwright.run.allocations import AllocationRecord
+from podwright.rundir import Record, RunDir
+from podwright.targets.base import Traits
+from podwright.targets.machines import AllocationState, Owned, Request
+
+Scope = tuple[str, ...]
+"""`Traits.inventory_scope`"""
+
+
+@dataclass(frozen=True)
+class UnlistedAllocation:
+    """Machines that a run has requested, by its journal, in a place that was not listed."""
+
+    run: RunDir
+    target: str
+    request: Request
+    fault: UserError
+    """why they were not listed, and what to type"""
+
+    def document(self) -> Record:
+        return {
+            "name": self.request.name,
+            "zone": self.request.zone,
+            "target": self.target,
+            "run": self.run.name,
+            "run_dir": str(self.run.path),
+            "detail": self.fault.what,
+            "fix": self.fault.fix,
+        }
+
+
+def of_runs(name: str, scopes: Mapping[str, Scope | None], runs: Path) -> Iterator[UnlistedAllocation]:
+    """Of target `name`, or of all (""). `scopes`: of each entry; None where it cannot be read, which is a fault of its own."""
+    listed = {scope for target, scope in scopes.items() if scope and (target == name or not name)}
+    for run in listing.run_dirs(runs):
+        record = _allocation_of(run)
+        if record is None or record.request.borrowed:
+            continue
+        target = str(record.target.get("target", ""))
+        if (name and target != name) or (target in scopes and scopes[target] is None):
+            continue
+        scope = _scope_of(record)
+        if scope not in listed:
+            fault = _fault(run, record, target, scope, scopes.get(target))
+            yield UnlistedAllocation(run, target, record.request, fault)
+
+
+def _fault(run: RunDir, record: AllocationRecord, target: str, requested: Scope | None, now: Scope | None) -> UserError:
+    """Why the machines of an allocation were not listed. `requested`, `now`: where, and what the entry of the target names now."""
+    where = f"{record.request.name} in {record.request.zone} (target {target})"
+    why = f"there is no target {target!r} now"
+    if now is not None:
+        why = f"target {target} names {'/'.join(now) or 'no cloud'} now"
+        why += f", and they were requested in {'/'.join(requested)}" if requested else ""
+    fix = f"type podwright stop {run.typed}, which stops the run and deletes them with its recorded settings"
+    if listing.only_observed(run):
+        fix = f"type podwright stop {run.name} on the machine that drives the run"
+    return UserError(f"run {run.name}: its machines {where} were not listed: {why}", fix)
+
+
+def _allocation_of(run: RunDir) -> AllocationRecord | None:
+    """The newest allocation of a run, unless it is gone; None also for a journal that cannot be read."""
+    try:
+        record = journal.read(run).allocation
+    except (UserError, OSError):
+        return None
+    return record if record and record.may_exist else None
+
+
+def _scope_of(record: AllocationRecord) -> Scope | None:
+    """Where it was requested; None where its target was recorded by a version whose settings cannot be read."""
+    try:
+        return targets.recorded(record.target).traits.inventory_scope
+    except UserError:
+        return None
+
+
+def elsewhere(run: RunDir, owned: Owned, traits: Traits | None) -> Scope | None:
+    """Where the machines of the request are, by the journal of its run, if a target with `traits` does not list them; else None. Two
+    clusters of a region have the same list of workload policies."""
+    record = _allocation_of(run) if owned.state is AllocationState.PARTIAL else None
+    if record is None or traits is None or record.request.name != owned.request.name:
+        return None
+    scope = _scope_of(record)
+    return scope if scope and scope != traits.inventory_scope else None
