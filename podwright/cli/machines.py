@@ -39,8 +39,8 @@ def clean(
 ) -> None:
     """List what runs have created in a cloud or a cluster, and remove what no run needs.
 
-    What another user or machine created is removed only if its NAME is typed. Exit code 1: there is something to remove, or left.
-    Exit code 2: something could not be listed.
+    What another user or machine created is removed only if its NAME is typed. Exit code 1: there is something to remove, or left, or
+    machines that cost are kept because it is unknown whether their run needs them. Exit code 2: something could not be listed.
     """
     from podwright.run import cleaning
 
@@ -52,6 +52,7 @@ def clean(
     rows = [each.document() for each in known.slices]
     left: dict[cleaning.Key, str] = {}
     barred: list[UserError] = []
+    undecided = [] if names else [each for each in known.slices if each.undecided]
     if not as_json and (rows or not listing_faults):
         _table(rows)
     if yes and chosen:
@@ -76,14 +77,22 @@ def clean(
                 "unlisted": unlisted,
             }
         )
-    elif yes and (chosen or not listing_faults):
+    elif yes and (chosen or not (listing_faults or undecided)):
         _outcome(removed, remaining)
     elif chosen:
         words = " ".join(["podwright clean", *([target] if target else []), *(names or [])])
         print(f"{counted(len(chosen), 'item')} to remove: type {words} --yes")
+    if not as_json:
+        _kept(undecided)
     if left or (chosen and not yes):
         raise typer.Exit(ExitCode.USAGE if barred else ExitCode.FAILED)
-    raise typer.Exit(ExitCode.USAGE if listing_faults else of_check(True))
+    raise typer.Exit(ExitCode.USAGE if listing_faults else of_check(not undecided))
+
+
+def _kept(undecided: Sequence[CloudSlice]) -> None:
+    for each in undecided:
+        what = f"{each.name} in {each.owned.request.zone} costs, and is kept: it is unknown whether its run needs it"
+        print(f"{what}; if it does not, type podwright clean {each.target} {each.name} --yes", file=sys.stderr)
 
 
 def _named(slices: Sequence[CloudSlice], names: Sequence[str]) -> list[CloudSlice]:

@@ -74,6 +74,13 @@ class CloudSlice:
         return self.need in _FREE
 
     @property
+    def undecided(self) -> bool:
+        """Whether machines that this user has created here cost, and are kept since nobody knows whether their run needs them."""
+        own, charged = self.owned, self.owned.charged
+        costs = charged.chips > 0 if charged else bool(own.request.chip)
+        return own.mine and costs and self.need is Need.UNCLEAR
+
+    @property
     def cost(self) -> float | None:
         """USD so far of the machines that exist now; None where the price or the number of machines is not known."""
         own, charged = self.owned.request, self.owned.charged

@@ -2,6 +2,7 @@
 takes away to a report and back to nothing."""
 
 import json
+import shutil
 
 import pytest
 
@@ -122,3 +123,15 @@ def test_a_run_that_has_pools_and_no_attempt_is_resumed_with_the_settings_that_i
     assert code == 0 and pools.events("ended")[-1]["ending"] == "FINISHED", out + err
     assert len(pools.events("allocation requested")) == 1, out + err
     assert pools.left() == [] and pools.left_in_the_cloud() == []
+
+
+def test_clean_fails_where_it_keeps_pools_that_cost_and_whose_run_nobody_knows(pools: Pools) -> None:
+    assert pools.run_toy(LAUNCH_DIES="after:allocation ready")[0] == -9
+    name = pools.events("allocation requested")[0]["request"]["name"]
+    shutil.rmtree(pools.folder / "runs")
+    for words in (["clean"], ["clean", "--yes"], ["clean", "pod", "--yes"]):
+        code, out, err = pools.call(*words)
+        assert code == 1 and "the folder of its run, is empty or not there" in out, out + err
+        assert "nothing to remove" not in out and f"type podwright clean pod {name} --yes" in err, out + err
+    code, out, err = pools.call("clean", "pod", name, "--yes")
+    assert code == 0 and pools.left_in_the_cloud() == [], out + err

@@ -13,7 +13,7 @@ from podwright.run import cleaning, journal
 from podwright.run.cleaning import CloudSlice, Need
 from podwright.rundir import RunDir
 from podwright.targets.base import Barred, Traits
-from podwright.targets.machines import AllocationState, Owned, Request
+from podwright.targets.machines import AllocationState, ChargedChips, Owned, Request
 
 LEFT = CloudSlice("pod", Owned(Request("pw-r-1", "z"), "", AllocationState.READY), Need.LEFT, "")
 
@@ -139,3 +139,19 @@ def test_an_allocation_is_not_named_where_it_was_listed_or_its_entry_is_a_fault_
     assert unlisted(monkeypatch, tmp_path, {"pod": of_another_name}, listed=(ready,)) == []
     assert unlisted(monkeypatch, tmp_path, {"pod": GKE | {"clusters": "c"}}) == []
     assert unlisted(monkeypatch, tmp_path, {"other": GKE | {"cluster": "d"}}, "other") == [], "of that target alone"
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"charged": ChargedChips(0)}, False),
+        ({"charged": None}, True),
+        ({"mine": False}, False),
+    ],
+)
+def test_only_machines_of_this_user_that_cost_are_undecided(changes: dict[str, Any], expected: bool) -> None:
+    usual: dict[str, Any] = {"mine": True, "charged": ChargedChips(8)}
+    owned = Owned(Request("pw-r-1", "z", chip="v6e"), "", AllocationState.READY, **usual | changes)
+    assert CloudSlice("pod", owned, Need.UNCLEAR, "").undecided is expected
+    assert not CloudSlice("pod", owned, Need.LIVING, "").undecided
