@@ -635,6 +635,18 @@ def test_an_attempt_is_stopped_and_released_while_its_storage_cannot_be_reached(
     assert (one.step(), one.step()) == (Act.END, Act.RELEASE) and silent.released == 1
 
 
+def refused_after_half_an_hour(simulation: Simulation) -> dict[str, Any]:
+    """The event of the journal, of a run that begins now with `place_patience_s` 1800."""
+    world, begin = simulation.world, simulation.world.time
+    while not any(event["event"] == "allocation refused" for event in world.events):
+        assert world.time < begin + 2400.0, "given up after half an hour"
+        simulation.step()
+        world.advance(60.0)
+    assert world.time >= begin + 1800.0
+    (event,) = [event for event in world.events if event["event"] == "allocation refused"]
+    return dict(event)
+
+
 def test_machines_that_come_one_by_one_do_not_put_off_the_end_of_the_wait_for_the_others(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -644,12 +656,7 @@ def test_machines_that_come_one_by_one_do_not_put_off_the_end_of_the_wait_for_th
     chips = iter(range(1000))
     told = lambda _: replace(filling("Starting: x"), charged=ChargedChips(next(chips) // 4, begin))  # noqa: E731
     monkeypatch.setattr(world, "_described", told)
-    while not any(event["event"] == "allocation refused" for event in world.events):
-        assert world.time < begin + 2400.0, "given up after half an hour"
-        simulation.step()
-        world.advance(60.0)
-    assert world.time >= begin + 1800.0
-    (refused_,) = [event for event in world.events if event["event"] == "allocation refused"]
+    refused_ = refused_after_half_an_hour(simulation)
     assert refused_["reason"] == "Starting: x, for more than 30 min" and refused_["scope"] == "east-a"
     assert sum(event["event"] == "allocation charged" for event in world.events) > 4
 
@@ -662,15 +669,9 @@ def test_a_place_that_gives_no_answer_that_is_known_is_left_after_a_while(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cloud: Any, reason: str
 ) -> None:
     simulation = Simulation(tmp_path, monkeypatch)
-    world, begin = simulation.world, simulation.world.time
     monkeypatch.setattr(cloud_simulation, "TRAITS", replace(cloud_simulation.TRAITS, place_patience_s=1800.0))
-    monkeypatch.setattr(world, "_described", lambda _: cloud)
-    while not any(event["event"] == "allocation refused" for event in world.events):
-        assert world.time < begin + 2400.0, "given up after half an hour"
-        simulation.step()
-        world.advance(60.0)
-    assert world.time >= begin + 1800.0
-    (refused_,) = [event for event in world.events if event["event"] == "allocation refused"]
+    monkeypatch.setattr(simulation.world, "_described", lambda _: cloud)
+    refused_ = refused_after_half_an_hour(simulation)
     assert (refused_["reason"], refused_["scope"]) == (f"{reason}, for more than 30 min", "east-a")
 
 
