@@ -13,6 +13,7 @@ from podwright.targets.machines import GONE, Allocation, AllocationState
 
 _GIVEN_UP = (AllocationPhase.REFUSED, AllocationPhase.DELETING, AllocationPhase.GONE)
 MOST_UNANSWERED = 10  # calls in a row to hosts, about a quarter of an hour; after that their machines are deleted
+LEAST_REQUESTS = 4  # in a place, before it is left for giving no answer that is known
 REFUSED_DELETION_S = 20.0
 """at most between two calls to delete machines, while these are refused"""
 
@@ -166,10 +167,15 @@ def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
         if _out_of_patience(state, traits, now):
             return Act.END
         missing = seen.allocation.state in (AllocationState.GONE, AllocationState.PARTIAL)
-        if missing and len(traits.zones) > 1 and now - record.since > traits.place_patience_s:
-            return Act.REFUSED  # by no answer that is known; another place may take it
+        if missing and len(traits.zones) > 1 and _without_answer(record, traits, now):
+            return Act.REFUSED  # another place may take it
         return Act.CREATE if missing and due(record.calls, record.called, now, first_s=traits.lag_s) else Act.WAIT
     return _delete(state, seen, now)
+
+
+def _without_answer(record: AllocationRecord, traits: Traits, now: float) -> bool:
+    """Whether requests have come to nothing for long, by no answer that is known. A run that nobody followed has requested less often."""
+    return record.calls >= LEAST_REQUESTS and now - record.since > traits.place_patience_s
 
 
 def _request(state: RunState, traits: Traits, now: float) -> Act:

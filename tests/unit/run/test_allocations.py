@@ -113,12 +113,14 @@ def test_an_unknown_reply_leads_to_the_same_request_again_and_never_to_another()
 
 
 def test_a_request_of_which_nothing_comes_leads_to_another_place_where_there_is_one() -> None:
-    requested = state(Phase.READY, allocation(P.REQUESTED))
+    requested, fewer = (state(Phase.READY, allocation(P.REQUESTED, calls=calls)) for calls in (4, 3))
     for cloud in (GONE, partial("Incomplete: x")):
         assert act(requested, cloud, now=NOW + 1800.0) is Act.CREATE
+        assert act(fewer, cloud, now=NOW + 86400.0) is Act.CREATE, "nobody followed the run"
         assert act(requested, cloud, now=NOW + 1801.0) is Act.REFUSED
         observed, alone = Observed(Process.ENDED, cloud), replace(TRAITS, zones=TRAITS.zones[:1])
         assert next_action(requested, observed, alone, NOW + 1801.0) is Act.CREATE
+    assert act(requested, waiting("Requested: x"), now=NOW + 86400.0) is Act.WAIT
 
 
 def test_a_deletion_is_repeated_while_the_machines_exist() -> None:

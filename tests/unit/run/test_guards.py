@@ -22,13 +22,16 @@ LIVES = 400
 _UNFILLED = "cloud is AllocationState.FILLING and seen.unchanged_s >= traits.place_patience_s"
 _LACKING = "record.lacking is not _missing(record, cloud)"
 _HELD = "record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY)"
-_WITHOUT_ANSWER = "missing and len(traits.zones) > 1 and (now - record.since > traits.place_patience_s)"
+_NO_ANSWER = "missing and len(traits.zones) > 1 and _without_answer(record, traits, now)"
+_REQUESTS = "record.calls >= LEAST_REQUESTS and now - record.since > traits.place_patience_s"
 BY_EXAMPLES = {
     # no simulated place leaves a request for so long without an answer that is known
-    f"_start: if {_WITHOUT_ANSWER}",
-    f"_start: missing in {_WITHOUT_ANSWER}",
-    f"_start: len(traits.zones) > 1 in {_WITHOUT_ANSWER}",
-    f"_start: now - record.since > traits.place_patience_s in {_WITHOUT_ANSWER}",
+    f"_start: if {_NO_ANSWER}",
+    f"_start: missing in {_NO_ANSWER}",
+    f"_start: len(traits.zones) > 1 in {_NO_ANSWER}",
+    f"_start: _without_answer(record, traits, now) in {_NO_ANSWER}",
+    f"_without_answer: record.calls >= LEAST_REQUESTS in {_REQUESTS}",
+    f"_without_answer: now - record.since > traits.place_patience_s in {_REQUESTS}",
     # a few of 4,000 lives notice it; an example always does
     "_may_still_appear: process is Process.ABSENT in process is Process.ABSENT and submitted and (state.phase is not Phase.RUNNING)"
     " and (0 <= now - state.submitted < traits.start_grace_s)",
