@@ -80,7 +80,7 @@ _TABLE = (
     ),
     ReplyRule(
         r"Could not find the given reservation|[Rr]eservation ['\"][^'\"]+['\"] (?:not found|does not exist)"
-        r"|[Ss]pecified reservations \[[^\]]*\] do not exist|/reservations/[^' ]+' was not found",
+        r"|[Ss]pecified reservations \[[^\]]*\] do not exist|code=404, message=[^\n]*/reservations/[^' ]+' was not found",
         Consequence.PLACE,
         "NoReservation: there is no such reservation in {zone}",
         "correct reservations and zones of the target: gcloud compute reservations list --project={project} shows them",

@@ -47,6 +47,7 @@ CASES = [
     ("Specified reservation 'r' does not exist.", Consequence.PLACE, "NoReservation"),
     ("Specified reservations [r] do not exist", Consequence.PLACE, "NoReservation"),
     ("ResponseError: code=404, message=The resource 'projects/p/zones/z/reservations/r-1' was not found", Consequence.PLACE, "NoReservation"),
+    ("ERROR: (gcloud.compute.reservations.describe) Could not fetch resource:\n - The resource 'projects/p/zones/z/reservations/r' was not found", Consequence.ABSENT, "Absent"),
     ("ResponseError: code=404, message=Not found: something new.", Consequence.ABSENT, "Absent: Not found: something new."),
     ("ResponseError: code=429, message=Insufficient reserved capacity. Contact customer support to increase your reservation.", Consequence.PLACE, "NoCapacity"),
     (WRAPPED.format(code="GCE_QUOTA_EXCEEDED", text="Insufficient quota to satisfy the request: Quota 'TPU_LITE_PODSLICE_V6' exceeded."), Consequence.FINAL, "Quota: my-project has not enough quota TPU_LITE_PODSLICE_V6 for"),
