@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -16,7 +16,14 @@ from podwright.watch import log_files
 from podwright.watch.rules import Role
 from podwright.watch.scan import LogMatch, scan, text_blocks
 
-_OF_MAXTEXT = (b"completed step: ", b"Config param ", b"/MaxText/", b"/maxtext/", b"MaxText.train", b"maxtext.trainers")
+_OF_MAXTEXT = (
+    b"completed step: ",
+    b"Config param ",
+    b"/MaxText/train",
+    b"/maxtext/trainers/",
+    b"MaxText.train",
+    b"maxtext.trainers",
+)
 _HEAD = 4 << 20  # bytes of a log that show whose it is
 _SUFFIXES = {".txt", ".log", ".out", ".err"}
 TYPED = "podwright diagnose -"
@@ -76,9 +83,13 @@ def folder(path: Path) -> list[Record]:
     paths = sorted((p for p in path.rglob("*") if _is_log(p, strict=False)), key=_natural)
     if not paths:
         raise UserError(f"{path} is a directory without logs", "name a directory with logs in it, a log file, or a run")
-    logs, program = [LogSource(p, number) for number, p in enumerate(paths)], _Program()
-    matches = [(s, match) for s in logs for match in scan(program.seen(log_files.blocks(s.path, TYPED)))]
-    return ranked(matches, keys=program.advice)
+    logs, programs = [LogSource(p, number) for number, p in enumerate(paths)], [_Program() for _ in paths]
+    matches = [
+        (s, match)
+        for s, program in zip(logs, programs, strict=True)
+        for match in scan(program.seen(log_files.blocks(s.path, TYPED)))
+    ]
+    return ranked(matches, keys=[program.advice for program in programs])
 
 
 def run(run: RunDir) -> list[Record]:
@@ -118,14 +129,17 @@ def sources(run: RunDir, attempt: int, paths: Iterable[Path]) -> list[LogSource]
     return known
 
 
-def ranked(matches: Iterable[Sourced], only_causes: bool = False, keys: RecipeAdvice = GENERAL) -> list[Record]:
+def ranked(
+    matches: Iterable[Sourced], only_causes: bool = False, keys: RecipeAdvice | Sequence[RecipeAdvice] = GENERAL
+) -> list[Record]:
     """A record for each rule, what explains most first: causes before symptoms before consequences, over all logs; of each of these the
     earliest. A line without a time is as late as the end of its process. Where no time is known, the process that failed first counts
-    first. `only_causes`: without consequences."""
+    first. `only_causes`: without consequences. `keys`: of all logs, or of each by its number."""
     records: dict[str, Record] = {}
     for source, match in sorted(matches, key=lambda sourced: _order(*sourced)):
         if not (only_causes and match.rule.role is Role.CONSEQUENCE):
-            record = records.setdefault(match.rule.name, _record(source, match, keys))
+            own = keys if isinstance(keys, RecipeAdvice) else keys[source.number]
+            record = records.setdefault(match.rule.name, _record(source, match, own))
             record["logs"] += 1
     return list(records.values())
 

@@ -228,6 +228,13 @@ def test_a_log_of_maxtext_gets_advice_with_the_keys_of_its_recipes(tmp_path: Pat
     assert "arguments." not in explain.lines([HBM_FULL])[0]["remedy"]
 
 
+def test_of_several_logs_each_gets_advice_for_its_own_program(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text(f"{OF_MAXTEXT[0]}\nStopIteration\n")
+    (tmp_path / "b.log").write_text(f"in /opt/maxtext/notes/train.py\n{HBM_FULL}")
+    remedies = {match["rule"]: match["remedy"] for match in explain.folder(tmp_path)}
+    assert "arguments.steps" in remedies["out-of-data"] and "arguments." not in remedies["hbm-out-of-memory"]
+
+
 def test_whose_log_it_is_shows_in_its_first_bytes(tmp_path: Path) -> None:
     padding = "x\n" * (5 << 19)
     (tmp_path / "a.log").write_text(f"{padding}{OF_MAXTEXT[0]}\n{HBM_FULL}")
