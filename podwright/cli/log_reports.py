@@ -84,11 +84,11 @@ def write(
     if profile:
         written.result["profile"] = profile_files.fetched(profile, folder)
     kept = pages.write(written, folder, readme, language)
+    for text in kept:
+        print(f"warning: {text}", file=sys.stderr)
     if as_json:
         show.document(written.result)
         return
     for text in pages.summary(written.result, Words(language)):
         print(text)
-    for text in kept:
-        print(f"warning: {text}", file=sys.stderr)
     show.log_report(folder, readme, written.result["profile"])
