@@ -86,7 +86,8 @@ def clean(
         _kept(undecided)
     if left or (chosen and not yes):
         raise typer.Exit(ExitCode.USAGE if barred else ExitCode.FAILED)
-    raise typer.Exit(ExitCode.USAGE if listing_faults else of_check(not undecided))
+    incomplete = listing_faults or any(each.owned.remark for each in known.slices)  # a row says what was not listed
+    raise typer.Exit(ExitCode.USAGE if incomplete else of_check(not undecided))
 
 
 def _kept(undecided: Sequence[CloudSlice]) -> None:

@@ -145,11 +145,14 @@ def creating(name: str) -> tuple[Target, Provisioner] | None:
 
 def inventory(name: str, runs: Path) -> Inventory:
     """Of target `name`, or of all (""); a slice that several targets list is there once. Borrowed machines are not."""
-    if name and owning(name) is None:
-        raise UserError(
-            f"target {name} creates nothing in a cloud", "name a target of kind=tpu-vm or gke, or none for all"
-        )
     known = Inventory()
+    if name and (name not in entries.names() or owning(name) is None):
+        known.unlisted = list(unlisted.of_runs(name, {}, runs))
+        if known.unlisted:
+            return known
+        entries.require(name)
+        what = f"target {name} creates nothing in a cloud"
+        raise UserError(what, "name a target of kind=tpu-vm or gke, or none for all")
     journals = _journals(runs)
     slices: dict[Key, CloudSlice] = {}
     borrowed: set[tuple[str, str]] = set()

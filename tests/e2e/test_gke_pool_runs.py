@@ -91,7 +91,7 @@ def test_clean_names_a_run_whose_target_has_no_entry_and_stop_deletes_its_pools(
     (pool,) = [row for row in pools.gcloud.pools() if not row["foreign"]]
     file, entry = pools.folder / "targets.yaml", (pools.folder / "targets.yaml").read_text()
     file.write_text("{}")
-    for words in (["clean"], ["clean", "--yes"]):
+    for words in (["clean"], ["clean", "pod", "--yes"]):
         code, out, err = pools.call(*words)
         assert (code, out, err.count("\n")) == (2, "", 1), out + err
         assert f"run r: its machines {pool['name'].rpartition('-')[0]} in {pool['zone']} (target pod)" in err
@@ -133,5 +133,9 @@ def test_clean_fails_where_it_keeps_pools_that_cost_and_whose_run_nobody_knows(p
         code, out, err = pools.call(*words)
         assert code == 1 and "the folder of its run, is empty or not there" in out, out + err
         assert "nothing to remove" not in out and f"type podwright clean pod {name} --yes" in err, out + err
+    pools.kube.fault("forbidden", verb="list", resource="nodes")
+    code, out, err = pools.call("clean")
+    assert code == 2 and "nodes were not listed (" in out, out + err
+    pools.kube.clear_faults()
     code, out, err = pools.call("clean", "pod", name, "--yes")
     assert code == 0 and pools.left_in_the_cloud() == [], out + err
