@@ -68,9 +68,19 @@ def _module(dotted: str, cwd: Path) -> Path | None:
     return Path(spec.origin) if spec and spec.origin else Path(where[0]) if where else None
 
 
+def _parsed(text: str, name: str) -> ast.Module:
+    """SyntaxError for what is not Python."""
+    try:
+        return ast.parse(text, name)
+    except (
+        SystemError
+    ):  # CPython before 3.12.9: another thread, such as one that formats a traceback, parses too (gh-106905)
+        return ast.parse(text, name)
+
+
 def _function(path: Path, name: str) -> list[Finding]:
     try:
-        body = ast.parse(path.read_text(), str(path)).body
+        body = _parsed(path.read_text(), str(path)).body
     except (SyntaxError, UnicodeDecodeError, OSError) as e:
         line = f" line {e.lineno}" if isinstance(e, SyntaxError) else ""
         return [_error(f"{path}{line} is not Python: {getattr(e, 'msg', e)}", "fix that line")]

@@ -1,5 +1,6 @@
 """Every finding, by the recipe that causes it: what is wrong, then what to type."""
 
+import ast
 import contextlib
 import dataclasses
 import json
@@ -238,6 +239,21 @@ def test_a_reward_must_have_the_signature(tmp_path: Path, source: str, fault: st
     (tmp_path / "mine.py").write_text(source)
     (found,) = faults(findings(tmp_path, "rewards=[{function: 'mine.py:score'}]"))
     assert fault in found
+
+
+def test_a_fault_of_cpythons_parser_among_threads_is_none_of_a_reward_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine.py").write_text("def score(prompts, completions, **columns): ...\n")
+    parse, faults_left = ast.parse, [SystemError("AST constructor recursion depth mismatch (before=207, after=76)")]
+
+    def disturbed(*given: str) -> ast.AST:
+        if faults_left:
+            raise faults_left.pop()
+        return parse(*given)
+
+    monkeypatch.setattr(ast, "parse", disturbed)
+    assert rewards.rewards("mine.py:score", tmp_path) == [] and not faults_left
 
 
 def test_rewards_are_read_and_never_run(tmp_path: Path) -> None:
