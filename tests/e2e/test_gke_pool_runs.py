@@ -125,6 +125,7 @@ def test_a_run_that_has_pools_and_no_attempt_is_resumed_with_the_settings_that_i
     assert pools.left() == [] and pools.left_in_the_cloud() == []
 
 
+@pytest.mark.long
 def test_clean_fails_where_it_keeps_pools_that_cost_and_whose_run_nobody_knows(pools: Pools) -> None:
     assert pools.run_toy(LAUNCH_DIES="after:allocation ready")[0] == -9
     name = pools.events("allocation requested")[0]["request"]["name"]

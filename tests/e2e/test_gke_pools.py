@@ -427,7 +427,7 @@ def test_a_refusal_that_is_not_known_is_shown_while_the_run_waits(both: SimpleNa
     remove(own, request)
 
 
-@pytest.mark.parametrize("code", [412, 404])
+@pytest.mark.parametrize("code", [412, pytest.param(404, marks=pytest.mark.long)])
 def test_an_answer_that_is_not_known_leads_to_the_next_reservation_after_a_while(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
 ) -> None:
