@@ -24,7 +24,7 @@ _OF_MAXTEXT = (
     b"MaxText.train",
     b"maxtext.trainers",
 )
-_HEAD = 4 << 20  # bytes of a log that show whose it is
+_HEAD = 1 << 20  # bytes of a log that show whose it is
 _SUFFIXES = {".txt", ".log", ".out", ".err"}
 TYPED = "podwright diagnose -"
 
