@@ -13,7 +13,6 @@ import pytest
 from podwright.plan.kinds import PlanPart
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import KINDS
-from tests import mutation
 from tests.conftest import INSTALLED_FOR, SLOWEST
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -429,8 +428,3 @@ def test_every_file_that_is_skipped_without_a_cluster_or_a_browser_is_named() ->
         if any(line.startswith("pytestmark") and ask in line for line in path.read_text().splitlines() for ask in asks)
     }
     assert skipped == set(INSTALLED_FOR)
-
-
-def test_modules_that_are_mutated_and_their_tests_are_there() -> None:
-    for module, tests in mutation.MODULES.items():
-        assert mutation.count(module) >= mutation.LEAST and all((ROOT / name).is_file() for name in tests), module
