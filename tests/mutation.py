@@ -280,7 +280,7 @@ def prepare() -> None:
     cache = os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", tempfile.mkdtemp(prefix="podwright-mutants-"))
     os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.2")
     print(f"compiled programs are kept in {cache}")
-    importlib.import_module("tests.conftest")
+    importlib.import_module("conftest")
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
