@@ -10,10 +10,10 @@ from typing import Literal
 
 import pytest
 
+from conftest import INSTALLED_FOR, SLOWEST
 from podwright.plan.kinds import PlanPart
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import KINDS
-from tests.conftest import INSTALLED_FOR, SLOWEST
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
@@ -424,7 +424,7 @@ def test_every_file_that_is_skipped_without_a_cluster_or_a_browser_is_named() ->
     asks = [".missing()", "browser() is None"]
     skipped = {
         path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "tests").rglob("test_*.py")
+        for path in [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "lab").rglob("test_*.py")]
         if any(line.startswith("pytestmark") and ask in line for line in path.read_text().splitlines() for ask in asks)
     }
     assert skipped == set(INSTALLED_FOR)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests import cluster
+from lab import slurm
 
 if TYPE_CHECKING:
+    from lab.kube.control import Kube
     from tests.e2e.gke_cluster import Cluster, Pools
-    from tests.lab.kube.control import Kube
 
 LAUNCH = Path(__file__).parents[1] / "launch.py"
 RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro")
@@ -87,7 +87,7 @@ class Bench:
 class Farm(Bench):
     """A bench whose target `lab` is a real SLURM."""
 
-    def __init__(self, folder: Path, lab: cluster.Cluster):
+    def __init__(self, folder: Path, lab: slurm.Cluster):
         super().__init__(folder)
         self.lab = lab
         python = folder / "python"
@@ -154,13 +154,13 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="module")
-def slurm_lab() -> Iterator[cluster.Cluster]:
-    with cluster.Cluster() as made:
+def slurm_lab() -> Iterator[slurm.Cluster]:
+    with slurm.Cluster() as made:
         yield made
 
 
 @pytest.fixture
-def farm(tmp_path: Path, slurm_lab: cluster.Cluster) -> Iterator[Farm]:
+def farm(tmp_path: Path, slurm_lab: slurm.Cluster) -> Iterator[Farm]:
     made = Farm(tmp_path, slurm_lab)
     yield made
     made.close()
@@ -186,8 +186,8 @@ def gke_cluster(tmp_path: Path, kube: "Kube") -> "Iterator[Cluster]":
 @pytest.fixture
 def pools(tmp_path: Path) -> "Iterator[Pools]":
     """A cluster with two zones and without TPUs, and a target whose runs create node pools."""
+    from lab.kube import samples
     from tests.e2e.gke_cluster import A, B, Pools, simulated_cloud
-    from tests.lab.kube import samples
 
     with simulated_cloud(tmp_path, A, B) as (kube, gcloud):
         for each in samples.priority_classes():

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.lab import machine
+from lab import machine
 
 MODULES = (
     "google.cloud.storage",

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lab import cloud
 from tests.e2e.chaos_script import Script
 from tests.e2e.chaos_training import Trained, train
 from tests.e2e.chaos_vms import live
-from tests.lab import cloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 QUICK = (2, pytest.param(5, marks=pytest.mark.long))

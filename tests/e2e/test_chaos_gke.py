@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.kube import controllers
 from tests.e2e.chaos_gke import live, live_briefly
 from tests.e2e.chaos_gke_script import BRIEF, CLOUDY_EVENTS, EVENTS, of_gke, of_gke_briefly
 from tests.e2e.chaos_phases import GKE_PHASES
 from tests.e2e.chaos_script import Script
 from tests.e2e.fork_server import ForkServer
-from tests.lab.kube import controllers
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 LIVES = 60

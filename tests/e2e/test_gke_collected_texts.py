@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from lab.gcloud.control import Gcloud
+from lab.kube import controllers, samples
+from lab.kube.control import Kube
 from podwright.targets.google.replies import Consequence
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_gke import HOSTS, Cluster
 from tests.e2e.test_gke_pools import A, B, PoolBench, both, lab, queue_objects  # noqa: F401
-from tests.lab.gcloud.control import Gcloud
-from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 from tests.unit.targets.gke.collected_pool_texts import BY_NAME, CALL, PoolText
 from tests.unit.targets.gke.test_collected_texts import (
     ABSENT_IMAGE,

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from lab.kube import controllers
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import HOSTS, A, B, Pools
-from tests.lab.kube import controllers
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 REFUSED = "env: has PATH, which names a folder, a program or a user of this machine"

@@ -6,9 +6,9 @@ import shutil
 
 import pytest
 
+from lab.kube import controllers
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import A, B, Pools
-from tests.lab.kube import controllers
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 

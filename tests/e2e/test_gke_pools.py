@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from lab import cloud
+from lab.gcloud.control import Gcloud
+from lab.kube.control import Kube
 from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.run import cleaning, cost, create, drive, journal
@@ -27,9 +30,6 @@ from podwright.targets.machines import Allocation, AllocationState, ChargedChips
 from podwright.targets.settings import gke as settings
 from podwright.targets.settings import google
 from tests.e2e.gke_cluster import QUEUES, A, B
-from tests.lab import cloud
-from tests.lab.gcloud.control import Gcloud
-from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 PLACE = {"project": "my-project", "cluster": "my-cluster"}

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from lab.gcloud.control import Folder, Gcloud
+from lab.kube import controllers, samples
+from lab.kube.control import Kube
 from tests.e2e.gke_cluster import SLICE
 from tests.e2e.test_gke_pool_runs import A, B, Pools
-from tests.lab.gcloud.control import Folder, Gcloud
-from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 NO_BUCKET: dict[str, Any] = {"bucket": "", "topology": SLICE}

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from lab.kube import controllers, samples
 from tests.e2e.gke_cluster import SLICE, A, B, MaxTextCluster, Pools, simulated
-from tests.lab.kube import controllers, samples
 from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.report.test_maxtext_report import DEEPSEEK
 

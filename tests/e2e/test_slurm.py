@@ -10,10 +10,10 @@ import signal
 
 import pytest
 
-from tests import cluster
+from lab import slurm
 from tests.e2e.conftest import RECIPE, Farm, wait_for
 
-pytestmark = pytest.mark.skipif(bool(cluster.missing()), reason=cluster.missing() or "there is one")
+pytestmark = pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing() or "there is one")
 
 
 def test_a_run_goes_through_and_says_where_it_was(farm: Farm) -> None:

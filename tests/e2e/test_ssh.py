@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from lab import sshd
 from podwright.rundir import RunDir, read_metrics
-from tests import sshd
 from tests.e2e import short_patience
 from tests.e2e.conftest import LAUNCH, RECIPE, Bench, wait_for
 from tests.e2e.test_multimodal_run import SMALL, podwright

@@ -10,9 +10,9 @@ import sys
 import psutil
 import pytest
 
+from lab.bucket import EmulatedBucket
 from podwright.rundir import RunDir
 from podwright.train.run_storage import RunStorage
-from tests.bucket import EmulatedBucket
 from tests.e2e.conftest import wait_for
 from tests.e2e.trainer import ROOT, environment, joined
 

@@ -2,10 +2,10 @@
 
 import pytest
 
+from lab import cloud
+from lab.gcloud.control import Gcloud
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_tpu_vm import TpuBench, endings, gcloud, lab, stood_in  # noqa: F401  fixtures
-from tests.lab import cloud
-from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 

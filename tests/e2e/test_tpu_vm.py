@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from lab import cloud, sshd, tpu_python
+from lab.gcloud.control import Gcloud
 from podwright.run import cost
 from podwright.shell import Shell
 from podwright.targets.machines import Allocation, AllocationState, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import ssh_key
 from podwright.targets.tpu_vm.provisioner import SliceProvisioner
-from tests import sshd
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
-from tests.lab import cloud, tpu_python
-from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 A, B, C = ZONES = ("us-east5-b", "us-east1-d", "europe-west4-a")

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from lab import cloud, sshd
+from lab.gcloud.control import Gcloud
 from podwright.targets.machines import AllocationState
-from tests import sshd
 from tests.e2e.conftest import LAUNCH, wait_for
 from tests.e2e.test_tpu_vm import A, TpuBench, endings, gcloud, lab, provisioner, stood_in  # noqa: F401  fixtures
-from tests.lab import cloud
-from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 ELSEWHERE = ("unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh")

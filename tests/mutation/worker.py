@@ -85,7 +85,7 @@ def _test(tests: list[str], limit_s: int, scratch: str) -> None:
 
 
 def main() -> None:
-    importlib.import_module("tests.conftest")  # the environment of the tests
+    importlib.import_module("conftest")  # the environment of the tests
     for name in LIBRARIES:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)

@@ -2,8 +2,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.bucket import EmulatedBucket
 from podwright.storage import base
-from tests.bucket import EmulatedBucket
 
 
 @pytest.fixture

@@ -14,12 +14,12 @@ from typing import Any
 import jax
 import pytest
 
+from lab.bucket import EmulatedBucket
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics, write_json
 from podwright.storage import open_storage, process_files, records
 from podwright.train.emit import Emitter
 from podwright.train.stragglers import Stragglers, slower
 from podwright.train.watchdog import Patience, Watchdog, standing, summarize
-from tests.bucket import EmulatedBucket
 from tests.unit.train import jax_together, together
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from lab.kube import samples
+from lab.kube.control import Kube
 from podwright import slices, targets
 from podwright.errors import UserError
 from podwright.recipe.load import load
@@ -18,8 +20,6 @@ from podwright.shell import Shell
 from podwright.targets.base import Remark
 from podwright.targets.gke import cluster_check, jobset
 from podwright.targets.gke.kubectl import Kubectl
-from tests.lab.kube import samples
-from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.targets.gke.entry import ENTRY, gke
 

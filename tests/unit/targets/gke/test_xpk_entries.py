@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lab.kube.control import Kube
 from podwright import slices
 from podwright.shell import Shell
 from podwright.targets.gke.kubectl import Kubectl
@@ -16,7 +17,6 @@ from podwright.targets.gke.queues import QueueObjects
 from podwright.targets.gke.xpk_entries import Entry, XpkEntries, correction, shortage
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import Request
-from tests.lab.kube.control import Kube
 from tests.unit.targets.gke.entry import gke
 
 MAP = "my-cluster-resources-configmap"
