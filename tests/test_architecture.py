@@ -10,7 +10,7 @@ from typing import Literal
 
 import pytest
 
-from conftest import INSTALLED_FOR, SLOWEST
+from conftest import INSTALLED_FOR, SECONDS
 from podwright.plan.kinds import PlanPart
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import KINDS
@@ -414,7 +414,7 @@ def test_the_state_check_sees_changes_in_place() -> None:
     assert [next(filter(None, map(changed_name, ast.walk(node)))) for node in body] == ["A", "B", "C", "D"]
 
 
-@pytest.mark.parametrize("names", [SLOWEST, INSTALLED_FOR], ids=["SLOWEST", "INSTALLED_FOR"])
+@pytest.mark.parametrize("names", [tuple(SECONDS), INSTALLED_FOR], ids=["SECONDS", "INSTALLED_FOR"])
 def test_the_files_that_conftest_names_are_there(names: tuple[str, ...]) -> None:
     assert len(set(names)) == len(names) and all((ROOT / name).is_file() for name in names)
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from tests.clock import CLOCK
 from tests.mutation.changes import files
-from tests.mutation.clock import CLOCK
 from tests.mutation.tree import PROBE, Tree
 
 # Lines of a probe's file are "function <tab> test"; each process has a file of its own.
@@ -98,7 +98,7 @@ class Reach:
             tree.write(file, probed(text, number))
             number += len(spans)
         self.table.write_text(json.dumps(table))
-        argv = [str(tree.python), "-m", "pytest", "-p", "tests.mutation.clock", *arguments]
+        argv = [str(tree.python), "-m", "pytest", "-p", "tests.clock", *arguments]
         subprocess.run(argv, cwd=tree.folder, env={**os.environ, CLOCK: str(self.clock)}, check=False)
 
     def read(self) -> "Reach":

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-CLOCK = "MUTATION_CLOCK"
+CLOCK = "PODWRIGHT_TESTS_CLOCK"
 _failed: set[str] = set()
 
 
@@ -27,6 +27,7 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         "cpu_s": round(_cpu_s() - cpu_s, 4),
         "wall_s": round(time.monotonic() - wall_s, 4),
         "passed": item.nodeid not in _failed,
+        "long": item.get_closest_marker("long") is not None,
     }
     with open(os.environ[CLOCK], "a") as out:
         out.write(json.dumps(row) + "\n")
