@@ -17,7 +17,7 @@ from collections import Counter, defaultdict
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-SECONDS, TABLE = ROOT / "tests/seconds.json", ROOT / "docs/tests.md"
+SECONDS, TABLE = ROOT / "tests/seconds.json", ROOT / "tests/README.md"
 PARTS = 4
 WORKERS = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
 
