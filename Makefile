@@ -3,12 +3,13 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long check check-types check-words help-pages environment demo-environment
+.PHONY: demo test test-long mutants check check-types check-words help-pages environment demo-environment
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   create .venv, train the demo recipe, write its report (2 cores, about 5 minutes, environment and all)"
-	@echo "make test   create .venv, run the whole test suite"
+	@echo "make test   create .venv, run the tests that a change can break (2 cores, about 15 minutes)"
+	@echo "make test-long [PART=2/4]   run the others, part by part; a second call goes on where the first ended"
 
 demo: demo-environment
 	$(BIN)/podwright run qwen3-tiny-arithmetic-grpo --on local
@@ -17,7 +18,10 @@ test: environment
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
 
 test-long: environment
-	$(BIN)/python -m pytest -m long
+	$(BIN)/python -m tests.tiers long $(if $(PART),--part $(PART))
+
+mutants: environment
+	$(BIN)/python -m tests.mutation
 
 check: check-types check-words
 	$(BIN)/ruff check .

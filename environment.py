@@ -40,7 +40,10 @@ def install(venv: Path, extra: str) -> None:
     quiet = ["-q", "--disable-pip-version-check", "--no-compile"]  # Python compiles a module when it is first imported
     subprocess.run([python, "-m", "pip", "install", *quiet, *constraints, *packages], check=True)
     uv = [str(venv / "bin" / "uv"), "pip", "install", "-q", "--python", python]
-    subprocess.run([*uv, *constraints, "-e", f"{ROOT}[{extra}]"], check=True)
+    wanted = [*constraints, "-e", f"{ROOT}[{extra}]"]
+    # uv does not read pip's configuration, which may name the only mirror that this machine reaches.
+    if subprocess.run([*uv, *wanted], check=False).returncode:
+        subprocess.run([python, "-m", "pip", "install", *quiet, *wanted], check=True)
 
 
 def make(venv: Path, extra: str) -> None:
