@@ -178,7 +178,7 @@ def has_tests(file: str, tier: str) -> bool:
     """Whether a file may have tests of this tier, by its text: importing it takes longer."""
     text = (ROOT / file).read_text()
     if tier == "long":
-        return "mark.long" in text
+        return "mark.long" in text or "mark.brief" in text
     return not re.search(r"^pytestmark = .*mark\.long", text, re.M)
 
 
@@ -192,9 +192,19 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return None if config.option.markexpr not in TIERS or has_tests(file, config.stash[TIER]) else True
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest selects by marker
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """The longest files are begun first, so that no worker is left alone with one of them at the end."""
-    tier = config.stash[TIER]
+    """The longest files are begun first, so that no worker is left alone with one of them at the end.
+
+    Of a test that is marked `brief(n)`, the cases after the first n are long.
+    """
+    tier, cases = config.stash[TIER], Counter[str]()
+    for item in items:
+        if brief := item.get_closest_marker("brief"):
+            name = item.nodeid.partition("[")[0]
+            cases[name] += 1
+            if cases[name] > brief.args[0]:
+                item.add_marker("long")
     items.sort(key=lambda item: -seconds(item.nodeid.partition("::")[0], tier))
 
 

@@ -181,6 +181,7 @@ def differences(servers: list[Server], calls: list[tuple[str, ...]], folder: Pat
     return "\n".join(wrong)
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not REAL, reason="gcloud is not installed")
 def test_the_simulated_gcloud_prints_what_the_real_one_prints(servers: list[Server], tmp_path: Path) -> None:
     assert not (wrong := differences(servers, CALLS, tmp_path)), wrong

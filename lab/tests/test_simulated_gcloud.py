@@ -205,6 +205,7 @@ def test_direct_nodes_and_their_errors(client: Client) -> None:
     until(lambda: client.cloud.resources() == [])
 
 
+@pytest.mark.long
 def test_faults_of_calls(client: Client) -> None:
     cloud = client.cloud
     cloud.set(name_taken_s=60.0, lag={"describe": 60.0, "list": 60.0})

@@ -19,6 +19,7 @@ LIVES, TRAININGS = 60, 10
 """about 240 kills, and 30"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", QUICK)
 def test_a_life_under_disturbances_leaves_nothing_behind_and_loses_no_step(seed: int, tmp_path: Path) -> None:
     live(seed, tmp_path).require_no_fault()

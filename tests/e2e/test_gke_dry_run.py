@@ -203,6 +203,7 @@ def nothing_is_left(bench: Calls, *kinds: str, policies: tuple[str, ...] = ()) -
     assert not any(bench.kube.objects(kind) for kind in (*kinds, "secrets", "jobsets", "pods"))
 
 
+@pytest.mark.long
 def test_a_dry_run_prints_every_call_of_a_run_without_faults_in_order(bench: Calls) -> None:
     assert agrees_with_its_dry_run(bench, *OWN, "mesh.fsdp=16") == KUEUE | OBJECTS
     nothing_is_left(bench, "resourceflavors", "clusterqueues", "localqueues", "configmaps")

@@ -13,6 +13,7 @@ from tests.e2e.gke_cluster import A, B, Pools
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 
 
+@pytest.mark.long
 def test_a_run_goes_from_no_nodes_over_a_preemption_to_a_report_and_no_nodes(pools: Pools) -> None:
     pools.gcloud.capacity(A, 0)
     pools.replay(3)

@@ -24,6 +24,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         made.close()
 
 
+@pytest.mark.long
 def test_a_stop_that_may_not_look_ends_and_calls_nothing_stopped(cluster: Cluster) -> None:
     cluster.fill()
     cluster.kube.create(samples.workload("other", 8))

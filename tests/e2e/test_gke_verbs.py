@@ -12,6 +12,7 @@ from tests.e2e.gke_cluster import HOSTS, Cluster
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 
 
+@pytest.mark.long
 def test_each_verb_says_why_a_run_waits_and_shows_the_log_of_each_pod(cluster: Cluster) -> None:
     cluster.fill()
     cluster.kube.create(samples.workload("other", 8))

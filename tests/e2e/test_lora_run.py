@@ -43,6 +43,7 @@ def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     assert figures(run) == figures(whole) and weights(run) == weights(whole)
 
 
+@pytest.mark.long
 def test_only_adapters_are_trained_and_saved(whole):
     (said,) = [e for e in read_jsonl(whole.events) if e["event"] == "environment"]
     _, _, policy, _ = standalone._open(whole.path, standalone._recipe_for(whole.path))

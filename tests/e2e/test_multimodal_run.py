@@ -51,6 +51,7 @@ def whole(tmp_path_factory) -> tuple[RunDir, Path]:
     return RunDir(folder / "runs" / "whole"), folder
 
 
+@pytest.mark.long
 def test_a_typed_run_leaves_every_record_and_a_report(whole):
     run, _ = whole
     steps = read_metrics(run.metrics)["multimodal"]
@@ -208,6 +209,7 @@ def begun(folder: Path, name: str) -> tuple[subprocess.Popen[bytes], RunDir]:
     return process, run
 
 
+@pytest.mark.long
 def test_a_target_of_two_devices_gets_two_processes_that_stop_together(tmp_path):
     process, run = begun(tmp_path, "r")
     assert podwright(tmp_path, "stop", "r").returncode == 0

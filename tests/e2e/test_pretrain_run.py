@@ -35,6 +35,7 @@ def whole(tmp_path_factory):
     return run
 
 
+@pytest.mark.long
 def test_a_whole_run_leaves_every_record_and_learns(whole):
     steps = read_metrics(whole.metrics)["pretrain"]
     assert [r["step"] for r in steps] == [1, 2, 3, 4, 5, 6]

@@ -107,6 +107,7 @@ def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uni
     assert differences(RunDir(farm.path()), cats) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "says"), [(CATS, "has 1 GPU(s), and PyTorch "), (TRAINED, "has 1 GPU(s), and jax ")], ids=["torch", "jax"]
 )

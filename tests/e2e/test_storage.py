@@ -93,6 +93,7 @@ def stopped_in_a_save(process, bucket, folder):
     assert written and process.poll() is None
 
 
+@pytest.mark.long
 def test_an_attempt_that_was_stopped_in_a_save_and_is_continued_after_a_takeover_commits_nothing(tmp_path, bucket):
     place = "runs/r-00000001"
     url = f"{bucket.url}/{place}"

@@ -20,6 +20,7 @@ def training(gcloud: Gcloud, bench: TpuBench, steps: int, others_s: float, **env
     return node
 
 
+@pytest.mark.long
 def test_a_worker_with_a_wrong_image_is_named_and_costs_the_slice_only(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
     gcloud.image("pw-*-1", 1, "tpu-ubuntu2204-base")
     code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu")

@@ -19,6 +19,7 @@ NAMES = [text.name for text in TEXTS]
 RUN = Path("/runs/r")
 
 
+@pytest.mark.long
 def test_no_failure_of_a_call_is_taken_for_the_state_of_the_slice(gcloud: Gcloud) -> None:  # noqa: F811
     own = provisioner()
     for number, text in enumerate(TEXTS, 1):
@@ -91,6 +92,7 @@ def stood_in(lab: cloud.Lab, gcloud: Gcloud, tmp_path: Path) -> Iterator[TpuBenc
     bench.close()
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("queued", [True, False])
 @pytest.mark.parametrize(
     ("zone", "knobs", "words"),

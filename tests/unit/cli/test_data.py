@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 ROOT = Path(__file__).parents[3]
 
@@ -41,6 +42,7 @@ def test_from_text_to_shards_that_are_checked(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     code, out, err = call(tmp_path, "tokenize", "a.jsonl", "--tokenizer", "bytes", "--out", "made")
     assert (code, out, err) == (2, "", "error: there is no a.jsonl; check the path\n")
@@ -67,6 +69,7 @@ def test_the_home_of_a_user_that_is_not_here_is_one_line(tmp_path: Path) -> None
     assert call(tmp_path, "check", "a.jsonl", "--root", "~no-user/x") == (2, "", refused)
 
 
+@pytest.mark.long
 def test_lines_are_drawn_checked_and_repaired(tmp_path: Path) -> None:
     assert call(tmp_path, "draw", "cats", "--num-train", "3", "--num-test", "1")[0] == 0
     (tmp_path / "cats/train/00001.png").write_bytes(b"")
@@ -103,6 +106,7 @@ def test_lines_are_drawn_checked_and_repaired(tmp_path: Path) -> None:
     assert code == 2 and "--fix is for annotated lines" in err
 
 
+@pytest.mark.long
 def test_a_root_that_all_files_are_below_is_proposed(tmp_path: Path) -> None:
     """Of annotated lines and of pairs, whose paths are relative to another folder than their own."""
     assert call(tmp_path, "draw", "cats", "--num-train", "4", "--num-test", "1")[0] == 0

@@ -212,6 +212,7 @@ def test_one_chunk(n):
     np.testing.assert_allclose(o, exact(*values, weights(values))["o"], atol=1e-6)
 
 
+@pytest.mark.long
 def test_groups_of_chunks_one_after_the_other_are_the_same(monkeypatch):
     values = inputs("start", b=2, n=500)
     ids = jnp.asarray(np.arange(500) // 150)[None].repeat(2, 0)

@@ -56,6 +56,7 @@ def test_the_kernel_equals_the_plain_form(monkeypatch, t, most):
         np.testing.assert_allclose(ours, plain, atol=1e-5 * max(1, np.abs(plain).max()))
 
 
+@pytest.mark.long
 def test_in_bfloat16_it_is_as_close_to_float32_as_the_plain_form():
     values = arrays(jnp.bfloat16)
     exact = run(attention.plain_groups, [x.astype(jnp.float32) for x in values])
@@ -114,6 +115,7 @@ def test_every_program_for_a_tpu_has_the_kernel(monkeypatch, head_dim, calls):
     )
 
 
+@pytest.mark.long
 def test_the_model_says_the_same_with_the_kernel(monkeypatch):
     """With shards, layers and recomputation around it: log-probabilities and gradients of the policy."""
     dims = Qwen3Dims(32, 64, 1, 4, 2, 128, 96, True)

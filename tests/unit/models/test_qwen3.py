@@ -99,6 +99,7 @@ def test_greedy_generation_equals_transformers_token_for_token(tmp_path, one_dev
     assert out.tokens_PGT[0, 0, : int(out.lengths_PG[0, 0])].tolist() == expected
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("stop", [-1, 5])
 def test_loops_over_a_growing_cache_say_what_one_loop_says(tmp_path, one_device, monkeypatch, stop):
     """17 tokens by loops of 5, 10, 15 and 17, against one loop; with a stop token that may end them early."""

@@ -33,6 +33,7 @@ def test_what_it_needs_besides_jax_is_in_the_metadata_of_the_package():
     assert not names & {"jax", "torch", "mlflow", "pytest", "podwright"}
 
 
+@pytest.mark.long
 def test_a_version_that_nobody_released_is_one_line_and_leaves_only_its_log(tmp_path, capsys):
     assert main([*RECIPE, "--compile", "--jax", "0.0.1", "--cache", str(tmp_path)]) == 2
     err = capsys.readouterr().err.strip().splitlines()[-1]

@@ -146,6 +146,7 @@ def test_a_checkpoint_whose_tokenizer_training_refuses_is_refused(
     assert finding.check == "model" and finding.message.startswith(says)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
@@ -204,6 +205,7 @@ def test_of_many_or_long_problems_a_plan_generates_some(
     assert first.startswith(f"the longest of {generated:,} prompts, out of 40,000 training and 20 test prompts, has ")
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("long", ["x" * 2_000_000, "many words " * 200_000], ids=["word", "text"])
 @pytest.mark.parametrize("key", ["question", "answer"])
 def test_a_text_that_no_model_holds_is_left_out_quickly(

@@ -158,6 +158,7 @@ def test_entries_are_in_the_default_namespace_whatever_that_of_the_target_is_now
     assert "--namespace=default" in call.argv and "--namespace=research" not in call.argv
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "edited",
     ["", "spot", "[1]", "7", '{"device": "tpu7x-16"}', '{"device": "tpu7x-16", "machines": "2", "labels": {}}', '{"device": 1, "machines": 2, "labels": {}}', '{"device": "tpu7x-16", "machines": 2, "labels": null}'],
