@@ -7,6 +7,7 @@ An order is a line of JSON on standard input. Lines on standard output: ["starte
 import atexit
 import contextlib
 import functools
+import gc
 import importlib
 import json
 import os
@@ -31,6 +32,7 @@ MODULES = (
     "matplotlib.style",
     "podwright.cli.app",
     "podwright.cli.destination",
+    "podwright.cli.recipe_names",
     "podwright.plan.kinds.grpo",
     "podwright.plan.make",
     "podwright.recipe.imports",
@@ -49,7 +51,9 @@ MODULES = (
     "podwright.targets.ssh",
     "podwright.targets.tpu_vm.target",
     "podwright.track",
+    "podwright.train.grpo.token_check",
     "pydantic.type_adapter",
+    "tests.token_counts",
 )
 """what the verbs of a run import"""
 
@@ -137,6 +141,14 @@ class ForkServer:
                 self._started.append(pid)
             else:
                 self._statuses[pid] = status[0]
+
+
+def podwright(argv: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> subprocess.CompletedProcess[str]:
+    """What a verb prints and its exit code."""
+    process = shared().start_piped(machine.REPOSITORY / "podwright" / "__main__.py", argv, cwd, environment)
+    out, err = process.communicate()
+    assert process.returncode is not None
+    return subprocess.CompletedProcess(["podwright", *argv], process.returncode, out, err)
 
 
 @functools.cache
@@ -261,11 +273,11 @@ def become(order: dict[str, Any]) -> None:
     os.environ.clear()
     os.environ.update(order["environment"])
     sys.argv = [order["script"], *order["argv"]]
-    sys.path.insert(0, str(Path(order["script"]).parent))
     runpy.run_path(order["script"], run_name="__main__")
 
 
 if __name__ == "__main__":
     for module in sys.argv[1:]:
         importlib.import_module(module)
+    gc.freeze()  # a collection in a forked process would copy the memory that it shares with this one
     become(serve())
