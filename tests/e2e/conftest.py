@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from lab import slurm
+from tests.e2e import fork_server
+from tests.e2e.fork_server import ForkedProcess
 
 if TYPE_CHECKING:
     from lab.kube.control import Kube
@@ -28,23 +29,20 @@ exec {sys.executable} {LAUNCH.with_name("standin.py")} "$@"
 
 
 class Bench:
-    """Starts `podwright` processes in a folder of their own and reads what they leave there."""
+    """Starts `podwright` processes in a folder of their own and reads what they leave there.
+
+    They are forked from a process that has imported `podwright`; tests/e2e/test_cli_run.py starts the product from nothing.
+    """
 
     launch = LAUNCH
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[ForkedProcess] = []
 
-    def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, str(self.launch), *argv],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, *argv: str, **env: str) -> ForkedProcess:
+        environment = {**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **env}
+        process = fork_server.shared().start_piped(self.launch, argv, self.folder, environment)
         self.started.append(process)
         return process
 
@@ -56,7 +54,7 @@ class Bench:
     def run(self, steps: int, *argv: str, **env: str) -> tuple[int, str, str]:
         return self.call("run", *RECIPE, f"training.max_steps={steps}", "--name", "r", "--force", *argv, **env)
 
-    def start_run(self, steps: int, *argv: str, **env: str) -> subprocess.Popen[str]:
+    def start_run(self, steps: int, *argv: str, **env: str) -> ForkedProcess:
         return self.start("run", *RECIPE, f"training.max_steps={steps}", "--name", "r", "--force", *argv, **env)
 
     def path(self, name: str = "") -> Path:

@@ -2,8 +2,8 @@
 nothing, past everything that a cloud may answer."""
 
 import json
+import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -29,6 +29,7 @@ from podwright.targets.google.gcloud import Gcloud as GcloudCalls
 from podwright.targets.machines import Allocation, AllocationState, ChargedChips, Request
 from podwright.targets.settings import gke as settings
 from podwright.targets.settings import google
+from tests.e2e import fork_server
 from tests.e2e.gke_cluster import QUEUES, A, B
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
@@ -717,8 +718,7 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
 
 
 def clean(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "podwright", "clean", *words, "--runs", str(folder)]
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    return fork_server.podwright(["clean", *words, "--runs", str(folder)], folder, os.environ)
 
 
 def with_other_cluster(both: SimpleNamespace, folder: Path, *names: str) -> None:

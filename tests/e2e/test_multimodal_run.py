@@ -16,6 +16,7 @@ import torch
 from podwright.recipe import ethogram
 from podwright.report.result import result
 from podwright.rundir import RunDir, read_jsonl, read_metrics
+from tests.e2e import fork_server
 from tests.e2e.trainer import ROOT, finish, logs, prepare, start
 
 RECIPE = "phase2-tiny"
@@ -35,9 +36,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # cores are shared
 
 def podwright(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(ROOT)} | ONE_THREAD
-    return subprocess.run(
-        [sys.executable, "-m", "podwright", *argv], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
+    return fork_server.podwright(argv, folder, env)
 
 
 @pytest.fixture(scope="module")

@@ -1,22 +1,20 @@
-"""The verbs of `podwright data`, in processes of their own."""
+"""The verbs of `podwright data`; their questions to the trainer's packages are answered in processes of their own."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests import verbs
+
 ROOT = Path(__file__).parents[3]
 
 
 def call(cwd: Path, *argv: str) -> tuple[int, str, str]:
-    command, env = [sys.executable, "-m", "podwright", "data", *argv], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+    result = verbs.call("data", *argv, env={"PYTHONPATH": str(ROOT)}, cwd=cwd)
+    return result.code, result.stdout, result.stderr
 
 
 def test_from_text_to_shards_that_are_checked(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def _without_words(text: str) -> str:
     return json.dumps(record | {"model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}})
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: Path) -> None:
     plan = make(recipe(*CHECKPOINT), Destination("v6e-1", parse("v6e-1")), PlanOptions(cwd=folder))
     (said,) = [f.message for f in plan.findings if f.check == "context"]
@@ -173,6 +174,7 @@ def test_lengths_that_training_refuses_are_refused(
         training(recipe(*asked, *finding.fix.removeprefix("type ").split()))
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_what_training_leaves_out_is_a_warning_with_its_share(folder: Path) -> None:
     (folder / "d/train.jsonl").write_text(lines([*QUESTIONS, *(f"{q} {'Think. ' * 50}" for q in QUESTIONS[:10])]))
     (finding,) = findings(folder, *CHECKPOINT)
@@ -274,6 +276,7 @@ def test_the_tokenizer_is_checked_where_only_the_data_is_elsewhere(folder: Path)
     assert ["the chat template leaves the question out" in f.message for f in found if f.level == "error"] == [True]
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_without_the_package_nothing_is_ok(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a process that is too slow is none that has found nothing."""
     (folder / "absent").mkdir()
@@ -291,6 +294,7 @@ def test_without_the_package_nothing_is_ok(folder: Path, monkeypatch: pytest.Mon
     token_lengths._tokens.cache_clear()
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_one_question_answers_for_all_settings_that_change_no_length(folder: Path) -> None:
     token_lengths._tokens.cache_clear()
     assert findings(folder, *CHECKPOINT) == [] == findings(folder, *CHECKPOINT, "batch_size=8", "grpo.beta=0.1")
@@ -299,6 +303,7 @@ def test_one_question_answers_for_all_settings_that_change_no_length(folder: Pat
     assert [f.level for f in findings(folder, *CHECKPOINT)] == ["error"], "a file that has changed is read again"
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_counting_needs_no_jax(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "absent").mkdir()
     for module in ("jax", "torch", "grain"):
