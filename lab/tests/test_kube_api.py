@@ -272,6 +272,7 @@ def test_fields_of_a_manifest_are_checked(kube: Kube, pod_spec: dict[str, object
     assert done.returncode == 1 and text in done.stderr
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("more", "text"),
     [

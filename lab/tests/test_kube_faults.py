@@ -14,6 +14,7 @@ from lab.tests.kube_cluster import jobset, needs_kubectl, pod
 pytestmark = needs_kubectl
 
 
+@pytest.mark.long
 def test_connections_are_refused_while_the_api_is_unreachable(kube: Kube) -> None:
     kube.call("get", "pods")
     kube.unreachable(1.5)

@@ -90,6 +90,7 @@ def client(lab: cloud.Lab) -> Iterator[Client]:
         yield Client(gcloud)
 
 
+@pytest.mark.long
 def test_a_queued_resource_becomes_active_and_is_deleted_with_its_node(client: Client) -> None:
     client.cloud.times(creating=0.4, accepted=0.4, provisioning=0.4, deleting=0.4)
     status, operation, err = client.create("q", "--spot", "--labels=podwright-run=r")
@@ -111,6 +112,7 @@ def test_a_queued_resource_becomes_active_and_is_deleted_with_its_node(client: C
     assert "delete q --quiet --force --async" in argvs[-3] or any("--force" in argv for argv in argvs)
 
 
+@pytest.mark.long
 def test_the_guest_knows_its_place_and_deletes_itself(client: Client) -> None:
     client.cloud.order_endpoints([2, 0, 3, 1])
     marker = "--metadata-from-file=startup-script=" + str(client.cloud.root / "startup.sh")
@@ -142,6 +144,7 @@ def test_the_guest_knows_its_place_and_deletes_itself(client: Client) -> None:
     until(lambda: client.cloud.resources() == [])
 
 
+@pytest.mark.long
 def test_requests_wait_for_capacity_expire_and_are_suspended(client: Client) -> None:
     client.cloud.capacity(ZONE, 0)
     client.cloud.capacity(ZONE, 8, after_s=2.0)
@@ -174,6 +177,7 @@ def test_requests_wait_for_capacity_expire_and_are_suspended(client: Client) -> 
     assert client.cloud.resources() == [] and all(row["gone_at"] for row in client.cloud.ledger())
 
 
+@pytest.mark.long
 def test_flex_start_ends_by_its_limit_and_exists_in_some_zones_only(client: Client) -> None:
     flags = ("--accelerator-type=v6e-8", "--runtime-version=v2-alpha-tpuv6e", "--provisioning-model=flex-start")
     create = ("alpha", *QUEUED, "create")
@@ -238,6 +242,7 @@ def test_faults_of_calls(client: Client) -> None:
     assert ["delete" in row["argv"] for row in killed] == [True]
 
 
+@pytest.mark.long
 def test_login_api_project_and_other_services(client: Client) -> None:
     cloud = client.cloud
     cloud.set(api_enabled=False, buckets={"b": {"location": "US-EAST5"}}, properties={"core/project": "p"})
@@ -264,6 +269,7 @@ def test_login_api_project_and_other_services(client: Client) -> None:
     assert client.run(*VM, "describe", "n", zone="mars-1a")[2].count("Permission denied on 'locations/mars-1a'") == 1
 
 
+@pytest.mark.long
 def test_a_worker_behind_a_tunnel_and_out_of_reach(client: Client) -> None:
     assert client.create("q", "--internal-ips")[0] == 0
     until(lambda: client.state("q") == "ACTIVE")
@@ -288,6 +294,7 @@ def test_a_worker_behind_a_tunnel_and_out_of_reach(client: Client) -> None:
     assert client.ssh("q", 0, read).stdout == "busy"
 
 
+@pytest.mark.long
 def test_provisioning_fails_or_starts_again(client: Client) -> None:
     cloud = client.cloud
     cloud.fail_provisioning("Insufficient reserved capacity.", code=9, request="bad")
@@ -329,6 +336,7 @@ def test_a_node_that_is_taken_while_it_is_made_and_an_operation_that_hangs(clien
     )
 
 
+@pytest.mark.long
 def test_calls_at_once_and_several_nodes_of_one_request(client: Client) -> None:
     client.cloud.times(creating=5.0)
     argv = [str(client.cloud.folder / "gcloud"), *QUEUED, "create", "q", "--node-count=2", "--accelerator-type=v6e-8"]

@@ -85,6 +85,7 @@ def client(tmp_path: Path) -> Iterator[Client]:
         yield Client(cloud)
 
 
+@pytest.mark.long
 def test_a_reserved_pool_goes_from_its_policy_to_its_deletion(client: Client) -> None:
     cloud = client.cloud
     cloud.times(pool=60.0, pool_deleting=60.0)
@@ -165,6 +166,7 @@ def test_a_reservation_without_room_now_leaves_a_pool_that_fills_itself(client: 
     until(lambda: cloud.pools("b")[0]["nodes"] == 4)
 
 
+@pytest.mark.long
 def test_reservations_that_do_not_fit_are_refused_each_in_its_way(client: Client) -> None:
     cloud = client.cloud
     client.policy()
@@ -196,6 +198,7 @@ def test_reservations_that_do_not_fit_are_refused_each_in_its_way(client: Client
     assert {row["name"]: row["status"] for row in listed}["ill"] == "DEGRADED" and len(listed) == 6
 
 
+@pytest.mark.long
 def test_flags_that_gke_refuses(client: Client) -> None:
     cloud = client.cloud
     client.policy()
@@ -243,6 +246,7 @@ def test_quota_and_outcomes_that_a_test_chooses(client: Client) -> None:
     assert client.spot("d")[0] == 0 and client.error("d") == "something nobody has seen before"
 
 
+@pytest.mark.long
 def test_a_busy_cluster_takes_no_other_operation(client: Client) -> None:
     cloud = client.cloud
     cloud.busy("c", 2.0)
@@ -323,6 +327,7 @@ def nodes(kube: Kube, labels: str = "podwright-run=r") -> dict[str, str]:
     }
 
 
+@pytest.mark.long
 @needs_kubectl
 def test_nodes_register_their_chips_some_time_after_they_are_ready(client: Client, kube: Kube) -> None:
     cloud = client.cloud

@@ -59,6 +59,7 @@ def condition(kube: Kube, resource: str, name: str, kind: str) -> dict[str, Any]
     return next((row for row in rows if row["type"] == kind), {})
 
 
+@pytest.mark.long
 def test_jobset_is_submitted_followed_and_completed(kube: Kube, tmp_path: Path) -> None:
     submit(kube, 10)
     wait(running(kube), LIMIT_S)
@@ -119,6 +120,7 @@ def test_jobset_waits_for_quota_with_the_reason_of_its_workload(kube: Kube) -> N
     assert kube.call("wait", "jobset/w", "--for=condition=Completed", "--timeout=20s").returncode == 0
 
 
+@pytest.mark.long
 def test_node_that_is_taken_away_disrupts_its_pod_and_fails_the_jobset(kube: Kube) -> None:
     kube.set(gc_s=2.0)
     submit(kube, 1000)
@@ -171,6 +173,7 @@ def test_exec_runs_in_the_container(kube: Kube) -> None:
     assert (done.returncode, done.stdout) == (3, "from here\nw-slice-job-0-3\n"), done.stderr
 
 
+@pytest.mark.long
 def test_maxtext_log_is_replayed_for_every_container_of_xpks_shape(kube: Kube, tmp_path: Path) -> None:
     lines = [f"completed step: {step}, seconds: 1.0, loss: 9.0" for step in range(5)]
     (tmp_path / "maxtext.log").write_text("\n".join(lines) + "\n")

@@ -87,6 +87,7 @@ def test_pools_are_deleted_by_the_same_launcher_once_the_login_works_again(pools
     assert pools.left() == [] and pools.left_in_the_cloud() == []
 
 
+@pytest.mark.long
 def test_clean_names_a_run_whose_target_has_no_entry_and_stop_deletes_its_pools(pools: Pools) -> None:
     assert pools.run_toy(LAUNCH_DIES="after:allocation ready")[0] == -9
     (pool,) = [row for row in pools.gcloud.pools() if not row["foreign"]]

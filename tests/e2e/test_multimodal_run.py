@@ -50,7 +50,6 @@ def whole(tmp_path_factory) -> tuple[RunDir, Path]:
     return RunDir(folder / "runs" / "whole"), folder
 
 
-@pytest.mark.long
 def test_a_typed_run_leaves_every_record_and_a_report(whole):
     run, _ = whole
     steps = read_metrics(run.metrics)["multimodal"]
@@ -126,6 +125,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(whole, tmp_path):
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.long
 def test_two_processes_are_one(whole, tmp_path):
     """As torchrun starts them, where there is no jax, each with a part of the model: the same lines a step, the same loss, and weights that
     differ by rounding."""

@@ -251,7 +251,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     assert "inconclusive: the hosts of kept were not checked" in out and "; type podwright doctor --on kept" in out
 
 
-@pytest.mark.brief(1)
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("out_of_service", "settings", "says"),
     [

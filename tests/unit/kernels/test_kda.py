@@ -157,6 +157,7 @@ def test_packed_documents_are_as_if_each_was_alone():
     np.testing.assert_allclose(packed, np.concatenate(apart, 1), atol=1e-6)
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("regime", ["bounded", "none"])
 def test_parts_of_rows_on_four_devices_are_the_whole(regime):
     """Documents end inside a part and at the edge between two; ids come again; one row goes on over all parts, and in one a document

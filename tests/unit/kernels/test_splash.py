@@ -89,6 +89,7 @@ def test_the_program_is_one_that_a_tpu_compiler_takes():
     )  # prompts and completions: forward, queries' gradient, keys' and values' gradient
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(("head_dim", "calls"), [(128, (1, 2, 8)), (64, (0, 0, 0))])
 def test_every_program_for_a_tpu_has_the_kernel(monkeypatch, head_dim, calls):
     """The mesh's devices decide, also those of a machine that is not here. An update runs the forward kernels twice."""

@@ -156,7 +156,7 @@ def test_a_kernel_for_tpus_never_runs_where_a_plan_refuses_it(gate, context):
         kda.apply(dims, weights, x, None, mesh)
 
 
-@pytest.mark.brief(1)
+@pytest.mark.long
 @BOTH
 def test_documents_do_not_see_each_other(dims):
     """Neither through the state nor through the convolution, whose taps reach three tokens back; ids come again.

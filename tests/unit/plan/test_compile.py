@@ -283,6 +283,7 @@ def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path, page):
     )
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(("on", "child"), [("cpu-1", "measure"), pytest.param("v6e-8", "compile", marks=needs_libtpu)])
 def test_a_plan_that_is_told_to_end_leaves_no_child_behind(on, child, tmp_path):
     argv = [

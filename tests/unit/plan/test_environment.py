@@ -56,6 +56,7 @@ def test_a_version_without_a_compile_is_refused(capsys):
     assert "--jax 0.11.2 needs --compile; add --compile" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_an_environment_is_made_once_and_one_that_was_cut_short_again(tmp_path, monkeypatch):
     """With a pip that installs what is here already."""
     monkeypatch.setattr(environment, "_requirements", lambda: [])

@@ -60,6 +60,7 @@ def test_sharded_equals_unsharded(unsharded, mesh):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), adapters, unsharded[2])
 
 
+@pytest.mark.long
 def test_micro_batches_and_recomputation_change_nothing(unsharded):
     _, trace, adapters = train("training.gradient_accumulation_steps=4", "model.remat=layer")
     np.testing.assert_allclose(trace, unsharded[1], rtol=2e-3, atol=2e-5)
@@ -92,6 +93,7 @@ def test_the_base_stays_and_the_policy_leaves_it():
     assert all(np.asarray(w[k]).any() for w in state.params["layers"].values() for k in "ab")
 
 
+@pytest.mark.long
 def test_the_reference_is_the_same_arrays_as_the_base_and_scores_as_it():
     s = small.setup(ON)
     made, state, base = begin(s)

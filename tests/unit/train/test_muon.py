@@ -191,6 +191,7 @@ def test_projections_and_gates_of_kda_get_muon_and_its_convolutions_do_not(rank)
     assert sum(a * b for a, b in chosen.values()) == dims.kda.matmul_params(dims.hidden_size)
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("shape", [(1, 8, 1), (1, 4, 2)], ids=str)
 def test_the_state_is_known_ahead_and_comes_back_from_disk(shape, tmp_path):
     mesh = mesh_of(*shape)

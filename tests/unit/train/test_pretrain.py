@@ -199,6 +199,7 @@ def test_documents_of_a_row_are_strangers_and_the_past_does_not_see_the_future()
     assert not moved[~same].any() and moved[same].mean() > 0.9
 
 
+@pytest.mark.long
 def test_the_bias_goes_against_the_load():
     s = setup()
     state, _ = programs(s)["update"]()(program.new_state(s), batch(s))
