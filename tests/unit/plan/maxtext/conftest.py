@@ -12,6 +12,7 @@ import pytest
 
 from podwright.plan.compiled import maxtext_environment
 from podwright.plan.compiled.compile import CompileContext
+from podwright.shell import Shell
 
 INTERPRETER = Path(__file__).with_name("interpreter.py")
 VERSIONS = {"maxtext": "0.2.5", "jax": "0.12.0.1", "jaxlib": "0.12.0.1", "libtpu": "0.0.52", "tokamax": "0.0.17"}
@@ -55,6 +56,8 @@ def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StandI
     own = StandIn(tmp_path)
     monkeypatch.setenv("INTERPRETER_STATE", str(own.state))
     monkeypatch.setattr(maxtext_environment, "_interpreter", lambda: str(own.python))
+    # A stand-in needs no core: it does not wait for the real compilers of other tests.
+    monkeypatch.setattr(Shell, "private_folder", staticmethod(lambda: tmp_path))
     for name in [name for name in os.environ if name.startswith("M_")]:
         monkeypatch.delenv(name)
     yield own
