@@ -26,6 +26,8 @@ if (
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         # Each process that a test starts would compile all modules again.
         os.environ["PYTHONPYCACHEPREFIX"] = os.environ["JAX_COMPILATION_CACHE_DIR"] + "/bytecode"
+if "PODWRIGHT_CACHE" not in os.environ:  # nothing of a test is kept in a home
+    os.environ["PODWRIGHT_CACHE"] = os.environ["JAX_COMPILATION_CACHE_DIR"] + "/podwright"
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 
