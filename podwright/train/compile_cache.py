@@ -66,7 +66,8 @@ class ProgramCount:
 
 def use() -> str:
     """Switches the cache on, unless the user has named one to jax; why it stays off, or "". Every process of the run must call it."""
-    if anywhere(bool(jax.config.jax_compilation_cache_dir) or not jax.config.jax_enable_compilation_cache):
+    settings = jax.config.values
+    if anywhere(bool(settings["jax_compilation_cache_dir"]) or not settings["jax_enable_compilation_cache"]):
         return ""
     try:
         with together():

@@ -41,7 +41,7 @@ jax.jit(lambda x: (x * 3).sum())(jax.numpy.arange(7.0))
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """That of PODWRIGHT_CACHE, with jax as it is in a new process where the user has named no cache."""
-    before = {name: getattr(jax.config, name) for name in ("jax_compilation_cache_dir", MINIMUM)}
+    before = {name: jax.config.values[name] for name in ("jax_compilation_cache_dir", MINIMUM)}
     monkeypatch.setenv("PODWRIGHT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(compilation_cache, "get_file_cache", compilation_cache.get_file_cache)
     jax.config.update("jax_compilation_cache_dir", None)
@@ -108,7 +108,7 @@ def test_a_folder_that_others_can_write_is_refused(folder: Path, mode: int) -> N
     (folder / "compiled").chmod(mode)
     refusal = compile_cache.use()
     assert "belongs to another user or can be written by others; name a folder of yours in PODWRIGHT_CACHE" in refusal
-    assert "\n" not in refusal and not jax.config.jax_compilation_cache_dir
+    assert "\n" not in refusal and not jax.config.values["jax_compilation_cache_dir"]
     count = compile_cache.ProgramCount()
     assert computed(count) == computed(count) == (63.0, "compiled")
 
@@ -131,7 +131,7 @@ def test_a_folder_that_cannot_be_made_is_said_and_nothing_is_raised(
 
 def test_the_cache_that_a_user_names_to_jax_is_left_as_it_is(folder: Path, tmp_path: Path) -> None:
     jax.config.update("jax_compilation_cache_dir", str(tmp_path / "theirs"))
-    assert compile_cache.use() == "" and jax.config.jax_compilation_cache_dir == str(tmp_path / "theirs")
+    assert compile_cache.use() == "" and jax.config.values["jax_compilation_cache_dir"] == str(tmp_path / "theirs")
     assert not folder.exists()
 
 
