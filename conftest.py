@@ -33,9 +33,7 @@ def compiled_programs() -> Path:
     """A folder for JAX's compiled programs, kept for the next run of the tests on this kind of processor."""
     kept = os.environ.get(KEEP, os.environ.get("XDG_CACHE_HOME", "~/.cache") + "/podwright-tests")
     if not kept:
-        folder = Path(tempfile.mkdtemp(prefix="podwright-tests-"))
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        return folder
+        return temporary_folder()
     cpu = Path("/proc/cpuinfo")
     features = re.search(r"^(flags|Features).*$", cpu.read_text(), re.M) if cpu.exists() else None
     kind = hashlib.sha256(f"{version('jaxlib')} {features and features[0]} {platform.machine()}".encode())
@@ -43,6 +41,12 @@ def compiled_programs() -> Path:
     with contextlib.suppress(OSError):
         drop_unreadable(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def temporary_folder() -> Path:
+    folder = Path(tempfile.mkdtemp(prefix="podwright-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
     return folder
 
 
@@ -76,6 +80,8 @@ if "JAX_COMPILATION_CACHE_DIR" not in os.environ:  # the first process of a sess
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", ""):
         # Each process that a test starts would compile all modules again.
         os.environ["PYTHONPYCACHEPREFIX"] = str(programs / "bytecode")
+if "PODWRIGHT_CACHE" not in os.environ:  # nothing of a test is kept in a home
+    os.environ["PODWRIGHT_CACHE"] = str(temporary_folder())
 os.environ["HF_HUB_OFFLINE"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 

@@ -244,7 +244,8 @@ def slice_names() -> str:
         machines = ", ".join(f"`{name}`" for name in pod.machine_types.values())
         xpk = f"`{pod.prefix}-{'AxBxC' if pod.max_cubes else 'N'}`"
         runtime = f"`{pod.runtime}`" if pod.runtime else ""
-        rows.append((row.name, pod.counts, sold + cubes, xpk, f"`{pod.gke_accelerator}`", machines, runtime))
+        names = (xpk, f"`{pod.gke_accelerator}`") if pod.gke_accelerator else ("", "")
+        rows.append((row.name, pod.counts, sold + cubes, *names, machines, runtime))
     return _table(heads, rows)
 
 

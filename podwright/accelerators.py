@@ -7,6 +7,7 @@ units", or, in the `cpu` row, for what is measured on the machine instead of loo
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import Literal
 
 GIB = 1024**3
@@ -63,7 +64,7 @@ class Accelerator:
     """bytes/s per device"""
     source: str
     kinds: tuple[str, ...]
-    """what jax's Device.device_kind calls it"""
+    """what jax's Device.device_kind and nvidia-smi call it"""
     fp16_flops: float = 0.0
     fp8_flops: float = 0.0
     int8_flops: float = 0.0
@@ -140,6 +141,18 @@ _TPU7X = Pod(
     wraps_from=4,
     mesh_may_split=False,
 )
+# Announced for a pod of 9,600 chips (8t) and with hosts of 4 chips, which have Arm CPUs (Axion). No cloud has a name for them yet, so that they
+# can be planned for and not requested. Of 8i only the slice of one host is known. Usable HBM: less by what libtpu takes on tpu7x.
+_TPU8T = dataclasses.replace(
+    _TPU7X,
+    topologies=_BELOW_A_CUBE,
+    max_cubes=150,
+    counts="chips",
+    prefix="tpu8t",
+    machine_types={},
+    gke_accelerator="",
+)
+_TPU8I = dataclasses.replace(_TPU8T, topologies=((1, 4, 1),), max_cubes=0, prefix="tpu8i", wraps_from=16)
 
 TPUS = (
     Accelerator(
@@ -193,122 +206,113 @@ TPUS = (
         devices_per_chip=2,
         pod=_TPU7X,
     ),
+    Accelerator(
+        name="tpu8t",
+        hbm_bytes=213.9 * GIB,
+        bf16_flops=996e12,
+        fp8_flops=5977e12,
+        hbm_bandwidth=6.4e12,
+        ici_bandwidth=2400e9,
+        dcn_bandwidth=400e9 / 8,
+        source="jax 0.12.0.1, tpu_info.py; links: Google, 2026-04-22",
+        kinds=("TPU8t",),
+        pod=_TPU8T,
+    ),
+    Accelerator(
+        name="tpu8i",
+        hbm_bytes=142.6 * GIB,
+        bf16_flops=1101e12 / 2,
+        fp8_flops=8808e12 / 2,
+        hbm_bandwidth=8.6e12 / 2,
+        ici_bandwidth=2400e9,
+        dcn_bandwidth=100e9 / 8,  # that of tpu7x; none is published
+        source="jax 0.12.0.1, tpu_info.py, two devices a chip; links: Google, 2026-04-22",
+        kinds=("TPU8i",),
+        devices_per_chip=2,
+        pod=_TPU8I,
+    ),
 )
 
-# GPU: NVIDIA's data sheets, dense, without sparsity; usable memory as the driver reports it less what a context takes. Network: the DGX
-# of the generation, one port a GPU (V100: four for eight); 10 Gbit/s a node of eight where the card is a consumer's. Machine types and
-# labels: compute/docs/gpus and kubernetes-engine/docs/concepts/gpus.
+
+# GPU: NVIDIA's data sheets, dense, without sparsity, with float32 accumulation, which training uses. Usable memory as the driver reports it
+# less what a context takes, or by xla/backends/gpu/target_config/specs. Links: NVLink, else PCIe x16 (a pair of cards may have an NVLink
+# bridge). Network: the DGX of the generation, one port a GPU (V100: four for eight); 100 Gbit/s a node of eight for cards in PCIe slots, 10
+# where the card is a consumer's. Machine types and labels: compute/docs/gpus and kubernetes-engine/docs/concepts/gpus.
+def _vms(name: str, each: int = 1) -> dict[int, str]:
+    """GPUs of one VM -> machine type, whose `name` counts `each` of something for a GPU."""
+    return {number: name.format(number * each) for number in (1, 2, 4, 8)}
+
+
+_NODES = {
+    "V100-16GB": Node(8, {}, "nvidia-tesla-v100"),
+    "A100-40GB": Node(8, _vms("a2-highgpu-{}g"), "nvidia-tesla-a100"),
+    "A100-80GB": Node(8, _vms("a2-ultragpu-{}g"), "nvidia-a100-80gb"),
+    "H100-80GB": Node(8, _vms("a3-highgpu-{}g"), "nvidia-h100-80gb"),
+    "H200": Node(8, {8: "a3-ultragpu-8g"}, "nvidia-h200-141gb"),
+    "B200": Node(8, {8: "a4-highgpu-8g"}, "nvidia-b200"),
+    "GB200": Node(4, {4: "a4x-highgpu-4g"}, "nvidia-gb200"),
+    "T4": Node(4, {}, "nvidia-tesla-t4"),
+    "L4": Node(8, _vms("g2-standard-{}", 12), "nvidia-l4"),
+    "RTX-PRO-6000": Node(8, _vms("g4-standard-{}", 48), "nvidia-rtx-pro-6000"),
+}
+
+
+def _gpu(
+    name: str,
+    gib: float,
+    tflops: tuple[float, float, float, float],
+    memory_tb_s: float,
+    links_gb_s: float,
+    network_gbit_s: float,
+    source: str,
+    *kinds: str,
+) -> Accelerator:
+    """`tflops`: peaks of bf16, fp16, fp8 and int8; 0 where there are no such units (V100 and T4 train in float16)."""
+    bf16, fp16, fp8, int8 = (peak * 1e12 for peak in tflops)
+    links, network = links_gb_s * 1e9, network_gbit_s * 1e9 / 8
+    size, bandwidth, node = gib * GIB, memory_tb_s * 1e12, _NODES.get(name, Node(8, {}, ""))
+    return Accelerator(name, size, bf16, bandwidth, source, kinds, fp16, fp8, int8, links, network, node=node)
+
+
 GPUS = (
-    Accelerator(
-        name="V100-16GB",
-        hbm_bytes=15.7 * GIB,
-        bf16_flops=0.0,  # no bf16 units: train in float16
-        fp16_flops=125e12,
-        hbm_bandwidth=0.9e12,
-        ici_bandwidth=300e9,
-        dcn_bandwidth=50e9 / 8,
-        source="V100 data sheet, SXM2",
-        kinds=("Tesla V100-SXM2-16GB",),
-        node=Node(8, {}, "nvidia-tesla-v100"),
+    _gpu("V100-16GB", 15.7, (0, 125, 0, 0), 0.9, 300, 50, "V100 data sheet, SXM2", "Tesla V100-SXM2-16GB"),
+    _gpu("V100-32GB", 31.7, (0, 125, 0, 0), 0.9, 300, 50, "V100 data sheet, SXM2", "Tesla V100-SXM2-32GB"),
+    _gpu("A100-40GB", 39.4, (312, 312, 0, 624), 1.56, 600, 200, "A100 data sheet, SXM4", "NVIDIA A100-SXM4-40GB"),
+    _gpu("A100-80GB", 79.1, (312, 312, 0, 624), 2.04, 600, 200, "A100 data sheet, SXM4", "NVIDIA A100-SXM4-80GB"),
+    _gpu("A100-40GB-PCIe", 39.4, (312, 312, 0, 624), 1.56, 64, 12.5, "A100 data sheet, PCIe", "NVIDIA A100-PCIE-40GB"),
+    _gpu("A100-80GB-PCIe", 79.1, (312, 312, 0, 624), 1.935, 64, 12.5, "A100 data sheet, PCIe", "NVIDIA A100 80GB PCIe"),
+    _gpu("H100-80GB", 79.1, (989, 989, 1979, 1979), 3.35, 900, 400, "H100 data sheet, SXM5", "NVIDIA H100 80GB HBM3"),
+    _gpu("H100-80GB-PCIe", 79.1, (756, 756, 1513, 1513), 2.04, 128, 12.5, "H100 data sheet, PCIe", "NVIDIA H100 PCIe"),
+    _gpu("H200", 139.8, (989, 989, 1979, 1979), 4.8, 900, 400, "H200 data sheet, SXM5", "NVIDIA H200"),
+    _gpu("B200", 178.3, (2250, 2250, 4500, 4500), 7.67, 1800, 400, "DGX B200 data sheet", "NVIDIA B200"),
+    _gpu("GB200", 184.3, (2500, 2500, 5000, 5000), 7.93, 1800, 400, "GB200 NVL72 data sheet", "NVIDIA GB200"),
+    _gpu("T4", 14.5, (0, 65, 0, 130), 0.32, 32, 12.5, "T4 data sheet", "Tesla T4", "NVIDIA T4"),
+    _gpu("A10", 21.9, (125, 125, 0, 250), 0.6, 64, 12.5, "A10 data sheet", "NVIDIA A10"),
+    _gpu("A6000", 47.5, (154.8, 154.8, 0, 309.7), 0.768, 64, 12.5, "RTX A6000 data sheet", "NVIDIA RTX A6000"),
+    _gpu("L4", 21.9, (121, 121, 242, 242), 0.3, 64, 12.5, "L4 data sheet", "NVIDIA L4"),
+    _gpu("L40S", 44.5, (362, 362, 733, 733), 0.864, 64, 12.5, "L40S data sheet", "NVIDIA L40S"),
+    _gpu(
+        "RTX-PRO-6000",
+        94.9,
+        (503.8, 503.8, 1007.6, 1007.6),
+        1.79,
+        128,
+        12.5,
+        "RTX Blackwell PRO whitepaper",
+        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
     ),
-    Accelerator(
-        name="V100-32GB",
-        hbm_bytes=31.7 * GIB,
-        bf16_flops=0.0,
-        fp16_flops=125e12,
-        hbm_bandwidth=0.9e12,
-        ici_bandwidth=300e9,
-        dcn_bandwidth=50e9 / 8,
-        source="V100 data sheet, SXM2",
-        kinds=("Tesla V100-SXM2-32GB",),
-        node=Node(8, {}, ""),
-    ),
-    Accelerator(
-        name="A100-40GB",
-        hbm_bytes=39.4 * GIB,
-        bf16_flops=312e12,
-        fp16_flops=312e12,
-        int8_flops=624e12,
-        hbm_bandwidth=1.56e12,
-        ici_bandwidth=600e9,
-        dcn_bandwidth=200e9 / 8,
-        source="A100 data sheet, SXM4",
-        kinds=("NVIDIA A100-SXM4-40GB",),
-        node=Node(
-            8, {1: "a2-highgpu-1g", 2: "a2-highgpu-2g", 4: "a2-highgpu-4g", 8: "a2-highgpu-8g"}, "nvidia-tesla-a100"
-        ),
-    ),
-    Accelerator(
-        name="A100-80GB",
-        hbm_bytes=79.1 * GIB,
-        bf16_flops=312e12,
-        fp16_flops=312e12,
-        int8_flops=624e12,
-        hbm_bandwidth=2.04e12,
-        ici_bandwidth=600e9,
-        dcn_bandwidth=200e9 / 8,
-        source="A100 data sheet, SXM4",
-        kinds=("NVIDIA A100-SXM4-80GB",),
-        node=Node(
-            8, {1: "a2-ultragpu-1g", 2: "a2-ultragpu-2g", 4: "a2-ultragpu-4g", 8: "a2-ultragpu-8g"}, "nvidia-a100-80gb"
-        ),
-    ),
-    Accelerator(
-        name="H100-80GB",
-        hbm_bytes=79.1 * GIB,
-        bf16_flops=989e12,
-        fp16_flops=989e12,
-        fp8_flops=1979e12,
-        int8_flops=1979e12,
-        hbm_bandwidth=3.35e12,
-        ici_bandwidth=900e9,
-        dcn_bandwidth=400e9 / 8,
-        source="H100 data sheet, SXM5",
-        kinds=("NVIDIA H100 80GB HBM3",),
-        node=Node(
-            8, {1: "a3-highgpu-1g", 2: "a3-highgpu-2g", 4: "a3-highgpu-4g", 8: "a3-highgpu-8g"}, "nvidia-h100-80gb"
-        ),
-    ),
-    Accelerator(
-        name="H200",
-        hbm_bytes=139.8 * GIB,
-        bf16_flops=989e12,
-        fp16_flops=989e12,
-        fp8_flops=1979e12,
-        int8_flops=1979e12,
-        hbm_bandwidth=4.8e12,
-        ici_bandwidth=900e9,
-        dcn_bandwidth=400e9 / 8,
-        source="H200 data sheet, SXM5",
-        kinds=("NVIDIA H200",),
-        node=Node(8, {8: "a3-ultragpu-8g"}, "nvidia-h200-141gb"),
-    ),
-    Accelerator(
-        name="RTX-3090",
-        hbm_bytes=23.6 * GIB,
-        bf16_flops=71e12,  # with float32 accumulation, which training uses; so is the next row
-        fp16_flops=71e12,
-        int8_flops=284e12,
-        hbm_bandwidth=0.936e12,
-        ici_bandwidth=64e9,  # PCIe 4.0 x16; a pair may have an NVLink bridge
-        dcn_bandwidth=10e9 / 8 / 8,
-        source="GA102 whitepaper",
-        kinds=("NVIDIA GeForce RTX 3090",),
-        node=Node(8, {}, ""),
-    ),
-    Accelerator(
-        name="RTX-4090",
-        hbm_bytes=23.6 * GIB,
-        bf16_flops=165.2e12,
-        fp16_flops=165.2e12,
-        fp8_flops=330.3e12,
-        int8_flops=660.6e12,
-        hbm_bandwidth=1.008e12,
-        ici_bandwidth=64e9,
-        dcn_bandwidth=10e9 / 8 / 8,
-        source="Ada whitepaper",
-        kinds=("NVIDIA GeForce RTX 4090",),
-        node=Node(8, {}, ""),
+    _gpu("RTX-3090", 23.6, (71, 71, 0, 284), 0.936, 64, 1.25, "GA102 whitepaper", "NVIDIA GeForce RTX 3090"),
+    _gpu("RTX-4090", 23.6, (165.2, 165.2, 330.3, 660.6), 1.008, 64, 1.25, "Ada whitepaper", "NVIDIA GeForce RTX 4090"),
+    _gpu(
+        "RTX-5090",
+        31.3,
+        (209.5, 209.5, 419, 838),
+        1.79,
+        128,
+        1.25,
+        "RTX Blackwell whitepaper",
+        "NVIDIA GeForce RTX 5090",
     ),
 )
 
@@ -323,3 +327,12 @@ ACCELERATORS = (*TPUS, *GPUS, CPU)
 def by_device_kind(kind: str) -> Accelerator | None:
     """The row for what jax calls a device, or None for one that we do not know."""
     return next((a for a in ACCELERATORS if kind in a.kinds), None)
+
+
+def gpu(name: str) -> Accelerator | None:
+    """The row of a GPU by a name that is typed, in upper or lower case, also with the GB that it is sold with: L4-24GB, H200-141GB."""
+    known = {row.name.lower(): row for row in GPUS}
+    plain, _, size = name.lower().rpartition("-")
+    row = known.get(plain) if re.fullmatch(r"\d+gb", size) else None
+    fits = row and abs(int(size[:-2]) * 1e9 / row.hbm_bytes - 1) < 0.08
+    return known.get(name.lower()) or (row if fits else None)

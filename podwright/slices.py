@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology
+from podwright.accelerators import gpu as gpu_named
 from podwright.errors import UserError, nearest
 
 EXAMPLES = "v6e-16, v5p-16, tpu7x-4x4x8, 2xv6e-16 or 8xH100-80GB"
@@ -106,8 +107,8 @@ class Slice:
 
     @property
     def libtpu(self) -> tuple[str, dict[str, Any]] | None:
-        """Topology name and options for jax.experimental.topologies.get_topology_desc; None for what is no TPU."""
-        if self.accelerator.pod is None:
+        """Topology name and options for jax.experimental.topologies.get_topology_desc; None for what is no TPU, and TPUs without a name there."""
+        if self.accelerator.pod is None or not self.accelerator.pod.gke_accelerator:
             return None
         options: dict[str, Any] = {
             "chips_per_host_bounds": _HOST_BOUNDS[self.chips_per_host],
@@ -134,13 +135,13 @@ class Slice:
         counted = self.counted
         by_number = self.chips == _of_size(pod, math.prod(self.chips))
         return {
-            "libtpu": f"{self.accelerator.name}:{self.topology}",
-            "xpk": f"{pod.prefix}-{self.topology}" if pod.max_cubes else counted,
+            "libtpu": self.libtpu and self.libtpu[0],
+            "xpk": None if not pod.gke_accelerator else f"{pod.prefix}-{self.topology}" if pod.max_cubes else counted,
             "gcloud_accelerator_type": counted if pod.in_tpu_api and by_number else None,
             "runtime": pod.runtime or None,
-            "gke_accelerator": pod.gke_accelerator,
+            "gke_accelerator": pod.gke_accelerator or None,
             "gke_topology": self.topology,
-            "machine_type": pod.machine_types[self.chips_per_host],
+            "machine_type": pod.machine_types.get(self.chips_per_host),
         }
 
     def document(self) -> dict[str, Any]:
@@ -198,6 +199,8 @@ def of_tpus(text: str, key: str) -> Slice:
         raise UserError(e.what, e.fix.replace("--on ", f"{key}=")) from e
     if devices.accelerator.pod is None:
         raise UserError(f"{key}={text} is no TPU slice", example)
+    if not devices.accelerator.pod.gke_accelerator:
+        raise UserError(f"{key}={text}: no machines of GKE are known for {devices.accelerator.name}", example)
     return devices
 
 
@@ -208,7 +211,7 @@ def _find(text: str) -> Slice | None:
         return None
     count, body = int(match[1] or 1), match[2].lower()
     kind, _, size = body.partition("-")
-    gpu = next((a for a in GPUS if a.name.lower() == body), None)
+    gpu = gpu_named(body)
     tpu = next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
     if (gpu or tpu) and count < 1:
         raise UserError(f"{text!r} is none at all", f"type --on {'1x' if gpu else ''}{match[2]}")
@@ -342,7 +345,7 @@ def _unknown(text: str) -> UnknownSlice:
     what = f"there is no target and no slice {text!r}"
     times, body = re.fullmatch(r"(\s*\d+\s*x\s*)?(.*)", text, re.DOTALL).groups("")  # type: ignore[union-attr]
     kind, _, size = body.partition("-")
-    gpus = [a.name for a in GPUS if body and a.name.startswith(body.upper())]
+    gpus = [a.name for a in GPUS if body and a.name.startswith(body.upper()) and "PCIe" not in a.name]
     if len(gpus) == 1:
         _find(times + gpus[0])  # a wrong number is said along with it
     if gpus:
@@ -350,7 +353,8 @@ def _unknown(text: str) -> UnknownSlice:
     near = nearest(kind.lower(), [a.name for a in (*TPUS, CPU)]) if body[:1].isalpha() else ""
     guesses = [
         f"{times}{near}-{size}",
-        times + nearest(body.upper(), [a.name for a in GPUS]) if near else "",
+        f"{times}{kind}",  # where only the memory of a GPU is wrong
+        times + nearest(body.upper(), [a.name for a in GPUS]),
         nearest(text, ["local"]),
     ]
     guess = next((g for g in guesses if g == "local" or _holds(g)), "")

@@ -43,6 +43,7 @@ FLOOR_ORDER = ("errors", "accelerators", "slices", "rundir", "storage", "recipe"
 HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "torch", "transformers", "tokenizers", "datasets"}
 READS_ENVIRONMENT = {
     "train/attempt.py",
+    "train/compile_cache.py",
     "train/multimodal/entry.py",
     "train/mesh.py",
     "shell.py",

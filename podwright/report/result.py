@@ -46,7 +46,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.breakdown(records)},
         "environment": _environment(records),
         "usage": cost.as_json(cost.usage(records.journal, journal.now())),
-        "attempts": [_attempt(a, records.journal) for a in records.attempts],
+        "attempts": [_attempt(a, records) for a in records.attempts],
         "resumed_at": [e.get("step") for e in records.named("resumed")],
         "notices": list(dict.fromkeys(str(e.get("message", "")) for e in records.named("notice"))),
         "command": reproduce.command(run, records),
@@ -158,9 +158,11 @@ def _environment(records: Records) -> dict[str, Any]:
     } | {"versions": versions if isinstance(versions, dict) else {}}
 
 
-def _attempt(attempt: reading.Attempt, journal: list[Record]) -> dict[str, Any]:
-    """An attempt that left no exit.json ended as the launcher saw it, such as preempted."""
-    seen = (e for e in reversed(journal) if e.get("event") == "ended" and e.get("attempt") == attempt.number)
+def _attempt(attempt: reading.Attempt, records: Records) -> dict[str, Any]:
+    """An attempt that left no exit.json ended as the launcher saw it, such as preempted. `programs`: compiled or cached, in its first step."""
+    firsts = [e for e in records.named("first_step") if e.get("stage") == records.main]
+    first: Record = next((e for e in firsts if e.get("attempt") == attempt.number), {})
+    seen = (e for e in reversed(records.journal) if e.get("event") == "ended" and e.get("attempt") == attempt.number)
     ended = attempt.exit or next(seen, {})
     return {
         "number": attempt.number,
@@ -169,6 +171,8 @@ def _attempt(attempt: reading.Attempt, journal: list[Record]) -> dict[str, Any]:
         "step": ended.get("step"),
         "started": attempt.start,
         "ended": attempt.end,
+        "first_step_s": first.get("seconds"),
+        "programs": first.get("programs"),
     }
 
 

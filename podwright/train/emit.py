@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
+from collections.abc import Callable
 from typing import Any
 
 from podwright.recipe.advice import BEGINS_AGAIN
@@ -23,12 +24,22 @@ class TrainingOutcome:
 
 
 class Emitter:
-    def __init__(self, run: RunDir, attempt: int, mine: bool, storage: RunStorage | None = None):
-        """`mine`: whether this is the first process. `storage`: where the run's states go; default: its own directory."""
+    def __init__(
+        self,
+        run: RunDir,
+        attempt: int,
+        mine: bool,
+        storage: RunStorage | None = None,
+        programs: Callable[[], str] | None = None,
+    ):
+        """`mine`: whether this is the first process. `storage`: where the run's states go; default: its own directory. `programs`:
+        whether those since the last call were compiled or cached, where the trainer has a cache of them."""
         self._run = run
         self.storage = storage or RunStorage(run)
         self.attempt = attempt
         self.mine = mine
+        self._programs = programs
+        self._begun: set[str] = set()
 
     def metrics(self, stage: str, step: int, figures: dict[str, Any]) -> None:
         if self.mine:
@@ -36,6 +47,10 @@ class Emitter:
             append_jsonl(
                 self._run.metrics, {"stage": stage, "step": step, "time": time.time(), "attempt": self.attempt} | known
             )
+            if self._programs and stage not in self._begun:
+                self._begun.add(stage)
+                fields = {"step": step, "seconds": known["step_s"], "programs": self._programs()}
+                self.event("first_step", stage=stage, **fields)
 
     def event(self, event: str, **fields: Any) -> None:
         if self.mine:

@@ -112,8 +112,12 @@ def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping
     stopping.listen()  # jax.distributed takes SIGTERM for itself
     import jax
 
+    from podwright.train import compile_cache
+
     require_gpus(num_nvidia_gpus())
     require_own_number()
+    uncached = compile_cache.use()
+    programs = compile_cache.ProgramCount()  # without those by which processes agreed on the cache
 
     first = jax.process_index() == 0
     with together():
@@ -122,7 +126,10 @@ def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping
     try:
         from podwright.train.attach import attach
 
-        yield recipe, Emitter(run, start.number, first, attach(run, start))
+        emit = Emitter(run, start.number, first, attach(run, start), programs.take)
+        if uncached:
+            emit.event("notice", message=uncached)
+        yield recipe, emit
     finally:
         if lock:
             lock.close()

@@ -11,9 +11,12 @@ import functools
 import json
 import math
 import os
+import secrets
 import socket
 import threading
+import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
@@ -39,6 +42,8 @@ JOIN_TIMEOUT_S = 1800
 later than others. Where one has failed, its launcher ends the others at once"""
 _ANSWER_S = 2.0  # that the store of words may take, which the first process has
 _BLOCK = 256  # bytes
+
+_PATIENCE_S = 5.0  # in which a network file system shows a new file to the other hosts
 
 T = TypeVar("T")
 
@@ -127,6 +132,34 @@ def agreed(stopping: Callable[[], bool]) -> Callable[[], bool]:
 def anywhere(flag: bool) -> bool:
     """Whether `flag` is true in any process. Every process must call it."""
     return flag if jax.process_count() == 1 else bool(multihost_utils.process_allgather(np.array(flag)).any())
+
+
+def share_a_disk(folder: Path) -> bool:
+    """Whether every process sees a file that the first one has just written into its `folder`. Every process must call it."""
+    if jax.process_count() == 1:
+        return True
+    mark = folder / from_first(lambda: _mark(folder))
+    end = time.monotonic() + _PATIENCE_S
+    while not (seen := _sees(mark)) and time.monotonic() < end:
+        time.sleep(0.2)
+    missed = anywhere(not seen)
+    if jax.process_index() == 0:
+        mark.unlink(missing_ok=True)
+    return not missed
+
+
+def _mark(folder: Path) -> str:
+    """Leaves a file that the other processes look for; its name, which none of them sees where it cannot be written."""
+    name = f".seen-{secrets.token_hex(8)}"
+    with contextlib.suppress(OSError):
+        (folder / name).touch()
+    return name
+
+
+def _sees(mark: Path) -> bool:
+    with contextlib.suppress(OSError):
+        os.listdir(mark.parent)  # has a network file system look once more
+    return os.path.exists(mark)
 
 
 def from_first(find: Callable[[], T]) -> T:

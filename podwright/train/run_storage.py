@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import secrets
 import shutil
 import threading
 from pathlib import Path
@@ -124,21 +123,11 @@ class RunStorage:
         else:
             Path(self.root, name).rename(Path(self.root, f"{name}.damaged"))
 
-    def mark(self) -> str:
-        """Leave a file that other processes look for; its name. Of the first process."""
-        name = f".seen-{secrets.token_hex(8)}"
+    def make(self) -> None:
+        """The folder of a storage that is one."""
         if isinstance(self._storage, Folder):
             self._storage.make()
         Path(self.root).mkdir(parents=True, exist_ok=True)
-        Path(self.root, name).touch()
-        return name
-
-    def sees(self, name: str) -> bool:
-        os.listdir(self.root)  # has a network file system look once more
-        return Path(self.root, name).exists()
-
-    def unmark(self, name: str) -> None:
-        Path(self.root, name).unlink(missing_ok=True)
 
 
 @dataclasses.dataclass

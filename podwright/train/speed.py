@@ -31,6 +31,7 @@ def environment() -> dict[str, Any]:
         "devices": jax.device_count(),
         "device_kind": jax.devices()[0].device_kind,
         "processes": jax.process_count(),
+        "compile_cache": jax.config.values["jax_compilation_cache_dir"] or "",
         "versions": versions,
     }
 

@@ -32,6 +32,16 @@ from podwright.slices import EXAMPLES, one_of_tpus, outer_shape, parse, topologi
         ("8xV100-16GB", "8xV100-16GB", 8, 8, 1, (8, 1, 1)),
         ("16xh200", "16xH200", 16, 16, 2, (16, 1, 1)),
         ("1xRTX-4090", "1xRTX-4090", 1, 1, 1, (1, 1, 1)),
+        ("1xH200-141GB", "1xH200", 1, 1, 1, (1, 1, 1)),
+        ("1xB200", "1xB200", 1, 1, 1, (1, 1, 1)),
+        ("8xL4", "8xL4", 8, 8, 1, (8, 1, 1)),
+        ("L4-24GB", "1xL4", 1, 1, 1, (1, 1, 1)),
+        ("2xrtx-pro-6000-96gb", "2xRTX-PRO-6000", 2, 2, 1, (2, 1, 1)),
+        ("4xA100-80GB-PCIe", "4xA100-80GB-PCIe", 4, 4, 1, (4, 1, 1)),
+        ("8xGB200", "8xGB200", 8, 8, 2, (8, 1, 1)),
+        ("tpu8t-16", "tpu8t-2x2x4", 16, 16, 4, (2, 2, 4)),
+        ("tpu8t-4x8x8", "tpu8t-4x8x8", 256, 256, 64, (4, 8, 8)),
+        ("tpu8i-4", "tpu8i-4", 8, 4, 1, (1, 4, 1, 2)),
         ("cpu-8", "cpu-8", 8, 8, 1, (8, 1, 1)),
     ],
 )
@@ -72,6 +82,8 @@ def test_a_name_says_how_many_of_everything(
             ("v5p:4x4x16", "v5p-4x4x16", None, "v2-alpha-tpuv5", "tpu-v5p-slice", "4x4x16", "ct5p-hightpu-4t"),
         ),
         ("tpu7x-64", ("tpu7x:2x4x4", "tpu7x-2x4x4", None, None, "tpu7x", "2x4x4", "tpu7x-standard-4t")),
+        ("tpu8t-16", (None, None, None, None, None, "2x2x4", None)),
+        ("tpu8i-4", (None, None, None, None, None, "1x4", None)),
     ],
 )
 def test_other_tools_names_of_a_tpu_slice(text: str, names: tuple[str | None, ...]) -> None:
@@ -100,7 +112,7 @@ def test_libtpu_gets_hosts_and_wrap_around_links(
 ) -> None:
     found = parse(text).libtpu
     assert found and (found[1]["chips_per_host_bounds"], found[1].get("wrap")) == (bounds, wrap)
-    assert parse("8xH200").libtpu is None
+    assert parse("8xH200").libtpu is None and parse("tpu8t-16").libtpu is None  # libtpu has no name for it yet
 
 
 @pytest.mark.parametrize(
@@ -129,6 +141,10 @@ def test_libtpu_gets_hosts_and_wrap_around_links(
         ("9xH100", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
         ("9xH100-80GB", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
         ("4xA100", "there is no target and no slice '4xA100'; type --on 4xA100-40GB or 4xA100-80GB"),
+        ("1xB300", "there is no target and no slice '1xB300'; did you mean --on 1xB200?"),
+        ("8xL4-48GB", "there is no target and no slice '8xL4-48GB'; did you mean --on 8xL4?"),
+        ("1xRTX4090", "there is no target and no slice '1xRTX4090'; did you mean --on 1xRTX-4090?"),
+        ("tpu8i-8", "no tpu8i slice is sold as tpu8i-8 (the number counts chips); type --on tpu8i-4"),
         ("v6-16", "there is no target and no slice 'v6-16'; did you mean --on v6e-16?"),
         ("2x tpu7-64", "did you mean --on 2xtpu7x-64?"),
         ("locl", "there is no target and no slice 'locl'; did you mean --on local?"),
@@ -194,8 +210,45 @@ def test_every_row_has_a_source_and_a_kind_of_its_own() -> None:
     assert by_device_kind("TPU v6 lite") == parse("v6e-8").accelerator and by_device_kind("cpu") is CPU
     assert by_device_kind("something else") is None
     for row in (*TPUS, *GPUS):
-        assert row.hbm_bytes > 2**33 and row.hbm_bandwidth > 5e11 and row.ici_bandwidth > row.dcn_bandwidth > 0
+        assert row.hbm_bytes > 2**33 and row.hbm_bandwidth >= 3e11 and row.ici_bandwidth > row.dcn_bandwidth > 0
         assert max(row.bf16_flops, row.fp16_flops) > 5e13
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", "H100-80GB"),
+        ("NVIDIA H100 PCIe", "H100-80GB-PCIe"),
+        ("NVIDIA H200", "H200"),
+        ("NVIDIA B200", "B200"),
+        ("NVIDIA GB200", "GB200"),
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100-40GB-PCIe"),
+        ("NVIDIA A100 80GB PCIe", "A100-80GB-PCIe"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", "L40S"),
+        ("Tesla T4", "T4"),
+        ("NVIDIA A10", "A10"),
+        ("NVIDIA RTX A6000", "A6000"),
+        ("NVIDIA GeForce RTX 4090", "RTX-4090"),
+        ("NVIDIA GeForce RTX 5090", "RTX-5090"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000"),
+        ("TPU8t", "tpu8t"),
+        ("TPU8i", "tpu8i"),
+    ],
+)
+def test_the_name_that_jax_and_nvidia_smi_print_finds_its_row(kind: str, name: str) -> None:
+    row = by_device_kind(kind)
+    assert row and row.name == name
+
+
+def test_figures_of_gpus_are_those_of_their_data_sheets() -> None:
+    b200, t4, l4 = (parse(name).accelerator for name in ("1xB200", "1xT4", "1xL4"))
+    assert (b200.bf16_flops, b200.fp8_flops, b200.ici_bandwidth) == (2250e12, 4500e12, 1800e9)
+    assert (t4.bf16_flops, t4.fp16_flops) == (0, 65e12)  # no bf16 units
+    assert (l4.hbm_bandwidth, l4.hbm_bytes / 2**30, l4.dcn_bandwidth) == (0.3e12, 21.9, 12.5e9 / 8)
+    tpu8i = parse("tpu8i-4").accelerator
+    assert (tpu8i.bf16_flops * 2, tpu8i.hbm_bandwidth * 2) == (1101e12, 8.6e12)  # of a chip
 
 
 @pytest.mark.parametrize(
@@ -211,6 +264,7 @@ def test_every_row_has_a_source_and_a_kind_of_its_own() -> None:
         ("v6e", "v6e alone names no size; type topology=v6e-8 or a topology such as v6e-16x16"),
         ("tpu7x-4x4x5", "no tpu7x slice is sold with topology 4x4x5; type topology=tpu7x-4x4x4 or tpu7x-4x4x8 (there"),
         ("2x v6e-16", "topology=2x v6e-16 has 2 slices; type topology=v6e-16"),
+        ("tpu8t-16", "topology=tpu8t-16: no machines of GKE are known for tpu8t; type topology=tpu7x-4x4x8"),
     ],
 )
 def test_a_value_that_is_to_be_one_tpu_slice_is_answered_with_one(text: str, refusal: str) -> None:

@@ -134,7 +134,7 @@ def compile_all(
     """
     compiler = find_compiler(where, shop, more)
     if compiler is None:
-        raise UserError(f"no compiler here compiles for {where.name} without its GPUs", "leave --compile out")
+        raise UserError(f"no compiler here compiles for {where.name} without its devices", "leave --compile out")
     depth = "full" if full or where.libtpu is None else "quick"
     spec = {
         "recipe": recipe.model_dump(mode="json"),
@@ -362,11 +362,11 @@ def _last_words(log: Path) -> str:
 
 
 def find_compiler(where: Slice, shop: CompileContext, more: str = "") -> environment.Compiler | None:
-    """What compiles for the devices of `where`; None for GPUs, for which nothing does without them.
+    """What compiles for the devices of `where`; None for GPUs and for TPUs that libtpu does not know, for which nothing does without them.
 
     InconclusiveCheck where the compiler is not installed, nor the package `more` that its environment needs besides jax.
     """
-    if where.accelerator.node:
+    if where.libtpu is None and where.accelerator is not CPU:
         return None
     compiler = shop.compiler(more)
     if where.libtpu and not compiler.versions.get("libtpu"):

@@ -18,7 +18,7 @@ _NOT_CARRIED = (
         "changes how bash, Python or the loader of libraries start on the machines of the target",
     ),
     (
-        r"JAX_\w+|TPU_\w+|MEGASCALE_\w+|CLOUD_TPU_\w+|PODWRIGHT_\w+|TORCHELASTIC_\w+|SLURM_\w+|KUBERNETES_\w+|JOB_COMPLETION_INDEX|PROCESS_ID"
+        r"JAX_(?!COMPILATION_CACHE_DIR$)\w+|TPU_\w+|MEGASCALE_\w+|CLOUD_TPU_\w+|PODWRIGHT_(?!CACHE$)\w+|TORCHELASTIC_\w+|SLURM_\w+|KUBERNETES_\w+|JOB_COMPLETION_INDEX|PROCESS_ID"
         r"|NUM_PROCESSES|COORDINATOR_ADDRESS|RANK|LOCAL_RANK|NODE_RANK|GROUP_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|NPROC_PER_NODE|MASTER_ADDR"
         r"|MASTER_PORT|CUDA_VISIBLE_DEVICES",
         "is set for each process by Podwright or by the machines of the target, and one value for all would be wrong",
@@ -50,7 +50,7 @@ EnvSetting = Annotated[
     tuple[str, ...],
     AfterValidator(_are_names),
     Field(
-        description="variables of your shell that the processes get; they are never in a file; those of one machine or one process (PATH, LD_*, JAX_*) are refused"
+        description="variables of your shell that the processes get; they are never in a file; those of one machine or one process (PATH, LD_*, JAX_PROCESS_ID) are refused"
     ),
 ]
 DEFAULT_ENV = ("HF_TOKEN",)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from podwright import slices
-from podwright.accelerators import GPUS
+from podwright.accelerators import GPUS, gpu
 from podwright.errors import UserError, nearest
 from podwright.slices import Slice
 
@@ -32,7 +32,8 @@ def require_tasks(own: GpuSettings) -> None:
 
 def devices(own: GpuSettings, nodes: int) -> Slice | None:
     """What jax will see; None where the kind of the GPUs is not named. ValueError for one that is not known."""
-    if own.accelerator and own.accelerator.lower() not in (known := [a.name.lower() for a in GPUS]):
+    if own.accelerator and gpu(own.accelerator) is None:
+        known = [a.name.lower() for a in GPUS]
         longer = [name for name in known if name.startswith(own.accelerator.lower())]
         guesses = longer or [name for name in [nearest(own.accelerator.lower(), known)] if name]
         fix = (

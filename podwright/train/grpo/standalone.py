@@ -15,7 +15,7 @@ from podwright.recipe import load, positions, schema
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, read_events, read_metrics, recipe_of
 from podwright.storage import inputs
-from podwright.train import atomic_dir, checkpoint, entry
+from podwright.train import atomic_dir, checkpoint, compile_cache, entry
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import make_mesh
@@ -31,7 +31,7 @@ _OF_A_DIRECTORY = ("model.name", "model.source", "model.lora_rank", "model.lora_
 
 def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
-    own = _recipe_for(path)
+    own, compiled = _recipe_for(path), compile_cache.ProgramCount()
     recipe = load.require(load.override(own, overrides), GrpoRecipe)
     unused = (*_UNUSED, *_SAMPLING, *(() if RunDir(path).recipe.exists() else _OF_A_DIRECTORY))
     for sentence in load.unused(overrides, unused, f"eval of {path}"):
@@ -51,6 +51,7 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
         "step": step,
         "data": source,
         "left_out": encoded.left_out,
+        "programs": compiled.take(),
         **figures,
         "samples": samples,
     }
@@ -125,6 +126,8 @@ def _recipe_for(path: Path) -> GrpoRecipe:
 
 def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer, Tree, int | None]:
     """Setup, tokenizer, weights, and the step they are from (None for a Hugging Face directory)."""
+    if uncached := compile_cache.use():
+        print(f"warning: {uncached}", file=sys.stderr)
     run = RunDir(path)
     mesh = make_mesh(recipe.mesh)
     if not run.recipe.exists():

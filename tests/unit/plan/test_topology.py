@@ -18,7 +18,7 @@ needs_libtpu = pytest.mark.skipif(
 )
 
 Shape = Sequence[int]
-SOLD = [Slice(row, chips) for row in TPUS if row.pod for chips in topologies(row.pod)]
+SOLD = [Slice(row, chips) for row in TPUS if row.pod and row.pod.gke_accelerator for chips in topologies(row.pod)]
 
 # slice, a wanted mesh (axes in jax's order: what needs the links most stands last), the axis without a place, what is left for it
 REFUSED: list[tuple[str, dict[str, int], int, list[int]]] = [

@@ -33,6 +33,18 @@ def test_a_finished_run(tmp_path: Path) -> None:
     ]
 
 
+def test_each_attempt_says_whether_its_first_step_was_compiled(tmp_path: Path) -> None:
+    made = made_runs.Made(tmp_path / "made").start()
+    for attempt, words in ((1, "compiled"), (2, "cached")):
+        for stage, seconds in (("warm_start", 90.0), ("grpo", 20.0 / attempt)):
+            about = {"stage": stage, "step": 1, "seconds": seconds, "programs": words}
+            append_jsonl(made.run.events, {"event": "first_step", "time": 1.0, "attempt": attempt} | about)
+            append_jsonl(made.run.metrics, {"stage": stage, "step": attempt, "time": 1.0, "attempt": attempt})
+    first, second = result(made.run)["attempts"]
+    assert (first["first_step_s"], first["programs"]) == (20.0, "compiled")
+    assert (second["first_step_s"], second["programs"]) == (10.0, "cached")
+
+
 def test_steady_state_leaves_out_the_steps_that_compile_after_start_and_resume(tmp_path: Path) -> None:
     made = made_runs.Made(tmp_path / "made").start()
     for step, seconds in ((1, 90.0), (2, 80.0), (3, 1.0), (4, 2.0), (5, 70.0)):

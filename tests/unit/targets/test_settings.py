@@ -326,6 +326,11 @@ def test_variables_that_would_break_the_processes_of_a_target_are_refused(
     entries.add("a", [f"kind={kind}", *PLACES[kind], "env=[HF_TOKEN, WANDB_API_KEY, NCCL_DEBUG, XLA_FLAGS]"])
 
 
+@pytest.mark.parametrize("kind", PLACES)
+def test_a_target_may_name_a_folder_for_compiled_programs(file: Path, kind: str) -> None:
+    entries.add("a", [f"kind={kind}", *PLACES[kind], "env=[PODWRIGHT_CACHE, JAX_COMPILATION_CACHE_DIR]"])
+
+
 def test_variables_that_are_carried_are_named_once_and_in_ascii(file: Path) -> None:
     for value, what in (("[A, A]", "env: has A twice"), ("[É]", "env: has 'É': it takes names of variables")):
         with pytest.raises(UserError, match=what):

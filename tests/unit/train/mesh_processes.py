@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,7 +16,7 @@ from jax.experimental import multihost_utils
 from podwright.errors import UserError
 from podwright.recipe.pretrain import PretrainMesh
 from podwright.storage.base import Cause, StorageFailure
-from podwright.train import mesh
+from podwright.train import compile_cache, mesh
 
 ROWS = np.arange(24.0, dtype=np.float32).reshape(8, 3)
 
@@ -80,6 +81,23 @@ def arrays(rank: int) -> dict[str, Any]:
     return found
 
 
+def caches(folder: Path) -> dict[str, Any]:
+    """What each process is told of a cache in a folder of its own, and in that of all; and where a program then came from."""
+    (own := folder / f"own-{jax.process_index()}").mkdir()
+    found: dict[str, Any] = {"shares": [mesh.share_a_disk(folder), mesh.share_a_disk(own)]}
+    jax.config.update("jax_compilation_cache_dir", None)
+    for name, place in (("apart", own), ("shared", folder / "cache")):
+        os.environ["PODWRIGHT_CACHE"] = str(place)
+        found[name] = compile_cache.use()
+    count = compile_cache.ProgramCount()
+    for _ in range(2):
+        jax.clear_caches()
+        jax.jit(lambda x: x * 3)(np.arange(7.0))
+        multihost_utils.sync_global_devices("written")
+        found.setdefault("programs", []).append(count.take())
+    return found
+
+
 def main() -> None:
     mesh.start_processes()
     rank = jax.process_index()
@@ -104,6 +122,7 @@ def main() -> None:
         "dtype": str(mesh.combined(np.array([True, rank == 1])).dtype),
         "words": [mesh.look_up("first"), mesh.look_up("second")],
         "arrays": arrays(rank),
+        "caches": caches(Path(sys.argv[1]).parent),
     }
     Path(sys.argv[1]).write_text(json.dumps(record))
     multihost_utils.sync_global_devices("written")  # the first process holds the words of all

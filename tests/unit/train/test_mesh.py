@@ -307,6 +307,16 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     return [json.loads((folder / f"{n}.json").read_text()) for n in range(2)]
 
 
+def test_processes_use_compiled_programs_where_they_share_the_folder(known: list[dict[str, Any]]) -> None:
+    for record in known:
+        found = record["caches"]
+        assert found["shares"] == [True, False] and found["shared"] == ""
+        assert "programs are compiled at each start: the processes do not share" in found["apart"]
+        assert found["programs"][0] == "compiled"
+    # each process has a program for its own device: the first one writes its own, and nobody that of the second
+    assert known[0]["caches"]["programs"][1] == "cached"
+
+
 def test_a_decision_is_the_same_in_every_process(known: list[dict[str, Any]]) -> None:
     for rank, record in enumerate(known):
         assert record["processes"] == 2
