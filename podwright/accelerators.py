@@ -10,6 +10,8 @@ import dataclasses
 from typing import Literal
 
 GIB = 1024**3
+GPU_MEMORY_FRACTION = 0.92
+"""that jax is given of a GPU's memory; what is left is for NCCL, cuBLAS and the CUDA context. jax's own choice is 0.75"""
 
 Topology = tuple[int, int, int]
 """chips along x, y, z"""

@@ -1,0 +1,22 @@
+"""Causal attention within documents on Hopper and Blackwell by the library tokamax, whose mask has the first key of every query.
+
+Shape suffixes: B batch, N tokens, K key-value heads, R query heads per key-value head, D head_dim.
+"""
+
+from __future__ import annotations
+
+import jax
+
+
+def packed(
+    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKD: jax.Array, first_BN: jax.Array, scale: float | None = None
+) -> jax.Array:
+    """Query n sees the keys from number first[n] of its row up to n. Arrays are those of one device. -> BNKRD"""
+    from tokamax._src.ops.attention.base import Mask
+    from tokamax._src.ops.attention.pallas_mosaic_gpu import PallasMosaicGpuFlashAttention
+
+    b, n, k, r, d = q_BNKRD.shape
+    mask = Mask(k_start=first_BN[:, None], is_causal=True)
+    attend = PallasMosaicGpuFlashAttention()
+    out = attend(q_BNKRD.reshape(b, n, k * r, d), k_BNKD, v_BNKD, logits_scale=scale or d**-0.5, mask=mask)
+    return out.reshape(b, n, k, r, d)
