@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.kernels import cudnn, mosaic, splash
-from podwright.kernels.choice import LANES, Heads, Kernel, Layout, choose
+from podwright.kernels.choice import Heads, Kernel, Layout, choose
 from podwright.kernels.installed import generation, versions
 from podwright.models.param import batch_axes, parts_of_rows, platform, tokens
 
@@ -30,17 +30,20 @@ REFUSED: set[tuple[Kernel, Layout]] = set()  # which train/attention_check.py sa
 Attend = Callable[..., jax.Array]
 
 
-def kernel_for(mesh: Mesh, q: jax.Array, v: jax.Array, layout: Layout) -> Kernel:
-    """The kernel of the mesh's devices, also of machines that are not here, for queries and values of these dims."""
-    heads = Heads(q.shape[-1], v.shape[-1], str(q.dtype))
+def kernel_for(mesh: Mesh, heads: Heads, layout: Layout) -> Kernel:
+    """The kernel of the mesh's devices, also of machines that are not here."""
     chosen = choose(platform(mesh), generation(mesh.devices.flat[0]), heads, layout, versions())
     return Kernel.PLAIN if (chosen, layout) in REFUSED else chosen
+
+
+def _heads(q: jax.Array, v: jax.Array) -> Heads:
+    return Heads(q.shape[-1], v.shape[-1], str(q.dtype))
 
 
 def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Array:
     """Causal attention over prompts, padded on the right. -> PSKRD"""
     forms = {Kernel.SPLASH: splash.causal, Kernel.CUDNN: cudnn.causal}
-    if attend := forms.get(kernel_for(mesh, q_PSKRD, v_PSKD, Layout.CAUSAL)):
+    if attend := forms.get(kernel_for(mesh, _heads(q_PSKRD, v_PSKD), Layout.CAUSAL)):
         return _on_each_device(mesh, attend)(q_PSKRD, k_PSKD, v_PSKD)
     if platform(mesh) == "gpu":
         return _in_parts(q_PSKRD, k_PSKD, v_PSKD)
@@ -55,7 +58,7 @@ def of_groups(
     A prompt is causal in itself; a completion sees the `lengths_P` tokens of its prompt, and itself so far.
     """
     form: Attend = plain_groups
-    chosen = kernel_for(mesh, q_PNKRD, v_PNKD, Layout.GROUPS)
+    chosen = kernel_for(mesh, _heads(q_PNKRD, v_PNKD), Layout.GROUPS)
     if chosen is Kernel.SPLASH:
         form = splash_groups
     elif chosen is Kernel.CUDNN:
@@ -93,7 +96,7 @@ def packed_across(
     parts, tensor = parts_of_rows(mesh), mesh.shape.get("tensor", 1)
     heads, rows = tokens(mesh, "tensor" if "tensor" in mesh.shape else None), tokens(mesh)
     kernel, kernel_spec = None, None
-    if platform(mesh) == "tpu" and v_dim % LANES == 0:
+    if kernel_for(mesh, Heads(q_BNHD.shape[-1], v_dim, str(q_BNHD.dtype)), Layout.PACKED) is Kernel.SPLASH:
         kernel = splash.make_kernel(q_BNHD.shape[1] // parts, q_BNHD.shape[1], q_BNHD.shape[2] // tensor, parts)
         kernel_spec = kernel.manual_sharding_spec(NamedSharding(mesh, PartitionSpec(None, "context")))
 
@@ -120,7 +123,7 @@ def packed_groups(
 ) -> jax.Array:
     """`packed` where R query heads share the keys and values of one; `scale`, D^-0.5 if None. -> BNKRV"""
     layout = Layout.CAUSAL if segment_ids_BN is None else Layout.PACKED
-    chosen = kernel_for(mesh, q_BNKRD, v_BNKV, layout)
+    chosen = kernel_for(mesh, _heads(q_BNKRD, v_BNKV), layout)
     ids = () if segment_ids_BN is None else (segment_ids_BN,)
     if chosen is Kernel.PLAIN:
         return plain_packed_groups(q_BNKRD, k_BNKD, v_BNKV, *ids, scale=scale)

@@ -36,7 +36,7 @@ def refused(mesh: Mesh, heads: Heads, layouts: Sequence[Layout], folder: Path) -
         return []
     faults: dict[str, str] = {}
     for layout in layouts:
-        kernel = _named(mesh, heads, layout)
+        kernel = attention.kernel_for(mesh, heads, layout)
         if kernel is not Kernel.PLAIN and (fault := _remembered(mesh, heads, layout, kernel, folder / NAME)):
             faults[f"{kernel} {layout}"] = fault
     everywhere: dict[str, str] = {}
@@ -49,11 +49,6 @@ def refused(mesh: Mesh, heads: Heads, layouts: Sequence[Layout], folder: Path) -
         f"attention in plain JAX, which is slower: {name.replace(' ', ' for ')} {fault} on this card"
         for name, fault in everywhere.items()
     ]
-
-
-def _named(mesh: Mesh, heads: Heads, layout: Layout) -> Kernel:
-    q, v = (jax.ShapeDtypeStruct((dim,), heads.dtype) for dim in (heads.qk_dim, heads.v_dim))
-    return attention.kernel_for(mesh, q, v, layout)
 
 
 def _remembered(mesh: Mesh, heads: Heads, layout: Layout, kernel: Kernel, path: Path) -> str:
