@@ -78,6 +78,11 @@ class Accelerator:
     pod: Pod | None = None
     node: Node | None = None
 
+    @property
+    def program_bytes(self) -> float:
+        """What a trainer's programs in jax can have of `hbm_bytes`."""
+        return self.hbm_bytes * (GPU_MEMORY_FRACTION if self.node else 1.0)
+
 
 _FLAT: tuple[Topology, ...] = (
     (1, 1, 1),
