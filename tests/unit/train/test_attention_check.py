@@ -64,7 +64,7 @@ def test_one_that_does_not_is_refused_and_remembered(kernels, tmp_path, form, sa
     kernels(packed_groups=form)
     (message,) = attention_check.refused(CARD, HEADS, [Layout.PACKED, Layout.GROUPS], tmp_path)
     assert message.startswith("attention in plain JAX, which is slower: cudnn for packed " + says)
-    assert attention.REFUSED == {(Kernel.CUDNN, Layout.PACKED)}
+    assert {(Kernel.CUDNN, Layout.PACKED)} == attention.REFUSED
     answers = json.loads((tmp_path / "attention.json").read_text())
     assert [bool(fault) for fault in answers.values()] == [True, False]
     kernels()
