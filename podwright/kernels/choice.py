@@ -54,7 +54,12 @@ class Versions(NamedTuple):
 def choose(
     platform: str, generation: tuple[int, int] | None, heads: Heads, layout: Layout, versions: Versions
 ) -> Kernel:
-    """The attention for one layout. `generation` is the compute capability of an NVIDIA GPU, None for everything else."""
+    """The attention for one layout. `generation` is the compute capability of an NVIDIA GPU, None for everything else.
+
+    Packed documents: cuDNN with offsets was 9 % faster than tokamax's kernel on an H200 (0.436 and 0.477 s a step of Qwen3-0.6B, 8 rows
+    of 4096 tokens in 8 documents each), but its buffers took 8 GiB more and grow with rows and documents. Where keys and values differ
+    in width, tokamax's does not run. A mask in place of offsets took 0.618 s.
+    """
     if platform == "tpu":
         return Kernel.SPLASH if heads.v_dim % LANES == 0 else Kernel.PLAIN
     if generation is None or generation < AMPERE or heads.dtype not in ("bfloat16", "float16"):

@@ -25,6 +25,8 @@ MASKED = -1e30
 QUERIES = 512  # whose scores the plain form has at one time
 # Of a row, that cuDNN is told at most: its buffers grow with the number, and rows of more documents take the plain form.
 DOCUMENTS = 16
+# Bytes of float32 scores on a GPU, up to which the plain form has them all at once: 2 to 4 times faster than in parts.
+MOST_SCORES = 4 * 2**30
 REFUSED: set[tuple[Kernel, Layout]] = set()  # which train/attention_check.py saw fail on the card of this process
 
 Attend = Callable[..., jax.Array]
@@ -45,9 +47,9 @@ def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Ar
     forms = {Kernel.SPLASH: splash.causal, Kernel.CUDNN: cudnn.causal}
     if attend := forms.get(kernel_for(mesh, _heads(q_PSKRD, v_PSKD), Layout.CAUSAL)):
         return _on_each_device(mesh, attend)(q_PSKRD, k_PSKD, v_PSKD)
-    if platform(mesh) == "gpu":
-        return _in_parts(q_PSKRD, k_PSKD, v_PSKD)
-    return causal(q_PSKRD, k_PSKD, v_PSKD)
+    p, s, k, r, _ = q_PSKRD.shape
+    form = _in_parts if _too_many_scores(mesh, p * k * r * s * s) else causal
+    return form(q_PSKRD, k_PSKD, v_PSKD)
 
 
 def of_groups(
@@ -57,18 +59,24 @@ def of_groups(
 
     A prompt is causal in itself; a completion sees the `lengths_P` tokens of its prompt, and itself so far.
     """
+    p, n, k, r, _ = q_PNKRD.shape
     form: Attend = plain_groups
     chosen = kernel_for(mesh, _heads(q_PNKRD, v_PNKD), Layout.GROUPS)
     if chosen is Kernel.SPLASH:
         form = splash_groups
     elif chosen is Kernel.CUDNN:
         form = functools.partial(groups_as_rows, attend=cudnn.causal)
-    elif platform(mesh) == "gpu":
+    elif _too_many_scores(mesh, p * k * r * (s * s + (n - s) * (s + (n - s) // g))):
         form = functools.partial(groups_as_rows, attend=_in_parts)
     form = functools.partial(form, s=s, g=g)
     if chosen is not Kernel.PLAIN:
         form = _on_each_device(mesh, form)
     return form(q_PNKRD, k_PNKD, v_PNKD, lengths_P)
+
+
+def _too_many_scores(mesh: Mesh, scores: int) -> bool:
+    """For the plain form on GPUs; `scores` are those of all devices. TPUs and CPUs have always had them at once."""
+    return platform(mesh) == "gpu" and 4 * scores / mesh.devices.size > MOST_SCORES
 
 
 def packed(

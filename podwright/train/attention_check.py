@@ -28,6 +28,8 @@ TOLERANCE = 2e-2  # of the norm of the difference, relative: bfloat16 alone give
 _S, _G, _T = 70, 2, 131  # a prompt, its completions and their tokens
 _LENGTHS = (_S, 33)
 _GROUPED = 2  # query heads of a key-value head
+# Both programs run once: no time goes into the choice of their products. XLA would also try Triton's float32 products, for minutes.
+_COMPILED_FAST = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 
 def refused(mesh: Mesh, heads: Heads, layouts: Sequence[Layout], folder: Path) -> list[str]:
@@ -73,9 +75,8 @@ def difference(heads: Heads, layout: Layout) -> str:
         ours = _results(lambda *x: _attend(here, layout, *x), values, weight)
     except Exception as e:  # whatever the library or the driver says
         return f"does not run ({type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''})"
-    with jax.default_matmul_precision("highest"):
-        exact = [x.astype(jnp.float32) for x in values]
-        right = _results(lambda *x: _plain(layout, *x), exact, weight)
+    exact = [x.astype(jnp.float32) for x in values]
+    right = _results(lambda *x: _plain(layout, *x), exact, weight)
     worst = max(float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-9)) for a, b in zip(ours, right, strict=True))
     return "" if worst <= TOLERANCE else f"differs by {worst:.1%} from the plain form"
 
@@ -113,6 +114,7 @@ def _results(form: Any, values: list[jax.Array], weight: jax.Array) -> list[Any]
         out = form(*values)
         return (out.astype(jnp.float32) * weight).sum(), out
 
-    (_, out), grads = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True))(*values)
+    both = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True))
+    (_, out), grads = both.lower(*values).compile(compiler_options=_COMPILED_FAST)(*values)
     counts = np.asarray(weight) != 0
     return [np.where(counts, np.asarray(out, np.float32), 0), *(np.asarray(g, np.float32) for g in grads)]

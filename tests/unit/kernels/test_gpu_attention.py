@@ -1,6 +1,7 @@
 """Attention on GPUs: the table, the layouts its kernels are given, and these against the plain form, on a CPU with the plain form as their kernel."""
 
 import functools
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -148,3 +149,22 @@ def test_rows_of_more_documents_than_cudnn_is_told_of_keep_their_mask(monkeypatc
 def test_the_first_token_of_a_document_is_what_its_ids_say():
     ids = jnp.array([[7, 7, 3, 3, 3, 0], [0, 0, 0, 0, 0, 0]])
     np.testing.assert_array_equal(attention.first_of_document(ids), [[0, 0, 2, 2, 2, 5], [0] * 6])
+
+
+@pytest.mark.parametrize("most, parts", [(2**40, False), (0, True)])
+def test_without_a_kernel_gpus_have_scores_at_once_up_to_a_size(monkeypatch, most, parts):
+    monkeypatch.setattr(attention, "platform", lambda mesh: "gpu")
+    monkeypatch.setattr(attention, "kernel_for", lambda *_: Kernel.PLAIN)
+    monkeypatch.setattr(attention, "MOST_SCORES", most)
+    calls, in_parts = [], attention._in_parts
+    monkeypatch.setattr(attention, "_in_parts", lambda *x: calls.append(1) or in_parts(*x))
+    mesh = SimpleNamespace(devices=np.zeros(1))
+    q, k, v = arrays(2, 10 + 2 * 7)
+    lengths = jnp.array([10, 4])
+    groups = attention.of_groups(mesh, q, k, v, lengths, 10, 2)
+    prompts = attention.of_prompts(mesh, q, k, v)
+    assert len(calls) == 2 * parts
+    right = np.asarray(attention.plain_groups(q, k, v, lengths, s=10, g=2))
+    for ours, exact in ((groups[0], right[0]), (groups[1, 10:], right[1, 10:])):
+        np.testing.assert_allclose(ours, exact, atol=1e-5)
+    np.testing.assert_allclose(prompts, attention.causal(q, k, v), atol=1e-5)
