@@ -1,46 +1,43 @@
 # Two commands for a newcomer: `make demo` and `make test`. The rest is for people who work on the code.
 PYTHON ?= python3
-BIN := .venv/bin
-INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
+VENV ?= .venv
+BIN := $(VENV)/bin
 
-.PHONY: demo test test-long check check-types check-words help-pages
+.PHONY: demo test test-long mutants check check-types check-words help-pages environment demo-environment
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   create .venv, train the demo recipe, write its report (2 cores, about 5 minutes, environment and all)"
-	@echo "make test   create .venv, run the whole test suite"
+	@echo "make test   create .venv, run the tests that a change can break (2 cores, about 15 minutes)"
+	@echo "make test-long [PART=2/4]   run the others, part by part; a second call goes on where the first ended"
 
-demo: .venv/.demo
+demo: demo-environment
 	$(BIN)/podwright run qwen3-tiny-arithmetic-grpo --on local
 
-test: .venv/.test
+test: environment
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
 
-test-long: .venv/.test
-	$(BIN)/python -m pytest -m long
+test-long: environment
+	$(BIN)/python -m tests.tiers long $(if $(PART),--part $(PART))
+
+mutants: environment
+	$(BIN)/python -m tests.mutation
 
 check: check-types check-words
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-check-types: .venv/.test
+check-types: environment
 	$(BIN)/mypy
 
-check-words: .venv/.test
+check-words: environment
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_docs.py
 
-help-pages: .venv/.test
+help-pages: environment
 	$(BIN)/python docs/help.py --all
 
-.venv/.venv:
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "python3 is older than 3.11; type: make PYTHON=python3.12"; exit 1; }
-	$(PYTHON) -m venv .venv
-	@touch $@
+environment:
+	@$(PYTHON) environment.py $(VENV) dev
 
-.venv/.demo: .venv/.venv pyproject.toml constraints.txt
-	$(INSTALL) -e '.[jax]'
-	@touch $@
-
-.venv/.test: .venv/.demo
-	$(INSTALL) --no-compile -e '.[dev]' # Python compiles a module when it is first imported
-	@touch $@
+demo-environment:
+	@$(PYTHON) environment.py $(VENV) jax

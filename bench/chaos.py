@@ -5,7 +5,7 @@ python bench/chaos.py live 3000-3059 --on gke --rows ROWS      the same on GKE
 python bench/chaos.py train 1-10 --rows ROWS          the same with the real trainer, after one undisturbed life
 python bench/chaos.py table ROWS... [--out bench/results/chaos-DATE.json]      add the rows of one cloud up; of GKE, chaos_gke-DATE.json
 
-A seed decides all of a life but how fast the machine is. Needs root, sshd and network namespaces (tests/lab).
+A seed decides all of a life but how fast the machine is. Needs root, sshd and network namespaces (lab).
 """
 
 from __future__ import annotations

@@ -24,8 +24,8 @@ from stamp import keep, stamp
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from tests.lab.kube import streams  # noqa: E402
-from tests.lab.kube.control import Kube  # noqa: E402
+from lab.kube import streams  # noqa: E402
+from lab.kube.control import Kube  # noqa: E402
 
 CONTAINER = "jax-tpu"
 TEXT = "I1123 07:00:00.000000 140579179993984 metric_logger.py:265] a line of a usual length, with a number that tells it from others: {}"

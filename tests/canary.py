@@ -7,8 +7,8 @@ import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from tests.bucket import EmulatedBucket
-from tests.lab.kube.control import Kube
+from lab.bucket import EmulatedBucket
+from lab.kube.control import Kube
 
 LARGEST = 4 << 20
 COMMANDS_S, REST_S = 0.02, 0.2

@@ -1,4 +1,4 @@
-"""`podwright` with the stand-in for a trainer, as a process of its own.
+"""`podwright` with the stand-in for a trainer, as a process of its own. It counts the tokens of a plan itself.
 
 LAUNCH_DIES=before:EVENT or after:EVENT kills it with SIGKILL around writing that event to the journal.
 LAUNCH_PATIENCE_S: for how long a doctor waits for free nodes.
@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.cli.app import main
+from podwright.plan.checks import token_lengths
 from podwright.recipe import kinds
 from podwright.run import drive, journal
 from podwright.rundir import RunDir
@@ -24,6 +25,7 @@ from podwright.targets.machines import Hosts
 from podwright.targets.settings.local import LocalSettings
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.ssh import SshSettings
+from tests import token_counts
 
 STANDIN = str(Path(__file__).with_name("standin.py"))
 render = Local.render
@@ -37,6 +39,7 @@ def with_standin(self: Local, job: Job, hosts: Hosts | None = None) -> Rendered:
 
 
 Local.render = with_standin
+token_lengths._ask = token_counts.ask
 
 given = json.loads(os.environ.get("LAUNCH_ENVIRONMENT", "{}"))
 kinds.KINDS |= {name: replace(kind, environment=given) for name, kind in kinds.KINDS.items()}

@@ -5,6 +5,7 @@ A dry run of `xpk workload create` needs no kubectl, no gcloud and no network. I
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import subprocess
@@ -20,15 +21,19 @@ _PRINTED = re.compile(r"Temp file \(\w+\) content: \n(.*?)^\[XPK\]", re.DOTALL |
 
 
 def installed(version: str) -> Path:
-    """The program. About 220 MB and 10 s to a minute, the first time."""
+    """The program. About 220 MB and 10 s to a minute, the first time; tests in other processes wait for it."""
     place = CACHE / version
     program = place / "bin" / "xpk"
-    if not (place / "complete").exists():
-        subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
-        pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        # setuptools: some of its packages import pkg_resources, which newer ones lack
-        subprocess.run([*pip, f"xpk=={version}", "setuptools<81"], check=True)
-        (place / "complete").touch()
+    CACHE.mkdir(parents=True, exist_ok=True)
+    with (CACHE / f"{version}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not (place / "complete").exists():
+            subprocess.run([sys.executable, "-m", "venv", "--clear", str(place)], check=True)
+            # Most of its modules are never imported: Python compiles those that are.
+            pip = [str(place / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
+            # setuptools: some of its packages import pkg_resources, which newer ones lack
+            subprocess.run([*pip, "--no-compile", f"xpk=={version}", "setuptools<81"], check=True)
+            (place / "complete").touch()
     return program
 
 

@@ -10,11 +10,10 @@ from typing import Literal
 
 import pytest
 
+from conftest import INSTALLED_FOR, SECONDS
 from podwright.plan.kinds import PlanPart
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import KINDS
-from tests import mutation
-from tests.conftest import INSTALLED_FOR, SLOWEST
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
@@ -142,14 +141,19 @@ def test_every_part_belongs_to_a_half_or_to_the_floor() -> None:
     )
 
 
-@pytest.mark.parametrize("path", FILES, ids=name_of)
-def test_imports_only_what_its_part_may(path: Path) -> None:
+def wrong_imports(path: Path) -> str:
+    """What a file imports that its part may not; "" if nothing."""
     part = part_of(path)
     allowed = MAY_IMPORT.get(part, set()) | SHARED | {part}
     wrong = {found for found in parts_imported(path) - allowed if (name_of(path), found) not in EXCEPTIONS}
-    assert not wrong, (
-        f"{name_of(path)} imports {', '.join(sorted(wrong))}; {part} may import {', '.join(sorted(allowed))}"
-    )
+    if not wrong:
+        return ""
+    return f"{name_of(path)} imports {', '.join(sorted(wrong))}; {part} may import {', '.join(sorted(allowed))}"
+
+
+def test_each_file_imports_only_what_its_part_may() -> None:
+    wrong = [line for path in FILES if (line := wrong_imports(path))]
+    assert not wrong, "\n".join(wrong)
 
 
 def test_no_half_may_import_the_other() -> None:
@@ -415,7 +419,7 @@ def test_the_state_check_sees_changes_in_place() -> None:
     assert [next(filter(None, map(changed_name, ast.walk(node)))) for node in body] == ["A", "B", "C", "D"]
 
 
-@pytest.mark.parametrize("names", [SLOWEST, INSTALLED_FOR], ids=["SLOWEST", "INSTALLED_FOR"])
+@pytest.mark.parametrize("names", [tuple(SECONDS), INSTALLED_FOR], ids=["SECONDS", "INSTALLED_FOR"])
 def test_the_files_that_conftest_names_are_there(names: tuple[str, ...]) -> None:
     assert len(set(names)) == len(names) and all((ROOT / name).is_file() for name in names)
 
@@ -425,12 +429,7 @@ def test_every_file_that_is_skipped_without_a_cluster_or_a_browser_is_named() ->
     asks = [".missing()", "browser() is None"]
     skipped = {
         path.relative_to(ROOT).as_posix()
-        for path in (ROOT / "tests").rglob("test_*.py")
+        for path in [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "lab").rglob("test_*.py")]
         if any(line.startswith("pytestmark") and ask in line for line in path.read_text().splitlines() for ask in asks)
     }
     assert skipped == set(INSTALLED_FOR)
-
-
-def test_modules_that_are_mutated_and_their_tests_are_there() -> None:
-    for module, tests in mutation.MODULES.items():
-        assert mutation.count(module) >= mutation.LEAST and all((ROOT / name).is_file() for name in tests), module

@@ -179,7 +179,7 @@ def test_the_index_has_every_page() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
 def test_files_that_are_named_exist(page: Path) -> None:
-    named = re.findall(r"`((?:podwright|tests|docs|recipes|bench)/[\w./-]+)`", prose(page))
+    named = re.findall(r"`((?:podwright|tests|lab|docs|recipes|bench)/[\w./-]+)`", prose(page))
     assert not [name for name in named if not (ROOT / name).exists()]
 
 
@@ -312,7 +312,7 @@ def test_pages_and_messages_use_the_words_of_the_field() -> None:
 
 
 def test_every_test_that_is_named_is_there() -> None:
-    files = list((ROOT / "tests").rglob("test_*.py"))
+    files = [*(ROOT / "tests").rglob("test_*.py"), *(ROOT / "lab").rglob("test_*.py")]
     there = {name for path in files for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)} | {
         p.stem for p in files
     }

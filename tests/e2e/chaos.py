@@ -15,10 +15,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
+from lab import machine
+from lab.bucket import EmulatedBucket
 from podwright.run import journal
 from podwright.run.states import AllocationPhase, Phase
 from podwright.rundir import RunDir, read_jsonl, read_metrics
-from tests.bucket import EmulatedBucket
 from tests.e2e import chaos_trainer
 from tests.e2e.chaos_attempts import Circumstances, judge
 from tests.e2e.chaos_phases import ChaosCloud, LifePhase, Observer
@@ -26,7 +27,6 @@ from tests.e2e.chaos_script import Kill, Script
 from tests.e2e.conftest import LAUNCH, Bench
 from tests.e2e.conftest import RECIPE as TINY
 from tests.e2e.fork_server import ForkedProcess, ForkServer
-from tests.lab import machine
 
 RECIPE = (*TINY, "mesh.fsdp=16")
 GATHERED_WITHIN_S = 6.0

@@ -12,6 +12,11 @@ from typing import Any
 
 import yaml
 
+from lab.bucket import EmulatedBucket
+from lab.gcloud import store
+from lab.gcloud.control import Folder, Gcloud
+from lab.kube import samples
+from lab.kube.control import Kube
 from podwright.run import cost
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase
@@ -20,7 +25,6 @@ from podwright.targets.base import RUN_LABEL
 from podwright.targets.gke import submit
 from podwright.targets.gke.attempt import ATTEMPT_LABEL
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, quoted_run_dir
-from tests.bucket import EmulatedBucket
 from tests.e2e import chaos_trainer
 from tests.e2e.chaos import RECIPE, Disturbed, Life, Setting
 from tests.e2e.chaos_attempts import EVERY
@@ -30,10 +34,6 @@ from tests.e2e.chaos_script import NOTICE_S, Script
 from tests.e2e.conftest import Bench, wait_for
 from tests.e2e.fork_server import ForkServer
 from tests.e2e.trainer import ROOT
-from tests.lab.gcloud import store
-from tests.lab.gcloud.control import Folder, Gcloud
-from tests.lab.kube import samples
-from tests.lab.kube.control import Kube
 
 A, B, C = ZONES = ("us-central1-a", "us-central1-b", "us-central1-c")
 CLUSTER = {"project": "my-project", "cluster": "my-cluster"}
@@ -82,7 +82,7 @@ until grep -qs "\\"attempt\\": $3, \\"what\\": \\"ended\\"" "$CHAOS_FACTS"; do s
 class GkeBench(Bench):
     """A bench whose target `pod` is the simulated cluster, for which runs create node pools."""
 
-    launch = ROOT / "tests" / "lab" / "launch_gke.py"
+    launch = ROOT / "lab" / "launch_gke.py"
 
     def __init__(self, folder: Path, script: Script, bucket: EmulatedBucket, variables: list[str]) -> None:
         super().__init__(folder)

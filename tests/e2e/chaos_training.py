@@ -8,16 +8,16 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from lab.bucket import EmulatedBucket
+from lab.gcloud.control import Gcloud
 from podwright.rundir import RunDir, read_jsonl
 from podwright.storage.base import COMMITTED
-from tests.bucket import EmulatedBucket
 from tests.e2e import trainer
 from tests.e2e.chaos import Disturbed, Life, Setting
 from tests.e2e.chaos_phases import Observer
 from tests.e2e.chaos_script import Script
 from tests.e2e.chaos_vms import VmCloud, clouds, on_hosts
 from tests.e2e.test_tpu_training import PATIENCE, STEPS, TRAINED, TrainingBench
-from tests.lab.gcloud.control import Gcloud
 
 LIFE_LIMIT_S = 1500.0
 STAGE, WARM_STEPS = "grpo", 3

@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lab import cloud, tpu_python
+from lab.bucket import EmulatedBucket
+from lab.gcloud import store
+from lab.gcloud.control import Gcloud
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase
 from podwright.rundir import RunDir
-from tests.bucket import EmulatedBucket
 from tests.e2e import chaos_trainer
 from tests.e2e.chaos import LIFE_LIMIT_S, RECIPE, Disturbed, Life, Setting
 from tests.e2e.chaos_attempts import EVERY
 from tests.e2e.chaos_phases import Disturbance, LifePhase, Observer, Row, SliceTime, facts_of_file
 from tests.e2e.chaos_script import Script
 from tests.e2e.test_tpu_vm import ZONES, TpuBench
-from tests.lab import cloud, tpu_python
-from tests.lab.gcloud import store
-from tests.lab.gcloud.control import Gcloud
 
 STEPS = 24
 TRAINER = {"CHAOS_STEP_S": "0.3", "CHAOS_EVERY": str(EVERY), "CHAOS_SAVE_S": "0.5"}

@@ -2,7 +2,6 @@
 
 import json
 import os
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -11,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests import cluster
+from lab import slurm
+from tests.e2e import fork_server
+from tests.e2e.fork_server import ForkedProcess
 
 if TYPE_CHECKING:
+    from lab.kube.control import Kube
     from tests.e2e.gke_cluster import Cluster, Pools
-    from tests.lab.kube.control import Kube
 
 LAUNCH = Path(__file__).parents[1] / "launch.py"
 RECIPE = ("qwen3-tiny-arithmetic-grpo", "data.num_train=64", "model.name=qwen3-micro")
@@ -28,23 +29,20 @@ exec {sys.executable} {LAUNCH.with_name("standin.py")} "$@"
 
 
 class Bench:
-    """Starts `podwright` processes in a folder of their own and reads what they leave there."""
+    """Starts `podwright` processes in a folder of their own and reads what they leave there.
+
+    They are forked from a process that has imported `podwright`; tests/e2e/test_cli_run.py starts the product from nothing.
+    """
 
     launch = LAUNCH
 
     def __init__(self, folder: Path):
         self.folder = folder
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[ForkedProcess] = []
 
-    def start(self, *argv: str, **env: str) -> subprocess.Popen[str]:
-        process = subprocess.Popen(
-            [sys.executable, str(self.launch), *argv],
-            cwd=self.folder,
-            env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **env},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+    def start(self, *argv: str, **env: str) -> ForkedProcess:
+        environment = {**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **env}
+        process = fork_server.shared().start_piped(self.launch, argv, self.folder, environment)
         self.started.append(process)
         return process
 
@@ -56,7 +54,7 @@ class Bench:
     def run(self, steps: int, *argv: str, **env: str) -> tuple[int, str, str]:
         return self.call("run", *RECIPE, f"training.max_steps={steps}", "--name", "r", "--force", *argv, **env)
 
-    def start_run(self, steps: int, *argv: str, **env: str) -> subprocess.Popen[str]:
+    def start_run(self, steps: int, *argv: str, **env: str) -> ForkedProcess:
         return self.start("run", *RECIPE, f"training.max_steps={steps}", "--name", "r", "--force", *argv, **env)
 
     def path(self, name: str = "") -> Path:
@@ -87,7 +85,7 @@ class Bench:
 class Farm(Bench):
     """A bench whose target `lab` is a real SLURM."""
 
-    def __init__(self, folder: Path, lab: cluster.Cluster):
+    def __init__(self, folder: Path, lab: slurm.Cluster):
         super().__init__(folder)
         self.lab = lab
         python = folder / "python"
@@ -154,13 +152,13 @@ def bench(tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.fixture(scope="module")
-def slurm_lab() -> Iterator[cluster.Cluster]:
-    with cluster.Cluster() as made:
+def slurm_lab() -> Iterator[slurm.Cluster]:
+    with slurm.Cluster() as made:
         yield made
 
 
 @pytest.fixture
-def farm(tmp_path: Path, slurm_lab: cluster.Cluster) -> Iterator[Farm]:
+def farm(tmp_path: Path, slurm_lab: slurm.Cluster) -> Iterator[Farm]:
     made = Farm(tmp_path, slurm_lab)
     yield made
     made.close()
@@ -186,8 +184,8 @@ def gke_cluster(tmp_path: Path, kube: "Kube") -> "Iterator[Cluster]":
 @pytest.fixture
 def pools(tmp_path: Path) -> "Iterator[Pools]":
     """A cluster with two zones and without TPUs, and a target whose runs create node pools."""
+    from lab.kube import samples
     from tests.e2e.gke_cluster import A, B, Pools, simulated_cloud
-    from tests.lab.kube import samples
 
     with simulated_cloud(tmp_path, A, B) as (kube, gcloud):
         for each in samples.priority_classes():

@@ -13,17 +13,17 @@ from typing import Any
 import pytest
 import yaml
 
+from lab.gcloud.control import Folder, Gcloud
+from lab.kube import samples
+from lab.kube.control import Kube
 from podwright import slices
 from podwright.targets.gke import jobset
 from tests.e2e.conftest import Bench, wait_for
-from tests.lab.gcloud.control import Folder, Gcloud
-from tests.lab.kube import samples
-from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.targets.gke.entry import ENTRY
 
 LOG = Path(__file__).parents[1] / "unit" / "watch" / "maxtext_cpu.log"
-LAUNCH = Path(__file__).parents[1] / "lab" / "launch_gke.py"
+LAUNCH = Path(__file__).parents[2] / "lab" / "launch_gke.py"
 SLICE = "tpu7x-2x2x2"
 HOSTS = 2
 A, B = "us-central1-a", "us-central1-b"
@@ -107,7 +107,7 @@ class Cluster(Bench):
             process = subprocess.Popen(
                 [sys.executable, str(self.launch), *self.words(*argv)],
                 cwd=self.folder,
-                env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[2]), **self.environment, **env},
+                env={**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **self.environment, **env},
                 stdout=out,
                 stderr=out,
                 text=True,

@@ -3,9 +3,9 @@
 import json
 from typing import Any
 
-from tests.lab.gcloud.control import Gcloud
-from tests.lab.kube.control import Kube
-from tests.lab.kube.discovery import RESOURCES
+from lab.gcloud.control import Gcloud
+from lab.kube.control import Kube
+from lab.kube.discovery import RESOURCES
 
 VERDICTS = ("selfsubjectaccessreviews", "selfsubjectrulesreviews")  # are answers, and not kept
 HISTORY = ("events",)

@@ -12,6 +12,9 @@ from typing import Any
 import jax.numpy as jnp
 import pytest
 
+from lab import cloud, sshd
+from lab.bucket import EmulatedBucket
+from lab.target import LabProvisioner, LabSettings, LabTarget
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.shell import Shell
 from podwright.storage import open_storage
@@ -20,12 +23,8 @@ from podwright.targets.base import Job, Polled, Process
 from podwright.targets.machines import Allocation, AllocationState, Request
 from podwright.train.checkpoint import KEPT, Checkpoints
 from podwright.train.run_storage import RunStorage
-from tests import sshd
-from tests.bucket import EmulatedBucket
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
 from tests.e2e.trainer import DEMO, TINY, figures, weights
-from tests.lab import cloud
-from tests.lab.target import LabProvisioner, LabSettings, LabTarget
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 OUTAGE_S = 120.0
@@ -124,7 +123,7 @@ def test_hosts_share_nothing_and_know_their_place_from_the_metadata_server(
 def test_a_lab_ends_with_the_test_that_owns_it() -> None:
     code = (
         "import os, signal, sys, time\n"
-        "from tests.lab import cloud\n"
+        "from lab import cloud\n"
         "lab = cloud.Lab().__enter__()\n"
         "lab.configure(num_hosts=1)\n"
         "cloud.create(lab.root, 'left-over', {}, 'zone-a')\n"

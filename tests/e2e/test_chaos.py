@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lab import cloud
 from tests.e2e.chaos_script import Script
 from tests.e2e.chaos_training import Trained, train
 from tests.e2e.chaos_vms import live
-from tests.lab import cloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 QUICK = (2, pytest.param(5, marks=pytest.mark.long))
@@ -19,6 +19,7 @@ LIVES, TRAININGS = 60, 10
 """about 240 kills, and 30"""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", QUICK)
 def test_a_life_under_disturbances_leaves_nothing_behind_and_loses_no_step(seed: int, tmp_path: Path) -> None:
     live(seed, tmp_path).require_no_fault()

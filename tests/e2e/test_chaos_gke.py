@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from lab.kube import controllers
 from tests.e2e.chaos_gke import live, live_briefly
 from tests.e2e.chaos_gke_script import BRIEF, CLOUDY_EVENTS, EVENTS, of_gke, of_gke_briefly
 from tests.e2e.chaos_phases import GKE_PHASES
 from tests.e2e.chaos_script import Script
 from tests.e2e.fork_server import ForkServer
-from tests.lab.kube import controllers
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 LIVES = 60
@@ -26,6 +26,7 @@ def forks() -> Iterator[ForkServer]:
         yield server
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("number", range(len(BRIEF)))
 def test_a_short_life_on_gke_leaves_nothing_behind_and_loses_no_step(
     number: int, tmp_path: Path, forks: ForkServer
@@ -33,6 +34,7 @@ def test_a_short_life_on_gke_leaves_nothing_behind_and_loses_no_step(
     live_briefly(number, tmp_path, forks).require_no_fault()
 
 
+@pytest.mark.long
 def test_short_lives_have_all_moments_and_all_kinds_of_faults_that_lives_can_have() -> None:
     short, drawn = [of_gke_briefly(number) for number in range(len(BRIEF))], [of_gke(seed) for seed in range(1000)]
     assert moments(short) == moments(drawn) == {*GKE_PHASES, *EVENTS, *CLOUDY_EVENTS}

@@ -34,6 +34,7 @@ def hub(tmp_path_factory):
     return cache
 
 
+@pytest.mark.long
 def test_eval_of_a_directory_takes_overrides_and_a_foreign_file_whole(hub, tmp_path):
     model = hub / "models--some--model/snapshots" / A
     data = tmp_path / "data.jsonl"
@@ -55,6 +56,7 @@ def moves_to(hub, commit):
     (hub / "models--some--model/refs/main").write_text(commit)
 
 
+@pytest.mark.long
 def test_a_resume_uses_the_commit_that_the_run_began_with(hub, tmp_path):
     from_hub = {"HF_HUB_CACHE": str(hub), "HF_HUB_OFFLINE": "1"}
     moves_to(hub, A)

@@ -3,13 +3,13 @@
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from podwright.report.result import result
 from podwright.rundir import RunDir, read_metrics
+from tests.e2e import fork_server
 from tests.e2e.trainer import ROOT, finish, prepare, start
 
 RECIPE = "phase1-tiny"
@@ -24,9 +24,7 @@ SMALL = (
 
 def podwright(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-m", "podwright", *argv], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
+    return fork_server.podwright(argv, folder, env)
 
 
 def test_a_typed_run_leaves_a_report_and_an_aligner_for_phase_2(tmp_path: Path) -> None:

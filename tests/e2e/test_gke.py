@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from lab.kube import controllers, samples
 from podwright.targets.google import labels
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import HOSTS, Cluster
-from tests.lab.kube import controllers, samples
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 
@@ -38,6 +38,7 @@ def test_a_run_that_must_wait_says_why_and_starts_when_it_may(cluster: Cluster) 
     assert cluster.left() == []
 
 
+@pytest.mark.long
 def test_a_queue_that_never_takes_the_run_ends_it_with_what_to_type(cluster: Cluster) -> None:
     cluster.fill(quota=4)
     code, out, err = cluster.run_toy()
@@ -119,6 +120,7 @@ def test_a_launcher_killed_before_it_created_anything_starts_another_attempt(clu
     assert cluster.left() == []
 
 
+@pytest.mark.long
 def test_an_api_server_that_is_away_ends_nothing(cluster: Cluster) -> None:
     cluster.fill()
     cluster.replay(20)
@@ -165,6 +167,7 @@ def objects(name: str, tag: str, by: str, run_dir: str = "", secret: str = "") -
     return [both | {"kind": "ConfigMap"}, both | {"kind": "Secret", "type": "Opaque"}]
 
 
+@pytest.mark.long
 def test_clean_removes_what_ended_runs_left_in_a_cluster_whose_pools_they_did_not_create(cluster: Cluster) -> None:
     cluster.fill()
     cluster.replay(200)

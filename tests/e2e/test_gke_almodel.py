@@ -6,9 +6,9 @@ import json
 import pytest
 import yaml
 
+from lab.kube import controllers
 from podwright import slices
 from tests.e2e.test_gke_dry_run import Calls, bench  # noqa: F401
-from tests.lab.kube import controllers
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 NAME = "almodel-8b-tpu7x-64"

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
+from lab.gcloud.control import Gcloud
+from lab.kube import controllers, samples
+from lab.kube.control import Kube
 from podwright.targets.google.replies import Consequence
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_gke import HOSTS, Cluster
 from tests.e2e.test_gke_pools import A, B, PoolBench, both, lab, queue_objects  # noqa: F401
-from tests.lab.gcloud.control import Gcloud
-from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 from tests.unit.targets.gke.collected_pool_texts import BY_NAME, CALL, PoolText
 from tests.unit.targets.gke.test_collected_texts import (
     ABSENT_IMAGE,
@@ -42,6 +42,7 @@ def said_by_gke(gcloud: Gcloud, text: PoolText, calls: int) -> None:
         gcloud.pool_outcome("reservation-capacity", message=text.text, count=calls)  # without a code of its own
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.long) for name in BY_NAME]
 )
@@ -131,6 +132,7 @@ def test_a_webhook_that_does_not_answer_is_waited_for(cluster: Cluster, text: st
     finished(cluster, started)
 
 
+@pytest.mark.long
 def test_a_webhook_that_refuses_ends_the_run_with_what_it_says(cluster: Cluster) -> None:
     refusal = {"status": 403, "reason": "Forbidden", "text": said_by_the_server(KUBECTL[7][0])}
     cluster.kube.fault("http", verb="create", resource="jobsets", **refusal)
@@ -210,6 +212,7 @@ IMAGE = "us-docker.pkg.dev/my-project/images/maxtext:v1"
 READER = "give the service account of the nodes the role roles/artifactregistry.reader on it, then resume the run"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -14,16 +14,16 @@ from typing import Any
 import pytest
 import yaml
 
+from lab.bucket import EmulatedBucket
+from lab.gcloud.control import Gcloud
+from lab.kube import controllers, samples
+from lab.kube.control import Kube
 from podwright.rundir import read_jsonl
 from tests import real_xpk
-from tests.bucket import EmulatedBucket
 from tests.e2e.conftest import Bench
 from tests.e2e.gke_calls import Recorded
 from tests.e2e.gke_cluster import simulated_cloud
 from tests.e2e.trainer import DEMO, ROOT
-from tests.lab.gcloud.control import Gcloud
-from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.report.test_maxtext_report import deepseek
 
@@ -58,7 +58,7 @@ QUIET = {"TELEMETRY_ENABLED": "false", "DEPENDENCY_AUTO_DOWNLOAD": "false", "PIP
 class Calls(Bench):
     """`podwright` on a simulated cloud. Each call of a tool is written down, with the object that it reads."""
 
-    launch = ROOT / "tests" / "lab" / "launch_gke.py"
+    launch = ROOT / "lab" / "launch_gke.py"
 
     def __init__(self, folder: Path, kube: Kube, gcloud: Gcloud, bucket: EmulatedBucket):
         super().__init__(folder)
@@ -203,6 +203,7 @@ def nothing_is_left(bench: Calls, *kinds: str, policies: tuple[str, ...] = ()) -
     assert not any(bench.kube.objects(kind) for kind in (*kinds, "secrets", "jobsets", "pods"))
 
 
+@pytest.mark.long
 def test_a_dry_run_prints_every_call_of_a_run_without_faults_in_order(bench: Calls) -> None:
     assert agrees_with_its_dry_run(bench, *OWN, "mesh.fsdp=16") == KUEUE | OBJECTS
     nothing_is_left(bench, "resourceflavors", "clusterqueues", "localqueues", "configmaps")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.kube import controllers
+from lab.kube.control import Kube
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_gke import HOSTS, Cluster
-from tests.lab.kube import controllers
-from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 

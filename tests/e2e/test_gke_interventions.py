@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
+from lab.kube import controllers, samples
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import HOSTS, Cluster
-from tests.lab.kube import controllers, samples
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 

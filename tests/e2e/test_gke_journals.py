@@ -4,9 +4,9 @@ import json
 
 import pytest
 
+from lab.kube import controllers
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import HOSTS, A, B, Pools
-from tests.lab.kube import controllers
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 REFUSED = "env: has PATH, which names a folder, a program or a user of this machine"
@@ -20,6 +20,7 @@ def record_refused_variable(pools: Pools) -> None:
     journal.write_text(text.replace('"env": ["HF_TOKEN"]', '"env": ["PATH", "HF_TOKEN"]'))
 
 
+@pytest.mark.long
 def test_clean_deletes_node_pools_that_were_requested_with_a_variable_that_is_refused_now(pools: Pools) -> None:
     pools.replay(200)
     assert pools.run_toy(LAUNCH_DIES="after:submitted")[0] == -9

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.kube import controllers
+from lab.kube.control import Kube
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import MaxTextCluster
-from tests.lab.kube import controllers
-from tests.lab.kube.control import Kube
 from tests.unit.report.test_maxtext_report import DEEPSEEK, deepseek, source_log
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from lab.kube.control import Kube
 from podwright.recipe import kinds, load
 from podwright.run.attempt_job import job_of
 from podwright.shell import Shell
 from podwright.targets.base import Process
 from podwright.targets.gke.target import Gke
 from tests.e2e.conftest import wait_for
-from tests.lab.kube.control import Kube
 from tests.unit.targets.gke.entry import gke
 
 DEMO = "qwen3-tiny-arithmetic-grpo"

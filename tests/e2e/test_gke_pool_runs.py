@@ -6,13 +6,14 @@ import shutil
 
 import pytest
 
+from lab.kube import controllers
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import A, B, Pools
-from tests.lab.kube import controllers
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 
 
+@pytest.mark.long
 def test_a_run_goes_from_no_nodes_over_a_preemption_to_a_report_and_no_nodes(pools: Pools) -> None:
     pools.gcloud.capacity(A, 0)
     pools.replay(3)
@@ -86,6 +87,7 @@ def test_pools_are_deleted_by_the_same_launcher_once_the_login_works_again(pools
     assert pools.left() == [] and pools.left_in_the_cloud() == []
 
 
+@pytest.mark.long
 def test_clean_names_a_run_whose_target_has_no_entry_and_stop_deletes_its_pools(pools: Pools) -> None:
     assert pools.run_toy(LAUNCH_DIES="after:allocation ready")[0] == -9
     (pool,) = [row for row in pools.gcloud.pools() if not row["foreign"]]

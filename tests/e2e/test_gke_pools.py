@@ -2,8 +2,8 @@
 nothing, past everything that a cloud may answer."""
 
 import json
+import os
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,6 +12,9 @@ from typing import Any
 
 import pytest
 
+from lab import cloud
+from lab.gcloud.control import Gcloud
+from lab.kube.control import Kube
 from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.run import cleaning, cost, create, drive, journal
@@ -26,10 +29,8 @@ from podwright.targets.google.gcloud import Gcloud as GcloudCalls
 from podwright.targets.machines import Allocation, AllocationState, ChargedChips, Request
 from podwright.targets.settings import gke as settings
 from podwright.targets.settings import google
+from tests.e2e import fork_server
 from tests.e2e.gke_cluster import QUEUES, A, B
-from tests.lab import cloud
-from tests.lab.gcloud.control import Gcloud
-from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 PLACE = {"project": "my-project", "cluster": "my-cluster"}
@@ -131,6 +132,7 @@ def test_pools_with_their_policy_and_queues_are_created_ready_by_their_chips_and
     assert list((tmp_path / "gke").iterdir()) == [], "no lock is left"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "scope", "ending"),
     [
@@ -199,6 +201,7 @@ def _no_attempt(*_: object) -> None:
     raise UserError("this test starts no attempt", "leave it")
 
 
+@pytest.mark.long
 def test_a_pool_that_would_fill_itself_later_is_deleted_before_the_next_reservation_is_tried(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -232,6 +235,7 @@ def chip_seconds(bench: PoolBench) -> float:
 CHIPS = 16
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["", pytest.param("later", marks=pytest.mark.long)])
 def test_nodes_that_do_not_come_lead_to_the_next_place_and_those_that_came_are_paid_for(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
@@ -273,6 +277,7 @@ def test_stockouts_lead_through_all_places_in_order(
     assert {row["zone"] for row in both.gcloud.ledger()} == {B} and both.gcloud.resources() == []
 
 
+@pytest.mark.long
 def test_a_busy_cluster_is_waited_for_with_its_operation_shown(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -324,6 +329,7 @@ def test_an_own_pool_in_error_is_removed_before_another_is_requested(both: Simpl
     assert [row["name"] for row in both.gcloud.pools()] == ["default-pool"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("concurrent", [False, pytest.param(True, marks=pytest.mark.long)])
 def test_several_slices_have_a_pool_each_and_come_together(both: SimpleNamespace, concurrent: bool) -> None:
     both.gcloud.set(concurrent_pools=concurrent)
@@ -393,6 +399,7 @@ SHORT = (
 )
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(
     ("fault", "verb"),
     [
@@ -427,6 +434,7 @@ def test_a_refusal_that_is_not_known_is_shown_while_the_run_waits(both: SimpleNa
     remove(own, request)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("code", [412, pytest.param(404, marks=pytest.mark.long)])
 def test_an_answer_that_is_not_known_leads_to_the_next_reservation_after_a_while(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
@@ -451,6 +459,7 @@ def test_an_answer_that_is_not_known_leads_to_the_next_reservation_after_a_while
     assert both.gcloud.resources() == [] and queue_objects(both) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
@@ -507,6 +516,7 @@ def test_a_creation_that_somebody_aborts_leads_to_the_next_place_when_it_has_end
     assert both.gcloud.resources() == [] and queue_objects(both) == []
 
 
+@pytest.mark.long
 def test_a_pool_that_was_deleted_while_nobody_looked_is_lost_whatever_else_is_left_of_it(both: SimpleNamespace) -> None:
     own = provisioner(provisioning="flex-start")
     request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
@@ -614,6 +624,7 @@ KUBE_RIGHTS = (
 )
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(
     "missing",
     [
@@ -707,8 +718,7 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
 
 
 def clean(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "podwright", "clean", *words, "--runs", str(folder)]
-    return subprocess.run(argv, cwd=folder, capture_output=True, text=True, check=False)
+    return fork_server.podwright(["clean", *words, "--runs", str(folder)], folder, os.environ)
 
 
 def with_other_cluster(both: SimpleNamespace, folder: Path, *names: str) -> None:
@@ -719,6 +729,7 @@ def with_other_cluster(both: SimpleNamespace, folder: Path, *names: str) -> None
     (folder / "targets.yaml").write_text(json.dumps({n: entry if n == "pod" else other for n in names}))
 
 
+@pytest.mark.long
 def test_clean_keeps_the_policy_of_pools_in_a_cluster_that_the_entry_no_longer_names(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -744,6 +755,7 @@ def test_clean_keeps_the_policy_of_pools_in_a_cluster_that_the_entry_no_longer_n
     assert both.gcloud.resources() == [] and queue_objects(both) == [] and bench.happened("gone")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("names", [("pod", "other"), pytest.param(("other", "pod"), marks=pytest.mark.long)])
 def test_clean_deletes_pools_through_the_target_of_their_cluster_where_another_one_lists_their_policy(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, names: tuple[str, ...]
@@ -760,6 +772,7 @@ def test_clean_deletes_pools_through_the_target_of_their_cluster_where_another_o
     assert both.gcloud.resources() == [] and queue_objects(both) == [] and bench.happened("gone")
 
 
+@pytest.mark.long
 def test_clean_writes_the_report_of_an_ended_run_again(
     both: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from lab.gcloud.control import Folder, Gcloud
+from lab.kube import controllers, samples
+from lab.kube.control import Kube
 from tests.e2e.gke_cluster import SLICE
 from tests.e2e.test_gke_pool_runs import A, B, Pools
-from tests.lab.gcloud.control import Folder, Gcloud
-from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 NO_BUCKET: dict[str, Any] = {"bucket": "", "topology": SLICE}
@@ -60,6 +60,7 @@ def follow(pools: Pools) -> list[str]:
     return typed
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("there", ["nothing", pytest.param("a ClusterQueue", marks=pytest.mark.long)])
 def test_the_remedies_of_a_cluster_without_queues_lead_to_a_run(pools: Pools, there: str) -> None:
     for each in samples.queues(8, topology="2x2x2")[:2] if there == "a ClusterQueue" else []:
@@ -74,6 +75,7 @@ def test_the_remedies_of_a_cluster_without_queues_lead_to_a_run(pools: Pools, th
     assert code == 0 and [event["ending"] for event in pools.events("ended")] == ["FINISHED"], out + err
 
 
+@pytest.mark.long
 def test_a_run_that_was_forced_into_a_missing_queue_ends_with_the_check_that_helps(pools: Pools) -> None:
     for each in samples.priority_classes():
         pools.kube.create(each)
@@ -86,6 +88,7 @@ def test_a_run_that_was_forced_into_a_missing_queue_ends_with_the_check_that_hel
     assert ended["fix"].startswith("type podwright target check pod, which names the queues of the namespace"), ended
 
 
+@pytest.mark.long
 def test_a_doctor_agrees_with_the_check_and_says_that_no_pod_was_looked_at(pools: Pools) -> None:
     for each in (*samples.queues(8, topology="2x2x2"), *samples.priority_classes()):
         pools.kube.create(each)

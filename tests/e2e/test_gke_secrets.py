@@ -7,10 +7,10 @@ from dataclasses import asdict
 
 import pytest
 
+from lab.kube import controllers
 from tests.canary import Watch
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_gke_dry_run import MAXTEXT, OWN, Calls, bench  # noqa: F401
-from tests.lab.kube import controllers
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 

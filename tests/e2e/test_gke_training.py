@@ -16,6 +16,10 @@ import jax
 import pytest
 import yaml
 
+from conftest import _QUICK
+from lab.bucket import EmulatedBucket
+from lab.kube import controllers, samples
+from lab.kube.control import Kube
 from podwright import slices
 from podwright.data.tokenizer import Tokenizer
 from podwright.models import convert, param, qwen3
@@ -24,13 +28,9 @@ from podwright.recipe.models import Qwen3Dims
 from podwright.rundir import RunDir, append_jsonl, read_jsonl
 from podwright.targets.gke import xpk_shape
 from podwright.train.mesh import make_mesh
-from tests.bucket import EmulatedBucket
-from tests.conftest import _QUICK
 from tests.e2e.conftest import Bench, wait_for
 from tests.e2e.gke_cluster import objects_of_runs
 from tests.e2e.trainer import DEMO, ROOT, TINY, figures, weights
-from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 STEPS = 6
@@ -52,7 +52,7 @@ IMAGE = {"python": f'#!/bin/sh\n{_VARIABLES}\nexec {sys.executable} "$@"\n', "pi
 class TrainingCluster(Bench):
     """A bench with the target `pod`, a queue and nodes for slices of `topology`, whose pods have `devices` devices each."""
 
-    launch = ROOT / "tests" / "lab" / "launch_gke.py"
+    launch = ROOT / "lab" / "launch_gke.py"
 
     def __init__(self, folder: Path, kube: Kube, bucket: EmulatedBucket, topology: str, devices: int):
         super().__init__(folder)

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from lab.kube import controllers, samples
 from tests.e2e.gke_cluster import SLICE, A, B, MaxTextCluster, Pools, simulated
-from tests.lab.kube import controllers, samples
 from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.report.test_maxtext_report import DEEPSEEK
 
@@ -113,6 +113,7 @@ def test_a_missing_entry_for_xpk_stops_no_run_and_is_named_by_the_check(pools: P
 FLAVOR = "Kueue: `flavor doesn't match node affinity`"
 
 
+@pytest.mark.long
 @row(FLAVOR)
 def test_a_queue_without_a_flavor_for_the_slice_is_refused_or_ends_the_run(pools: Pools) -> None:
     pools.target()

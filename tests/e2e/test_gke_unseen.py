@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from lab.kube import controllers, samples
+from lab.kube.control import Kube
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_gke import Cluster
-from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 
@@ -24,6 +24,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
         made.close()
 
 
+@pytest.mark.long
 def test_a_stop_that_may_not_look_ends_and_calls_nothing_stopped(cluster: Cluster) -> None:
     cluster.fill()
     cluster.kube.create(samples.workload("other", 8))

@@ -5,13 +5,14 @@ import json
 import pytest
 import yaml
 
+from lab.kube import controllers, samples
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import HOSTS, Cluster
-from tests.lab.kube import controllers, samples
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 
 
+@pytest.mark.long
 def test_each_verb_says_why_a_run_waits_and_shows_the_log_of_each_pod(cluster: Cluster) -> None:
     cluster.fill()
     cluster.kube.create(samples.workload("other", 8))

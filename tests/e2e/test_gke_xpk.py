@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
+from lab.gcloud.control import Gcloud
+from lab.kube import controllers, samples
+from lab.kube.control import Kube
 from podwright.rundir import read_metrics
 from tests import real_xpk
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import MaxTextCluster, simulated_cloud
-from tests.lab.gcloud.control import Gcloud
-from tests.lab.kube import controllers, samples
-from tests.lab.kube.control import Kube
 from tests.unit.report.test_maxtext_report import deepseek
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")

@@ -71,6 +71,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     assert weights(run) == weights(whole)
 
 
+@pytest.mark.long
 def test_a_stop_saves_and_a_resume_goes_on(whole, tmp_path):
     run = prepare(tmp_path / "run", "checkpoint.every_n_steps=100")
     process = start(run)
@@ -127,6 +128,7 @@ def test_export_loads_in_transformers_and_eval_agrees_with_the_run(whole):
     assert found["strict"] == after["strict"] and found["step"] == 4
 
 
+@pytest.mark.long
 def test_an_exploding_loss_stops_at_the_last_good_checkpoint(tmp_path):
     run, end = train(
         tmp_path / "run", "optimizer.learning_rate=1e30", "optimizer.max_grad_norm=1e30", "checkpoint.every_n_steps=1"

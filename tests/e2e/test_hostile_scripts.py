@@ -121,6 +121,7 @@ HOSTILE = {
 }  # fmt: skip
 
 
+@pytest.mark.brief(6)
 @pytest.mark.parametrize(("text", "problem"), HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_script_does_nothing_outside(home: Path, text: str, problem: str) -> None:
     result = run(home, text)

@@ -41,6 +41,7 @@ DEATHS = [
 ]
 
 
+@pytest.mark.brief(3)
 @pytest.mark.parametrize("moment", [*DEATHS, "after:released", "before:reported"])
 def test_a_launcher_killed_at_any_decision_loses_nothing(bench: Bench, moment: str) -> None:
     code, _, _ = bench.run(5, LAUNCH_DIES=moment)
@@ -57,6 +58,7 @@ def test_a_launcher_killed_at_any_decision_loses_nothing(bench: Bench, moment: s
     assert bench.path("report/report.html").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("delay", [1, 4, 8])
 def test_a_launcher_killed_while_steps_go_by_loses_nothing(bench: Bench, delay: int) -> None:
     launcher = bench.start_run(12, STANDIN_STEP_S="0.05")
@@ -114,6 +116,7 @@ def test_the_second_ctrl_c_leaves_the_trainer_alive(bench: Bench) -> None:
     trainer.kill()
 
 
+@pytest.mark.long
 def test_a_stop_says_what_it_waits_for_and_until_when(bench: Bench) -> None:
     assert bench.run(500, "--detach", STANDIN_STEP_S="0.05", STANDIN_DO="deaf")[0] == 0
     wait_for(lambda: len(bench.steps()) > 1)
@@ -150,6 +153,7 @@ def test_detached_then_watched_then_stopped(bench: Bench) -> None:
     assert bench.call("stop", "r")[0] == 0
 
 
+@pytest.mark.long
 def test_a_recipe_of_an_unknown_kind_refuses_a_resume_and_leaves_the_journal_alone(bench: Bench) -> None:
     assert bench.run(5, STANDIN_DO="crash")[0] == 1
     recipe, journal = json.loads(bench.path("recipe.json").read_text()), bench.path("journal.jsonl").read_bytes()
@@ -166,6 +170,7 @@ def test_watch_starts_nothing(bench: Bench) -> None:
     assert json.loads(out)["attempt"] == 0
 
 
+@pytest.mark.long
 def test_logs_are_shown_and_followed(bench: Bench) -> None:
     bench.run(6, "--detach", STANDIN_STEP_S="0.1")
     code, out, err = bench.call("logs", "r", "-f")
@@ -175,6 +180,7 @@ def test_logs_are_shown_and_followed(bench: Bench) -> None:
     assert lines == [f"step {n} done" for n in range(1, 7)]
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(
     ("do", "ending", "says"), [("crash", "CRASHED", "told to crash"), ("killed", "UNKNOWN", "SIGKILL")]
 )
@@ -210,6 +216,7 @@ def test_no_secret_of_the_environment_reaches_a_file(bench: Bench) -> None:
                 assert b"sesame" not in f.read(), name
 
 
+@pytest.mark.long
 def test_a_finished_run_is_not_started_again(bench: Bench) -> None:
     bench.run(2)
     code, out, _ = bench.call("resume", "r")

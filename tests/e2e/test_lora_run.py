@@ -43,6 +43,7 @@ def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     assert figures(run) == figures(whole) and weights(run) == weights(whole)
 
 
+@pytest.mark.long
 def test_only_adapters_are_trained_and_saved(whole):
     (said,) = [e for e in read_jsonl(whole.events) if e["event"] == "environment"]
     _, _, policy, _ = standalone._open(whole.path, standalone._recipe_for(whole.path))
@@ -51,6 +52,7 @@ def test_only_adapters_are_trained_and_saved(whole):
     assert abs(kls[0]) < 1e-6 < kls[-1]
 
 
+@pytest.mark.long
 def test_the_export_is_the_trained_policy(whole):
     import torch
     import transformers
@@ -72,6 +74,7 @@ def logits(setup, tokens, params):
     return hidden @ qwen3.head(params).T
 
 
+@pytest.mark.long
 def test_eval_agrees_with_the_run(whole):
     argv = [sys.executable, "-m", "podwright.train", "eval", str(whole.path), "--data", "arithmetic"]
     done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True)

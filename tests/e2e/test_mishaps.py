@@ -44,6 +44,7 @@ def run(killed, tmp_path):
     return RunDir(shutil.copytree(killed.path, tmp_path / "run"))
 
 
+@pytest.mark.long
 def test_a_resume_repeats_no_evaluation(killed):
     assert [(e["when"], e["step"]) for e in events(killed, "evaluation")] == [
         ("before", 0),

@@ -16,6 +16,7 @@ import torch
 from podwright.recipe import ethogram
 from podwright.report.result import result
 from podwright.rundir import RunDir, read_jsonl, read_metrics
+from tests.e2e import fork_server
 from tests.e2e.trainer import ROOT, finish, logs, prepare, start
 
 RECIPE = "phase2-tiny"
@@ -35,9 +36,7 @@ ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # cores are shared
 
 def podwright(folder: Path, *argv: str) -> subprocess.CompletedProcess[str]:
     env = os.environ | {"PYTHONPATH": str(ROOT)} | ONE_THREAD
-    return subprocess.run(
-        [sys.executable, "-m", "podwright", *argv], cwd=folder, env=env, capture_output=True, text=True, check=False
-    )
+    return fork_server.podwright(argv, folder, env)
 
 
 @pytest.fixture(scope="module")
@@ -126,6 +125,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(whole, tmp_path):
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
 
 
+@pytest.mark.long
 def test_two_processes_are_one(whole, tmp_path):
     """As torchrun starts them, where there is no jax, each with a part of the model: the same lines a step, the same loss, and weights that
     differ by rounding."""
@@ -208,6 +208,7 @@ def begun(folder: Path, name: str) -> tuple[subprocess.Popen[bytes], RunDir]:
     return process, run
 
 
+@pytest.mark.long
 def test_a_target_of_two_devices_gets_two_processes_that_stop_together(tmp_path):
     process, run = begun(tmp_path, "r")
     assert podwright(tmp_path, "stop", "r").returncode == 0

@@ -94,6 +94,7 @@ def test_two_processes_equal_one_of_as_many_devices(tmp_path):
         assert len(others) == 7 and first.any() and all(np.array_equal(first, other) for other in others)
 
 
+@pytest.mark.long
 def test_data_that_is_used_up_is_an_ending_of_its_own_that_keeps_the_last_step(tmp_path):
     run, end = train(tmp_path / "run", *SMALL, "data.num_documents=25", "checkpoint.every_n_steps=400", recipe=RECIPE)
     assert end["ending"] == "OUT_OF_DATA" and 1 <= end["step"] < 6, end

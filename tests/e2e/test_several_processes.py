@@ -89,6 +89,7 @@ def whole(folder):
     return run
 
 
+@pytest.mark.long
 def test_each_completion_is_rewarded_once_and_every_process_knows_the_same(tmp_path):
     script = ROOT / "tests" / "e2e" / "one_of_several.py"
     processes = []
@@ -148,6 +149,7 @@ def test_any_other_fault_of_one_process_ends_both_and_is_told(folder, whole):
     assert end["detail"].endswith("out of memory while trying to allocate (in process 1)")
 
 
+@pytest.mark.long
 def test_a_killed_process_ends_the_other_and_a_resume_is_exact(folder, whole):
     run = make(folder, "killed")
     processes = begin(folder, run)
@@ -164,6 +166,7 @@ def test_a_killed_process_ends_the_other_and_a_resume_is_exact(folder, whole):
     assert state(run, 6) == state(whole, 6)
 
 
+@pytest.mark.long
 def test_a_process_that_the_others_wait_for_is_named_in_the_records_and_to_whoever_watches(folder):
     run, out = make(folder, "lags", "training.max_steps=1000", "checkpoint.every_n_steps=1000"), io.StringIO()
     watching = view(run, out)

@@ -10,10 +10,10 @@ import signal
 
 import pytest
 
-from tests import cluster
+from lab import slurm
 from tests.e2e.conftest import RECIPE, Farm, wait_for
 
-pytestmark = pytest.mark.skipif(bool(cluster.missing()), reason=cluster.missing() or "there is one")
+pytestmark = pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing() or "there is one")
 
 
 def test_a_run_goes_through_and_says_where_it_was(farm: Farm) -> None:
@@ -70,6 +70,7 @@ def test_gpus_are_asked_for_and_every_process_sees_those_of_its_node(farm: Farm)
     )
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("dies", ["after:submitting", "before:submitted"])
 def test_a_launcher_that_dies_leaves_a_run_that_is_taken_up_and_submits_nothing_twice(farm: Farm, dies: str) -> None:
     code, *_ = farm.run(2, "--on", "lab", LAUNCH_DIES=dies)
@@ -79,6 +80,7 @@ def test_a_launcher_that_dies_leaves_a_run_that_is_taken_up_and_submits_nothing_
     assert farm.ended()[-1] == "FINISHED" and farm.steps() == [1, 2] and farm.submitted() == 1
 
 
+@pytest.mark.long
 def test_a_launcher_that_dies_while_sbatch_is_at_work_finds_its_job(farm: Farm) -> None:
     slow = farm.folder / "bin" / "sbatch"
     slow.parent.mkdir()
@@ -96,6 +98,7 @@ def test_a_launcher_that_dies_while_sbatch_is_at_work_finds_its_job(farm: Farm) 
     assert farm.ended() == ["FINISHED"] and farm.submitted() == 1
 
 
+@pytest.mark.long
 def test_a_warned_run_saves_and_comes_back_by_itself_with_nobody_at_it(farm: Farm) -> None:
     assert farm.run(12, "--on", "lab", "--detach", STANDIN_STEP_S="0.4")[0] == 0
     farm.wait_for_step(2)
@@ -126,6 +129,7 @@ def test_a_warned_run_saves_and_comes_back_by_itself_with_nobody_at_it(farm: Far
     assert farm.path("attempts/1/log.txt").read_text().count("podwright: process 0 of 2") == 2
 
 
+@pytest.mark.long
 def test_a_run_that_never_gets_to_a_new_checkpoint_is_not_queued_for_ever(farm: Farm) -> None:
     assert farm.run(500, "--on", "lab", "--detach", STANDIN_STEP_S="0.3")[0] == 0
     for start in (1, 2, 3):  # the stand-in keeps its checkpoint elsewhere
@@ -154,6 +158,7 @@ def test_stop_saves_and_the_job_stays_away_until_resume(farm: Farm) -> None:
     assert farm.path("latest").resolve().name == "2"
 
 
+@pytest.mark.long
 def test_a_job_that_somebody_cancels_stays_away(farm: Farm) -> None:
     assert farm.run(300, "--on", "lab", "--detach", STANDIN_STEP_S="0.2")[0] == 0
     farm.wait_for_step(2)
@@ -169,6 +174,7 @@ def test_a_trainer_that_dies_is_the_end_of_its_job(farm: Farm) -> None:
     assert farm.lab.state(farm.job()) == "FAILED" and farm.last_words(1)["why"] == "done"
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_killed_process_is_named_with_its_node_and_its_signal(farm: Farm, rank: int) -> None:
     waiting = farm.folder / "waiting"
@@ -201,6 +207,7 @@ def test_a_lost_node_is_not_the_end(farm: Farm) -> None:
     assert farm.ended() == ["FINISHED"] and sorted(set(farm.steps())) == list(range(1, 13)) and farm.submitted() == 1
 
 
+@pytest.mark.long
 def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     wanted = {
         "nope": (
@@ -244,6 +251,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     assert "inconclusive: the hosts of kept were not checked" in out and "; type podwright doctor --on kept" in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("out_of_service", "settings", "says"),
     [
@@ -318,6 +326,7 @@ def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
     )
 
 
+@pytest.mark.long
 def test_what_the_cluster_refuses_or_never_starts_is_said_after(farm: Farm) -> None:
     farm.target("nope", partition="nope")
     code, out, _ = farm.run(2, "--on", "nope")
@@ -360,6 +369,7 @@ def test_setup_that_fails_is_said(farm: Farm) -> None:
     )
 
 
+@pytest.mark.long
 def test_runs_go_where_the_nodes_see_them_and_are_found_from_here(farm: Farm) -> None:
     shared = farm.folder / "shared"
     shared.mkdir()

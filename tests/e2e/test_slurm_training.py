@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 
+from lab import slurm
+from lab.bucket import EmulatedBucket
 from podwright.rundir import RunDir, read_metrics
-from tests import cluster
-from tests.bucket import EmulatedBucket
 from tests.e2e import short_patience
 from tests.e2e.conftest import Farm, wait_for
 from tests.e2e.test_multimodal_run import SMALL
 from tests.e2e.trainer import DEMO, TINY, figures, state
 
-pytestmark = pytest.mark.skipif(bool(cluster.missing()), reason=cluster.missing() or "there is one")
+pytestmark = pytest.mark.skipif(bool(slurm.missing()), reason=slurm.missing() or "there is one")
 
 CATS = ("phase2-tiny", *SMALL, "training.max_steps=12")
 TRAINED = (
@@ -49,7 +49,7 @@ def trained(farm: Farm, what: tuple[str, ...], *argv: str) -> tuple[int, str, st
     return farm.call("run", *what, "--name", "r", "--on", "real", *argv)
 
 
-def uninterrupted(slurm_lab: cluster.Cluster, folder: Path, what: tuple[str, ...]) -> RunDir:
+def uninterrupted(slurm_lab: slurm.Cluster, folder: Path, what: tuple[str, ...]) -> RunDir:
     """A process on each node."""
     farm = Farm(folder, slurm_lab)
     code, out, err = trained(farm, what)
@@ -59,12 +59,12 @@ def uninterrupted(slurm_lab: cluster.Cluster, folder: Path, what: tuple[str, ...
 
 
 @pytest.fixture(scope="module")
-def whole(slurm_lab: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+def whole(slurm_lab: slurm.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return uninterrupted(slurm_lab, tmp_path_factory.mktemp("whole"), TRAINED)
 
 
 @pytest.fixture(scope="module")
-def cats(slurm_lab: cluster.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
+def cats(slurm_lab: slurm.Cluster, tmp_path_factory: pytest.TempPathFactory) -> RunDir:
     return uninterrupted(slurm_lab, tmp_path_factory.mktemp("cats"), CATS)
 
 
@@ -107,6 +107,7 @@ def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uni
     assert differences(RunDir(farm.path()), cats) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("what", "says"), [(CATS, "has 1 GPU(s), and PyTorch "), (TRAINED, "has 1 GPU(s), and jax ")], ids=["torch", "jax"]
 )

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
+from lab import sshd
 from podwright.rundir import RunDir, read_metrics
-from tests import sshd
 from tests.e2e import short_patience
 from tests.e2e.conftest import LAUNCH, RECIPE, Bench, wait_for
 from tests.e2e.test_multimodal_run import SMALL, podwright
@@ -157,6 +157,7 @@ def test_a_run_goes_through_and_everything_comes_back(pair: Pair) -> None:
     ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("dies", [pytest.param("after:submitting", marks=pytest.mark.long), "while it is started"])
 def test_a_launcher_that_dies_leaves_a_run_that_is_taken_up_and_started_once(pair: Pair, dies: str) -> None:
     launcher = pair.start_run(3, "--on", "lab", LAUNCH_DIES=dies)
@@ -242,6 +243,7 @@ def test_a_keeper_killed_takes_its_processes_along(pair: Pair) -> None:
     )
 
 
+@pytest.mark.long
 def test_a_lost_host_is_said_and_the_run_goes_on_when_it_is_back(pair: Pair) -> None:
     assert pair.run(30, "--on", "lab", "--detach", **STEADY)[0] == 0
     pair.wait_for_step(5)
@@ -259,6 +261,7 @@ def test_a_lost_host_is_said_and_the_run_goes_on_when_it_is_back(pair: Pair) -> 
     assert pair.ended()[-1] == "FINISHED" and pair.steps() == list(range(1, 31))
 
 
+@pytest.mark.long
 def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -> None:
     lab = pair.lab
     name, port = lab.names[0], lab.names[0].rpartition(":")[2]

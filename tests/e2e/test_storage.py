@@ -10,9 +10,9 @@ import sys
 import psutil
 import pytest
 
+from lab.bucket import EmulatedBucket
 from podwright.rundir import RunDir
 from podwright.train.run_storage import RunStorage
-from tests.bucket import EmulatedBucket
 from tests.e2e.conftest import wait_for
 from tests.e2e.trainer import ROOT, environment, joined
 
@@ -93,6 +93,7 @@ def stopped_in_a_save(process, bucket, folder):
     assert written and process.poll() is None
 
 
+@pytest.mark.long
 def test_an_attempt_that_was_stopped_in_a_save_and_is_continued_after_a_takeover_commits_nothing(tmp_path, bucket):
     place = "runs/r-00000001"
     url = f"{bucket.url}/{place}"

@@ -6,13 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from lab import cloud
+from lab.gcloud.control import Gcloud
 from podwright.rundir import Ending
 from podwright.targets.machines import AllocationState
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_tpu_vm import A, TpuBench, gcloud, lab, provisioner, stood_in, until  # noqa: F401  fixtures
-from tests.lab import cloud
-from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 FLEX_ZONE = "us-east5-a"

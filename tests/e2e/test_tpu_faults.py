@@ -2,10 +2,10 @@
 
 import pytest
 
+from lab import cloud
+from lab.gcloud.control import Gcloud
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_tpu_vm import TpuBench, endings, gcloud, lab, stood_in  # noqa: F401  fixtures
-from tests.lab import cloud
-from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 
@@ -20,6 +20,7 @@ def training(gcloud: Gcloud, bench: TpuBench, steps: int, others_s: float, **env
     return node
 
 
+@pytest.mark.long
 def test_a_worker_with_a_wrong_image_is_named_and_costs_the_slice_only(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
     gcloud.image("pw-*-1", 1, "tpu-ubuntu2204-base")
     code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu")

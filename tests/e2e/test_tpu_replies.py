@@ -5,20 +5,21 @@ from pathlib import Path
 
 import pytest
 
+from lab import cloud, tpu_python
+from lab.gcloud.control import Gcloud
+from lab.gcloud.failure_texts import TEXTS, FailureText, filled
+from lab.gcloud.session import NO_LOGIN
 from podwright.errors import UserError
 from podwright.targets.machines import AllocationState
 from tests.e2e.conftest import LAUNCH
 from tests.e2e.test_tpu_vm import A, B, TpuBench, endings, gcloud, lab, provisioner, until  # noqa: F401
-from tests.lab import cloud, tpu_python
-from tests.lab.gcloud.control import Gcloud
-from tests.lab.gcloud.failure_texts import TEXTS, FailureText, filled
-from tests.lab.gcloud.session import NO_LOGIN
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 NAMES = [text.name for text in TEXTS]
 RUN = Path("/runs/r")
 
 
+@pytest.mark.long
 def test_no_failure_of_a_call_is_taken_for_the_state_of_the_slice(gcloud: Gcloud) -> None:  # noqa: F811
     own = provisioner()
     for number, text in enumerate(TEXTS, 1):
@@ -91,6 +92,7 @@ def stood_in(lab: cloud.Lab, gcloud: Gcloud, tmp_path: Path) -> Iterator[TpuBenc
     bench.close()
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("queued", [True, False])
 @pytest.mark.parametrize(
     ("zone", "knobs", "words"),

@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.bucket import EmulatedBucket
+from lab import cloud, tpu_python
+from lab.bucket import EmulatedBucket
+from lab.gcloud import store
+from lab.gcloud.control import Gcloud
 from tests.canary import Watch
 from tests.e2e.conftest import LAUNCH, wait_for
 from tests.e2e.test_tpu_vm import TpuBench, endings, gcloud, lab  # noqa: F401
-from tests.lab import cloud, tpu_python
-from tests.lab.gcloud import store
-from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 

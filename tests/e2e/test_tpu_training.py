@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from conftest import _QUICK
+from lab import cloud
+from lab.bucket import EmulatedBucket
+from lab.gcloud.control import Gcloud
 from podwright.run import cost
 from podwright.rundir import RunDir, read_jsonl
-from tests.bucket import EmulatedBucket
-from tests.conftest import _QUICK
 from tests.e2e.conftest import wait_for
 from tests.e2e.test_tpu_vm import A, B, C, TpuBench, gcloud, lab  # noqa: F401
 from tests.e2e.trainer import DEMO, TINY, figures, weights
-from tests.lab import cloud
-from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 POLL_S, LAG_S, CALL_S = 2.0, 6.0, 3.0

@@ -7,16 +7,15 @@ from pathlib import Path
 
 import pytest
 
+from lab import cloud, sshd, tpu_python
+from lab.gcloud.control import Gcloud
 from podwright.run import cost
 from podwright.shell import Shell
 from podwright.targets.machines import Allocation, AllocationState, Request
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import ssh_key
 from podwright.targets.tpu_vm.provisioner import SliceProvisioner
-from tests import sshd
 from tests.e2e.conftest import LAUNCH, Bench, wait_for
-from tests.lab import cloud, tpu_python
-from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 A, B, C = ZONES = ("us-east5-b", "us-east1-d", "europe-west4-a")
@@ -146,6 +145,7 @@ def test_a_fault_of_one_worker_is_named_and_costs_the_slice_only(
     assert [row["name"][-2:] for row in gcloud.ledger()] == ["-1", "-2", "-3"]
 
 
+@pytest.mark.long
 def test_a_notice_of_preemption_has_the_run_saved_before_the_machines_go(gcloud: Gcloud, stood_in: TpuBench) -> None:
     launcher = stood_in.start_run(12, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.5")
     wait_for(lambda: len(stood_in.steps()) > 2, 60)
@@ -159,6 +159,7 @@ def test_a_notice_of_preemption_has_the_run_saved_before_the_machines_go(gcloud:
     assert gcloud.resources() == []
 
 
+@pytest.mark.long
 def test_replies_that_are_cut_off_refused_or_late_neither_lose_a_slice_nor_create_two(
     gcloud: Gcloud, stood_in: TpuBench
 ) -> None:
@@ -184,6 +185,7 @@ def test_replies_that_are_cut_off_refused_or_late_neither_lose_a_slice_nor_creat
     assert len(gcloud.ledger()) == 1, "one slice, whatever was answered"
 
 
+@pytest.mark.long
 def test_a_slice_that_exists_is_used_and_left_as_it_was(gcloud: Gcloud, stood_in: TpuBench) -> None:
     key = ssh_key.public_key(Shell())
     create = [
@@ -224,6 +226,7 @@ def test_machines_without_external_addresses_are_reached_through_iap(gcloud: Gcl
     assert any("start-iap-tunnel" in row["argv"] for row in gcloud.calls())
 
 
+@pytest.mark.long
 def test_a_slice_is_paid_for_from_when_it_is_ready_however_late_its_workers_answer(
     gcloud: Gcloud, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -240,6 +243,7 @@ def test_a_slice_is_paid_for_from_when_it_is_ready_however_late_its_workers_answ
     until(own, request, AllocationState.GONE)
 
 
+@pytest.mark.long
 def test_chip_hours_are_those_that_the_cloud_charges_and_a_poll_at_each_end(gcloud: Gcloud, stood_in: TpuBench) -> None:
     code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu", POLL_S="0.5", LAG_S="6.0")
     assert code == 0, (out, err)
@@ -258,6 +262,7 @@ def test_chip_hours_are_those_that_the_cloud_charges_and_a_poll_at_each_end(gclo
     assert gone["time"] - gone["since"] >= 6.0, "LAG_S later, which does not count"
 
 
+@pytest.mark.long
 def test_a_request_that_outlives_its_launcher_is_waited_for_before_the_slice_counts_as_gone(
     gcloud: Gcloud, stood_in: TpuBench
 ) -> None:

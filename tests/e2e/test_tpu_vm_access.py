@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from lab import machine
+from lab.gcloud import store
+from lab.gcloud.control import Gcloud as Control
 from podwright.cli.app import main
 from podwright.shell import Shell
 from podwright.targets.base import Remark
@@ -17,9 +20,6 @@ from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.machines import Allocation, AllocationState, ready, refused, waiting
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import access, replies
-from tests.lab import machine
-from tests.lab.gcloud import store
-from tests.lab.gcloud.control import Gcloud as Control
 
 A, B = "us-east5-b", "us-east1-d"
 SETTINGS: dict[str, Any] = {
@@ -39,7 +39,7 @@ def cloud(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Control]:
     shim = folder / "gcloud"
     shim.write_text(
         f"#!{sys.executable} -IS\nimport sys\nsys.path.insert(0, {str(machine.REPOSITORY)!r})\n"
-        f"from pathlib import Path\nfrom tests.lab.gcloud.command import main\nsys.exit(main(Path({str(tmp_path)!r}), sys.argv[1:]))\n"
+        f"from pathlib import Path\nfrom lab.gcloud.command import main\nsys.exit(main(Path({str(tmp_path)!r}), sys.argv[1:]))\n"
     )
     shim.chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")

@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from lab import cloud, sshd
+from lab.gcloud.control import Gcloud
 from podwright.targets.machines import AllocationState
-from tests import sshd
 from tests.e2e.conftest import LAUNCH, wait_for
 from tests.e2e.test_tpu_vm import A, TpuBench, endings, gcloud, lab, provisioner, stood_in  # noqa: F401  fixtures
-from tests.lab import cloud
-from tests.lab.gcloud.control import Gcloud
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 ELSEWHERE = ("unshare", "--uts", "sh", "-c", 'hostname elsewhere && exec "$@"', "sh")
@@ -50,6 +49,7 @@ def request(run_dir: Path, by: str = "", number: int = 1) -> str:
     return described.name
 
 
+@pytest.mark.long
 def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
     gcloud.capacity(A, 0)  # so that no hosts are started
     bench = TpuBench(tmp_path)
@@ -95,6 +95,7 @@ def test_clean_removes_what_no_run_needs_and_nothing_of_others(gcloud: Gcloud, t
     assert code == 0 and "nothing of podwright's" in out
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("failing", ["login", "cut"])
 def test_clean_says_nothing_of_a_cloud_that_it_could_not_list(gcloud: Gcloud, tmp_path: Path, failing: str) -> None:  # noqa: F811
     bench = TpuBench(tmp_path)
@@ -126,6 +127,7 @@ def test_clean_does_not_take_a_disk_that_is_not_mounted_for_runs_that_are_gone(g
     assert code == 0 and names(gcloud) == [], (out, err)
 
 
+@pytest.mark.long
 def test_clean_tells_the_journal_of_the_run_what_it_has_removed(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
     gcloud.fault("tpu-vm describe", delay_s=1.5, calls=None)  # so that no attempt is submitted meanwhile
     launcher = stood_in.start_run(5, "mesh.fsdp=16", "--on", "tpu")
@@ -161,6 +163,7 @@ def test_clean_from_another_machine_shows_what_this_one_has_and_keeps_it(gcloud:
     assert done.returncode == 0 and names(gcloud) == []
 
 
+@pytest.mark.long
 def test_clean_names_a_run_whose_project_is_in_no_entry(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
     gcloud.capacity(A, 0)
     bench = TpuBench(tmp_path, zones=[A])
@@ -247,6 +250,7 @@ def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: c
     assert code == 2 and "no run of target tpu in runs has machines now" in err
 
 
+@pytest.mark.long
 def test_what_a_killed_launcher_has_requested_is_removed_and_the_run_goes_on(gcloud: Gcloud, tmp_path: Path) -> None:  # noqa: F811
     gcloud.capacity(A, 0)
     bench = TpuBench(tmp_path, zones=[A])

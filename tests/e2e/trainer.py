@@ -45,7 +45,7 @@ def prepare(path, *overrides, recipe=DEMO):
 
 
 def environment(devices=1):
-    """That of the tests, whose compiler does not optimize (tests/conftest.py), with another number of devices."""
+    """That of the tests, whose compiler does not optimize (conftest.py), with another number of devices."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"
     return os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"}
 

@@ -123,7 +123,7 @@ def main() -> None:
 def over_ssh() -> None:
     """A host that takes other keys, one that we do not know, one whose key has changed, and three that are not there."""
     sys.path.insert(0, str(HERE.parents[1]))
-    from tests import sshd
+    from lab import sshd
 
     with sshd.Hosts(Path(tempfile.mkdtemp())) as lab:
         (address, port), here = lab.names[0].split(":"), lab.root / "id"

@@ -2,8 +2,22 @@ from collections.abc import Iterator
 
 import pytest
 
+from lab.bucket import EmulatedBucket
+from podwright.plan.checks import token_lengths
 from podwright.storage import base
-from tests.bucket import EmulatedBucket
+from tests import token_counts
+
+
+@pytest.fixture(autouse=True)
+def counted_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plans count tokens in the process of the test."""
+    monkeypatch.setattr(token_lengths, "_ask", token_counts.ask)
+
+
+@pytest.fixture
+def counting_process(monkeypatch: pytest.MonkeyPatch, counted_tokens: None) -> None:
+    """Plans count tokens in a process of their own, as they do it outside tests."""
+    monkeypatch.setattr(token_lengths, "_ask", token_counts.in_a_process)
 
 
 @pytest.fixture

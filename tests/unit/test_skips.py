@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.conftest import SKIPS_FAIL
+from conftest import SKIPS_FAIL
 
 ROOT = Path(__file__).resolve().parents[2]
 

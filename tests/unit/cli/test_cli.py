@@ -308,6 +308,7 @@ def test_the_list_knows_the_steps_of_every_kind(call: Any, folder: Path) -> None
     assert "7/200" in call("list")[1]
 
 
+@pytest.mark.brief(2)
 @pytest.mark.parametrize(
     ("code", "says"),
     [

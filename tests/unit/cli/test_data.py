@@ -1,21 +1,20 @@
-"""The verbs of `podwright data`, in processes of their own."""
+"""The verbs of `podwright data`; their questions to the trainer's packages are answered in processes of their own."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
+import pytest
+
+from tests import verbs
 
 ROOT = Path(__file__).parents[3]
 
 
 def call(cwd: Path, *argv: str) -> tuple[int, str, str]:
-    command, env = [sys.executable, "-m", "podwright", "data", *argv], {**os.environ, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=cwd, env=env, capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+    result = verbs.call("data", *argv, env={"PYTHONPATH": str(ROOT)}, cwd=cwd)
+    return result.code, result.stdout, result.stderr
 
 
 def test_from_text_to_shards_that_are_checked(tmp_path: Path) -> None:
@@ -41,6 +40,7 @@ def test_from_text_to_shards_that_are_checked(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.long
 def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     code, out, err = call(tmp_path, "tokenize", "a.jsonl", "--tokenizer", "bytes", "--out", "made")
     assert (code, out, err) == (2, "", "error: there is no a.jsonl; check the path\n")
@@ -67,6 +67,7 @@ def test_the_home_of_a_user_that_is_not_here_is_one_line(tmp_path: Path) -> None
     assert call(tmp_path, "check", "a.jsonl", "--root", "~no-user/x") == (2, "", refused)
 
 
+@pytest.mark.long
 def test_lines_are_drawn_checked_and_repaired(tmp_path: Path) -> None:
     assert call(tmp_path, "draw", "cats", "--num-train", "3", "--num-test", "1")[0] == 0
     (tmp_path / "cats/train/00001.png").write_bytes(b"")
@@ -103,6 +104,7 @@ def test_lines_are_drawn_checked_and_repaired(tmp_path: Path) -> None:
     assert code == 2 and "--fix is for annotated lines" in err
 
 
+@pytest.mark.long
 def test_a_root_that_all_files_are_below_is_proposed(tmp_path: Path) -> None:
     """Of annotated lines and of pairs, whose paths are relative to another folder than their own."""
     assert call(tmp_path, "draw", "cats", "--num-train", "4", "--num-test", "1")[0] == 0

@@ -1,25 +1,17 @@
-"""`podwright doctor` of this machine, in a process of its own."""
+"""`podwright doctor` of this machine, whose machines are asked in a process of their own."""
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
+
+from tests import verbs
 
 ROOT = Path(__file__).parents[3]
 
 
 def call(cwd: Path, *argv: str) -> tuple[int, str, str]:
-    env = {**os.environ, "PYTHONPATH": str(ROOT), "PODWRIGHT_TARGETS": str(cwd / "targets.yaml"), "XLA_FLAGS": ""}
-    done = subprocess.run(
-        [sys.executable, "-m", "podwright", "doctor", *argv],
-        cwd=cwd,
-        env=env,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    return done.returncode, done.stdout, done.stderr
+    env = {"PYTHONPATH": str(ROOT), "PODWRIGHT_TARGETS": str(cwd / "targets.yaml"), "XLA_FLAGS": ""}
+    result = verbs.call("doctor", *argv, env=env, cwd=cwd)
+    return result.code, result.stdout, result.stderr
 
 
 def test_this_machine(tmp_path: Path) -> None:

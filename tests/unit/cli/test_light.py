@@ -1,12 +1,19 @@
 """The control half starts fast and never touches the libraries of the compute half."""
 
+import ast
 import os
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer.main
+
+from podwright.cli.app import app
+from tests import verbs
 
 ROOT = Path(__file__).parents[3]
 CONTROL = (
@@ -81,31 +88,71 @@ def test_help_is_there_at_once() -> None:
     assert best_cpu_s("-m", "podwright", "--help") < max(0.2, 4 * best_cpu_s("-c", "pass"))
 
 
-@pytest.mark.parametrize(
-    "word",
-    [
-        "recipes",
-        "plan",
-        "run",
-        "list",
-        "watch",
-        "logs",
-        "stop",
-        "resume",
-        "report",
-        "eval",
-        "export",
-        "ui",
-        "clean",
-        "checkpoints",
-        "target exec",
-        "target show",
-        "data check",
-    ],
-)
-def test_every_verb_has_help_and_json(word: str) -> None:
-    verb = ["recipes", "list"] if word == "recipes" else word.split()
+def leaves(command: Any, words: tuple[str, ...] = ()) -> Iterator[str]:
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from leaves(inner, (*words, name))
+    if not hasattr(command, "commands"):
+        yield " ".join(words)
+
+
+VERBS = sorted(leaves(typer.main.get_command(app)))
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_help_and_json(verb: str) -> None:
+    done = verbs.call(*verb.split(), "--help")
+    assert done.code == 0 and "--json" in done.stdout and not done.stderr
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_starts_and_refuses_an_option_that_it_does_not_have(verb: str) -> None:
+    argv = [sys.executable, "-m", "podwright", *verb.split(), "--no-such-option"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.splitlines()[-1].startswith("Error: No such option: --no-such-option")
+
+
+def test_the_installed_program_is_this_command_line() -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "podwright", *verb, "--help"], cwd=ROOT, capture_output=True, text=True, check=True
+        [Path(sys.executable).with_name("podwright"), "list", "--no-such-option"],
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert "--json" in done.stdout
+    assert (done.returncode, done.stdout) == (2, "") and "No such option: --no-such-option" in done.stderr
+
+
+FIRST_IMPORTS = """
+import importlib, os, sys
+import jinja2, psutil, pydantic, rich.console, rich.live, typer, yaml
+
+wrong = []
+for name in sys.argv[1:]:
+    if not (child := os.fork()):
+        importlib.import_module(name)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        wrong.append(name)
+sys.exit(", ".join(wrong) or 0)
+"""
+
+
+def lazy_imports() -> set[str]:
+    """Modules that a verb imports when it is called."""
+    names = set()
+    for path in (ROOT / "podwright" / "cli").glob("*.py"):
+        for function in ast.walk(ast.parse(path.read_text())):
+            for node in ast.walk(function) if isinstance(function, ast.FunctionDef) else ():
+                if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("podwright."):
+                    names.add(str(node.module))
+    return names
+
+
+def test_what_a_verb_imports_when_it_is_called_can_be_imported_first() -> None:
+    """Most tests call verbs in processes that have imported nearly everything, which hides imports in a circle."""
+    names = sorted(lazy_imports())
+    assert len(names) > 20
+    done = subprocess.run(
+        [sys.executable, "-c", FIRST_IMPORTS, *names], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr

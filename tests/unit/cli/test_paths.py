@@ -68,6 +68,7 @@ def test_there_are_paths_of_all_verbs() -> None:
     assert {argv[0] for argv in calls("x")} >= {"plan", "run", "doctor", "list", "report", "eval", "predict", "data"}
 
 
+@pytest.mark.brief(30)
 @pytest.mark.parametrize("argv", calls(UNKNOWN), ids=" ".join)
 def test_a_user_without_a_home_is_one_line(folder: Path, capfd: Any, argv: list[str]) -> None:
     before = sorted(folder.iterdir())

@@ -59,6 +59,7 @@ def there(folder: Path, *programs: str) -> None:
         (folder / "bin" / name).chmod(0o755)
 
 
+@pytest.mark.brief(2)
 @pytest.mark.parametrize(("target", "missing"), [(name, each) for name, some in NEEDED.items() for each in some])
 def test_a_run_without_a_program_of_its_target_leaves_nothing(
     folder: Path, target: str, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -72,6 +73,7 @@ def test_a_run_without_a_program_of_its_target_leaves_nothing(
     assert not (folder / "runs").exists() or not any((folder / "runs").iterdir())
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("target", "said"),
     [

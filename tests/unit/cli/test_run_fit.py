@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from lab.sshd import stand_in
 from podwright.cli.app import main
 from podwright.rundir import RunDir
-from tests.sshd import stand_in
 from tests.unit.plan.static import DRAWN_GRPO
 
 STANDIN = Path(__file__).parents[2] / "standin.py"

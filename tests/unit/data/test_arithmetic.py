@@ -97,6 +97,7 @@ def test_the_share_of_each_length_adds_up() -> None:
         assert sum(arithmetic._share(total, n, lengths) for n in range(1, lengths + 1)) == total
 
 
+@pytest.mark.brief(2)
 @pytest.mark.parametrize(
     "sizes", [(18000, 100, 1), (18200, 1, 1), (19000, 1, 1), (1, 17500, 1), (16000, 2500, 1), (36000, 30, 2)]
 )

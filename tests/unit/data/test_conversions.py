@@ -3,7 +3,6 @@
 import json
 import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from podwright.plan.checks import contrastive, examples, streams
 from podwright.recipe import conversions, text_lines
 from podwright.recipe.load import load
 from podwright.recipe.schema import GrpoData
+from tests import verbs
 
 NUMBER = 40
 LAYOUTS = {
@@ -237,6 +237,5 @@ def test_parquet_files_and_directories_of_questions_are_checked(tmp_path: Path) 
     assert list(record["files"]) == [str(tmp_path / "d" / f"{name}.jsonl") for name in ("train", "test")]
     assert "8 lines of the 8 of test.jsonl are in train.jsonl too" in record["warnings"][0]
     (tmp_path / "d" / "test.jsonl").write_text(json.dumps(rows[3]) + "\n")
-    argv = [sys.executable, "-m", "podwright", "data", "check", str(tmp_path / "d")]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    assert done.returncode == 1 and done.stdout.splitlines()[-1].endswith("d: 1 fault in 9 lines, 8 valid")
+    done = verbs.call("data", "check", str(tmp_path / "d"))
+    assert done.code == 1 and done.stdout.splitlines()[-1].endswith("d: 1 fault in 9 lines, 8 valid")

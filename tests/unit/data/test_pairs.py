@@ -2,8 +2,6 @@
 
 import itertools
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +10,7 @@ from podwright.data import faults, lines, media, pairs, synthetic_pairs
 from podwright.errors import UserError
 from podwright.plan.checks import multimodal
 from podwright.recipe.contrastive import Pairs
+from tests import verbs
 
 
 def test_what_is_drawn_is_told_by_its_seed_and_its_sentence(tmp_path: Path) -> None:
@@ -49,14 +48,13 @@ def test_a_sound_has_as_many_calls_as_its_sentence_says(tmp_path: Path) -> None:
 
 
 def check(path: Path, *options: str) -> tuple[int, dict]:
-    argv = [sys.executable, "-m", "podwright", "data", "check", str(path), "--json", *options]
-    done = subprocess.run(argv, capture_output=True, text=True, check=False)
-    return done.returncode, json.loads(done.stdout)
+    done = verbs.call("data", "check", str(path), "--json", *options)
+    return done.code, json.loads(done.stdout)
 
 
 def test_a_check_names_every_fault_and_writes_the_good_lines(tmp_path: Path) -> None:
     argv = ["data", "draw", str(tmp_path), "--pairs", "--num-train", "6", "--num-test", "1"]
-    subprocess.run([sys.executable, "-m", "podwright", *argv], check=True)
+    assert verbs.call(*argv).code == 0
     path = tmp_path / "train.jsonl"
     good = path.read_text()
     code, found = check(tmp_path)

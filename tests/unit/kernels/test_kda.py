@@ -157,6 +157,7 @@ def test_packed_documents_are_as_if_each_was_alone():
     np.testing.assert_allclose(packed, np.concatenate(apart, 1), atol=1e-6)
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("regime", ["bounded", "none"])
 def test_parts_of_rows_on_four_devices_are_the_whole(regime):
     """Documents end inside a part and at the edge between two; ids come again; one row goes on over all parts, and in one a document
@@ -212,6 +213,7 @@ def test_one_chunk(n):
     np.testing.assert_allclose(o, exact(*values, weights(values))["o"], atol=1e-6)
 
 
+@pytest.mark.long
 def test_groups_of_chunks_one_after_the_other_are_the_same(monkeypatch):
     values = inputs("start", b=2, n=500)
     ids = jnp.asarray(np.arange(500) // 150)[None].repeat(2, 0)

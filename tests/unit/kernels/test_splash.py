@@ -57,6 +57,7 @@ def test_the_kernel_equals_the_plain_form(monkeypatch, t, most):
         np.testing.assert_allclose(ours, plain, atol=1e-5 * max(1, np.abs(plain).max()))
 
 
+@pytest.mark.long
 def test_in_bfloat16_it_is_as_close_to_float32_as_the_plain_form():
     values = arrays(jnp.bfloat16)
     exact = run(attention.plain_groups, [x.astype(jnp.float32) for x in values])
@@ -89,6 +90,7 @@ def test_the_program_is_one_that_a_tpu_compiler_takes():
     )  # prompts and completions: forward, queries' gradient, keys' and values' gradient
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(("head_dim", "calls"), [(128, (1, 2, 8)), (64, (0, 0, 0))])
 def test_every_program_for_a_tpu_has_the_kernel(monkeypatch, head_dim, calls):
     """The mesh's devices decide, also those of a machine that is not here. An update runs the forward kernels twice."""
@@ -115,6 +117,7 @@ def test_every_program_for_a_tpu_has_the_kernel(monkeypatch, head_dim, calls):
     )
 
 
+@pytest.mark.long
 def test_the_model_says_the_same_with_the_kernel(monkeypatch):
     """With shards, layers and recomputation around it: log-probabilities and gradients of the policy."""
     dims = Qwen3Dims(32, 64, 1, 4, 2, 128, 96, True)

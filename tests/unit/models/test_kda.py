@@ -156,6 +156,7 @@ def test_a_kernel_for_tpus_never_runs_where_a_plan_refuses_it(gate, context):
         kda.apply(dims, weights, x, None, mesh)
 
 
+@pytest.mark.long
 @BOTH
 def test_documents_do_not_see_each_other(dims):
     """Neither through the state nor through the convolution, whose taps reach three tokens back; ids come again.
@@ -173,6 +174,7 @@ def test_documents_do_not_see_each_other(dims):
     assert relative(apply(weights, x), packed) > 1e-3
 
 
+@pytest.mark.brief(1)
 @BOTH
 def test_bfloat16_is_close(dims):
     weights, x = made(dims, 128)
@@ -182,6 +184,7 @@ def test_bfloat16_is_close(dims):
     assert relative(o.astype(jnp.float32), apply(weights, x)) < 0.03
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(
     ("want", "n", "packed"),
     [

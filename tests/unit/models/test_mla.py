@@ -182,6 +182,7 @@ def test_the_declaration_says_what_is_a_matrix_and_how_weights_start():
     assert {name for name, p in declared.items() if p.init == "ones"} == {"q_a_norm", "kv_a_norm"}
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("queries", [512, 16])
 def test_packed_documents_do_not_meet(monkeypatch, queries):
     """Whether all scores exist at one time or not."""
@@ -223,6 +224,7 @@ def test_scores_of_a_long_row_never_exist_whole():
 MESHES = [{"fsdp": 8}, {"data": 2, "fsdp": 2, "tensor": 2}, {"fsdp": 2, "expert": 4}, {"fsdp": 2, "context": 4}]
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("axes", MESHES, ids=str)
 def test_on_many_devices_it_is_the_same(axes):
     d, (x, cotangent), mesh = dims(dataclasses.replace(DEEPSEEK, head_gate=True)), inputs(8), mesh_of(**axes)
@@ -232,6 +234,7 @@ def test_on_many_devices_it_is_the_same(axes):
     close(there, run(d, random_weights(d), x, cotangent, ids), 1e-5)
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("parts", [1, 2])
 def test_the_tpu_kernel_says_the_same(monkeypatch, parts):
     """Interpreted: with heads whose keys and values differ in width, more than one block, and documents; parts do not fill blocks."""

@@ -186,6 +186,7 @@ MESHES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("axes", MESHES, ids=str)
 def test_on_many_devices_it_is_the_same(axes):
     """Outputs, gradients and load, and so the router's bias."""
@@ -207,6 +208,7 @@ def test_experts_that_fsdp_does_not_divide_are_stored_in_rows():
     close(run(d, random_weights(d, mesh), bias, x, cotangent, mesh), alone(d), 1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("axes", [{"fsdp": 1}, {"expert": 8}], ids=str)
 def test_no_token_is_dropped_when_all_go_to_the_same_experts(axes):
     """Each expert's part, written out with no sorting."""
@@ -231,6 +233,7 @@ def test_no_token_is_dropped_when_all_go_to_the_same_experts(axes):
     close(run(d, w, bias, x, cotangent, mesh), {"out": out, "load": load, "x": grads[1], **grads[0]}, 1e-5)
 
 
+@pytest.mark.brief(3)
 @pytest.mark.parametrize("block", [1, 4, 64])
 @pytest.mark.parametrize(("first", "num"), [(0, 4), (4, 4), (12, 4), (6, 2)])
 def test_a_part_of_the_experts_does_its_choices_and_no_others(monkeypatch, first, num, block):
@@ -271,6 +274,7 @@ def test_a_part_of_the_experts_does_its_choices_and_no_others(monkeypatch, first
     assert rows == {most if block == 1 else (-(-most // block) + num) * block}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("axes", [{"fsdp": 2}, {"expert": 4}], ids=str)
 def test_chunks_change_nothing(monkeypatch, axes):
     d, bias, (x, cotangent), mesh = dims(PLAIN), random_bias(PLAIN), inputs(), mesh_of(**axes)
@@ -330,6 +334,7 @@ def test_blocks_are_the_grouped_product(sizes):
         np.testing.assert_allclose(ours, right, atol=1e-4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("axes", "block"), [({"fsdp": 1}, 64), ({"fsdp": 2, "expert": 4}, 4)], ids=str)
 def test_a_layer_says_the_same_in_blocks_and_without(monkeypatch, axes, block):
     """Blocks that hold many, few and no tokens of an expert; `ragged_dot` is what other accelerators run."""
@@ -348,6 +353,7 @@ def test_a_layer_says_the_same_in_blocks_and_without(monkeypatch, axes, block):
     close(blocks, plain, 1e-5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("axes", [{"fsdp": 2, "tensor": 2}, {"expert": 4}], ids=str)
 def test_a_layer_with_the_kernel_says_the_same(monkeypatch, axes):
     """What the kernel leaves unwritten is never used."""

@@ -74,6 +74,7 @@ def test_documents_of_a_row_equal_separate_sequences(tmp_path, one_device):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-3), gradient, again)
 
 
+@pytest.mark.long
 def test_the_kernel_of_packed_documents_equals_the_plain_form():
     rng = np.random.default_rng(0)
     q, k, v = (jnp.asarray(rng.standard_normal((2, 200, 2, *heads, 128)), jnp.float32) for heads in ((3,), (), ()))
@@ -98,6 +99,7 @@ def test_greedy_generation_equals_transformers_token_for_token(tmp_path, one_dev
     assert out.tokens_PGT[0, 0, : int(out.lengths_PG[0, 0])].tolist() == expected
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("stop", [-1, 5])
 def test_loops_over_a_growing_cache_say_what_one_loop_says(tmp_path, one_device, monkeypatch, stop):
     """17 tokens by loops of 5, 10, 15 and 17, against one loop; with a stop token that may end them early."""

@@ -39,6 +39,7 @@ def update():
     return count("update", "batch_size=16")
 
 
+@pytest.mark.long
 def test_a_program_of_twice_the_batch_takes_twice_as_long(update):
     twice = count("update", "batch_size=32")
     assert twice.flops == pytest.approx(2 * update.flops, rel=0.02)
@@ -58,6 +59,7 @@ def test_the_products_of_an_update_are_those_of_the_closed_form(update):
     assert update.flops == pytest.approx(3 * forward + again, rel=0.05)
 
 
+@pytest.mark.long
 def test_a_rollout_counts_every_token(update):
     short, long = (count("rollout", f"rollout.total_generation_steps={n}") for n in (16, 48))
     assert any("counted with the most it can turn, 15" in note for note in short.notes)

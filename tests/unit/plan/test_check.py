@@ -265,6 +265,7 @@ def test_rewards_are_read_and_never_run(tmp_path: Path) -> None:
     assert [f.level for f in found if f.check == "rewards"] == ["inconclusive", "inconclusive"]
 
 
+@pytest.mark.long
 def test_a_reward_for_thoughts_that_the_prompt_ends_is_warned_of(tmp_path: Path) -> None:
     named = "rewards=[{function: 'podwright.train.grpo.reward:format_reward'}]"
     rewards = [f for f in findings(tmp_path, named, "data.enable_thinking=false") if f.check == "rewards"]

@@ -222,6 +222,7 @@ def test_kernels_are_compiled_to_the_end_before_anything_else(three):
     assert ("score", "kernels") in {call[:2] for call in seen}
 
 
+@pytest.mark.long
 @needs_libtpu
 def test_a_kernel_that_wants_too_much_on_chip_memory_is_found_without_generating_the_program(tmp_path, monkeypatch):
     long = [*SMALL, "rollout.total_generation_steps=2048"]
@@ -239,6 +240,7 @@ def test_a_kernel_that_wants_too_much_on_chip_memory_is_found_without_generating
     assert (score.verdict, score.kernels) == ("fits", 2) and len(set(limits)) == len(limits) > 0, (score, limits)
 
 
+@pytest.mark.long
 def test_cpu_devices_compile_too(cache, monkeypatch):
     monkeypatch.setattr(calibrate, "PROBES", ((MODELS["qwen3-micro"], 2, 2),))
     found = compile_all(cache, CPU_4, *SMALL, names=["score"])["score"]
@@ -281,6 +283,7 @@ def test_the_buffer_assignment_is_added_up_as_the_compiler_does(tmp_path, page):
     )
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(("on", "child"), [("cpu-1", "measure"), pytest.param("v6e-8", "compile", marks=needs_libtpu)])
 def test_a_plan_that_is_told_to_end_leaves_no_child_behind(on, child, tmp_path):
     argv = [

@@ -212,6 +212,7 @@ def test_more_devices_than_lines_are_told_how_many_lines_they_need(tmp_path: Pat
     assert told(tmp_path, "error", "data.num_train=256000", on="128xA100-40GB", name=name) == ""
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["phase1-tiny", "phase2-tiny"])
 def test_what_the_cpu_trains_is_held_to_the_memory_of_this_machine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def memory(gib: float, on: str, *overrides: str) -> Finding:

@@ -189,6 +189,7 @@ def meeting(ports: list[int], patience_s: int) -> list[dict[str, Any]]:
     return [json.loads(process.communicate()[0])["network"] for process in started]
 
 
+@pytest.mark.long
 def test_machines_that_meet_measure_their_links_and_others_say_why_not() -> None:
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))

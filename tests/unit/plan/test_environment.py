@@ -33,6 +33,7 @@ def test_what_it_needs_besides_jax_is_in_the_metadata_of_the_package():
     assert not names & {"jax", "torch", "mlflow", "pytest", "podwright"}
 
 
+@pytest.mark.long
 def test_a_version_that_nobody_released_is_one_line_and_leaves_only_its_log(tmp_path, capsys):
     assert main([*RECIPE, "--compile", "--jax", "0.0.1", "--cache", str(tmp_path)]) == 2
     err = capsys.readouterr().err.strip().splitlines()[-1]
@@ -55,6 +56,7 @@ def test_a_version_without_a_compile_is_refused(capsys):
     assert "--jax 0.11.2 needs --compile; add --compile" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_an_environment_is_made_once_and_one_that_was_cut_short_again(tmp_path, monkeypatch):
     """With a pip that installs what is here already."""
     monkeypatch.setattr(environment, "_requirements", lambda: [])

@@ -111,6 +111,7 @@ def follow(name, override, on):
     return faults
 
 
+@pytest.mark.brief(12)
 @pytest.mark.parametrize(("name", "override", "on"), random.Random(7).sample(CASES, SAMPLE))
 def test_an_extreme_value_is_planned_or_refused_with_a_remedy_that_works(name, override, on):
     assert follow(name, override, on) == []

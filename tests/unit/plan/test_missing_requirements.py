@@ -11,6 +11,7 @@ from podwright.cli.app import main
 from podwright.plan.compiled import environment
 from tests.unit.plan.static import DRAWN_GRPO
 
+pytestmark = pytest.mark.usefixtures("counting_process")
 GRPO = ["plan", *DRAWN_GRPO]
 NO_LIBTPU = {
     "check": "compile",

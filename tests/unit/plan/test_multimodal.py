@@ -369,6 +369,7 @@ def test_what_phase_2_reads_of_an_aligner_is_checked_and_nothing_more(tmp_path: 
     assert "has no projection_heads.image_head.fc.weight" in errors()[0]
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("dtype", ["float64", "float32", "float16", "bfloat16"])
 def test_an_aligner_whose_weights_are_not_numbers_is_refused_before_a_run(tmp_path: Path, dtype: str) -> None:
     torch = pytest.importorskip("torch")

@@ -45,6 +45,7 @@ def lowered(recipe, name):
     return program.trace().lower().as_text(), sizes
 
 
+@pytest.mark.brief(2)
 @pytest.mark.parametrize(
     ("recipe", "changes", "program"),
     [

@@ -86,6 +86,7 @@ def test_what_no_slice_holds_is_told_what_else_to_change():
     assert "which changes what is trained" in fix or fix.endswith("take a smaller model")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("override", ["warm_start.batch_size=1000000", "grpo.num_generations=999999"])
 def test_a_batch_that_no_slice_holds_is_named_itself(override):
     key = override.partition("=")[0]
@@ -141,6 +142,7 @@ def test_a_chain_of_remedies_ends_in_a_plan_that_is_not_refused(first):
     assert max(lengths) > 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("on", "fix"), [("v6e-8", "type --compile"), ("8xH100-80GB", "start it there with --smoke 3")])
 def test_what_is_too_near_to_tell_is_told_what_can_tell(on, fix):
     limit = slices.parse(on).accelerator.hbm_bytes / 1024**3
@@ -185,6 +187,7 @@ def test_a_batch_that_is_named_is_one_that_mesh_and_data_can_have(overrides, on)
     assert len(plans) == 2 and not plans[-1].errors, [f.fix for plan in plans for f in plan.errors]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "generation", "needed"),
     [
@@ -231,6 +234,7 @@ def drawn_multimodal(number):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", [0, pytest.param(30, marks=pytest.mark.long)])
 def test_a_chain_of_remedies_of_phase_1_and_2_ends_in_a_plan_that_is_not_refused(first):
     for number in range(first, first + 30):

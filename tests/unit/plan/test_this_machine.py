@@ -39,6 +39,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
     monkeypatch.setattr(this_machine.importlib.util, "find_spec", lambda m, *a: None if m in modules else find(m, *a))
 
 
+@pytest.mark.brief(2)
 @pytest.mark.parametrize(
     ("recipe", "module", "extra"),
     [
@@ -120,6 +121,7 @@ def test_batches_that_are_named_are_small_enough(
     assert code == 0 and not [f for f in plan["findings"] if f["check"] == "memory"]
 
 
+@pytest.mark.brief(2)
 @pytest.mark.parametrize(
     ("recipe", "override"),
     [

@@ -94,6 +94,7 @@ def _without_words(text: str) -> str:
     return json.dumps(record | {"model": {"type": "WordLevel", "vocab": vocabulary, "unk_token": "<unk>"}})
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: Path) -> None:
     plan = make(recipe(*CHECKPOINT), Destination("v6e-1", parse("v6e-1")), PlanOptions(cwd=folder))
     (said,) = [f.message for f in plan.findings if f.check == "context"]
@@ -146,6 +147,7 @@ def test_a_checkpoint_whose_tokenizer_training_refuses_is_refused(
     assert finding.check == "model" and finding.message.startswith(says)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("overrides", "says"),
     [
@@ -172,6 +174,7 @@ def test_lengths_that_training_refuses_are_refused(
         training(recipe(*asked, *finding.fix.removeprefix("type ").split()))
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_what_training_leaves_out_is_a_warning_with_its_share(folder: Path) -> None:
     (folder / "d/train.jsonl").write_text(lines([*QUESTIONS, *(f"{q} {'Think. ' * 50}" for q in QUESTIONS[:10])]))
     (finding,) = findings(folder, *CHECKPOINT)
@@ -204,6 +207,7 @@ def test_of_many_or_long_problems_a_plan_generates_some(
     assert first.startswith(f"the longest of {generated:,} prompts, out of 40,000 training and 20 test prompts, has ")
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("long", ["x" * 2_000_000, "many words " * 200_000], ids=["word", "text"])
 @pytest.mark.parametrize("key", ["question", "answer"])
 def test_a_text_that_no_model_holds_is_left_out_quickly(
@@ -272,6 +276,7 @@ def test_the_tokenizer_is_checked_where_only_the_data_is_elsewhere(folder: Path)
     assert ["the chat template leaves the question out" in f.message for f in found if f.level == "error"] == [True]
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_without_the_package_nothing_is_ok(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """And a process that is too slow is none that has found nothing."""
     (folder / "absent").mkdir()
@@ -289,6 +294,7 @@ def test_without_the_package_nothing_is_ok(folder: Path, monkeypatch: pytest.Mon
     token_lengths._tokens.cache_clear()
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_one_question_answers_for_all_settings_that_change_no_length(folder: Path) -> None:
     token_lengths._tokens.cache_clear()
     assert findings(folder, *CHECKPOINT) == [] == findings(folder, *CHECKPOINT, "batch_size=8", "grpo.beta=0.1")
@@ -297,6 +303,7 @@ def test_one_question_answers_for_all_settings_that_change_no_length(folder: Pat
     assert [f.level for f in findings(folder, *CHECKPOINT)] == ["error"], "a file that has changed is read again"
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_counting_needs_no_jax(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "absent").mkdir()
     for module in ("jax", "torch", "grain"):

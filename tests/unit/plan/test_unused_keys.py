@@ -36,6 +36,7 @@ def test_weights_that_would_not_be_read_are_refused(tmp_path: Path, name: str, o
     assert message in findings(tmp_path, "error", name, override)
 
 
+@pytest.mark.brief(3)
 @pytest.mark.parametrize(
     ("name", "overrides", "message"),
     [

@@ -228,6 +228,7 @@ def test_what_cannot_be_compiled_is_one_line(arguments, said, capsys, tmp_path, 
     assert said in err and len(err.strip().splitlines()) == 1
 
 
+@pytest.mark.long
 def test_a_plan_that_compiles_from_the_command_line(capsys, tmp_path, monkeypatch):
     monkeypatch.setattr(calibrate, "PROBES", ((MODELS["qwen3-micro"], 2, 2),))
     small = [

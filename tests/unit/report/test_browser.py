@@ -50,6 +50,7 @@ def test_nothing_sticks_out(tmp_path: Path, make, width: int) -> None:
     assert plots == (8 if make is made_runs.finished else 7)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("width", [360, 1280])
 def test_nothing_sticks_out_of_pretraining_and_of_a_comparison(tmp_path: Path, width: int) -> None:
     runs = [

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from lab.bucket import EmulatedBucket
 from podwright.cli import app
 from podwright.report.maxtext import profile_files
 from podwright.storage import open_storage
 from podwright.storage.base import StoredObject
-from tests.bucket import EmulatedBucket
 
 LOG = "".join(f"completed step: {n}, seconds: 2.000, loss: 3.000\n" for n in range(8))
 RUN = "out/toy/tensorboard/plugins/profile"

@@ -157,6 +157,7 @@ def test_a_comparison_with_a_run_that_has_predictions_says_whose_cannot_be_read(
     assert prediction.NOTHING not in shown and prediction.NOTE in shown
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("text", "why"),
     [

@@ -70,6 +70,7 @@ def test_the_loss_stands_beside_what_it_is_without_context(tmp_path: Path) -> No
     assert "unigram entropy" not in without[0].svg and "dashed" not in without[0].caption
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("make", MAKERS)
 def test_every_run_gets_a_whole_page(tmp_path: Path, make) -> None:
     run = make(tmp_path / "made")

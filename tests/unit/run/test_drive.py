@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from lab.bucket import EmulatedBucket
 from podwright import slices, targets
 from podwright.cli import dry_run, show
 from podwright.errors import UserError
@@ -43,7 +44,6 @@ from podwright.targets.machines import (
     unknown,
     waiting,
 )
-from tests.bucket import EmulatedBucket
 from tests.unit.run import cloud_simulation
 from tests.unit.run.cloud_simulation import Simulation
 

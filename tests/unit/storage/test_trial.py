@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
+from lab.bucket import EmulatedBucket, Request
 from podwright.errors import UserError
 from podwright.storage import open_storage, trial
 from podwright.storage.base import StorageFailure, first_line
-from tests.bucket import EmulatedBucket, Request
 
 
 def refusal(url: str) -> UserError:

@@ -7,13 +7,13 @@ import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from lab.bucket import EmulatedBucket
 from podwright.rundir import Ending, RunDir, append_jsonl, write_json
 from podwright.storage import base, open_storage
 from podwright.storage.claim import Claim, ClaimLost
 from podwright.train import attempt
 from podwright.train.checkpoint import Checkpoints
 from podwright.train.run_storage import RunStorage
-from tests.bucket import EmulatedBucket
 
 SHARDING = NamedSharding(Mesh(np.array(jax.devices()[:2]), ("fsdp",)), PartitionSpec("fsdp"))
 ABSTRACT = {"w": jax.ShapeDtypeStruct((64, 8), np.float32, sharding=SHARDING)}

@@ -93,6 +93,7 @@ def test_the_newest_of_whole_checkpoints_is_restored(setup, abstract, saved):
     jax.tree.map(np.testing.assert_array_equal, found.state.params, small.params(setup, seed=4))
 
 
+@pytest.mark.brief(2)
 @pytest.mark.parametrize("how", WAYS)
 def test_a_damaged_checkpoint_gives_way_to_the_one_before(setup, abstract, saved, how):
     damage(saved / "4", how)
@@ -109,6 +110,7 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(setup, abstract, saved
     assert (saved / "4.damaged").is_dir() and not (saved / "2").exists()
 
 
+@pytest.mark.brief(2)
 @pytest.mark.parametrize("how", WAYS)
 def test_reads_that_a_failed_one_leaves_behind_print_nothing(abstract, saved, how, monkeypatch, capfd):
     unraised = []

@@ -254,6 +254,7 @@ def test_a_run_that_was_stopped_and_resumed_repeats_no_step_and_no_evaluation(wh
     assert json.loads(run.flags("after").read_text()) == json.loads(whole.flags("after").read_text())
 
 
+@pytest.mark.long
 def test_a_step_that_was_dropped_in_a_hurry_is_done_again_as_if_it_had_not_begun(whole, tmp_path):
     """The machines are taken while step 4 draws: step 3 is saved, though no checkpoint was due."""
     taken = itertools.count(1)
@@ -264,6 +265,7 @@ def test_a_step_that_was_dropped_in_a_hurry_is_done_again_as_if_it_had_not_begun
     assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5) and steps(run) == steps(whole)
 
 
+@pytest.mark.long
 def test_an_evaluation_that_is_written_down_is_not_repeated(whole, tmp_path):
     """A resume of a run that was killed right after an evaluation, and of one that had ended."""
     shutil.copytree(whole.path, tmp_path / "ended")
@@ -307,6 +309,7 @@ def test_a_stop_in_the_warm_start_ends_before_any_evaluation(tmp_path):
     assert events(run) == BEFORE[:3]
 
 
+@pytest.mark.long
 def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_good_step(tmp_path):
     run, outcome = train(
         tmp_path / "run", "optimizer.learning_rate=1e30", "optimizer.max_grad_norm=1e30", "checkpoint.every_n_steps=1"
@@ -367,6 +370,7 @@ def test_epochs_are_steps_of_the_prompts_that_fit(tmp_path, whole):
     assert steps(halved) == steps(by_epochs)
 
 
+@pytest.mark.long
 def test_a_reward_of_tunix_trains_and_its_seconds_are_counted(tmp_path, whole):
     module = tmp_path / "plugin.py"
     module.write_text(

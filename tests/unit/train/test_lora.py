@@ -51,6 +51,7 @@ def unsharded():
     return train()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("mesh", [pytest.param((1, 8, 1), marks=pytest.mark.long), (1, 2, 4)], ids=str)
 def test_sharded_equals_unsharded(unsharded, mesh):
     tokens, trace, adapters = train(mesh=mesh)
@@ -59,6 +60,7 @@ def test_sharded_equals_unsharded(unsharded, mesh):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), adapters, unsharded[2])
 
 
+@pytest.mark.long
 def test_micro_batches_and_recomputation_change_nothing(unsharded):
     _, trace, adapters = train("training.gradient_accumulation_steps=4", "model.remat=layer")
     np.testing.assert_allclose(trace, unsharded[1], rtol=2e-3, atol=2e-5)
@@ -76,6 +78,7 @@ def test_adapters_are_sharded_as_their_weights_are():
         assert "tensor" in str((a, b)) and "fsdp" in str((a, b))
 
 
+@pytest.mark.long
 def test_the_base_stays_and_the_policy_leaves_it():
     s = small.setup(ON, "optimizer.warmup_ratio=0.0")
     made, state, base = begin(s, moved=False)
@@ -90,6 +93,7 @@ def test_the_base_stays_and_the_policy_leaves_it():
     assert all(np.asarray(w[k]).any() for w in state.params["layers"].values() for k in "ab")
 
 
+@pytest.mark.long
 def test_the_reference_is_the_same_arrays_as_the_base_and_scores_as_it():
     s = small.setup(ON)
     made, state, base = begin(s)
@@ -101,6 +105,7 @@ def test_the_reference_is_the_same_arrays_as_the_base_and_scores_as_it():
     assert np.abs(scores[1] - scores[0]).max() > 0.01
 
 
+@pytest.mark.long
 def test_a_rollout_draws_what_the_merged_weights_draw():
     s = small.setup(ON)
     made, state, base = begin(s)
@@ -135,6 +140,7 @@ def flops(rank, dims):
     return program.programs(s)["update"].lower().compile().cost_analysis()["flops"], s
 
 
+@pytest.mark.long
 def test_no_gradient_of_a_frozen_weight_is_computed():
     """What the update of adapters of rank 0 would cost lacks the products that make the gradients of all weights."""
     dims = small.Qwen3Dims(64, 128, 2, 4, 2, 16, 512, True)

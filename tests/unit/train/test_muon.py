@@ -115,12 +115,14 @@ def test_other_leaves_are_what_adamw_makes_of_them(unsharded):
         close(found["layers"][name], wanted["layers"][name])
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("shape", MESHES, ids=str)
 def test_sharded_equals_unsharded(unsharded, shape):
     mesh = mesh_of(*shape)
     close(train(mesh, transform(mesh)), unsharded, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.long
 def test_in_bfloat16_updates_are_nearly_those_of_float32(unsharded):
     mesh = mesh_of(1, 4, 2)
     found, _ = train(mesh, transform(mesh, dtype=jnp.bfloat16))
@@ -156,6 +158,7 @@ def test_an_update_is_as_large_as_one_of_adamw(unsharded):
         assert 0.6 < np.sqrt(np.mean(np.square(updates["layers"][name]))) / (0.2 * 1e-2) < 1.2, name
 
 
+@pytest.mark.long
 def test_gradients_are_clipped_together():
     """Muon forgets the size of a single gradient, but not that of one beside others."""
     mesh = mesh_of(1, 1, 1)
@@ -188,6 +191,7 @@ def test_projections_and_gates_of_kda_get_muon_and_its_convolutions_do_not(rank)
     assert sum(a * b for a, b in chosen.values()) == dims.kda.matmul_params(dims.hidden_size)
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("shape", [(1, 8, 1), (1, 4, 2)], ids=str)
 def test_the_state_is_known_ahead_and_comes_back_from_disk(shape, tmp_path):
     mesh = mesh_of(*shape)

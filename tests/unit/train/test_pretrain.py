@@ -152,6 +152,7 @@ def test_a_state_without_experts_is_kept_and_found_again(tmp_path):
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(gather(a, s.mesh), gather(b, s.mesh)), found, state)
 
 
+@pytest.mark.long
 def test_a_model_begins_at_the_entropy_of_its_vocabulary_and_learns_what_it_sees_again():
     s = setup()
     made, state = programs(s), program.new_state(s)
@@ -198,6 +199,7 @@ def test_documents_of_a_row_are_strangers_and_the_past_does_not_see_the_future()
     assert not moved[~same].any() and moved[same].mean() > 0.9
 
 
+@pytest.mark.long
 def test_the_bias_goes_against_the_load():
     s = setup()
     state, _ = programs(s)["update"]()(program.new_state(s), batch(s))

@@ -28,6 +28,7 @@ def run(mesh, *overrides, steps=3):
     )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("rank", [0, 2])
 def test_a_layer_is_computed_with_whole_weights(rank):
     """Sharded over tensor alone: a compiler that is given parts over fsdp multiplies with one part after the other."""
@@ -72,6 +73,7 @@ def test_tensor_4_equals_unsharded():
     np.testing.assert_allclose(outs[0][1], outs[1][1], rtol=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("kind", ["grpo", pytest.param("dapo", marks=pytest.mark.long)])
 def test_micro_batches_equal_the_whole(kind):
     whole = run((1, 1, 1), f"grpo.loss={kind}")
@@ -80,6 +82,7 @@ def test_micro_batches_equal_the_whole(kind):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=2e-5), whole[2], parts[2])
 
 
+@pytest.mark.long
 def test_remat_changes_nothing():
     kept, recomputed = run((1, 1, 1), "model.remat=none"), run((1, 1, 1), "model.remat=layer")
     np.testing.assert_allclose(kept[1], recomputed[1], rtol=1e-4, atol=1e-6)
@@ -136,6 +139,7 @@ def test_a_test_decodes_no_more_rows_than_there_are_questions(mesh, num_test, ro
     assert made["evaluate"].arguments[1].shape[0] == rows
 
 
+@pytest.mark.long
 def test_norms_do_not_decay():
     s = small.setup("optimizer.weight_decay=0.5", "optimizer.warmup_ratio=0.0", "grpo.beta=0")
     made, weights = program.programs(s), small.params(s)
@@ -146,6 +150,7 @@ def test_norms_do_not_decay():
     assert (np.abs(state.params["layers"]["q"]) < np.abs(np.asarray(weights["layers"]["q"]))).all()
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("parts", [pytest.param(1, marks=pytest.mark.long), 4])
 @pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "dapo"])
 def test_the_figures_of_an_update_are_those_of_its_log_probabilities(kind, parts):

@@ -49,6 +49,7 @@ def expected_distribution(logits, s):
     return q / q.sum()
 
 
+@pytest.mark.brief(12)
 @pytest.mark.parametrize("vocab", [60, 97, 128])
 @pytest.mark.parametrize("sampling", SAMPLINGS, ids=str)
 def test_tokens_come_from_the_distribution_that_is_reported(sampling, vocab):
@@ -86,6 +87,7 @@ def test_top_k_keeps_what_is_at_least_the_kth_of_the_ordered_logits(z, k):
     np.testing.assert_array_equal(threshold(z, Sampling(1.0, top_k=k)), -np.sort(-z)[:, k - 1 : k])
 
 
+@pytest.mark.brief(15)
 @pytest.mark.parametrize("k", [0, 1, 3, 20, V])
 @pytest.mark.parametrize("p", [1e-60, 1e-6, 0.1, 0.5, 0.9, 0.999])
 def test_top_p_keeps_the_first_of_the_ordered_logits_that_reach_the_mass(k, p):

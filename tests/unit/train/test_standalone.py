@@ -124,6 +124,7 @@ def test_an_export_of_an_older_step_than_the_records_reach_names_both(saved, tmp
     assert "to step 3; bring a later one back from a copy of the run" in capsys.readouterr().err
 
 
+@pytest.mark.long
 def test_overrides_that_an_evaluation_does_not_use_are_named(begun, file, tmp_path, capsys):
     exported = tmp_path / "out"
     small_test = ["evaluation.batch_size=2", "rollout.total_generation_steps=4", "rollout.max_prompt_length=64"]

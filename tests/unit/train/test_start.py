@@ -105,6 +105,7 @@ def answering(answer: bytes):
         yield f"http://127.0.0.1:{server.getsockname()[1]}"
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(
     "answer",
     [b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n", b"this is no HTTP\r\n\r\n", b""],

@@ -196,6 +196,7 @@ def test_a_model_of_another_schema_answers_in_it_wherever_it_is_taken(pumps: Pat
         assert predict._instruction(RunDir(place), schema) == "How is this pump?"
 
 
+@pytest.mark.long
 def test_a_run_from_before_the_key_keeps_the_features_that_it_was_trained_on(
     folder: Path, out: Path, tmp_path: Path
 ) -> None:

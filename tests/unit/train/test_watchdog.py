@@ -14,12 +14,12 @@ from typing import Any
 import jax
 import pytest
 
+from lab.bucket import EmulatedBucket
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics, write_json
 from podwright.storage import open_storage, process_files, records
 from podwright.train.emit import Emitter
 from podwright.train.stragglers import Stragglers, slower
 from podwright.train.watchdog import Patience, Watchdog, standing, summarize
-from tests.bucket import EmulatedBucket
 from tests.unit.train import jax_together, together
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -76,6 +76,7 @@ def test_a_run_that_hangs_leaves_every_stack_and_says_who_is_elsewhere(tmp_path:
     assert len(notices) == 2 and "rank 1 (host" in notices[0] and "attempts/1/stacks-*.txt has the stacks" in notices[0]
 
 
+@pytest.mark.long
 def test_a_process_that_the_others_wait_for_is_named_once(tmp_path: Path) -> None:
     run = RunDir(tmp_path / "run")
     processes = started(run, "lags")
@@ -132,6 +133,7 @@ def test_a_stopped_process_ends_the_run_and_has_its_stacks_written(tmp_path: Pat
     assert all("together.py" in text and "most recent call first" in text for text in stacks)
 
 
+@pytest.mark.long
 def test_the_ending_of_a_run_that_hangs_and_its_stacks_are_in_its_storage(
     tmp_path: Path, bucket: EmulatedBucket
 ) -> None:

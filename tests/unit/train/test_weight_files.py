@@ -27,6 +27,7 @@ def refusal(load: Callable[[], object]) -> str:
     return str(e.value)
 
 
+@pytest.mark.brief(2)
 @pytest.mark.parametrize(
     ("changed", "words"),
     [

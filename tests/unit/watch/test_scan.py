@@ -156,6 +156,7 @@ def test_nothing_is_in_an_empty_log() -> None:
     assert scan([]) == [] and scan([b""]) == [] and scan([b"\n\n\0\r"]) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "block", [b"step 1 of many\n" * 70_000, b"x" * module.BLOCK], ids=["lines", "a line without an end"]
 )

@@ -56,6 +56,7 @@ SCRIPTS = {
 }  # fmt: skip
 
 
+@pytest.mark.brief(6)
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_a_script_is_read_or_refused_in_seconds(name: str) -> None:
     began = time.process_time()

@@ -307,6 +307,7 @@ def test_what_a_script_and_its_user_say_of_the_cluster_is_kept_for_a_target() ->
     assert got.target == {"cluster": "theirs", "zone": "us-east5-a"} and "--cluster=theirs" in got.argv
 
 
+@pytest.mark.long
 def test_a_script_with_a_large_array_is_read_within_seconds() -> None:
     """780 KB on one line; a reader that looks at each character by itself takes 12 s of processor time for it."""
     elements = " ".join(f"k{number}=v{number}" for number in range(60_000))

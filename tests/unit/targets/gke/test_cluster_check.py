@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
+from lab.kube import samples
+from lab.kube.control import Kube
 from podwright import slices, targets
 from podwright.errors import UserError
 from podwright.recipe.load import load
@@ -18,8 +20,6 @@ from podwright.shell import Shell
 from podwright.targets.base import Remark
 from podwright.targets.gke import cluster_check, jobset
 from podwright.targets.gke.kubectl import Kubectl
-from tests.lab.kube import samples
-from tests.lab.kube.control import Kube
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.targets.gke.entry import ENTRY, gke
 
@@ -56,6 +56,7 @@ def node(number: int, **labels: str) -> dict[str, Any]:
     return body | {"status": chips | ready}
 
 
+@pytest.mark.long
 def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -> None:
     said = levels(check())
     assert "namespace default has no queue multislice-queue" in said and """"kind":"LocalQueue","metadata""" in said
@@ -148,6 +149,7 @@ def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytes
     assert away.level == "inconclusive" and "does not reach the API server" in away.what
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(
     ("verb", "resource", "level", "what"),
     [
@@ -180,6 +182,7 @@ def test_a_check_creates_nothing_and_looks_at_no_queue_where_runs_bring_their_ow
     assert {call["verb"] for call in kube.requests() if "review" not in call["resource"]} <= {"get", "list"}
 
 
+@pytest.mark.long
 def test_what_xpk_would_refuse_is_said_before_it_is_called(kube: Kube) -> None:
     own = {"submit": "xpk", "xpk": "1.16.0"}
     said = levels(check(**own, provisioning="spot"))

@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
+from lab.kube import streams
+from lab.kube.control import Kube
+from lab.tests.kube_cluster import pod
 from podwright.rundir import RunDir
 from podwright.shell import Shell
 from podwright.targets.gke import pod_logs
 from podwright.targets.gke.pod_logs import LogFollower, PodLog, logs_of
-from tests.lab.kube import streams
-from tests.lab.kube.control import Kube
-from tests.unit.lab.kube_cluster import pod
 
 CONTAINER = "main"
 

@@ -7,12 +7,12 @@ from typing import Any
 
 import pytest
 
+from lab.kube.controllers import quota
 from podwright.shell import Shell
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.gke.queues import QueueObjects, RunQueues, manifests
 from podwright.targets.google.replies import Consequence, Reply
-from tests.lab.kube.controllers import quota
 from tests.unit.targets.gke.entry import gke
 
 OWN = gke(provisioning="spot", topology="2x v6e-16", namespace="research")

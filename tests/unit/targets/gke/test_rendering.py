@@ -305,6 +305,7 @@ def test_what_a_plan_refuses_is_rendered_only_by_force(
     assert main([*RENDER, override, "--force"]) == ExitCode.OK and (place / "out/jobset.yaml").is_file()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("override", "what"),
     [

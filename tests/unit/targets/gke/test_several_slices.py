@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
+from lab.gcloud import control
 from podwright.shell import Shell
 from podwright.targets.base import Remark
 from podwright.targets.gke import pool_access
 from podwright.targets.gke.pool_replies import PoolReplies
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.settings.gke import GkeSettings
-from tests.lab.gcloud import control
 from tests.unit.targets.gke.entry import gke
 
 

@@ -144,6 +144,7 @@ def test_only_the_wanted_version_of_xpk_submits(xpk_in_path: Path) -> None:
         xpk_calls.require_installed("1.16.0", Shell().ask)
 
 
+@pytest.mark.long
 def test_xpk_itself_says_before_a_run_what_it_does_not_take(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match=r"xpk 1\.16\.0 is not installed"):
         xpk_calls.require_accepted(xpk_calls.versioned(example(), OWN), OWN, no_xpk)

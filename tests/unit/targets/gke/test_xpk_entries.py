@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from lab.kube.control import Kube
 from podwright import slices
 from podwright.shell import Shell
 from podwright.targets.gke.kubectl import Kubectl
@@ -16,7 +17,6 @@ from podwright.targets.gke.queues import QueueObjects
 from podwright.targets.gke.xpk_entries import Entry, XpkEntries, correction, shortage
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import Request
-from tests.lab.kube.control import Kube
 from tests.unit.targets.gke.entry import gke
 
 MAP = "my-cluster-resources-configmap"
@@ -158,6 +158,7 @@ def test_entries_are_in_the_default_namespace_whatever_that_of_the_target_is_now
     assert "--namespace=default" in call.argv and "--namespace=research" not in call.argv
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "edited",
     ["", "spot", "[1]", "7", '{"device": "tpu7x-16"}', '{"device": "tpu7x-16", "machines": "2", "labels": {}}', '{"device": 1, "machines": 2, "labels": {}}', '{"device": "tpu7x-16", "machines": 2, "labels": null}'],

@@ -45,6 +45,7 @@ CASES: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "changes", [CASES[0], *(pytest.param(case, marks=pytest.mark.long) for case in CASES[1:])], ids=str
 )

@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from lab.kube import samples
+from lab.kube.control import Kube
 from podwright.errors import UserError
 from podwright.shell import Shell
 from podwright.targets import alive
@@ -20,8 +22,6 @@ from podwright.targets.gke import submit
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.xpk_submit import Workload
 from podwright.targets.google.replies import Consequence
-from tests.lab.kube import samples
-from tests.lab.kube.control import Kube
 from tests.unit.targets.gke.entry import gke
 
 pytestmark = pytest.mark.skipif(not shutil.which("kubectl"), reason="kubectl is not installed")

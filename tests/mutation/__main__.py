@@ -1,0 +1,179 @@
+"""Draws mutants by seed, runs against each the tests that reach it, and keeps which test kills it.
+
+    python -m tests.mutation --minutes 20    # goes on where the last call ended; `make mutants`
+    python -m tests.mutation --summary
+
+The first calls run the tests once with probes (`reach`). Then a mutant runs against the tests that call its function, the cheapest first, until one fails
+or they have taken `--budget` seconds of processor time. Verdicts are appended to verdicts.jsonl in `--folder`, which belongs to one state of the product.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import os
+import queue
+import subprocess
+import threading
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from tests.mutation.changes import ROOT, Mutant, files, sample
+from tests.mutation.reach import Reach
+from tests.mutation.tree import Tree
+
+TIERS = {"test": "not long", "test-long": "long"}
+# They look at the text of the product, and a probe or a mutant changes it.
+TEXTUAL = ("tests/test_architecture.py", "tests/test_docs.py", "tests/test_bench_results.py")
+
+
+def state() -> str:
+    """A short hash of the product's code."""
+    digest = hashlib.sha256()
+    for file in files():
+        digest.update((ROOT / file).read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def find_reach(folder: Path, parts: int, until: float, tier: str) -> Reach:
+    """Runs what is missing of the tests with probes, part by part."""
+    reach = Reach(folder / "reach")
+    tree = Tree(folder / "probed")
+    for part in range(1, parts + 1):
+        done = folder / f"{tier}-{part}-of-{parts}"
+        if not done.exists() and time.time() < until:
+            tree.make()
+            arguments = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", TIERS[tier]]
+            reach.run(tree, [*arguments, f"--part={part}/{parts}", *(f"--ignore={name}" for name in TEXTUAL)])
+            done.touch()
+    return reach.read()
+
+
+class Judge(threading.Thread):
+    """Takes mutants from a queue, one at a time, in a tree of its own."""
+
+    def __init__(self, tree: Tree, jobs: queue.Queue[Mutant], reach: Reach, options: argparse.Namespace):
+        super().__init__()
+        self.tree, self.jobs, self.reach, self.options = tree, jobs, reach, options
+
+    def run(self) -> None:
+        self.tree.make()
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+        environment["JAX_COMPILATION_CACHE_DIR"] = str(self.options.folder / "programs")
+        environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+        argv = [str(self.tree.python), "-m", "tests.mutation.worker"]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        with subprocess.Popen(argv, cwd=self.tree.folder, env=environment, **pipes) as worker:
+            while time.time() < self.options.until:
+                try:
+                    mutant = self.jobs.get_nowait()
+                except queue.Empty:
+                    break
+                self.judge(mutant, worker)
+            worker.stdin.close()  # type: ignore[union-attr]
+
+    def judge(self, mutant: Mutant, worker: subprocess.Popen[str]) -> None:
+        reaching = self.reach.of(mutant.file, mutant.line)
+        tests = self.chosen(reaching)
+        record = {"file": mutant.file, "number": mutant.number, "line": mutant.line}
+        record |= {"before": mutant.before, "after": mutant.after, "reached_by": len(reaching), "ran": len(tests)}
+        record |= self.verdict(mutant, tests, worker)
+        with self.options.verdicts.open("a") as out:
+            out.write(json.dumps(record) + "\n")
+        print(f"{record['verdict']:11} {record['cpu_s']:6.1f} s  {mutant.key}  {record['test']}", flush=True)
+
+    def verdict(self, mutant: Mutant, tests: list[str], worker: subprocess.Popen[str]) -> dict[str, Any]:
+        """A kill counts if the test fails on the mutant once more and passes without it: some tests fail on a busy machine."""
+        while tests:
+            self.tree.write(mutant.file, mutant.source)
+            first = self.ask(worker, tests)
+            test = first["test"]
+            if first["verdict"] != "killed" or test not in tests:
+                self.tree.restore(mutant.file)
+                return first
+            again = self.ask(worker, [test])
+            self.tree.restore(mutant.file)
+            if again["verdict"] == "killed" and self.ask(worker, [test])["verdict"] == "survived":
+                return first
+            tests = [name for name in tests if name != test]
+        return {"verdict": "not reached", "test": "", "cpu_s": 0.0}
+
+    def ask(self, worker: subprocess.Popen[str], tests: list[str]) -> dict[str, Any]:
+        assert worker.stdin and worker.stdout
+        limit_s = round(60 + 3 * sum(self.reach.seconds[test] for test in tests))
+        worker.stdin.write(json.dumps({"tests": tests, "limit_s": limit_s}) + "\n")
+        worker.stdin.flush()
+        answer: dict[str, Any] = json.loads(worker.stdout.readline())
+        return answer
+
+    def chosen(self, reaching: set[str]) -> list[str]:
+        """The cheapest tests within the budget, file by file; at least one."""
+        cheapest, spent = list[str](), 0.0
+        for test in sorted(reaching, key=lambda name: (self.reach.seconds[name], name)):
+            spent += self.reach.seconds[test]
+            if cheapest and spent > self.options.budget:
+                break
+            cheapest.append(test)
+        order = {name: place for place, name in reversed(list(enumerate(test.partition("::")[0] for test in cheapest)))}
+        return sorted(cheapest, key=lambda test: order[test.partition("::")[0]])
+
+
+def latest(verdicts: Path) -> dict[str, dict[str, Any]]:
+    """The last verdict of each mutant."""
+    records = [json.loads(line) for line in verdicts.read_text().splitlines()] if verdicts.exists() else []
+    return {f"{record['file']}:{record['number']}": record for record in records}
+
+
+def summary(chosen: list[Mutant], verdicts: dict[str, dict[str, Any]]) -> str:
+    counts = Counter(verdicts[m.key]["verdict"] for m in chosen if m.key in verdicts)
+    killed = counts["killed"] + counts["timeout"]
+    lines = [f"{len(chosen)} drawn, {sum(counts.values())} ran, {killed} killed ({counts['timeout']} by time)"]
+    for m in chosen:
+        record = verdicts.get(m.key)
+        if record and record["verdict"] not in ("killed", "timeout"):
+            ran = f"{record['ran']} of {record['reached_by']} tests"
+            lines.append(f"{record['verdict']}: {m.file}:{m.line} {m.before}  ->  {m.after} ({ran})")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    description, _, epilog = (__doc__ or "").partition("\n\n")
+    parser = argparse.ArgumentParser("python -m tests.mutation", description=description, epilog=epilog)
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--total", type=int, default=300)
+    parser.add_argument("--minutes", type=float, default=20)
+    parser.add_argument("--budget", type=float, default=120, help="processor seconds of tests a mutant")
+    parser.add_argument("--tier", choices=TIERS, default="test", help="whose tests get probes")
+    parser.add_argument(
+        "--again", action="store_true", help="those without a kill once more, as after --tier test-long"
+    )
+    parser.add_argument("--only", default="", help="files whose name has this in it")
+    parser.add_argument("--folder", type=Path, default=ROOT / ".mutants" / state())
+    parser.add_argument("--summary", action="store_true", help="run nothing, print what is known")
+    options = parser.parse_args()
+    options.folder = options.folder.resolve()
+    options.verdicts = options.folder / "verdicts.jsonl"
+    options.until = time.time() + 60 * options.minutes
+    chosen = [mutant for mutant in sample(options.seed, options.total) if options.only in mutant.file]
+    if not options.summary:
+        options.folder.mkdir(parents=True, exist_ok=True)
+        reach = find_reach(options.folder, 4, options.until, options.tier)
+        known, jobs = latest(options.verdicts), queue.Queue[Mutant]()
+        for mutant in chosen:
+            verdict = known.get(mutant.key, {}).get("verdict")
+            if verdict is None or (options.again and verdict not in ("killed", "timeout")):
+                jobs.put(mutant)
+        judges = [Judge(Tree(options.folder / f"tree-{n}"), jobs, reach, options) for n in range(2)]
+        for judge in judges:
+            judge.start()
+        for judge in judges:
+            judge.join()
+    print(summary(chosen, latest(options.verdicts)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,109 @@
+"""The mutants that score the tests: what is changed, who is said to reach it, and that a kill is told from a survivor."""
+
+import ast
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.mutation import changes, reach
+from tests.mutation.changes import ROOT
+
+SOURCE = '''"""A module."""
+
+import math
+
+LIMIT = 3
+
+
+def small(x: int = 2) -> bool:
+    """Whether it is."""
+    if x < LIMIT and not math.isnan(x):
+        return True
+    return f"{x + 1}" == "é" + str(x - 1)
+
+
+class Box:
+    def size(self): return 1 + 2
+
+    def grow(self) -> None:
+        def inner() -> None:
+            print("grown")
+
+        inner()
+'''
+
+
+@pytest.fixture
+def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    (tmp_path / "podwright").mkdir()
+    (tmp_path / "podwright/a.py").write_text(SOURCE)
+    for owner in (changes, reach):
+        if hasattr(owner, "ROOT"):
+            monkeypatch.setattr(owner, "ROOT", tmp_path)
+    return "podwright/a.py"
+
+
+def test_each_mutant_changes_one_piece_and_keeps_the_lines(module: str) -> None:
+    drawn = changes.mutants(module, set(range(changes.count(module))))
+    assert [m.number for m in drawn] == list(range(changes.count(module)))
+    for m in drawn:
+        differing = [a != b for a, b in zip(m.source.splitlines(), SOURCE.splitlines(), strict=True)]
+        assert sum(differing) == 1 and differing.index(True) == m.line - 1, m
+        assert ast.dump(ast.parse(m.source)) != ast.dump(ast.parse(SOURCE)), m
+    written = {(m.before, m.after) for m in drawn}
+    assert {("3", "4"), ("x < LIMIT", "x <= LIMIT"), ("print('grown')", "pass"), ("x - 1", "x + 1")} <= written
+    assert ("x + 1", "x - 1") not in written  # inside an f-string
+
+
+def test_the_draw_is_the_same_for_a_seed_and_spans_the_product(module: str) -> None:
+    total = changes.count(module)
+    assert changes.sample(1, 5) == changes.sample(1, 5) != changes.sample(2, 5)
+    assert len(changes.sample(0, 2 * total)) == total
+
+
+def test_probes_are_in_every_function_and_change_nothing_else() -> None:
+    text = reach.probed(SOURCE, 10)
+    calls = list[int]()
+    space = {"__builtins__": {**vars(__import__("builtins")), "_reach_": calls.append}}
+    text = text.replace("__import__('builtins').__dict__.get('_reach_', id)", "_reach_")
+    exec(compile(text, "a.py", "exec"), space)
+    assert space["small"](1) is True and space["Box"]().size() == 3 and space["Box"]().grow() is None  # type: ignore[operator]
+    assert calls == [10, 11, 12, 13]
+    assert reach.functions(SOURCE) == [(8, 12), (16, 16), (18, 22), (19, 20)]
+
+
+def test_a_line_is_reached_by_the_tests_of_its_innermost_function(module: str, tmp_path: Path) -> None:
+    found = reach.Reach(tmp_path)
+    found.log.mkdir()
+    found.table.write_text(json.dumps({module: [[0, 8, 12], [1, 16, 16], [2, 18, 22], [3, 19, 20]]}))
+    (found.log / "1").write_text("0\ta::small\n2\ta::grow\n3\ta::inner\n0\tb::failed\n0\tsession\n")
+    rows = [{"test": f"a::{name}", "cpu_s": 1, "wall_s": 2, "passed": True} for name in ("small", "grow", "inner")]
+    rows.append({"test": "b::failed", "cpu_s": 1, "wall_s": 2, "passed": False})
+    found.clock.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    found.read()
+    assert (
+        found.of(module, 10) == {"a::small"}
+        and found.of(module, 20) == {"a::inner"}
+        and found.of(module, 22) == {"a::grow"}
+    )
+    assert found.of(module, 16) == set() and found.of(module, 5) == {"a::small", "a::grow", "a::inner"}
+
+
+def test_a_worker_tells_the_test_that_fails_from_tests_that_pass(tmp_path: Path) -> None:
+    (tmp_path / "test_a.py").write_text("def test_good(): pass\ndef test_bad(): assert 0\ndef test_never(): assert 0\n")
+    (tmp_path / "test_loop.py").write_text("def test_loop():\n    while True: pass\n")
+    (tmp_path / "conftest.py").write_text("")
+    (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
+    wanted = [["test_a.py::test_good"], ["test_a.py::test_good", "test_a.py::test_bad"], ["test_a.py::gone"]]
+    wanted.append(["test_loop.py::test_loop"])
+    jobs = "".join(json.dumps({"tests": tests, "limit_s": 2}) + "\n" for tests in wanted)
+    code = "from tests.mutation import worker; worker.LIBRARIES = (); worker.main()"
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
+    argv = [sys.executable, "-c", code]
+    done = subprocess.run(argv, input=jobs, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True)
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["verdict"] for row in rows] == ["survived", "killed", "no tests", "timeout"]
+    assert rows[1]["test"] == "test_a.py::test_bad"

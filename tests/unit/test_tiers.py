@@ -1,0 +1,86 @@
+"""Tests in tiers and parts: each test file is in one part, and compiled programs are kept between runs unless they are damaged."""
+
+import json
+import os
+import subprocess
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+
+import conftest
+from conftest import ROOT, SECONDS
+from tests import tiers
+
+FILES = [str(path.relative_to(ROOT)) for folder in ("tests", "lab") for path in (ROOT / folder).rglob("test_*.py")]
+
+
+@pytest.mark.parametrize("of", [1, 4, 7])
+@pytest.mark.parametrize("tier", ["test", "long"])
+def test_every_file_is_in_one_part(of: int, tier: str) -> None:
+    parts = [conftest.part(FILES, n, of, tier) for n in range(1, of + 1)]
+    assert sorted(file for part in parts for file in part) == sorted(FILES)
+
+
+def test_parts_take_equally_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conftest, "SECONDS", {"a": {"test": 9.5}, "b": {"test": 5.0}, "c": {"test": 4.0}})
+    assert conftest.part("abcd", 1, 2, "test") == {"a"} and conftest.part("abcd", 2, 2, "test") == {"b", "c", "d"}
+
+
+def test_a_file_whose_tests_are_all_long_is_not_imported_by_make_test() -> None:
+    assert not conftest.has_tests("tests/unit/plan/maxtext/test_real.py", "test")
+    assert conftest.has_tests("tests/unit/plan/test_compile.py", "test")
+    assert conftest.has_tests("tests/unit/plan/test_compile.py", "long")
+    assert not conftest.has_tests("tests/unit/test_slices.py", "long")
+
+
+def test_seconds_of_other_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tiers, "SECONDS", tmp_path / "seconds.json")
+    old = {"tests/unit/test_slices.py": {"test": 1.0}, "tests/unit/test_gone.py": {"test": 1.0}}
+    tiers.SECONDS.write_text(json.dumps(old))
+    rows = [{"test": f"tests/unit/test_tiers.py::{n}", "wall_s": 1.26, "long": n == "c"} for n in "abc"]
+    (tmp_path / "clock").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    tiers.record([tmp_path / "clock"])
+    wanted = {"tests/unit/test_slices.py": {"test": 1.0}, "tests/unit/test_tiers.py": {"long": 1.3, "test": 2.5}}
+    assert json.loads(tiers.SECONDS.read_text()) == wanted
+
+
+def test_the_state_changes_with_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    monkeypatch.setattr(tiers, "ROOT", tmp_path)
+    before = tiers.state()
+    (tmp_path / "new.py").write_text("1")
+    changed = tiers.state()
+    (tmp_path / "new.py").unlink()
+    assert changed != before == tiers.state()
+
+
+def entry(folder: Path, name: str, content: bytes, age_s: float) -> Path:
+    path = folder / f"{name}-cache"
+    path.write_bytes(content)
+    os.utime(path, (time.time() - age_s,) * 2)
+    return path
+
+
+def test_a_compiled_program_that_was_cut_off_is_deleted(tmp_path: Path) -> None:
+    good = zlib.compress(os.urandom(1000))
+    kept, cut = entry(tmp_path, "kept", good, 100), entry(tmp_path, "cut", good[:500], 100)
+    writing = entry(tmp_path, "writing", good[:500], 1)
+    conftest.drop_unreadable(tmp_path)
+    assert kept.exists() and not cut.exists() and writing.exists()
+    os.utime(writing, (time.time() - 70,) * 2)
+    os.utime(tmp_path / "checked", (time.time() - 100,) * 2)
+    conftest.drop_unreadable(tmp_path)
+    assert kept.exists() and not writing.exists()
+
+
+def test_too_many_compiled_programs_are_deleted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conftest, "LARGEST_BYTES", 10)
+    entry(tmp_path, "large", b"x" * 11, 100)
+    conftest.drop_unreadable(tmp_path)
+    assert not tmp_path.exists()
+
+
+def test_seconds_are_of_files_that_are_there() -> None:
+    assert [file for file in SECONDS if not (ROOT / file).is_file()] == []
