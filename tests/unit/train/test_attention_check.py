@@ -7,6 +7,7 @@ import jax
 import numpy as np
 import pytest
 
+from podwright.kernels import mosaic
 from podwright.kernels.choice import Heads, Kernel, Layout
 from podwright.models import attention
 from podwright.train import attention_check
@@ -72,6 +73,15 @@ def test_one_that_does_not_is_refused_and_remembered(kernels, tmp_path, form, sa
     (tmp_path / "attention.json").write_text("{")
     attention.REFUSED.clear()
     assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == []
+
+
+def test_tokamax_is_imported_before_a_program_is_traced_also_where_its_answer_is_known(kernels, tmp_path, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: Kernel.MOSAIC)
+    monkeypatch.setattr(mosaic, "load", lambda: loaded.append(1))
+    for _ in range(2):
+        assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == []
+    assert len(loaded) == 2
 
 
 def test_gradients_are_compared_too(kernels, tmp_path):
