@@ -35,7 +35,7 @@ class Kernel(StrEnum):
     PLAIN = "plain"
 
 
-class Heads(NamedTuple):
+class HeadDims(NamedTuple):
     """What a kernel's limits are about."""
 
     qk_dim: int
@@ -52,7 +52,7 @@ class Versions(NamedTuple):
 
 
 def choose(
-    platform: str, generation: tuple[int, int] | None, heads: Heads, layout: Layout, versions: Versions
+    platform: str, generation: tuple[int, int] | None, heads: HeadDims, layout: Layout, versions: Versions
 ) -> Kernel:
     """The attention for one layout. `generation` is the compute capability of an NVIDIA GPU, None for everything else.
 

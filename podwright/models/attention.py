@@ -17,7 +17,7 @@ import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.kernels import cudnn, mosaic, splash
-from podwright.kernels.choice import Heads, Kernel, Layout, choose
+from podwright.kernels.choice import HeadDims, Kernel, Layout, choose
 from podwright.kernels.installed import generation, versions
 from podwright.models.param import batch_axes, parts_of_rows, platform, tokens
 
@@ -32,14 +32,14 @@ REFUSED: set[tuple[Kernel, Layout]] = set()  # which train/attention_check.py sa
 Attend = Callable[..., jax.Array]
 
 
-def kernel_for(mesh: Mesh, heads: Heads, layout: Layout) -> Kernel:
+def kernel_for(mesh: Mesh, heads: HeadDims, layout: Layout) -> Kernel:
     """The kernel of the mesh's devices, also of machines that are not here."""
     chosen = choose(platform(mesh), generation(mesh.devices.flat[0]), heads, layout, versions())
     return Kernel.PLAIN if (chosen, layout) in REFUSED else chosen
 
 
-def _heads(q: jax.Array, v: jax.Array) -> Heads:
-    return Heads(q.shape[-1], v.shape[-1], str(q.dtype))
+def _heads(q: jax.Array, v: jax.Array) -> HeadDims:
+    return HeadDims(q.shape[-1], v.shape[-1], str(q.dtype))
 
 
 def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Array:
@@ -104,7 +104,7 @@ def packed_across(
     parts, tensor = parts_of_rows(mesh), mesh.shape.get("tensor", 1)
     heads, rows = tokens(mesh, "tensor" if "tensor" in mesh.shape else None), tokens(mesh)
     kernel, kernel_spec = None, None
-    if kernel_for(mesh, Heads(q_BNHD.shape[-1], v_dim, str(q_BNHD.dtype)), Layout.PACKED) is Kernel.SPLASH:
+    if kernel_for(mesh, HeadDims(q_BNHD.shape[-1], v_dim, str(q_BNHD.dtype)), Layout.PACKED) is Kernel.SPLASH:
         kernel = splash.make_kernel(q_BNHD.shape[1] // parts, q_BNHD.shape[1], q_BNHD.shape[2] // tensor, parts)
         kernel_spec = kernel.manual_sharding_spec(NamedSharding(mesh, PartitionSpec(None, "context")))
 

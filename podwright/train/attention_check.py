@@ -18,7 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from podwright.kernels import mosaic
-from podwright.kernels.choice import Heads, Kernel, Layout
+from podwright.kernels.choice import HeadDims, Kernel, Layout
 from podwright.kernels.installed import versions
 from podwright.models import attention
 from podwright.rundir import write_json
@@ -33,7 +33,7 @@ _GROUPED = 2  # query heads of a key-value head
 _COMPILED_FAST = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
 
 
-def refused(mesh: Mesh, heads: Heads, layouts: Sequence[Layout], folder: Path) -> list[str]:
+def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path) -> list[str]:
     """What to say of each kernel of `layouts` that is not used from now on, in any process. Every process must call it."""
     if mesh.devices.flat[0].platform != "gpu":
         return []
@@ -57,7 +57,7 @@ def refused(mesh: Mesh, heads: Heads, layouts: Sequence[Layout], folder: Path) -
     ]
 
 
-def _remembered(mesh: Mesh, heads: Heads, layout: Layout, kernel: Kernel, path: Path) -> str:
+def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:
     """ "" where the kernel is right, else what it does instead; as the file has it, or found out and kept there."""
     key = f"{jax.local_devices()[0].device_kind} {kernel} {layout} {tuple(heads)} {tuple(versions())}"
     try:
@@ -71,7 +71,7 @@ def _remembered(mesh: Mesh, heads: Heads, layout: Layout, kernel: Kernel, path: 
     return str(answers[key])
 
 
-def difference(heads: Heads, layout: Layout) -> str:
+def difference(heads: HeadDims, layout: Layout) -> str:
     """ "" where the kernel gives what the plain form gives on this process's first device, else what it does instead."""
     here = Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1), ("data", "fsdp"))
     values, weight = _input(heads, layout)
@@ -85,7 +85,7 @@ def difference(heads: Heads, layout: Layout) -> str:
     return "" if worst <= TOLERANCE else f"differs by {worst:.1%} from the plain form"
 
 
-def _input(heads: Heads, layout: Layout) -> tuple[list[jax.Array], jax.Array]:
+def _input(heads: HeadDims, layout: Layout) -> tuple[list[jax.Array], jax.Array]:
     """Queries, keys and values of two rows, and cotangents, which are zero where no result counts."""
     rng, n, k = np.random.default_rng(0), _S + _G * _T, 2
     shapes = [(2, n, k, _GROUPED, heads.qk_dim), (2, n, k, heads.qk_dim), (2, n, k, heads.v_dim)]

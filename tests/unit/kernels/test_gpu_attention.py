@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from podwright.kernels import cudnn
-from podwright.kernels.choice import Heads, Kernel, Layout, Versions, choose
+from podwright.kernels.choice import HeadDims, Kernel, Layout, Versions, choose
 from podwright.models import attention
 
 K, R, D = 2, 2, 8
 NEW = Versions((0, 11, 2), (9, 19, 0), (0, 0, 17))
 OLD = NEW._replace(jax=(0, 10, 2))
-WIDE, MLA = Heads(128, 128), Heads(192, 128)
+WIDE, MLA = HeadDims(128, 128), HeadDims(192, 128)
 
 
 @pytest.mark.parametrize(
@@ -35,8 +35,8 @@ WIDE, MLA = Heads(128, 128), Heads(192, 128)
         ((8, 9), WIDE, ("cudnn", "cudnn", "plain"), OLD),
         ((8, 0), MLA, ("plain", "plain", "plain"), NEW),
         ((7, 5), WIDE, ("plain", "plain", "plain"), NEW),
-        ((9, 0), Heads(128, 128, "float32"), ("plain", "plain", "plain"), NEW),
-        ((9, 0), Heads(100, 100), ("plain", "plain", "plain"), NEW),
+        ((9, 0), HeadDims(128, 128, "float32"), ("plain", "plain", "plain"), NEW),
+        ((9, 0), HeadDims(100, 100), ("plain", "plain", "plain"), NEW),
         ((9, 0), WIDE, ("plain", "plain", "plain"), NEW._replace(cudnn=())),
         (None, WIDE, ("plain", "plain", "plain"), NEW),
     ],
@@ -48,8 +48,8 @@ def test_the_table_of_gpus(generation, heads, layouts, versions):
 @pytest.mark.parametrize("layout", Layout)
 def test_tpus_and_cpus_have_what_they_had(layout):
     for v_dim in (128, 256):
-        assert choose("tpu", None, Heads(192, v_dim), layout, OLD) is Kernel.SPLASH
-    assert choose("tpu", None, Heads(64, 64), layout, NEW) is Kernel.PLAIN
+        assert choose("tpu", None, HeadDims(192, v_dim), layout, OLD) is Kernel.SPLASH
+    assert choose("tpu", None, HeadDims(64, 64), layout, NEW) is Kernel.PLAIN
     assert choose("cpu", None, WIDE, layout, NEW) is Kernel.PLAIN
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from podwright.kernels import mosaic
-from podwright.kernels.choice import Heads, Kernel, Layout
+from podwright.kernels.choice import HeadDims, Kernel, Layout
 from podwright.models import attention
 from podwright.train import attention_check
 
-HEADS = Heads(16, 16)
+HEADS = HeadDims(16, 16)
 CARD = SimpleNamespace(devices=np.array([SimpleNamespace(platform="gpu")], object))
 
 
