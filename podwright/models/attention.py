@@ -44,7 +44,7 @@ def _heads(q: jax.Array, v: jax.Array) -> HeadDims:
 
 def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Array:
     """Causal attention over prompts, padded on the right. -> PSKRD"""
-    forms = {Kernel.SPLASH: splash.causal, Kernel.CUDNN: cudnn.causal}
+    forms: dict[Kernel, Attend] = {Kernel.SPLASH: splash.causal, Kernel.CUDNN: cudnn.causal}
     if attend := forms.get(kernel_for(mesh, _heads(q_PSKRD, v_PSKD), Layout.CAUSAL)):
         return _on_each_device(mesh, attend)(q_PSKRD, k_PSKD, v_PSKD)
     p, s, k, r, _ = q_PSKRD.shape
@@ -135,7 +135,7 @@ def packed_groups(
     ids = () if segment_ids_BN is None else (segment_ids_BN,)
     if chosen is Kernel.PLAIN:
         return plain_packed_groups(q_BNKRD, k_BNKD, v_BNKV, *ids, scale=scale)
-    forms = {
+    forms: dict[Kernel, Attend] = {
         Kernel.SPLASH: splash_packed,
         Kernel.CUDNN: cudnn.causal,
         Kernel.CUDNN_OFFSETS: cudnn_packed,

@@ -30,7 +30,7 @@ _S, _G, _T = 70, 2, 131  # a prompt, its completions and their tokens
 _LENGTHS = (_S, 33)
 _GROUPED = 2  # query heads of a key-value head
 # Both programs run once: no time goes into the choice among products, which took minutes for float32.
-_COMPILED_FAST = {"xla_gpu_autotune_level": 0, "xla_gpu_enable_triton_gemm": False}
+_COMPILED_FAST: dict[str, str | bool] = {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}
 
 
 def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path) -> list[str]:
@@ -49,8 +49,8 @@ def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path
     for of_process in gathered(faults):
         everywhere |= of_process
     for name in everywhere:
-        kernel, layout = name.split()
-        attention.REFUSED.add((Kernel(kernel), Layout(layout)))
+        of_kernel, of_layout = name.split()
+        attention.REFUSED.add((Kernel(of_kernel), Layout(of_layout)))
     return [
         f"attention in plain JAX, which is slower: {name.replace(' ', ' for ')} {fault} on this card"
         for name, fault in everywhere.items()
@@ -81,7 +81,9 @@ def difference(heads: HeadDims, layout: Layout) -> str:
         return f"does not run ({type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''})"
     exact = [x.astype(jnp.float32) for x in values]
     right = _results(lambda *x: _plain(layout, *x), exact, weight)
-    worst = max(float(np.linalg.norm(a - b) / max(np.linalg.norm(b), 1e-9)) for a, b in zip(ours, right, strict=True))
+    worst = max(
+        float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(b)), 1e-9) for a, b in zip(ours, right, strict=True)
+    )
     return "" if worst <= TOLERANCE else f"differs by {worst:.1%} from the plain form"
 
 
