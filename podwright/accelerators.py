@@ -11,6 +11,8 @@ import re
 from typing import Literal
 
 GIB = 1024**3
+GPU_MEMORY_FRACTION = 0.92
+"""that jax is given of a GPU's memory; what is left is for NCCL, cuBLAS and the CUDA context. jax's own choice is 0.75"""
 
 Topology = tuple[int, int, int]
 """chips along x, y, z"""
@@ -76,6 +78,11 @@ class Accelerator:
     devices_per_chip: int = 1
     pod: Pod | None = None
     node: Node | None = None
+
+    @property
+    def program_bytes(self) -> float:
+        """What a trainer's programs in jax can have of `hbm_bytes`."""
+        return self.hbm_bytes * (GPU_MEMORY_FRACTION if self.node else 1.0)
 
 
 _FLAT: tuple[Topology, ...] = (

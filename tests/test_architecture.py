@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "run": {"plan", "targets", "watch"},
     "report": {"plan", "watch", "run"},
     "track": {"watch", "run"},
-    "train": {"models", "data"},
+    "train": {"models", "kernels", "data"},
     "models": {"kernels"},
 }
 # The launcher writes the report and feeds the trackers when a run ends. One file does it, and imports them when it needs them.

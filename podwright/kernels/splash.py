@@ -14,15 +14,11 @@ import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-LANES = 128
+from podwright.kernels.choice import LANES
+
 KEPT = "splash"  # the name of what the kernel gave, for policies of rematerialisation: with it the kernel does not run again
 # Wider blocks cost fewer steps but compute more of what the mask hides. Kernel alone: within scoped VMEM from v5e to tpu7x.
 MOST_QUERIES, MOST_KEYS = 512, 1024
-
-
-def supported(platform: str, head_dim: int) -> bool:
-    """The kernel is a TPU's, and heads that do not fill its lanes would compute on padding."""
-    return platform == "tpu" and head_dim % LANES == 0
 
 
 def causal(

@@ -1,9 +1,9 @@
 """Attention of packed documents, and of grouped completions: G completions of one prompt share its keys and values.
 
-`causal`, `grouped` and `plain_packed` are in plain JAX. Whole sequences go through `of_prompts`, `of_groups` and `packed`, which
-take the TPU's kernel where it is supported. Shape suffixes: P prompts, S prompt tokens, G completions per prompt, T completion
-tokens (queries), U completion tokens (keys), N = S + G*T, K key-value heads, R query heads per key-value head, D head_dim,
-V the values' head_dim; of documents: B rows, N tokens, H heads. Scores are float32.
+`causal`, `grouped` and `plain_packed` are in plain JAX. Whole sequences go through `of_prompts`, `of_groups`, `packed` and
+`packed_groups`, which take the kernel that kernels/choice.py names for the mesh's devices. Shape suffixes: P prompts, S prompt tokens,
+G completions per prompt, T completion tokens (queries), U completion tokens (keys), N = S + G*T, K key-value heads, R query heads per
+key-value head, D head_dim, V the values' head_dim; of documents: B rows, N tokens, H heads. Scores are float32.
 """
 
 from __future__ import annotations
@@ -16,18 +16,40 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from podwright.kernels import splash
+from podwright.kernels import cudnn, mosaic, splash
+from podwright.kernels.choice import HeadDims, Kernel, Layout, choose
+from podwright.kernels.installed import generation, versions
 from podwright.models.param import batch_axes, parts_of_rows, platform, tokens
 
 MASKED = -1e30
 QUERIES = 512  # whose scores the plain form has at one time
+# Of a row, that cuDNN is told at most: its buffers grow with the number, and rows of more documents take the plain form.
+DOCUMENTS = 16
+# Bytes of float32 scores on a GPU, up to which the plain form has them all at once: 2 to 4 times faster than in parts.
+MOST_SCORES = 4 * 2**30
+REFUSED: set[tuple[Kernel, Layout]] = set()  # which train/attention_check.py saw fail on the card of this process
+
+Attend = Callable[..., jax.Array]
+
+
+def kernel_for(mesh: Mesh, heads: HeadDims, layout: Layout) -> Kernel:
+    """The kernel of the mesh's devices, also of machines that are not here."""
+    chosen = choose(platform(mesh), generation(mesh.devices.flat[0]), heads, layout, versions())
+    return Kernel.PLAIN if (chosen, layout) in REFUSED else chosen
+
+
+def _heads(q: jax.Array, v: jax.Array) -> HeadDims:
+    return HeadDims(q.shape[-1], v.shape[-1], str(q.dtype))
 
 
 def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Array:
     """Causal attention over prompts, padded on the right. -> PSKRD"""
-    if splash.supported(platform(mesh), q_PSKRD.shape[-1]):
-        return _on_each_device(mesh, splash.causal)(q_PSKRD, k_PSKD, v_PSKD)
-    return causal(q_PSKRD, k_PSKD, v_PSKD)
+    forms: dict[Kernel, Attend] = {Kernel.SPLASH: splash.causal, Kernel.CUDNN: cudnn.causal}
+    if attend := forms.get(kernel_for(mesh, _heads(q_PSKRD, v_PSKD), Layout.CAUSAL)):
+        return _on_each_device(mesh, attend)(q_PSKRD, k_PSKD, v_PSKD)
+    p, s, k, r, _ = q_PSKRD.shape
+    form = _in_parts if _too_many_scores(mesh, p * k * r * s * s) else causal
+    return form(q_PSKRD, k_PSKD, v_PSKD)
 
 
 def of_groups(
@@ -37,19 +59,31 @@ def of_groups(
 
     A prompt is causal in itself; a completion sees the `lengths_P` tokens of its prompt, and itself so far.
     """
-    if splash.supported(platform(mesh), q_PNKRD.shape[-1]):
-        return _on_each_device(mesh, functools.partial(splash_groups, s=s, g=g))(q_PNKRD, k_PNKD, v_PNKD, lengths_P)
-    return plain_groups(q_PNKRD, k_PNKD, v_PNKD, lengths_P, s=s, g=g)
+    p, n, k, r, _ = q_PNKRD.shape
+    form: Attend = plain_groups
+    chosen = kernel_for(mesh, _heads(q_PNKRD, v_PNKD), Layout.GROUPS)
+    if chosen is Kernel.SPLASH:
+        form = splash_groups
+    elif chosen is Kernel.CUDNN:
+        form = functools.partial(groups_as_rows, attend=cudnn.causal)
+    elif _too_many_scores(mesh, p * k * r * (s * s + (n - s) * (s + (n - s) // g))):
+        form = functools.partial(groups_as_rows, attend=_in_parts)
+    form = functools.partial(form, s=s, g=g)
+    if chosen is not Kernel.PLAIN:
+        form = _on_each_device(mesh, form)
+    return form(q_PNKRD, k_PNKD, v_PNKD, lengths_P)
+
+
+def _too_many_scores(mesh: Mesh, scores: int) -> bool:
+    """For the plain form on GPUs; `scores` are those of all devices. TPUs and CPUs have always had them at once."""
+    return platform(mesh) == "gpu" and 4 * scores / mesh.devices.size > MOST_SCORES
 
 
 def packed(
     mesh: Mesh, q_BNHD: jax.Array, k_BNHD: jax.Array, v_BNHV: jax.Array, segment_ids_BN: jax.Array | None, scale: float
 ) -> jax.Array:
     """Causal attention within each document of a row; None: a row is one document. `scale` is that of the scores. -> BNHV"""
-    if not splash.supported(platform(mesh), v_BNHV.shape[-1]):
-        return plain_packed(q_BNHD, k_BNHD, v_BNHV, segment_ids_BN, scale=scale)
-    ids = () if segment_ids_BN is None else (segment_ids_BN,)
-    return _on_each_device(mesh, functools.partial(splash_packed, scale=scale))(q_BNHD, k_BNHD, v_BNHV, *ids)
+    return packed_groups(mesh, q_BNHD[:, :, :, None], k_BNHD, v_BNHV, segment_ids_BN, scale)[:, :, :, 0]
 
 
 def packed_across(
@@ -70,7 +104,7 @@ def packed_across(
     parts, tensor = parts_of_rows(mesh), mesh.shape.get("tensor", 1)
     heads, rows = tokens(mesh, "tensor" if "tensor" in mesh.shape else None), tokens(mesh)
     kernel, kernel_spec = None, None
-    if splash.supported(platform(mesh), v_dim):
+    if kernel_for(mesh, HeadDims(q_BNHD.shape[-1], v_dim, str(q_BNHD.dtype)), Layout.PACKED) is Kernel.SPLASH:
         kernel = splash.make_kernel(q_BNHD.shape[1] // parts, q_BNHD.shape[1], q_BNHD.shape[2] // tensor, parts)
         kernel_spec = kernel.manual_sharding_spec(NamedSharding(mesh, PartitionSpec(None, "context")))
 
@@ -87,40 +121,85 @@ def packed_across(
     return run(q_BNHD, latents, weight, segment_ids_BN, kernel)
 
 
-def splash_packed(
-    q_BNHD: jax.Array,
-    k_BNHD: jax.Array,
-    v_BNHV: jax.Array,
-    segment_ids_BN: jax.Array | None = None,
-    *,
-    scale: float,
-    interpret: bool = False,
-) -> jax.Array:
-    segments = None if segment_ids_BN is None else (segment_ids_BN, segment_ids_BN)
-    return splash.causal(q_BNHD[:, :, :, None], k_BNHD, v_BNHV, segments, scale, interpret)[:, :, :, 0]
-
-
 def packed_groups(
     mesh: Mesh,
     q_BNKRD: jax.Array,
     k_BNKD: jax.Array,
-    v_BNKD: jax.Array,
+    v_BNKV: jax.Array,
     segment_ids_BN: jax.Array | None,
+    scale: float | None = None,
+) -> jax.Array:
+    """`packed` where R query heads share the keys and values of one; `scale`, D^-0.5 if None. -> BNKRV"""
+    layout = Layout.CAUSAL if segment_ids_BN is None else Layout.PACKED
+    chosen = kernel_for(mesh, _heads(q_BNKRD, v_BNKV), layout)
+    ids = () if segment_ids_BN is None else (segment_ids_BN,)
+    if chosen is Kernel.PLAIN:
+        return plain_packed_groups(q_BNKRD, k_BNKD, v_BNKV, *ids, scale=scale)
+    forms: dict[Kernel, Attend] = {
+        Kernel.SPLASH: splash_packed,
+        Kernel.CUDNN: cudnn.causal,
+        Kernel.CUDNN_OFFSETS: cudnn_packed,
+        Kernel.MOSAIC: mosaic_packed,
+    }
+    return _on_each_device(mesh, functools.partial(forms[chosen], scale=scale))(q_BNKRD, k_BNKD, v_BNKV, *ids)
+
+
+def splash_packed(
+    q_BNKRD: jax.Array,
+    k_BNKD: jax.Array,
+    v_BNKV: jax.Array,
+    segment_ids_BN: jax.Array | None = None,
+    *,
+    scale: float | None = None,
     interpret: bool = False,
 ) -> jax.Array:
-    """`packed` where R query heads share the keys and values of one. -> BNKRD"""
+    segments = None if segment_ids_BN is None else (segment_ids_BN, segment_ids_BN)
+    return splash.causal(q_BNKRD, k_BNKD, v_BNKV, segments, scale, interpret)
+
+
+def cudnn_packed(
+    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, segment_ids_BN: jax.Array, *, scale: float | None = None
+) -> jax.Array:
+    """By cuDNN unless a row has more documents than it is told of; the mask of documents holds either way."""
+    first = first_of_document(segment_ids_BN)
+    most = (first == jnp.arange(first.shape[1])).sum(1).max()
+    return jax.lax.cond(
+        most <= DOCUMENTS,
+        lambda q, k, v: cudnn.packed(q, k, v, first, DOCUMENTS, scale),
+        lambda q, k, v: plain_packed_groups(q, k, v, segment_ids_BN, scale=scale),
+        *(q_BNKRD, k_BNKD, v_BNKV),
+    )
+
+
+def mosaic_packed(
+    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKD: jax.Array, segment_ids_BN: jax.Array, *, scale: float | None = None
+) -> jax.Array:
+    return mosaic.packed(q_BNKRD, k_BNKD, v_BNKD, first_of_document(segment_ids_BN), scale)
+
+
+def first_of_document(segment_ids_BN: jax.Array) -> jax.Array:
+    """The number in its row of the first token of each token's document, [B, N] int32."""
+    place = jnp.arange(segment_ids_BN.shape[1], dtype=jnp.int32)
+    begins = jnp.diff(segment_ids_BN, axis=1, prepend=segment_ids_BN[:, :1] - 1) != 0
+    return jax.lax.cummax(jnp.where(begins, place, 0), axis=1)
+
+
+def plain_packed_groups(
+    q_BNKRD: jax.Array,
+    k_BNKD: jax.Array,
+    v_BNKV: jax.Array,
+    segment_ids_BN: jax.Array | None = None,
+    *,
+    scale: float | None = None,
+) -> jax.Array:
+    """`packed_groups` in plain JAX."""
     b, n, k, r, d = q_BNKRD.shape
-    if interpret or splash.supported(platform(mesh), d):
+    keys, values = (jnp.repeat(x, r, axis=2) for x in (k_BNKD, v_BNKV))
+    out = plain_packed(q_BNKRD.reshape(b, n, k * r, d), keys, values, segment_ids_BN, scale=scale or d**-0.5)
+    return out.reshape(b, n, k, r, -1)
 
-        def attend(q: jax.Array, k: jax.Array, v: jax.Array, ids: jax.Array | None = None) -> jax.Array:
-            return splash.causal(q, k, v, None if ids is None else (ids, ids), interpret=interpret)
 
-        return _on_each_device(mesh, attend)(
-            q_BNKRD, k_BNKD, v_BNKD, *(() if segment_ids_BN is None else (segment_ids_BN,))
-        )
-    keys, values = (jnp.repeat(x, r, axis=2) for x in (k_BNKD, v_BNKD))
-    out = plain_packed(q_BNKRD.reshape(b, n, k * r, d), keys, values, segment_ids_BN, scale=d**-0.5)
-    return out.reshape(b, n, k, r, d)
+_in_parts = jax.checkpoint(plain_packed_groups)  # keeps no scores for the gradient
 
 
 def _on_each_device(mesh: Mesh, attend: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
@@ -161,6 +240,84 @@ def splash_groups(
     segments = jnp.zeros((p * g, (n - s) // g), jnp.int32), jnp.where(valid, 0, 1)
     second = splash.causal(rows(q_PNKRD), keys(k_PNKD), keys(v_PNKD), segments, interpret=interpret)
     return jnp.concatenate([first, second.reshape(p, n - s, *second.shape[2:])], axis=1)
+
+
+def groups_as_rows(
+    q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, *, s: int, g: int, attend: Attend
+) -> jax.Array:
+    """`of_groups` by any causal attention: every completion a row of its own that stands right behind its prompt.
+
+    What fills the prompt's row comes last, where no token sees it, so that nothing but the causal mask is needed.
+    """
+    rows = [_spread(x, lengths_P, s, g) for x in (q_PNKRD, k_PNKD, v_PNKD)]
+    return _collect(attend(*rows), lengths_P, s, g)
+
+
+def _sources(lengths_P: jax.Array, s: int, g: int, t: int) -> jax.Array:
+    """The token of its group that stands at each place of a completion's row, [P, G, S + T]: prompt, completion, filling."""
+    at, length = jnp.arange(s + t), lengths_P[:, None, None]
+    own = s + t * jnp.arange(g)[:, None] + at - length
+    return jnp.where(at < length, at, jnp.where(at < length + t, own, at - t))
+
+
+def _targets(lengths_P: jax.Array, s: int, g: int, t: int) -> jax.Array:
+    """The place of each completion's row that a token of its prompt, then of itself, stands at, [P, S + T]: undoes `_sources`."""
+    at, length = jnp.arange(s + t), lengths_P[:, None]
+    return jnp.where(at < s, jnp.where(at < length, at, at + t), length + at - s)
+
+
+def _take(x: jax.Array, index: jax.Array) -> jax.Array:
+    return jax.vmap(lambda x, index: jnp.take(x, index, axis=0, unique_indices=True, mode="clip"))(x, index)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _spread(x_PN: jax.Array, lengths_P: jax.Array, s: int, g: int) -> jax.Array:
+    """Tokens of groups as rows, one a completion: [P, N, ...] -> [P*G, S + T, ...]. Its gradient gathers; XLA's would scatter."""
+    p, n, *dims = x_PN.shape
+    t = (n - s) // g
+    return _take(x_PN, _sources(lengths_P, s, g, t).reshape(p, -1)).reshape(p * g, s + t, *dims)
+
+
+def _spread_backward(s: int, g: int, lengths_P: jax.Array, d_rows: jax.Array) -> tuple[jax.Array, None]:
+    rows = _straight(d_rows, lengths_P, s, g)
+    prompt = rows[:, :, :s].sum(1, dtype=jnp.float32).astype(rows.dtype)
+    return _grouped_tokens(prompt, rows, s), None
+
+
+_spread.defvjp(lambda x, lengths, s, g: (_spread(x, lengths, s, g), lengths), _spread_backward)
+
+
+@functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
+def _collect(rows: jax.Array, lengths_P: jax.Array, s: int, g: int) -> jax.Array:
+    """Undoes `_spread`, with the prompt's tokens from the first completion's row: [P*G, S + T, ...] -> [P, N, ...]."""
+    rows = _straight(rows, lengths_P, s, g)
+    return _grouped_tokens(rows[:, 0, :s], rows, s)
+
+
+def _collect_backward(s: int, g: int, lengths_P: jax.Array, d_out: jax.Array) -> tuple[jax.Array, None]:
+    p, n, *dims = d_out.shape
+    t = (n - s) // g
+    source = _sources(lengths_P, s, g, t)
+    counts = (source >= s) | (jnp.arange(g)[:, None] == 0)
+    d_rows = _take(d_out, source.reshape(p, -1)).reshape(p, g, s + t, *dims)
+    d_rows = jnp.where(counts.reshape(p, g, s + t, *(1 for _ in dims)), d_rows, 0)
+    return d_rows.reshape(p * g, s + t, *dims), None
+
+
+_collect.defvjp(lambda rows, lengths, s, g: (_collect(rows, lengths, s, g), lengths), _collect_backward)
+
+
+def _straight(rows: jax.Array, lengths_P: jax.Array, s: int, g: int) -> jax.Array:
+    """Rows with the prompt, its filling and the completion where groups have them: [P*G, S + T, ...] -> [P, G, S + T, ...]."""
+    t = rows.shape[1] - s
+    target = jnp.repeat(_targets(lengths_P, s, g, t), g, axis=0)
+    return _take(rows, target).reshape(-1, g, *rows.shape[1:])
+
+
+def _grouped_tokens(prompt_PS: jax.Array, rows: jax.Array, s: int) -> jax.Array:
+    """A prompt and the completions of the rows [P, G, S + T, ...] as [P, N, ...]."""
+    own = rows[:, :, s:]
+    return jnp.concatenate([prompt_PS, own.reshape(own.shape[0], -1, *own.shape[3:])], axis=1)
 
 
 def plain_groups(

@@ -16,7 +16,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.kernels import splash
 from podwright.models import attention, layers
-from podwright.models.param import COMPUTE_RULES, Param, batch_axes
+from podwright.models.param import COMPUTE_RULES, Param, batch_axes, platform
 from podwright.recipe.models import Qwen3Dims
 
 Tree = dict[str, Any]
@@ -194,6 +194,9 @@ def _through_layers(
     if remat != "none":
         kept = () if remat == "layer" else (splash.KEPT,)
         block = jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names(*kept))
+    elif platform(mesh) == "gpu":
+        # All but the products costs more to write and read, in float32 for a norm, than to compute again.
+        block = jax.checkpoint(block, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
     with jax.named_scope("embedding"):
         x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens_BN], batch)
     return jax.lax.scan(block, x, params["layers"], unroll=dims.num_layers <= UNROLLED_LAYERS)[0]

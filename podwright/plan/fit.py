@@ -82,7 +82,7 @@ def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims, cwd: 
                 f"--on {destination.name} does not name its GPUs, so --fit has no limit of memory",
                 f"add a line such as accelerator: H100-80GB to {destination.name} in {targets_file()}",
             )
-        if where is None or not where.accelerator.hbm_bytes:
+        if where is None or not where.accelerator.program_bytes:
             raise UserError(
                 f"--on {destination.name} has no limit of memory that --fit could keep",
                 "leave --fit out, or type podwright plan with a slice such as --on v6e-16",
@@ -129,7 +129,7 @@ def _ranked(
     ranked = candidates(recipe, dims, where)
     fits = [candidate for candidate in ranked if candidate.need_bytes <= _room(where)]
     if not fits:
-        limit = where.accelerator.hbm_bytes * (1 + memory.ERROR)
+        limit = where.accelerator.program_bytes * (1 + memory.ERROR)
         possible = bool(where.libtpu) and not compiling and any(candidate.need_bytes <= limit for candidate in ranked)
         return _nothing(static, recipe, dims, destination, where, options.cwd, possible=possible)
     tried: dict[str, Plan] = {}
@@ -156,7 +156,7 @@ def _ranked(
 
 def candidates(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> list[Candidate]:
     """Every setting, those that fit by the estimate first, the fastest of them first."""
-    limit = where.accelerator.hbm_bytes
+    limit = where.accelerator.program_bytes
     rated = [_measured(dict(overrides), recipe, dims, where) for overrides in _settings(recipe, dims, where)]
     return sorted(rated, key=lambda c: (c.need_bytes > limit, c.step_s if c.need_bytes <= limit else c.need_bytes))
 
@@ -183,13 +183,13 @@ def holding_slices(recipe: GrpoRecipe, dims: Qwen3Dims, row: Accelerator) -> Ite
 
 def _room(where: Slice) -> float:
     """Bytes per device; what nobody compiles keeps clear of the limit by as much as an estimate may be off."""
-    return where.accelerator.hbm_bytes * (1 if aot.has_compiler(where) else 1 - memory.ERROR)
+    return where.accelerator.program_bytes * (1 if aot.has_compiler(where) else 1 - memory.ERROR)
 
 
 def _measured(overrides: Overrides, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Candidate:
     shape = tuple(int(overrides[f"mesh.{axis}"]) for axis in axes(recipe))
     adjusted = changed(recipe, overrides)
-    limit, row, shards = where.accelerator.hbm_bytes, where.accelerator, shape[0] * shape[1]
+    limit, row, shards = where.accelerator.program_bytes, where.accelerator, shape[0] * shape[1]
     needs = {
         e.name: e.total
         for e in memory_grpo.estimates(adjusted, dims, shape, row, kinds.of(adjusted).programs(adjusted))
@@ -242,9 +242,9 @@ def _row(candidate: Candidate, plan: Plan | None, chosen: bool, where: Slice) ->
         typed=candidate.typed,
         step_s=step_s,
         need_gib=max(needs) if needs else round(candidate.need_bytes / GIB, 4),
-        limit_gib=round(where.accelerator.hbm_bytes / GIB, 4),
+        limit_gib=round(where.accelerator.program_bytes / GIB, 4),
         program=candidate.program,
-        fits=_fits(plan) if plan else candidate.need_bytes <= where.accelerator.hbm_bytes,
+        fits=_fits(plan) if plan else candidate.need_bytes <= where.accelerator.program_bytes,
         compiled=plan is not None,
         chosen=chosen,
     )

@@ -68,7 +68,7 @@ class MemoryRemedy(Generic[R]):
 
     def _best(self, recipe: R, dims: Dims, where: Slice) -> Overrides | None:
         """The settings that fit and are nearest to the recipe's; those that fit for certain before those that are near the limit."""
-        limit = where.accelerator.hbm_bytes
+        limit = where.accelerator.program_bytes
         own = meshes.resolved(recipe, where)
         fitting: list[tuple[tuple[float, ...], Overrides]] = []
         for overrides in every(recipe, dims, where, functools.partial(self.part.takes, recipe)):
@@ -81,7 +81,7 @@ class MemoryRemedy(Generic[R]):
     def _fitted(self, recipe: R, overrides: Overrides, where: Slice) -> tuple[Overrides, float]:
         """With fewer rows of a test where its program is the only one that is too large; and bytes per device of the largest program."""
         overrides = dict(overrides)
-        limit = where.accelerator.hbm_bytes * (1 - memory.ERROR)
+        limit = where.accelerator.program_bytes * (1 - memory.ERROR)
         needs = self._needs(changed(recipe, overrides), where)
         rows = self.part.test_rows(recipe)
         while (

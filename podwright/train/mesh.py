@@ -26,7 +26,7 @@ from jax.experimental import multihost_utils
 from jax.experimental.mesh_utils import create_hybrid_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 
-from podwright.accelerators import by_device_kind
+from podwright.accelerators import GPU_MEMORY_FRACTION, by_device_kind
 from podwright.errors import UserError
 from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
@@ -40,6 +40,7 @@ HEARTBEAT_TIMEOUT_S = 600
 JOIN_TIMEOUT_S = 1800
 """for which processes wait for each other at the start (jax's own choice is 300): pods install their packages first, some minutes sooner or
 later than others. Where one has failed, its launcher ends the others at once"""
+MEMORY_FRACTION, MEMORY_FRACTION_NEW = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"
 _ANSWER_S = 2.0  # that the store of words may take, which the first process has
 _BLOCK = 256  # bytes
 
@@ -49,7 +50,9 @@ T = TypeVar("T")
 
 
 def start_processes() -> None:
-    """Join the other processes of the run when the launcher set the address of the first one."""
+    """Join the other processes of the run when the launcher set the address of the first one. Before jax looks for its devices."""
+    if MEMORY_FRACTION_NEW not in os.environ:
+        os.environ.setdefault(MEMORY_FRACTION, str(GPU_MEMORY_FRACTION))
     if "JAX_COORDINATOR_ADDRESS" in os.environ:
         jax.distributed.initialize(
             os.environ["JAX_COORDINATOR_ADDRESS"],
@@ -58,6 +61,19 @@ def start_processes() -> None:
             initialization_timeout=JOIN_TIMEOUT_S,
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
         )
+
+
+def memory_fraction() -> float | None:
+    """Of each GPU's memory, that jax takes for this process; None on other devices."""
+    if jax.devices()[0].platform != "gpu":
+        return None
+    text = os.environ.get(MEMORY_FRACTION_NEW) or os.environ.get(MEMORY_FRACTION)
+    return float(text) if text else None
+
+
+def cache_folder() -> Path:
+    """What runs of this machine share about its devices, and may lose."""
+    return Path(os.environ.get("PODWRIGHT_CACHE") or Path.home() / ".cache" / "podwright")
 
 
 def process_numbers() -> tuple[int, int]:

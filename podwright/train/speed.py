@@ -14,6 +14,7 @@ import numpy as np
 from podwright.accelerators import GIB, by_device_kind
 from podwright.recipe.models import Qwen3Dims, step_flops
 from podwright.recipe.schema import GrpoRecipe
+from podwright.train.mesh import memory_fraction
 
 if TYPE_CHECKING:
     from podwright.train.grpo.collect import Clock
@@ -27,7 +28,8 @@ def environment() -> dict[str, Any]:
             versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return {
+    fraction = memory_fraction()
+    return ({} if fraction is None else {"memory_fraction": fraction}) | {
         "devices": jax.device_count(),
         "device_kind": jax.devices()[0].device_kind,
         "processes": jax.process_count(),

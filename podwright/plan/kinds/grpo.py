@@ -97,7 +97,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             return []
         shape, row = meshes.resolved(recipe, where), where.accelerator
         estimates = memory_grpo.estimates(recipe, dims, shape, row, self.programs(recipe))
-        return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
+        return [memory.entry(estimate, row.program_bytes) for estimate in estimates]
 
     def saved_bytes(self, recipe: GrpoRecipe, cwd: Path) -> float | None:
         dims = self.dimensions(recipe, cwd)

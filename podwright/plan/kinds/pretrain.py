@@ -59,7 +59,7 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
             return []
         shape, row = meshes.resolved(recipe, where), where.accelerator
         estimates = memory_pretrain.estimates(recipe, dims, shape, row, self.programs(recipe))
-        return [memory.entry(estimate, row.hbm_bytes) for estimate in estimates]
+        return [memory.entry(estimate, row.program_bytes) for estimate in estimates]
 
     def saved_bytes(self, recipe: PretrainRecipe, cwd: Path) -> float | None:
         dims = self.dimensions(recipe, cwd)

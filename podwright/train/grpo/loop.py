@@ -11,10 +11,11 @@ from typing import Any
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
+from podwright.kernels.choice import HeadDims, Layout
 from podwright.models import lora
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir
-from podwright.train import checkpoint, observe, profile, speed
+from podwright.train import attention_check, checkpoint, observe, profile, speed
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
 from podwright.train.entry import Stopping
 from podwright.train.grpo import collect, evaluate, grading, program, prompts, reward, start
@@ -22,7 +23,7 @@ from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
 from podwright.train.grpo.program import GrpoSetup, GrpoState
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
-from podwright.train.mesh import agreed, from_first, make_mesh, num_batch_shards, together
+from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, num_batch_shards, together
 from podwright.train.watchdog import Watchdog
 
 
@@ -67,6 +68,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) 
         training, testing = _prompts(recipe, dims.max_positions, tokenizer, train, test)
         recipe = recipe.in_steps(len(training))
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
+    heads = HeadDims(dims.head_dim, dims.head_dim, recipe.model.compute_dtype)
+    for message in attention_check.refused(mesh, heads, [Layout.CAUSAL, Layout.GROUPS], cache_folder()):
+        emit.event("notice", message=message)
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:

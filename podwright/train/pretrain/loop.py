@@ -11,13 +11,14 @@ from typing import Any
 
 from podwright.data.tokens import Row
 from podwright.errors import UserError
+from podwright.kernels.choice import Layout
 from podwright.recipe import dimensions
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir
-from podwright.train import checkpoint, observe, profile, speed
+from podwright.train import attention_check, checkpoint, observe, profile, speed
 from podwright.train.data_wait import DataWait
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
-from podwright.train.mesh import agreed, make_mesh, num_batch_shards, together
+from podwright.train.mesh import agreed, cache_folder, make_mesh, num_batch_shards, together
 from podwright.train.pretrain import feed, program
 from podwright.train.pretrain.program import PretrainSetup, PretrainState
 from podwright.train.program import Program
@@ -56,6 +57,8 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
         setup = PretrainSetup(recipe, dims, mesh)
         built = program.programs(setup)
         fed = feed.open_(recipe, dims.vocab_size, mesh)
+    for message in attention_check.refused(mesh, setup.heads, [Layout.PACKED], cache_folder()):
+        emit.event("notice", message=message)
     emit.event(
         "environment",
         **speed.environment(),

@@ -9,6 +9,7 @@ import pytest
 from jax.experimental import topologies
 
 from podwright.kernels import splash
+from podwright.kernels.choice import Kernel
 from podwright.models import attention, qwen3
 from podwright.recipe import schema
 from podwright.recipe.models import Qwen3Dims
@@ -135,7 +136,7 @@ def test_the_model_says_the_same_with_the_kernel(monkeypatch):
         return logps, grads
 
     plain, plain_grads = log_probabilities_and_gradients()
-    monkeypatch.setattr(splash, "supported", lambda platform, head_dim: True)
+    monkeypatch.setattr(attention, "kernel_for", lambda *_: Kernel.SPLASH)
     monkeypatch.setattr(attention, "splash_groups", kernel)
     ours, grads = log_probabilities_and_gradients()
     assert not np.array_equal(ours, plain)  # another form did run
@@ -150,12 +151,6 @@ def test_the_model_says_the_same_with_the_kernel(monkeypatch):
 def test_blocks_cover_a_length_with_little_padding(length, most, blocks, size):
     assert splash._block(length, most) == size
     assert (blocks - 1) * size < length <= blocks * size
-
-
-def test_the_platform_and_the_heads_decide():
-    assert splash.supported("tpu", 128) and splash.supported("tpu", 256)
-    assert not splash.supported("tpu", 64)
-    assert not splash.supported("cpu", 128) and not splash.supported("gpu", 128)
 
 
 def test_what_the_kernel_gave_can_be_kept_by_its_name(capsys):

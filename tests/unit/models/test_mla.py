@@ -15,6 +15,7 @@ from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek
 from transformers.models.kimi_linear import modeling_kimi_linear as kimi
 
 from podwright.kernels import splash
+from podwright.kernels.choice import Kernel
 from podwright.models import attention, mla, param
 from podwright.recipe.hybrid import MODELS, HybridDims, Mla, Yarn
 from podwright.train import muon
@@ -244,7 +245,7 @@ def test_the_tpu_kernel_says_the_same(monkeypatch, parts):
     plain = run(d, w, x, cotangent, ids, mesh=mesh)
     monkeypatch.setattr(splash, "MOST_QUERIES", 128)
     monkeypatch.setattr(splash, "MOST_KEYS", 128)
-    monkeypatch.setattr(splash, "supported", lambda platform, head_dim: head_dim == m.v_head_dim)
+    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: Kernel.SPLASH)
     of_a_tpu = splash.make_kernel
     monkeypatch.setattr(splash, "make_kernel", lambda *shape, interpret=True: of_a_tpu(*shape, interpret=True))
     mesh = mesh_of(fsdp=2, context=parts, tensor=2)

@@ -9,7 +9,7 @@ import pytest
 from podwright import slices
 from podwright.accelerators import GIB
 from podwright.cli import show
-from podwright.kernels import grouped, splash
+from podwright.kernels import choice, grouped
 from podwright.plan import kinds
 from podwright.plan.checks import meshes
 from podwright.plan.compiled import work
@@ -63,7 +63,7 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
 
 
 def test_what_a_plan_knows_of_programs_is_true_of_them():
-    assert layers.LANES == splash.LANES
+    assert layers.LANES == choice.LANES
     assert work.ROWS_OF_A_TILE == grouped.MOST_ROWS
 
 

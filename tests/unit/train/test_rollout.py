@@ -107,6 +107,29 @@ def test_top_p_keeps_the_first_of_the_ordered_logits_that_reach_the_mass(k, p):
     assert compared > 200
 
 
+MANY = 1024  # in blocks of 128, of which one or two are kept
+blocked = jax.jit(rollout.kth_by_blocks, static_argnums=1)
+
+
+@settings(max_examples=150, deadline=None)
+@given(hnp.arrays(np.float32, (2, MANY), elements=logit, fill=logit), st.sampled_from([1, 2]), st.integers(0, 99))
+def test_blocks_have_the_kth_largest(z, k, seed):
+    z = np.random.default_rng(seed).permutation(z, axis=1)
+    np.testing.assert_array_equal(blocked(z, k), -np.sort(-z)[:, k - 1 : k])
+
+
+@pytest.mark.parametrize("vocab", [151936, 50 * 128 * 4, 50 * 128 * 4 - 128, 40009])
+def test_blocks_have_what_the_bisection_finds(vocab):
+    """Many equal numbers, more blocks than are kept with the k-th largest in them, and vocabularies that have no such blocks."""
+    rng = np.random.default_rng(vocab)
+    z = np.stack(
+        [np.round(rng.normal(size=vocab) * 8) / 8, rng.normal(size=vocab), np.zeros(vocab), np.full(vocab, -np.inf)]
+    )
+    z[3, :30] = 1.0
+    z = jnp.asarray(z, jnp.float32)
+    np.testing.assert_array_equal(blocked(z, 50), rollout.kth(z, 50))
+
+
 def test_filters_that_keep_everything_have_no_threshold():
     assert rollout.keep_threshold(jnp.zeros((2, 5)), Sampling(1.0, top_k=5, top_p=1.0)) is None
     assert rollout.keep_threshold(jnp.zeros((2, 5)), Sampling(1.0, top_k=9, top_p=1.0)) is None

@@ -1,0 +1,76 @@
+"""The table that says which attention runs on which accelerator. It imports no framework, so that a plan can ask it as well.
+
+An entry says what a kernel can do at all. Whether its results are right on the card at hand is checked by train/attention_check.py.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+LANES = 128  # of a TPU: heads that do not fill them would compute on padding
+HOPPER, AMPERE = (9, 0), (8, 0)  # compute capabilities, from which on each holds
+# Before, offsets of packed documents are multiplied with the number of query heads for the keys as well: wrong with grouped heads.
+OFFSETS_SINCE = (0, 11, 2)
+
+
+class Layout(StrEnum):
+    """Which keys a query sees."""
+
+    CAUSAL = "causal"
+    """all up to its own: a row is one sequence, or one prompt that is padded at its end"""
+    GROUPS = "groups"
+    """those of its prompt and of its completion so far: several completions share one prompt"""
+    PACKED = "packed"
+    """those of its document so far: a row has several documents"""
+
+
+class Kernel(StrEnum):
+    SPLASH = "splash"
+    CUDNN = "cudnn"
+    CUDNN_OFFSETS = "cudnn-offsets"
+    """cuDNN told where each document begins"""
+    MOSAIC = "mosaic"
+    """tokamax's for Hopper and Blackwell: every query has a first and a last key"""
+    PLAIN = "plain"
+
+
+class HeadDims(NamedTuple):
+    """What a kernel's limits are about."""
+
+    qk_dim: int
+    v_dim: int
+    dtype: str = "bfloat16"
+
+
+class Versions(NamedTuple):
+    """Of the libraries the kernels come with; () where one is not installed."""
+
+    jax: tuple[int, ...]
+    cudnn: tuple[int, ...] = ()
+    tokamax: tuple[int, ...] = ()
+
+
+def choose(
+    platform: str, generation: tuple[int, int] | None, heads: HeadDims, layout: Layout, versions: Versions
+) -> Kernel:
+    """The attention for one layout. `generation` is the compute capability of an NVIDIA GPU, None for everything else.
+
+    Packed documents: cuDNN with offsets was 9 % faster than tokamax's kernel on an H200 (0.436 and 0.477 s a step of Qwen3-0.6B, 8 rows
+    of 4096 tokens in 8 documents each), but its buffers took 8 GiB more and grow with rows and documents. Where keys and values differ
+    in width, tokamax's does not run. A mask in place of offsets took 0.618 s.
+    """
+    if platform == "tpu":
+        return Kernel.SPLASH if heads.v_dim % LANES == 0 else Kernel.PLAIN
+    if generation is None or generation < AMPERE or heads.dtype not in ("bfloat16", "float16"):
+        return Kernel.PLAIN
+    most = 256 if generation >= HOPPER else 128  # that cuDNN takes for training
+    if not versions.cudnn or heads.qk_dim > most or heads.qk_dim % 8 or heads.v_dim > heads.qk_dim:
+        return Kernel.PLAIN
+    if layout is not Layout.PACKED:
+        return Kernel.CUDNN
+    if generation >= HOPPER and versions.tokamax and heads.qk_dim == heads.v_dim:
+        return Kernel.MOSAIC
+    if generation >= HOPPER and versions.jax >= OFFSETS_SINCE:
+        return Kernel.CUDNN_OFFSETS
+    return Kernel.PLAIN

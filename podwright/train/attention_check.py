@@ -1,0 +1,126 @@
+"""Whether the attention kernels that the table names for this card give what the plain form gives, values and gradients.
+
+A kernel is compared on one tiny input, once for a card, its libraries, a layout and heads; the answers are kept in a file. One that differs
+or does not run is not used, and the run says so.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh
+
+from podwright.kernels import mosaic
+from podwright.kernels.choice import HeadDims, Kernel, Layout
+from podwright.kernels.installed import versions
+from podwright.models import attention
+from podwright.rundir import write_json
+from podwright.train.mesh import gathered
+
+NAME = "attention.json"
+TOLERANCE = 2e-2  # of the norm of the difference, relative: bfloat16 alone gives 2e-3 to 6e-3
+_S, _G, _T = 70, 2, 131  # a prompt, its completions and their tokens
+_LENGTHS = (_S, 33)
+_GROUPED = 2  # query heads of a key-value head
+# Both programs run once: no time goes into the choice among products, which took minutes for float32.
+_COMPILED_FAST: dict[str, str | bool] = {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}
+
+
+def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path) -> list[str]:
+    """What to say of each kernel of `layouts` that is not used from now on, in any process. Every process must call it."""
+    if mesh.devices.flat[0].platform != "gpu":
+        return []
+    faults: dict[str, str] = {}
+    for layout in layouts:
+        kernel = attention.kernel_for(mesh, heads, layout)
+        if kernel is Kernel.MOSAIC:
+            with contextlib.suppress(Exception):  # the comparison says it
+                mosaic.load()
+        if kernel is not Kernel.PLAIN and (fault := _remembered(mesh, heads, layout, kernel, folder / NAME)):
+            faults[f"{kernel} {layout}"] = fault
+    everywhere: dict[str, str] = {}
+    for of_process in gathered(faults):
+        everywhere |= of_process
+    for name in everywhere:
+        of_kernel, of_layout = name.split()
+        attention.REFUSED.add((Kernel(of_kernel), Layout(of_layout)))
+    return [
+        f"attention in plain JAX, which is slower: {name.replace(' ', ' for ')} {fault} on this card"
+        for name, fault in everywhere.items()
+    ]
+
+
+def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:
+    """ "" where the kernel is right, else what it does instead; as the file has it, or found out and kept there."""
+    key = f"{jax.local_devices()[0].device_kind} {kernel} {layout} {tuple(heads)} {tuple(versions())}"
+    try:
+        answers = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        answers = {}
+    if key not in answers:
+        answers[key] = difference(heads, layout)
+        with contextlib.suppress(OSError):  # then the next run finds out again
+            write_json(path, answers)
+    return str(answers[key])
+
+
+def difference(heads: HeadDims, layout: Layout) -> str:
+    """ "" where the kernel gives what the plain form gives on this process's first device, else what it does instead."""
+    here = Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1), ("data", "fsdp"))
+    values, weight = _input(heads, layout)
+    try:
+        ours = _results(lambda *x: _attend(here, layout, *x), values, weight)
+    except Exception as e:  # whatever the library or the driver says
+        return f"does not run ({type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''})"
+    exact = [x.astype(jnp.float32) for x in values]
+    right = _results(lambda *x: _plain(layout, *x), exact, weight)
+    worst = max(
+        float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(b)), 1e-9) for a, b in zip(ours, right, strict=True)
+    )
+    return "" if worst <= TOLERANCE else f"differs by {worst:.1%} from the plain form"
+
+
+def _input(heads: HeadDims, layout: Layout) -> tuple[list[jax.Array], jax.Array]:
+    """Queries, keys and values of two rows, and cotangents, which are zero where no result counts."""
+    rng, n, k = np.random.default_rng(0), _S + _G * _T, 2
+    shapes = [(2, n, k, _GROUPED, heads.qk_dim), (2, n, k, heads.qk_dim), (2, n, k, heads.v_dim)]
+    weight = rng.normal(size=(2, n, k, _GROUPED, heads.v_dim)).astype(np.float32)
+    if layout is Layout.GROUPS:
+        weight[1, _LENGTHS[1] : _S] = 0
+    return [jnp.asarray(rng.normal(size=shape), heads.dtype) for shape in shapes], jnp.asarray(weight)
+
+
+def _ids() -> jax.Array:
+    """Documents of 1, 128, 40 and more tokens, and a row of one document."""
+    n = _S + _G * _T
+    return jnp.asarray(np.stack([np.searchsorted([1, 129, 169], np.arange(n), side="right"), np.zeros(n)]), jnp.int32)
+
+
+def _attend(mesh: Mesh, layout: Layout, q: Any, k: Any, v: Any) -> jax.Array:
+    if layout is Layout.GROUPS:
+        return attention.of_groups(mesh, q, k, v, jnp.array(_LENGTHS), _S, _G)
+    return attention.packed_groups(mesh, q, k, v, _ids() if layout is Layout.PACKED else None)
+
+
+def _plain(layout: Layout, q: Any, k: Any, v: Any) -> jax.Array:
+    if layout is Layout.GROUPS:
+        return attention.plain_groups(q, k, v, jnp.array(_LENGTHS), s=_S, g=_G)
+    return attention.plain_packed_groups(q, k, v, *([_ids()] if layout is Layout.PACKED else []))
+
+
+def _results(form: Any, values: list[jax.Array], weight: jax.Array) -> list[Any]:
+    def total(*values: jax.Array) -> tuple[jax.Array, jax.Array]:
+        out = form(*values)
+        return (out.astype(jnp.float32) * weight).sum(), out
+
+    both = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True))
+    (_, out), grads = both.lower(*values).compile(compiler_options=_COMPILED_FAST)(*values)
+    counts = np.asarray(weight) != 0
+    return [np.where(counts, np.asarray(out, np.float32), 0), *(np.asarray(g, np.float32) for g in grads)]

@@ -1,0 +1,170 @@
+"""Attention on GPUs: the table, the layouts its kernels are given, and these against the plain form, on a CPU with the plain form as their kernel."""
+
+import functools
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from podwright.kernels import cudnn
+from podwright.kernels.choice import HeadDims, Kernel, Layout, Versions, choose
+from podwright.models import attention
+
+K, R, D = 2, 2, 8
+NEW = Versions((0, 11, 2), (9, 19, 0), (0, 0, 17))
+OLD = NEW._replace(jax=(0, 10, 2))
+WIDE, MLA = HeadDims(128, 128), HeadDims(192, 128)
+
+
+@pytest.mark.parametrize(
+    ("generation", "heads", "layouts", "versions"),
+    [
+        ((9, 0), WIDE, ("cudnn", "cudnn", "mosaic"), NEW),
+        ((9, 0), WIDE, ("cudnn", "cudnn", "cudnn-offsets"), NEW._replace(tokamax=())),
+        (
+            (9, 0),
+            WIDE,
+            ("cudnn", "cudnn", "plain"),
+            OLD._replace(tokamax=()),
+        ),  # grouped heads with offsets are wrong there
+        ((9, 0), MLA, ("cudnn", "cudnn", "cudnn-offsets"), NEW),
+        ((10, 0), WIDE, ("cudnn", "cudnn", "mosaic"), NEW),
+        ((8, 0), WIDE, ("cudnn", "cudnn", "plain"), NEW),
+        ((8, 9), WIDE, ("cudnn", "cudnn", "plain"), OLD),
+        ((8, 0), MLA, ("plain", "plain", "plain"), NEW),
+        ((7, 5), WIDE, ("plain", "plain", "plain"), NEW),
+        ((9, 0), HeadDims(128, 128, "float32"), ("plain", "plain", "plain"), NEW),
+        ((9, 0), HeadDims(100, 100), ("plain", "plain", "plain"), NEW),
+        ((9, 0), WIDE, ("plain", "plain", "plain"), NEW._replace(cudnn=())),
+        (None, WIDE, ("plain", "plain", "plain"), NEW),
+    ],
+)
+def test_the_table_of_gpus(generation, heads, layouts, versions):
+    assert tuple(choose("gpu", generation, heads, layout, versions) for layout in Layout) == layouts
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_tpus_and_cpus_have_what_they_had(layout):
+    for v_dim in (128, 256):
+        assert choose("tpu", None, HeadDims(192, v_dim), layout, OLD) is Kernel.SPLASH
+    assert choose("tpu", None, HeadDims(64, 64), layout, NEW) is Kernel.PLAIN
+    assert choose("cpu", None, WIDE, layout, NEW) is Kernel.PLAIN
+
+
+def arrays(b, n, seed=0, v_dim=D):
+    rng = np.random.default_rng(seed)
+    shapes = (b, n, K, R, D), (b, n, K, D), (b, n, K, v_dim)
+    return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
+
+
+def results(form, values, weight):
+    """Output where `weight` is, and gradients of q, k and v with cotangents `weight`."""
+
+    def total(*values):
+        out = form(*values)
+        return (out * weight).sum(), out
+
+    (_, out), grads = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True))(*values)
+    return [np.where(weight != 0, out, 0), *map(np.asarray, grads)]
+
+
+def assert_alike(ours, right):
+    for a, b in zip(ours, right, strict=True):
+        np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(b).max()))
+
+
+@pytest.mark.parametrize("t", [1, 127, 128, 129])
+@pytest.mark.parametrize("lengths", [(40, 7, 1), (40, 40, 39)])
+def test_completions_behind_their_prompts_are_rows_of_causal_attention(t, lengths):
+    s, g, lengths = 40, 3, np.array(lengths)
+    values = arrays(len(lengths), s + g * t)
+    real = np.concatenate([np.arange(s) < lengths[:, None], np.ones((len(lengths), g * t), bool)], axis=1)
+    weight = np.random.default_rng(1).normal(size=values[0].shape) * real[:, :, None, None, None]
+    rows = functools.partial(attention.groups_as_rows, attend=attention.plain_packed_groups)
+    forms = (
+        functools.partial(form, lengths_P=jnp.asarray(lengths), s=s, g=g) for form in (rows, attention.plain_groups)
+    )
+    assert_alike(*(results(form, values, weight) for form in forms))
+
+
+def documents(b, n, *lengths):
+    """Segment ids of rows that begin with documents of these lengths; the rest of a row is one document."""
+    ids = np.ones((b, n), np.int32)
+    for row, of_row in zip(ids, lengths, strict=True):
+        for i, end in enumerate(np.cumsum(of_row)):
+            row[end:] = i + 2
+    return jnp.asarray(ids)
+
+
+def read_offsets(q, k, v, q_seqlen, kv_seqlen, q_offsets, kv_offsets, scale):
+    """What jax's documentation says of packed offsets, document by document: the definition, in NumPy."""
+    q, k, v = (np.asarray(x, np.float64) for x in (q, k, v))
+    out = np.full((*q.shape[:3], v.shape[3]), np.nan)
+    repeats = q.shape[2] // k.shape[2]
+    for row in range(len(q)):
+        for length, length_k, begin, begin_k in zip(
+            *(np.asarray(x)[row] for x in (q_seqlen, kv_seqlen, q_offsets[:, :-1], kv_offsets[:, :-1])), strict=True
+        ):
+            assert (length < 0) == (begin < 0)
+            for i in range(max(length, 0)):
+                for head in range(q.shape[2]):
+                    keys = k[row, begin_k : begin_k + min(i + 1, length_k), head // repeats]
+                    scores = keys @ q[row, begin + i, head] * scale
+                    share = np.exp(scores - scores.max())
+                    values = v[row, begin_k : begin_k + min(i + 1, length_k), head // repeats]
+                    out[row, begin + i, head] = share @ values / share.sum()
+    return out
+
+
+@pytest.mark.parametrize("lengths", [((1, 30, 2), (13,)), ((), (17, 17, 17, 17))])
+@pytest.mark.parametrize("v_dim", [D, 4])
+def test_offsets_mean_the_documents_of_the_mask(monkeypatch, lengths, v_dim):
+    """Grouped heads, odd documents, rows of one and of as many documents as are allowed, values narrower than keys."""
+    from jax._src.cudnn import fused_attention_stablehlo as private
+
+    def call(q, k, v, *, mask_type, **given):
+        assert mask_type is private.MaskType.PADDING_CAUSAL and q.shape[3] == k.shape[3] == v.shape[3]
+        assert all(x.dtype == np.int32 for name, x in given.items() if name != "scale")
+        return jnp.asarray(read_offsets(q, k, v, **given), jnp.float32)
+
+    monkeypatch.setattr(private, "dot_product_attention", call)
+    n = 70
+    ids = documents(2, n, *lengths)
+    values = arrays(2, n, v_dim=v_dim)
+    ours = cudnn.packed(*values, attention.first_of_document(ids), 5)
+    np.testing.assert_allclose(ours, attention.plain_packed_groups(*values, ids), atol=1e-5)
+
+
+def test_rows_of_more_documents_than_cudnn_is_told_of_keep_their_mask(monkeypatch):
+    monkeypatch.setattr(cudnn, "packed", lambda q, *_: q * jnp.nan)
+    monkeypatch.setattr(attention, "DOCUMENTS", 3)
+    values, ids = arrays(2, 40), documents(2, 40, (5, 5, 5), (1,))
+    right = attention.plain_packed_groups(*values, ids)
+    np.testing.assert_allclose(attention.cudnn_packed(*values, ids), right, atol=1e-5)
+    assert np.isnan(attention.cudnn_packed(*values, documents(2, 40, (5, 5), (1,)))).all()
+
+
+def test_the_first_token_of_a_document_is_what_its_ids_say():
+    ids = jnp.array([[7, 7, 3, 3, 3, 0], [0, 0, 0, 0, 0, 0]])
+    np.testing.assert_array_equal(attention.first_of_document(ids), [[0, 0, 2, 2, 2, 5], [0] * 6])
+
+
+@pytest.mark.parametrize("most, parts", [(2**40, False), (0, True)])
+def test_without_a_kernel_gpus_have_scores_at_once_up_to_a_size(monkeypatch, most, parts):
+    monkeypatch.setattr(attention, "platform", lambda mesh: "gpu")
+    monkeypatch.setattr(attention, "kernel_for", lambda *_: Kernel.PLAIN)
+    monkeypatch.setattr(attention, "MOST_SCORES", most)
+    calls, in_parts = [], attention._in_parts
+    monkeypatch.setattr(attention, "_in_parts", lambda *x: calls.append(1) or in_parts(*x))
+    mesh = SimpleNamespace(devices=np.zeros(1))
+    q, k, v = arrays(2, 10 + 2 * 7)
+    lengths = jnp.array([10, 4])
+    groups = attention.of_groups(mesh, q, k, v, lengths, 10, 2)
+    prompts = attention.of_prompts(mesh, q, k, v)
+    assert len(calls) == 2 * parts
+    right = np.asarray(attention.plain_groups(q, k, v, lengths, s=10, g=2))
+    for ours, exact in ((groups[0], right[0]), (groups[1, 10:], right[1, 10:])):
+        np.testing.assert_allclose(ours, exact, atol=1e-5)
+    np.testing.assert_allclose(prompts, attention.causal(q, k, v), atol=1e-5)

@@ -1,0 +1,102 @@
+"""The comparison of a card's attention kernels with the plain form: what it refuses, says and remembers."""
+
+import json
+from types import SimpleNamespace
+
+import jax
+import numpy as np
+import pytest
+
+from podwright.kernels import mosaic
+from podwright.kernels.choice import HeadDims, Kernel, Layout
+from podwright.models import attention
+from podwright.train import attention_check
+
+HEADS = HeadDims(16, 16)
+CARD = SimpleNamespace(devices=np.array([SimpleNamespace(platform="gpu")], object))
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """cuDNN's kernel for everything, and what each layout's function gives for it."""
+    monkeypatch.setattr(attention, "REFUSED", set())
+    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: Kernel.CUDNN)
+    plain = attention.plain_packed_groups
+    forms = {
+        "of_groups": lambda mesh, q, k, v, lengths, s, g: attention.plain_groups(q, k, v, lengths, s=s, g=g),
+        "packed_groups": lambda mesh, q, k, v, ids: plain(q, k, v, *(() if ids is None else (ids,))),
+    }
+
+    def replace(**wrong):
+        for name, form in (forms | wrong).items():
+            monkeypatch.setattr(attention, name, form)
+
+    replace()
+    return replace
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_a_kernel_that_gives_what_the_plain_form_gives_is_used(kernels, tmp_path, layout):
+    assert attention_check.refused(CARD, HEADS, [layout], tmp_path) == []
+    assert not attention.REFUSED
+
+
+def no_documents(mesh, q, k, v, ids):
+    return attention.plain_packed_groups(q, k, v)
+
+
+def other_heads(mesh, q, k, v, ids):
+    """Query heads of each key-value head mixed up, as by offsets with grouped heads before jax 0.11.2."""
+    b, n, heads, r, d = q.shape
+    mixed = q.reshape(b, n, r, heads, d).swapaxes(2, 3)
+    out = attention.plain_packed_groups(mixed, k, v, *(() if ids is None else (ids,)))
+    return out.swapaxes(2, 3).reshape(q.shape)
+
+
+def absent(mesh, q, k, v, ids):
+    raise NotImplementedError("no such kernel\nat all")
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [(no_documents, "differs by"), (other_heads, "differs by"), (absent, "does not run (NotImplementedError: no such")],
+)
+def test_one_that_does_not_is_refused_and_remembered(kernels, tmp_path, form, says):
+    kernels(packed_groups=form)
+    (message,) = attention_check.refused(CARD, HEADS, [Layout.PACKED, Layout.GROUPS], tmp_path)
+    assert message.startswith("attention in plain JAX, which is slower: cudnn for packed " + says)
+    assert {(Kernel.CUDNN, Layout.PACKED)} == attention.REFUSED
+    answers = json.loads((tmp_path / "attention.json").read_text())
+    assert [bool(fault) for fault in answers.values()] == [True, False]
+    kernels()
+    assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == [message]
+    (tmp_path / "attention.json").write_text("{")
+    attention.REFUSED.clear()
+    assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == []
+
+
+def test_tokamax_is_imported_before_a_program_is_traced_also_where_its_answer_is_known(kernels, tmp_path, monkeypatch):
+    loaded = []
+    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: Kernel.MOSAIC)
+    monkeypatch.setattr(mosaic, "load", lambda: loaded.append(1))
+    for _ in range(2):
+        assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == []
+    assert len(loaded) == 2
+
+
+def test_gradients_are_compared_too(kernels, tmp_path):
+    plain = attention.plain_packed_groups
+
+    def wrong_gradient(mesh, q, k, v, ids):
+        return plain(q, k, jax.lax.stop_gradient(v), ids)
+
+    assert attention_check.difference(HEADS, Layout.PACKED) == ""
+    kernels(packed_groups=wrong_gradient)
+    assert attention_check.difference(HEADS, Layout.PACKED).startswith("differs by 100")
+
+
+def test_other_devices_have_no_kernel_to_compare(kernels, tmp_path):
+    kernels(packed_groups=absent)
+    cpu = SimpleNamespace(devices=np.array([SimpleNamespace(platform="cpu")], object))
+    assert attention_check.refused(cpu, HEADS, list(Layout), tmp_path) == []
+    assert not list(tmp_path.iterdir())
