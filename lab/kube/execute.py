@@ -33,6 +33,8 @@ async def execute(
         text = f'unable to upgrade connection: container not found ("{container}")'
         raise ApiError(500, "InternalError", text)
     command = request.query.getall("command", [])
+    while kubelet and not kubelet.has_process(pod, container):
+        await asyncio.sleep(0.02)
     argv, environment = kubelet.exec_argv(pod, container, command) if kubelet else (command, dict(os.environ))
     socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0)
     await socket.prepare(request)

@@ -68,6 +68,11 @@ class Kubelet:
         for folder in (run.folder, run.log_folder):
             shutil.rmtree(folder, ignore_errors=True)
 
+    def has_process(self, pod: Json, container: str) -> bool:
+        """Whether the first process of a container has a number: it gets one a moment after the container runs."""
+        path = self.runs[objects.uid(pod)].folder / f"{container}.pid"
+        return path.exists() and bool(path.read_text())
+
     def exec_argv(self, pod: Json, container: str, command: list[str]) -> tuple[list[str], dict[str, str]]:
         """A command in the namespaces of a running container, with its variables."""
         run = self.runs[objects.uid(pod)]
