@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import json
 import os
+import time
 from typing import Any
 
 from aiohttp import WSMsgType, web
@@ -33,7 +34,10 @@ async def execute(
         text = f'unable to upgrade connection: container not found ("{container}")'
         raise ApiError(500, "InternalError", text)
     command = request.query.getall("command", [])
+    end = time.monotonic() + 10
     while kubelet and not kubelet.has_process(pod, container):
+        if time.monotonic() > end:
+            raise ApiError(500, "InternalError", f'unable to upgrade connection: container not found ("{container}")')
         await asyncio.sleep(0.02)
     argv, environment = kubelet.exec_argv(pod, container, command) if kubelet else (command, dict(os.environ))
     socket = web.WebSocketResponse(protocols=PROTOCOLS, max_msg_size=0)

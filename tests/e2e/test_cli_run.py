@@ -31,7 +31,6 @@ def run_and_report(tmp_path, *argv):
     return standing, result
 
 
-@pytest.mark.long
 def test_the_demo_in_three_steps(tmp_path):
     standing, result = run_and_report(tmp_path, "qwen3-tiny-arithmetic-grpo", "--smoke", "3", "model.name=qwen3-micro")
     assert standing["step"] == 3

@@ -210,7 +210,8 @@ def test_every_row_has_a_source_and_a_kind_of_its_own() -> None:
     assert by_device_kind("TPU v6 lite") == parse("v6e-8").accelerator and by_device_kind("cpu") is CPU
     assert by_device_kind("something else") is None
     for row in (*TPUS, *GPUS):
-        assert row.hbm_bytes > 2**33 and row.hbm_bandwidth >= 3e11 and row.ici_bandwidth > row.dcn_bandwidth > 0
+        assert row.hbm_bytes > 2**33 and row.ici_bandwidth > row.dcn_bandwidth > 0
+        assert row.hbm_bandwidth > (3e11 if row.name == "T4" else 2.9e11 if row.name == "L4" else 5e11)
         assert max(row.bf16_flops, row.fp16_flops) > 5e13
 
 

@@ -245,7 +245,7 @@ def test_the_tpu_kernel_says_the_same(monkeypatch, parts):
     plain = run(d, w, x, cotangent, ids, mesh=mesh)
     monkeypatch.setattr(splash, "MOST_QUERIES", 128)
     monkeypatch.setattr(splash, "MOST_KEYS", 128)
-    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: Kernel.SPLASH)
+    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: {m.v_head_dim: Kernel.SPLASH}[heads.v_dim])
     of_a_tpu = splash.make_kernel
     monkeypatch.setattr(splash, "make_kernel", lambda *shape, interpret=True: of_a_tpu(*shape, interpret=True))
     mesh = mesh_of(fsdp=2, context=parts, tensor=2)
