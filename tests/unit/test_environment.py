@@ -12,7 +12,7 @@ import environment
 ROOT = Path(environment.__file__).parent
 INPUTS = ("pyproject.toml", "constraints.txt", "constraints-3.12.txt")
 # What the newest jax, and a torch without a build for CPUs, bring with them on Python 3.12
-DIFFERS = ("jax", "jaxlib", "libtpu", "cuda-", "nvidia-", "triton", "setuptools", "tzdata")
+DIFFERS = ("jax", "jaxlib", "libtpu", "cuda-", "nvidia-", "triton", "tzdata")
 
 
 @pytest.fixture
