@@ -75,6 +75,7 @@ def assert_alike(ours, right):
         np.testing.assert_allclose(a, b, atol=1e-5 * max(1, np.abs(b).max()))
 
 
+@pytest.mark.brief(4)
 @pytest.mark.parametrize("t", [1, 127, 128, 129])
 @pytest.mark.parametrize("lengths", [(40, 7, 1), (40, 40, 39)])
 def test_completions_behind_their_prompts_are_rows_of_causal_attention(t, lengths):
@@ -151,6 +152,7 @@ def test_the_first_token_of_a_document_is_what_its_ids_say():
     np.testing.assert_array_equal(attention.first_of_document(ids), [[0, 0, 2, 2, 2, 5], [0] * 6])
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("most, parts", [(2**40, False), (0, True)])
 def test_without_a_kernel_gpus_have_scores_at_once_up_to_a_size(monkeypatch, most, parts):
     monkeypatch.setattr(attention, "platform", lambda mesh: "gpu")

@@ -133,6 +133,7 @@ def test_products_in_bfloat16(regime):
 BEGINS = [(64,), (128,), (63, 65), (64, 128, 192), (100,), (3, 4, 66, 130)]
 
 
+@pytest.mark.brief(12)
 @pytest.mark.parametrize(
     ("regime", "bounded"), [("bounded", True), ("bounded", False), ("none", True), ("none", False)]
 )

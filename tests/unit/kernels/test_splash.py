@@ -47,6 +47,7 @@ def run(form, values, s=S, t=T):
     return [np.where(real(s, t), out.astype(jnp.float32), 0), *(np.asarray(g, np.float32) for g in grads)]
 
 
+@pytest.mark.brief(1)
 @pytest.mark.parametrize(("t", "most"), [(72, 512), (180, 128)])
 def test_the_kernel_equals_the_plain_form(monkeypatch, t, most):
     """Neither length fills its blocks; once with one block a sequence and once with several."""

@@ -17,6 +17,7 @@ def full(hidden, head, targets, temperature):
     return jnp.take_along_axis(log_p, targets[..., None], -1)[..., 0], entropy
 
 
+@pytest.mark.brief(6)
 @pytest.mark.parametrize("mesh_shape", [(1, 1, 1), (1, 8, 1), (1, 4, 2), (2, 2, 2)])
 @pytest.mark.parametrize("chunk", [3, 16, 10_000])
 def test_equals_full_logits(mesh_shape, chunk):

@@ -36,6 +36,7 @@ def logits(mesh, weights):
     return qwen3.group_hidden(DIMS, weights, group, jnp.float32, "none", batch) @ qwen3.head(weights).T
 
 
+@pytest.mark.long
 def test_adapters_that_add_nothing_leave_the_base_exactly(one_device, policy):
     first = lora.Policy(param.initialize(lora.declare(qwen3.declare(DIMS), RANK), one_device, 0), policy.base)
     assert all(np.asarray(w["a"]).any() for w in first.adapters["layers"].values())

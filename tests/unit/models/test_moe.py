@@ -233,7 +233,7 @@ def test_no_token_is_dropped_when_all_go_to_the_same_experts(axes):
     close(run(d, w, bias, x, cotangent, mesh), {"out": out, "load": load, "x": grads[1], **grads[0]}, 1e-5)
 
 
-@pytest.mark.brief(3)
+@pytest.mark.brief(1)
 @pytest.mark.parametrize("block", [1, 4, 64])
 @pytest.mark.parametrize(("first", "num"), [(0, 4), (4, 4), (12, 4), (6, 2)])
 def test_a_part_of_the_experts_does_its_choices_and_no_others(monkeypatch, first, num, block):

@@ -158,6 +158,7 @@ def test_the_entries_that_were_not_used_for_longest_are_deleted(folder: Path) ->
     assert {path.name for path in top.rglob("*") if path.is_file()} == {"a-cache", "b-cache"}
 
 
+@pytest.mark.long
 def test_programs_from_the_cache_compute_the_same_to_the_last_bit(folder: Path) -> None:
     def updated() -> list[np.ndarray]:
         as_in_a_new_process()

@@ -499,6 +499,7 @@ def trained(folder: Path, asked: MultimodalRecipe, stop_after: int | None = None
     return run, loop.train(run, asked, Emitter(run, 1, True), stopping, ONE)
 
 
+@pytest.mark.long
 def test_a_resume_within_an_epoch_comes_to_the_same_weights(tmp_path: Path) -> None:
     asked = recipe(
         "training.num_epochs=2",
