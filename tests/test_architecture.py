@@ -420,6 +420,17 @@ def test_the_state_check_sees_changes_in_place() -> None:
     assert [next(filter(None, map(changed_name, ast.walk(node)))) for node in body] == ["A", "B", "C", "D"]
 
 
+def test_the_product_imports_no_lab_and_no_tests_and_the_lab_no_tests() -> None:
+    faults = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for folder, barred in (("podwright", {"lab", "tests", "bench"}), ("lab", {"tests", "bench"}))
+        for path in (ROOT / folder).rglob("*.py")
+        for name in imported(ast.parse(path.read_text()))
+        if name.split(".")[0] in barred
+    ]
+    assert not faults, "\n".join(faults)
+
+
 @pytest.mark.parametrize("names", [tuple(SECONDS), INSTALLED_FOR], ids=["SECONDS", "INSTALLED_FOR"])
 def test_the_files_that_conftest_names_are_there(names: tuple[str, ...]) -> None:
     assert len(set(names)) == len(names) and all((ROOT / name).is_file() for name in names)
