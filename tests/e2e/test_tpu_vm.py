@@ -93,7 +93,8 @@ def test_a_run_goes_from_no_machines_over_a_preemption_to_a_report_and_no_machin
     python = sshd.stand_in(lab.root / "python", LAUNCH.with_name("standin.py"))
     gcloud.fail_provisioning(f'There is no more capacity in the zone "{A}"; you can try in another zone', code=8)
     bench = TpuBench(tmp_path, python=str(python))
-    launcher = bench.start_run(40, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.25")
+    # Four workers try the storage at once: on a busy machine that takes longer than tests of hanging workers wait.
+    launcher = bench.start_run(40, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.25", CHECK_LIMIT_S="60")
     try:
         wait_for(lambda: len(bench.steps()) > 5, 90)
         (first,) = [row for row in gcloud.resources() if row["kind"] == "node"]
