@@ -84,7 +84,7 @@ class ForkServer:
     def start_piped(
         self, script: Path, argv: Sequence[str], cwd: Path, environment: Mapping[str, str]
     ) -> "ForkedProcess":
-        """Run `script` as __main__ in this session, with pipes from its stdout and stderr."""
+        """Run `script` as __main__ without setsid, with pipes from its stdout and stderr."""
         pipes = [os.pipe(), os.pipe()]
         out, err = (Path(f"/proc/{os.getpid()}/fd/{write}") for _, write in pipes)
         try:
