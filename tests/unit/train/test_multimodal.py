@@ -149,7 +149,7 @@ def test_batches_have_few_shapes() -> None:
     )
     lines = batches.LineBatches([], prompts, responses, torch.zeros(512, 2, 4), torch.ones(512, 2, dtype=torch.bool))
     seen = [batches.collated(lines, rows, 0) for rows in batches.epoch(lengths, 16, 0, 0)]
-    assert {b.tokens.shape[1] for b in seen} <= {256, 272, 280}, "not 288, which no line needs"
+    assert {b.tokens.shape[1] for b in seen} <= {248, 256, 272, 280}, "not 288, which no line needs"
     assert len({len(b.labelled) for b in seen}) < len({int((b.labelled >= 0).sum()) for b in seen}) / 2
     assert all(len(b.labelled) % 8 == 0 for b in seen)
 
