@@ -6,7 +6,15 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from podwright.recipe.multimodal import ROOT, Encoders, MultimodalCheckpoint, Positive, require_drawn
+from podwright.recipe.multimodal import (
+    MOST_WORKERS,
+    ROOT,
+    WORKERS,
+    Encoders,
+    MultimodalCheckpoint,
+    Positive,
+    require_drawn,
+)
 from podwright.recipe.paths import check_options
 from podwright.recipe.schema import BatchSize, Count, Expect, PathText, PositiveInt, Section, Source
 
@@ -43,7 +51,7 @@ class Pairs(Section):
         0,
         description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)",
     )
-    num_workers: PositiveInt = Field(4, le=256, description="threads that decode files")
+    num_workers: Count = Field(0, le=MOST_WORKERS, description=WORKERS)
     root: PathText = Field("", description=ROOT)
 
     @property

@@ -27,6 +27,8 @@ Positive = Annotated[float, Field(gt=0)]
 ROOT = "folder that paths in lines are relative to; empty: that of their file"
 MOST_DRAWN = 1_000_000
 """lines that are generated, of each part: about 3 GB of pictures and sounds"""
+MOST_WORKERS = 256
+WORKERS = "threads that decode files; 0: one for each core of the process, at most 16"
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -108,7 +110,7 @@ class MultimodalData(Section):
     max_text_length: PositiveInt = Field(
         512, description="tokens of prompt and response; a line that needs more is refused, never cut"
     )
-    num_workers: PositiveInt = Field(4, le=256, description="threads that decode files")
+    num_workers: Count = Field(0, le=MOST_WORKERS, description=WORKERS)
     root: PathText = Field("", description=ROOT)
     answers: str | dict[str, Any] = Field(
         answers.DEFAULT,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
 
@@ -47,8 +47,8 @@ class TrainerEntry:
 
     kind = ""
 
-    def num_processes(self, environment: Mapping[str, str]) -> int:
-        """That this machine is to start for an attempt, where nobody has started several yet."""
+    def num_processes(self, environment: MutableMapping[str, str]) -> int:
+        """That this machine is to start for an attempt, where nobody has started several yet; may add what they need to `environment`."""
         return 1
 
     def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from podwright.rundir import Record
 
 _SHOWN = (
@@ -20,8 +22,15 @@ _SHOWN = (
 def of_step(record: Record) -> list[str]:
     """The few figures of a step that are looked at while it runs; one that is not known is left out."""
     return [
-        f"{label} {form.format(record[key])}" for key, label, form in _SHOWN if isinstance(record.get(key), int | float)
+        f"{label} {_seconds(record[key]) if key == 'step_s' else form.format(record[key])}"
+        for key, label, form in _SHOWN
+        if isinstance(record.get(key), int | float)
     ]
+
+
+def _seconds(value: float) -> str:
+    """With two decimals, of less than a second with three significant digits."""
+    return f"{value:.{2 - math.floor(math.log10(value)) if 0 < value < 1 else 2}f}"
 
 
 def of_test(event: Record) -> str:

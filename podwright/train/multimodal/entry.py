@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO, TypeVar
 
@@ -25,7 +25,17 @@ if TYPE_CHECKING:
 R = TypeVar("R", bound=BaseModel)
 
 
-def _processes(environment: Mapping[str, str]) -> int:
+_ALLOCATOR = {"PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"}  # the second until torch 2.8, and read by later ones too
+
+
+def _grow_segments(environment: MutableMapping[str, str]) -> None:
+    """CUDA's allocator is to grow what it has where a batch has another shape, unless the user configures it; PyTorch reads this once."""
+    if not _ALLOCATOR & environment.keys():
+        environment["PYTORCH_ALLOC_CONF"] = "expandable_segments:True"
+
+
+def _processes(environment: MutableMapping[str, str]) -> int:
+    _grow_segments(environment)
     from podwright.train.multimodal.processes import launch
 
     return launch.wanted(environment)
@@ -34,6 +44,7 @@ def _processes(environment: Mapping[str, str]) -> int:
 @contextlib.contextmanager
 def _in_torch(run: RunDir, schema: type[R], start: AttemptStart) -> Iterator[tuple[R, Emitter, World]]:
     """Joins the other processes of the attempt; the run is locked by the first one."""
+    _grow_segments(os.environ)
     from podwright.train.multimodal.processes import world
 
     joined = world.join(os.environ).around(run.path)
@@ -49,7 +60,7 @@ def _in_torch(run: RunDir, schema: type[R], start: AttemptStart) -> Iterator[tup
 class MultimodalEntry(TrainerEntry):
     kind = "multimodal"
 
-    def num_processes(self, environment: Mapping[str, str]) -> int:
+    def num_processes(self, environment: MutableMapping[str, str]) -> int:
         return _processes(environment)
 
     def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
@@ -77,7 +88,7 @@ class MultimodalEntry(TrainerEntry):
 class ContrastiveEntry(TrainerEntry):
     kind = "contrastive"
 
-    def num_processes(self, environment: Mapping[str, str]) -> int:
+    def num_processes(self, environment: MutableMapping[str, str]) -> int:
         return _processes(environment)
 
     def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -91,11 +92,13 @@ class MultimodalRun:
             "run_id": self.run.name,
         }
 
+    @functools.cached_property
+    def _layer_weights(self) -> int:
+        return sum(m.weight.numel() for m in self.learner.model.llm.model.modules() if isinstance(m, nn.Linear))
+
     def _flops(self, tokens: int, targets: int) -> float:
         """Of a step: a backward pass costs as much again for activations, and once more for weights where they are trained."""
-        llm = self.learner.model.llm
-        layers = sum(m.weight.numel() for m in llm.model.modules() if isinstance(m, nn.Linear))
-        forward = 2 * (layers * tokens + llm.lm_head.weight.numel() * targets)
+        forward = 2 * (self._layer_weights * tokens + self.learner.model.llm.lm_head.weight.numel() * targets)
         return forward * (2 if self.recipe.model.lora_rank else 3)
 
 

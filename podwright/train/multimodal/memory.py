@@ -71,7 +71,7 @@ class Shadow:
     def update(self, batch_size: int, longest: Lengths) -> dict[str, int]:
         """Bytes at the fullest moment of a step of `batch_size` lines on each device, and what of that stays for the whole run."""
         recipe, built = self.learner.recipe, self.learner.model
-        width = batches.rounded(longest.tokens)
+        width = batches.widest(longest.tokens)
         with self._mode, _Counter() as counter:
             counter.count([*built.parameters(), *built.buffers()])
             weights = counter.now
@@ -81,7 +81,7 @@ class Shadow:
                 torch.zeros(batch_size, len(MODALITIES), recipe.aligner.dim),
                 torch.ones(batch_size, len(MODALITIES), dtype=torch.bool),
                 torch.zeros(batch_size, width, dtype=torch.long),
-                torch.zeros(batch_size * longest.response, dtype=torch.long),
+                torch.zeros(batches.rounded(batch_size * longest.response), dtype=torch.long),
             )
             parts = min(
                 2, recipe.training.gradient_accumulation_steps

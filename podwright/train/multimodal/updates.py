@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from podwright.recipe.multimodal import MultimodalOptimizer, MultimodalRecipe
-from podwright.train.multimodal.networks.model import MultimodalBatch, Phase2
+from podwright.train.multimodal.networks.model import MultimodalBatch, Phase2, skip_input_casts
 from podwright.train.multimodal.processes import spread
 from podwright.train.multimodal.processes.stopwatch import Stopwatch
 from podwright.train.multimodal.processes.world import World
@@ -30,6 +31,11 @@ class Learner:
     recipe: MultimodalRecipe
     world: World
     max_steps: int
+
+    @functools.cached_property
+    def parameters(self) -> list[nn.Parameter]:
+        """What is trained; kept because a walk over all modules would hold up the device in every step."""
+        return [p for p in self.model.parameters() if p.requires_grad]
 
     def state(self) -> dict[str, Any]:
         """The same however the model is spread; every process has to ask for it."""
@@ -55,6 +61,9 @@ class Learner:
 
 
 def learner(model: Phase2, recipe: MultimodalRecipe, world: World, max_steps: int) -> Learner:
+    # dropout of a CPU scales in the dtype of its input, and would be less exact in half of it
+    if world.device.type == "cuda" and recipe.model.mixed_precision != "no":
+        skip_input_casts(model)
     wrapped = spread.spread(model.train(), model.layers, world, fsdp=recipe.training.fsdp)
     if recipe.training.compile:
         for layer in model.layers:  # after FSDP2, whose gathering stays outside; lengths vary from batch to batch
@@ -138,9 +147,7 @@ def advance(
             learner.scaler.scale(loss * world.size).backward()
         total += loss.detach()
     learner.scaler.unscale_(learner.optimizer)
-    norm = spread.full_tensor(
-        nn.utils.clip_grad_norm_(learner.model.trained().values(), recipe.optimizer.max_grad_norm)
-    )
+    norm = spread.full_tensor(nn.utils.clip_grad_norm_(learner.parameters, recipe.optimizer.max_grad_norm))
     learner.scaler.step(learner.optimizer)
     learner.scaler.update()
     learner.optimizer.zero_grad(set_to_none=True)

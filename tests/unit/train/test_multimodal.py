@@ -104,16 +104,78 @@ def test_logits_where_tokens_are_labelled_are_enough(made: Any, monkeypatch: pyt
     one, b = built(), batch(made[1], [0, 5, 9, 20])
     soft = one.projector(b.features, b.present)
     labels = torch.full((len(b.tokens), soft.shape[1] + b.tokens.shape[1]), -100)
-    row, place = b.labelled // b.tokens.shape[1], b.labelled % b.tokens.shape[1]
+    labelled = b.labelled[b.labelled != model.NOWHERE]
+    row, place = labelled // b.tokens.shape[1], labelled % b.tokens.shape[1]
     labels[row, soft.shape[1] + place] = b.tokens[row, place]
     full = one.llm(inputs_embeds=torch.cat([soft, one.embed(b.tokens)], 1), labels=labels).loss
-    assert torch.allclose(one(b) / len(b.labelled), full, rtol=1e-5)
+    assert torch.allclose(one(b) / len(labelled), full, rtol=1e-5)
     (one(b)).backward()
     whole = gradients(one)
     one.zero_grad()
     monkeypatch.setattr(model, "_LOGITS_AT_ONCE", 512 * 50)
     one(b).backward()
     assert all(torch.allclose(g, whole[name], rtol=1e-4, atol=1e-4) for name, g in gradients(one).items())
+
+
+@pytest.mark.parametrize("extra", [(), (LORA[0], "model.lora_dropout=0")])
+def test_padding_changes_neither_loss_nor_gradients(made: Any, extra: tuple[str, ...]) -> None:
+    """Float32: sums of the same numbers and zeros, in another order."""
+    one, b = built(*extra), batch(made[1], [0, 5, 9, 20])
+    longest, width = max(made[1].training.lengths_at([0, 5, 9, 20])), b.tokens.shape[1]
+    labelled = b.labelled[b.labelled != model.NOWHERE]
+    rows, places = labelled // width, labelled % width
+    found = []
+    for more_columns, more_labels in ((longest - width, 0), (40, 33)):
+        tokens = torch.nn.functional.pad(b.tokens, (0, more_columns), value=made[1].tokenizer.pad_id)
+        padding = torch.full((more_labels,), model.NOWHERE)
+        padded = torch.cat([rows * tokens.shape[1] + places, padding])
+        loss = one(dataclasses.replace(b, tokens=tokens, labelled=padded))
+        loss.backward()
+        found.append((loss.detach(), gradients(one)))
+        one.zero_grad()
+    (bare, bare_gradients), (wide, wide_gradients) = found
+    assert torch.allclose(bare, wide, rtol=1e-6)
+    for name, gradient in bare_gradients.items():
+        assert torch.allclose(gradient, wide_gradients[name], rtol=1e-5, atol=1e-6 * float(gradient.abs().max())), name
+
+
+def test_batches_have_few_shapes() -> None:
+    assert len({batches.rounded(n) for n in range(257, 513)}) == 16
+    assert all(n <= batches.rounded(n) <= max(n * 17 / 16, n + 7) for n in range(1, 5000))
+    lengths = [246 + i * 7 % 30 for i in range(512)]
+    prompts, responses = (
+        [[1] * (length - 60 - length % 40) for length in lengths],
+        [[2] * (60 + length % 40) for length in lengths],
+    )
+    lines = batches.LineBatches([], prompts, responses, torch.zeros(512, 2, 4), torch.ones(512, 2, dtype=torch.bool))
+    seen = [batches.collated(lines, rows, 0) for rows in batches.epoch(lengths, 16, 0, 0)]
+    assert {b.tokens.shape[1] for b in seen} <= {248, 256, 272, 280}, "not 288, which no line needs"
+    assert len({len(b.labelled) for b in seen}) < len({int((b.labelled >= 0).sum()) for b in seen}) / 2
+    assert all(len(b.labelled) % 8 == 0 for b in seen)
+
+
+def test_adapters_on_gpus_compute_the_same_from_inputs_in_half_precision(made: Any) -> None:
+    asked = recipe(LORA[0], "model.lora_dropout=0", "model.mixed_precision=bf16")
+    one, b = model.build(asked, None), batch(made[1], [0, 1, 2])
+    for name, p in one.trained().items():
+        if "lora_B" in name:
+            nn.init.normal_(p, std=0.5)
+    adapters = [module for name, module in one.named_modules() if name.endswith("lora_A.default")]
+    dtypes: set[torch.dtype] = set()
+    for adapter in adapters:
+        adapter.register_forward_pre_hook(lambda _, inputs: dtypes.add(inputs[0].dtype))
+    found = []
+    for _ in range(2):
+        with updates.autocast(asked, ONE.device):
+            loss = one(b)
+        loss.backward()
+        found.append((loss, gradients(one), dtypes.copy()))
+        dtypes.clear()
+        one.zero_grad()
+        model.skip_input_casts(one)
+    (loss, before, cast), (same_loss, after, skipped) = found
+    assert adapters and cast == {torch.float32} and skipped == {torch.bfloat16}
+    assert torch.equal(loss, same_loss) and all(torch.equal(before[name], after[name]) for name in before)
 
 
 @pytest.mark.parametrize("extra", [(), LORA[:1]])
@@ -222,6 +284,22 @@ def test_a_bad_file_is_left_out_and_named(made: Any, tmp_path: Path) -> None:
     assert set(faults) == {1, 2}
     assert faults[1].startswith("broken.png: it cannot be read") and faults[2] == "absent.wav: there is no such file"
     assert present[0].any() and not present[1:].any()
+
+
+@pytest.mark.parametrize(("num_workers", "num_cores", "threads"), [(0, 3, 3), (0, 64, 16), (5, 3, 5)])
+def test_files_are_decoded_by_as_many_threads_as_there_are_cores(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, num_workers: int, num_cores: int, threads: int
+) -> None:
+    assert recipe().data.num_workers == 0
+    started, notices = [], []
+    pool = concurrent.futures.ThreadPoolExecutor
+    monkeypatch.setattr(features.concurrent.futures, "ThreadPoolExecutor", lambda n: started.append(n) or pool(n))
+    monkeypatch.setattr(features.cores, "of_process", lambda world: num_cores)
+    monkeypatch.setattr(features, "_compute", lambda *parts: parts[-1](1e9) or {})
+    line = {"text": "a cat"}
+    features.of_lines([line], features.sight(recipe(), notices.append), num_workers, ONE, tmp_path)
+    assert started == [threads]
+    assert f"with data.num_workers={threads} on {num_cores} cores: " in notices[0]
 
 
 @dataclasses.dataclass(frozen=True)

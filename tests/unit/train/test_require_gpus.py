@@ -1,5 +1,7 @@
 """GPUs of a target or of this machine that jax or PyTorch does not see are refused, with the reason and what to type."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -84,3 +86,36 @@ def test_jax_trains_on_cpus_that_are_chosen(variables: pytest.MonkeyPatch, name:
     mesh.require_gpus(0)
     variables.setenv(name, "cpu" if name == "JAX_PLATFORMS" else "")
     mesh.require_gpus(2)
+
+
+ALLOCATOR = """
+import os, sys
+from pathlib import Path
+from podwright.rundir import RunDir
+from podwright.train.multimodal.entry import MULTIMODAL
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "torch":
+            print({k: v for k, v in os.environ.items() if "ALLOC_CONF" in k})
+            os._exit(0)
+
+sys.meta_path.insert(0, Finder())
+MULTIMODAL.num_processes(os.environ) if len(sys.argv) < 2 else MULTIMODAL.train(RunDir(Path("r")), None, None)
+"""
+
+
+@pytest.mark.parametrize("arguments", [[], ["train"]])
+@pytest.mark.parametrize("name", ["", "PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"])
+def test_the_allocator_may_grow_its_segments_before_torch_is_imported(
+    monkeypatch: pytest.MonkeyPatch, name: str, arguments: list[str]
+) -> None:
+    for variable in ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF"):
+        monkeypatch.delenv(variable, raising=False)
+    if name:
+        monkeypatch.setenv(name, "max_split_size_mb:64")
+    argv = [sys.executable, "-c", ALLOCATOR, *arguments]
+    out = subprocess.run(argv, capture_output=True, text=True, check=True, timeout=120).stdout
+    assert out.strip() == str(
+        {name: "max_split_size_mb:64"} if name else {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
+    )

@@ -117,4 +117,6 @@ def test_without_a_terminal_the_view_is_plain(tmp_path: Path) -> None:
 
 def test_figures() -> None:
     assert of_step({"reward": 1.0, "kl": None}) == ["reward 1.000"]
+    shown = {0.0213: "0.0213", 0.13: "0.130", 0.00456: "0.00456", 1.156: "1.16", 12.3: "12.30", 0.0: "0.00"}
+    assert [of_step({"step_s": seconds}) for seconds in shown] == [[f"s/step {text}"] for text in shown.values()]
     assert duration(3661.4) == "1:01:01"

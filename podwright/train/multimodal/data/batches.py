@@ -6,6 +6,7 @@ Lines of like length share a batch. A batch is the same set of lines however man
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import random
 from collections.abc import Sequence
@@ -14,10 +15,11 @@ import torch
 from torch import Tensor
 
 from podwright.data.annotated import AnnotatedExample
-from podwright.train.multimodal.networks.model import MultimodalBatch
+from podwright.train.multimodal.networks.model import NOWHERE, MultimodalBatch
 
 _WINDOW = 32  # batches among which lines of like length find each other
-_ROUND = 8  # lengths are multiples of it, which keeps shapes few
+_ROUND = 8  # lengths are multiples of it
+_SIZES = 16  # sizes from one power of two to the next: each new shape is new memory to a GPU's allocator
 
 
 @dataclasses.dataclass(frozen=True)
@@ -33,12 +35,17 @@ class LineBatches:
     def __len__(self) -> int:
         return len(self.examples)
 
-    @property
+    @functools.cached_property
     def lengths(self) -> list[int]:
-        return self.lengths_at(range(len(self)))
+        return [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]
 
     def lengths_at(self, rows: Sequence[int]) -> list[int]:
-        return [len(self.prompts[i]) + len(self.responses[i]) for i in rows]
+        return [self.lengths[i] for i in rows]
+
+    @functools.cached_property
+    def width(self) -> int:
+        """Tokens of the widest row: of the longest line."""
+        return widest(max(self.lengths))
 
     def num_targets(self, rows: Sequence[int]) -> int:
         return sum(len(self.responses[i]) for i in rows)
@@ -71,6 +78,7 @@ def collated(lines: LineBatches, rows: Sequence[int], pad_id: int) -> Multimodal
         prompt, response = lines.prompts[i], lines.responses[i]
         tokens[n, : len(prompt) + len(response)] = torch.tensor(prompt + response)
         labelled += range(n * width + len(prompt), n * width + len(prompt) + len(response))
+    labelled += [NOWHERE] * (rounded(len(labelled)) - len(labelled))
     at = torch.tensor(list(rows))
     return MultimodalBatch(lines.features[at], lines.present[at], tokens, torch.tensor(labelled))
 
@@ -82,12 +90,21 @@ def padding(lines: LineBatches, micro: Sequence[Sequence[int]]) -> float:
 
 
 def _width(lines: LineBatches, rows: Sequence[int]) -> int:
-    return rounded(max(lines.lengths_at(rows)))
+    return min(rounded(max(lines.lengths_at(rows))), lines.width)
 
 
-def rounded(length: int) -> int:
-    """Tokens of a row whose longest line has `length`."""
-    return -(-length // _ROUND) * _ROUND
+def widest(longest: int) -> int:
+    """Tokens of the widest row of lines of which none is longer than `longest`."""
+    return _multiple(longest, _ROUND)
+
+
+def rounded(size: int) -> int:
+    """The next of the few sizes that batches have: 16 from each power of two to the next, so at most 1/16 is added."""
+    return _multiple(size, max(_ROUND, (1 << max(0, size - 1).bit_length()) // 2 // _SIZES))
+
+
+def _multiple(size: int, of: int) -> int:
+    return -(-size // of) * of
 
 
 class Order:

@@ -9,7 +9,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import hashlib
-import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -21,13 +20,15 @@ from torch import Tensor
 from podwright.data import media
 from podwright.data.annotated import AnnotatedExample
 from podwright.recipe import llm
-from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.multimodal import MOST_WORKERS, MultimodalRecipe
 from podwright.train.multimodal.networks import aligner, encoders
 from podwright.train.multimodal.networks.model import MODALITIES
+from podwright.train.multimodal.processes import cores
 from podwright.train.multimodal.processes.world import World
 
 _PART = 1024  # files whose features are written at a time
 _BATCH = 32  # pictures or sounds that an encoder sees at a time: always as many, see `_in_batches`
+_DEFAULT_WORKERS = 16  # at most: more threads wait for Python's lock
 _SLOW_S = 30.0  # of waiting for decoded files, which is worth a word
 FEATURES = ".features"
 """the folder beside the runs"""
@@ -46,15 +47,16 @@ class DecodeTime:
         self._begin = time.perf_counter()
         self._waited_s = 0.0
 
-    def waited(self, seconds: float, num_workers: int, cores: int) -> None:
-        """`seconds` since the last file; `cores`: that this process may use."""
+    def waited(self, seconds: float, num_workers: int, num_cores: int) -> None:
+        """`seconds` since the last file; `num_cores`: that this process may use."""
         self._waited_s += seconds
         total = time.perf_counter() - self._begin
         if self._say is None or self._waited_s < max(_SLOW_S, total / 2):
             return
-        more = f"type data.num_workers={cores}" if num_workers < cores else "give each process more cores"
+        most = min(num_cores, MOST_WORKERS)
+        more = f"type data.num_workers={most}" if num_workers < most else "give each process more cores"
         self._say(
-            f"decoding files takes {self._waited_s:.0f} of {total:.0f} s of loading, with data.num_workers={num_workers} on {cores} "
+            f"decoding files takes {self._waited_s:.0f} of {total:.0f} s of loading, with data.num_workers={num_workers} on {num_cores} "
             f"cores: {more}; what is decoded once is kept in {FEATURES} beside the run"
         )
         self._say = None
@@ -131,13 +133,16 @@ def of_files(
 def of_lines(
     lines: Sequence[Contents], sight: Sight, num_workers: int, world: World, folder: Path
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[int, str]]:
-    """Features [N, D] of each modality, which are there [N], and what is wrong with which lines."""
+    """Features [N, D] of each modality, which are there [N], and what is wrong with which lines; `num_workers`: 0 as the cores allow."""
+    num_cores = cores.of_process(world)
+    threads = num_workers or min(num_cores, _DEFAULT_WORKERS)
+    waited = functools.partial(sight.decoding.waited, num_workers=threads, num_cores=num_cores)
     store = folder / sight.fingerprint
     world.on_each_disk(lambda: store.mkdir(parents=True, exist_ok=True))
     near = world.neighbours
     keys: dict[str, tuple[str, _Source]] = {}
     wanted, faults = [], {}
-    with concurrent.futures.ThreadPoolExecutor(num_workers) as pool:
+    with concurrent.futures.ThreadPoolExecutor(threads) as pool:
         for number, sources in enumerate(pool.map(_sources, lines)):
             if isinstance(sources, str):
                 faults[number], sources = sources, {}
@@ -147,7 +152,7 @@ def of_lines(
         wrong: dict[str, str] = {}
         for start in range(0, len(missing), _PART):
             own = missing[start : start + _PART][near.index(world.rank) :: len(near)]
-            wrong |= _compute({key: keys[key] for key in own}, sight, store, world, pool, num_workers)
+            wrong |= _compute({key: keys[key] for key in own}, sight, store, world, pool, waited)
     for other in world.gathered(wrong):
         wrong |= other
     known = _read(store)
@@ -213,9 +218,12 @@ def _compute(
     store: Path,
     world: World,
     pool: concurrent.futures.Executor,
-    num_workers: int,
+    waited: Callable[[float], None],
 ) -> dict[str, str]:
-    """Writes the features of these files, a part for each modality; what is wrong with those that have none."""
+    """Writes the features of these files, a part for each modality; what is wrong with those that have none.
+
+    `waited` is told the seconds until each decoded file.
+    """
 
     def prepared(item: tuple[str, tuple[str, _Source]]) -> tuple[str, str, Tensor | str]:
         key, (modality, source) = item
@@ -226,15 +234,13 @@ def _compute(
 
     wrong: dict[str, str] = {}
     done: dict[str, dict[str, np.ndarray]] = {modality: {} for modality in sight.encoders}
-    affinity = getattr(os, "sched_getaffinity", None)
-    cores = max(1, (len(affinity(0)) if affinity else os.cpu_count() or 1) // len(world.neighbours))
 
     def decoded() -> Iterator[tuple[str, str, Tensor | str]]:
         files = pool.map(prepared, keys.items())
         for _ in keys:
             begin = time.perf_counter()
             file = next(files)
-            sight.decoding.waited(time.perf_counter() - begin, num_workers, cores)
+            waited(time.perf_counter() - begin)
             yield file
 
     waiting: dict[str, dict[str, Tensor]] = {modality: {} for modality in sight.encoders}

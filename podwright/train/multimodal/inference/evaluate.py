@@ -32,7 +32,7 @@ def loss(model: Phase2, lines: LineBatches, recipe: MultimodalRecipe, world: Wor
     was_training = model.training
     model.eval()
     total = torch.zeros((), device=world.device)
-    order = sorted(range(len(lines)), key=lambda i: lines.lengths[i])[world.rank :: world.size]
+    order = sorted(range(len(lines)), key=lines.lengths.__getitem__)[world.rank :: world.size]
     with torch.no_grad(), updates.autocast(recipe, world.device):
         for start in range(0, len(order), recipe.evaluation.batch_size):
             total += model(

@@ -25,6 +25,8 @@ from podwright.train.multimodal.processes import spread
 
 MODALITIES = ("image", "audio")
 _LOGITS_AT_ONCE = 1 << 27  # numbers: half a GiB of float32
+_NO_LOSS = -100  # a target that cross_entropy passes over
+NOWHERE = -1  # in place of a labelled token: padding, which has no loss
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +38,7 @@ class MultimodalBatch:
     tokens: Tensor
     """[B, T]: prompt, response, padding"""
     labelled: Tensor
-    """[N]: where in `tokens`, row after row, the tokens of responses stand; numbers, because to count a mask a GPU has to be waited for"""
+    """[N]: where in `tokens`, row after row, the tokens of responses stand, and NOWHERE; numbers, because to count a mask a GPU has to be waited for"""
 
     def to(self, device: torch.device) -> MultimodalBatch:
         pin = device.type == "cuda"
@@ -76,7 +78,10 @@ class Phase2(nn.Module):
         inputs = torch.cat([soft, self.embed(batch.tokens).to(soft.dtype)], 1)
         hidden = self.llm.model(inputs_embeds=inputs, use_cache=False).last_hidden_state
         before = hidden[:, soft.shape[1] - 1 : -1].flatten(0, 1)
-        return self._cross_entropy(before[batch.labelled], batch.tokens.flatten()[batch.labelled])
+        at = batch.labelled.clamp(min=0)
+        targets = batch.tokens.flatten()[at].masked_fill(batch.labelled == NOWHERE, _NO_LOSS)
+        # index_select: the gradient of before[at] would sort its indices on a GPU
+        return self._cross_entropy(before.index_select(0, at), targets)
 
     def embed(self, tokens: Tensor) -> Tensor:
         embedded: Tensor = self.llm.get_input_embeddings()(tokens)
@@ -91,7 +96,7 @@ class Phase2(nn.Module):
         return torch.stack([checkpoint(self._summed, h, t, use_reentrant=False) for h, t in parts]).sum()
 
     def _summed(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        return F.cross_entropy(self.llm.lm_head(hidden).float(), targets, reduction="sum")
+        return F.cross_entropy(self.llm.lm_head(hidden).float(), targets, ignore_index=_NO_LOSS, reduction="sum")
 
     def trained(self) -> dict[str, Tensor]:
         """By name, what is trained and nothing else."""
@@ -127,6 +132,15 @@ def around(llm: Any, recipe: MultimodalRecipe) -> Phase2:
         llm.activation_checkpointing_enable({"use_reentrant": False})
     shape = (recipe.aligner.dim, recipe.projector.hidden_size, recipe.projector.num_soft_tokens, llm.config.hidden_size)
     return Phase2(llm, Projector(*shape))
+
+
+def skip_input_casts(model: Phase2) -> None:
+    """Adapters take their inputs as they are, which needs autocast: peft copies them to float32, and autocast back again."""
+    from peft.tuners.lora import LoraLayer
+
+    for module in model.modules():
+        if isinstance(module, LoraLayer):
+            module.cast_input_dtype_enabled = False
 
 
 def merge(model: Phase2) -> None:

@@ -113,6 +113,8 @@ class World:
         return None
 
     def any(self, flag: bool) -> bool:
+        if self.size == 1:
+            return flag  # without waiting for the device
         return bool(self.summed(torch.tensor(float(flag), device=self.device)))
 
 
