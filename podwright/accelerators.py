@@ -220,6 +220,7 @@ TPUS = (
         hbm_bytes=213.9 * GIB,
         bf16_flops=996e12,
         fp8_flops=5977e12,
+        int8_flops=996e12,
         hbm_bandwidth=6.4e12,
         ici_bandwidth=2400e9,
         dcn_bandwidth=400e9 / 8,

@@ -10,6 +10,7 @@ import pytest
 from podwright import slices
 from podwright.accelerators import GIB
 from podwright.cli import show
+from podwright.cli.app import main
 from podwright.kernels import grouped
 from podwright.plan import kinds
 from podwright.plan.checks import meshes
@@ -205,6 +206,24 @@ def test_the_findings_are_sure_only_beyond_the_error():
     assert level(8.4) == ("info", "")
     assert level(8.6) == level(11.4) == ("inconclusive", "type that")
     assert level(11.6) == ("error", "type this")
+
+
+@pytest.mark.parametrize(
+    ("on", "limit"),
+    [
+        ("1xH200-141GB", 128.6),
+        ("1xB200", 164.0),
+        ("8xL4", 20.1),
+        ("1xL4-24GB", 20.1),
+        ("tpu8t-16", 213.9),
+        ("tpu8i-4", 142.6),
+    ],
+)
+def test_new_generations_are_planned_by_the_names_that_they_are_sold_by(capsys, on, limit):
+    """A GPU's limit is 0.92 of what it has."""
+    main(["plan", "qwen3-tiny-arithmetic-grpo", "batch_size=128", "--on", on, "--json", "--only", "memory"])
+    plan = json.loads(capsys.readouterr().out)
+    assert plan["ok"] and all(e["limit_gib"] == pytest.approx(limit, abs=0.1) for e in plan["memory"])
 
 
 def test_bars_show_every_part_in_proportion(capsys):

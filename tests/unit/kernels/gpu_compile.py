@@ -1,6 +1,6 @@
 """Compiles programs of a recipe for NVIDIA GPUs that are not here; run by a Python that has JAX's CUDA plugin (CONTRIBUTING.md).
 
-    PYTHON tests/gpu_compile.py GPU DEVICES RECIPE PROGRAM [KEY=VALUE ...]
+    PYTHON tests/unit/kernels/gpu_compile.py GPU DEVICES RECIPE PROGRAM [KEY=VALUE ...]
 
 The last line is JSON: bytes of the program's arguments, outputs and temporaries on a device, and how often it has each custom call. XLA
 counts no buffers of cuDNN's own here: it asks the card for those.
