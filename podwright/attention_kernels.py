@@ -12,11 +12,8 @@ from podwright.recipe.dimensions import Dims
 from podwright.recipe.hybrid import HybridDims
 
 LANES = 128  # of a TPU: heads that do not fill them would compute on padding
-AMPERE, HOPPER, BLACKWELL_RTX = (
-    (8, 0),
-    (9, 0),
-    (12, 0),
-)  # compute capabilities; cards of the last have kernels as Ampere has
+# Compute capabilities. RTX cards of Blackwell are as Ampere: no kernel of tokamax 0.0.17 is for them, and cuDNN's take heads up to 128.
+AMPERE, HOPPER, BLACKWELL_RTX = (8, 0), (9, 0), (12, 0)
 # Before, offsets of packed documents are multiplied with the number of query heads for the keys as well: wrong with grouped heads.
 OFFSETS_SINCE = (0, 11, 2)
 QUERIES = 512  # of a row, whose scores the plain form has at one time where it works in parts

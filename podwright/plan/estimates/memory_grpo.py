@@ -28,14 +28,14 @@ def estimates(
 ) -> list[Estimate]:
     """Every program in `names` on a mesh of `shape`: (data, fsdp, tensor)."""
     at = place(recipe, dims, shape, row)
-    return [of_parts(name, _program(at, name, row)) for name in names]
+    return [of_parts(name, _program(at, name)) for name in names]
 
 
 def place(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], row: Accelerator) -> GrpoOnMesh:
     return layers.place(recipe, dims, shape, row, Layout.GROUPS)
 
 
-def _program(at: GrpoOnMesh, name: str, row: Accelerator) -> Parts:
+def _program(at: GrpoOnMesh, name: str) -> Parts:
     if name == "warm_start":
         at = _supervised(at)
     if name == "score":
@@ -47,7 +47,7 @@ def _program(at: GrpoOnMesh, name: str, row: Accelerator) -> Parts:
     else:
         used = _decode(at, prompts(at), at.recipe.grpo.num_generations)
     total = sum(used.values())
-    outside = max(0.0, total - (ON_CHIP if row.pod and at.kernel is Kernel.PLAIN else 0)) / total
+    outside = max(0.0, total - (ON_CHIP if at.accelerator.pod and at.kernel is Kernel.PLAIN else 0)) / total
     return _resident(at) | {part: size * outside for part, size in used.items()}
 
 
