@@ -16,7 +16,8 @@ from typing import Any
 import typer.main
 from pydantic import BaseModel
 
-from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
+from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator
+from podwright.attention_kernels import INSTALLED, HeadDims, Kernel, Layout, choose
 from podwright.cli.app import app
 from podwright.cli.exit_codes import MEANINGS
 from podwright.plan.compiled.roofline import PHASES
@@ -221,6 +222,36 @@ def _accelerator(row: Accelerator) -> tuple[str, ...]:
         f"{row.dcn_bandwidth / 1e9:.3g} GB/s",
     )
     return (row.name, f"{row.hbm_bytes / GIB:.2f} GiB", *peaks, *rates, row.source)
+
+
+KERNEL_TESTS = {
+    Kernel.SPLASH: "test_splash.py::test_the_kernel_equals_the_plain_form",
+    Kernel.CUDNN: "test_gpu_attention.py::test_a_kernel_gives_what_the_plain_form_gives",
+    Kernel.CUDNN_OFFSETS: "test_gpu_attention.py::test_a_kernel_gives_what_the_plain_form_gives",
+    Kernel.MOSAIC: "test_gpu_attention.py::test_a_kernel_gives_what_the_plain_form_gives",
+    Kernel.PLAIN: "test_gpu_attention.py::test_the_plain_form_is_the_definition_of_its_mask",
+}
+"""below tests/unit/kernels/"""
+
+
+def kernels() -> str:
+    """Which attention runs: each layout on the accelerators that have the same kernels for all of them."""
+    cases = [
+        (what, layout, heads)
+        for what, heads in (("dense, heads of 128", HeadDims(128, 128)), ("MLA, 192 and 128", HeadDims(192, 128)))
+        for layout in Layout
+    ]
+    columns: dict[tuple[str, ...], list[str]] = {}
+    for row in (*TPUS, *GPUS, CPU):
+        platform = "tpu" if row.pod else "gpu" if row.node else "cpu"
+        column = tuple(
+            str(choose(platform, row.compute_capability, heads, layout, INSTALLED)) for _, layout, heads in cases
+        )
+        columns.setdefault(column, []).append(row.name)
+    rows = [(what, str(layout), *(column[i] for column in columns)) for i, (what, layout, _) in enumerate(cases)]
+    tests = [(str(kernel), f"`{test}`") for kernel, test in KERNEL_TESTS.items()]
+    named = _table(("model", "layout", *(", ".join(names) for names in columns.values())), rows)
+    return f"{named}\n{_table(('kernel', 'held against the plain form by (tests/unit/kernels)'), tests)}"
 
 
 def slice_names() -> str:
@@ -465,6 +496,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "allocation-transitions": allocation_transitions,
     "accelerators": accelerators,
     "slices": slice_names,
+    "kernels": kernels,
     "memory-parts": memory_parts,
     "estimates": estimates,
     "estimates-pretrain": estimates_pretrain,

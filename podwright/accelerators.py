@@ -78,6 +78,8 @@ class Accelerator:
     devices_per_chip: int = 1
     pod: Pod | None = None
     node: Node | None = None
+    compute_capability: tuple[int, int] | None = None
+    """of an NVIDIA GPU"""
 
     @property
     def program_bytes(self) -> float:
@@ -218,6 +220,7 @@ TPUS = (
         hbm_bytes=213.9 * GIB,
         bf16_flops=996e12,
         fp8_flops=5977e12,
+        int8_flops=996e12,
         hbm_bandwidth=6.4e12,
         ici_bandwidth=2400e9,
         dcn_bandwidth=400e9 / 8,
@@ -264,6 +267,26 @@ _NODES = {
 }
 
 
+# developer.nvidia.com/cuda-gpus, by a name or what stands before its first hyphen
+_CAPABILITIES = {
+    "V100": (7, 0),
+    "T4": (7, 5),
+    "A100": (8, 0),
+    "A10": (8, 6),
+    "A6000": (8, 6),
+    "RTX-3090": (8, 6),
+    "L4": (8, 9),
+    "L40S": (8, 9),
+    "RTX-4090": (8, 9),
+    "H100": (9, 0),
+    "H200": (9, 0),
+    "B200": (10, 0),
+    "GB200": (10, 0),
+    "RTX-5090": (12, 0),
+    "RTX-PRO-6000": (12, 0),
+}
+
+
 def _gpu(
     name: str,
     gib: float,
@@ -278,7 +301,9 @@ def _gpu(
     bf16, fp16, fp8, int8 = (peak * 1e12 for peak in tflops)
     links, network = links_gb_s * 1e9, network_gbit_s * 1e9 / 8
     size, bandwidth, node = gib * GIB, memory_tb_s * 1e12, _NODES.get(name, Node(8, {}, ""))
-    return Accelerator(name, size, bf16, bandwidth, source, kinds, fp16, fp8, int8, links, network, node=node)
+    figures = bf16, bandwidth, source, kinds, fp16, fp8, int8, links, network
+    capability = _CAPABILITIES.get(name) or _CAPABILITIES[name.partition("-")[0]]
+    return Accelerator(name, size, *figures, node=node, compute_capability=capability)
 
 
 GPUS = (

@@ -9,7 +9,7 @@ from typing import Any
 
 import jax
 
-from podwright.kernels.choice import Versions
+from podwright.attention_kernels import Versions
 
 
 @functools.cache

@@ -14,7 +14,7 @@ import numpy as np
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
-from podwright.kernels.choice import LANES
+from podwright.attention_kernels import LANES
 
 KEPT = "splash"  # the name of what the kernel gave, for policies of rematerialisation: with it the kernel does not run again
 # Wider blocks cost fewer steps but compute more of what the mask hides. Kernel alone: within scoped VMEM from v5e to tpu7x.

@@ -1,7 +1,7 @@
 """Attention of packed documents, and of grouped completions: G completions of one prompt share its keys and values.
 
 `causal`, `grouped` and `plain_packed` are in plain JAX. Whole sequences go through `of_prompts`, `of_groups`, `packed` and
-`packed_groups`, which take the kernel that kernels/choice.py names for the mesh's devices. Shape suffixes: P prompts, S prompt tokens,
+`packed_groups`, which take the kernel that attention_kernels.py names for the mesh's devices. Shape suffixes: P prompts, S prompt tokens,
 G completions per prompt, T completion tokens (queries), U completion tokens (keys), N = S + G*T, K key-value heads, R query heads per
 key-value head, D head_dim, V the values' head_dim; of documents: B rows, N tokens, H heads. Scores are float32.
 """
@@ -16,17 +16,12 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
+from podwright.attention_kernels import DOCUMENTS, MOST_SCORES, QUERIES, HeadDims, Kernel, Layout, choose
 from podwright.kernels import cudnn, mosaic, splash
-from podwright.kernels.choice import HeadDims, Kernel, Layout, choose
 from podwright.kernels.installed import generation, versions
 from podwright.models.param import batch_axes, parts_of_rows, platform, tokens
 
 MASKED = -1e30
-QUERIES = 512  # whose scores the plain form has at one time
-# Of a row, that cuDNN is told at most: its buffers grow with the number, and rows of more documents take the plain form.
-DOCUMENTS = 16
-# Bytes of float32 scores on a GPU, up to which the plain form has them all at once: 2 to 4 times faster than in parts.
-MOST_SCORES = 4 * 2**30
 REFUSED: set[tuple[Kernel, Layout]] = set()  # which train/attention_check.py saw fail on the card of this process
 
 Attend = Callable[..., jax.Array]

@@ -17,8 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
+from podwright.attention_kernels import HeadDims, Kernel, Layout
 from podwright.kernels import mosaic
-from podwright.kernels.choice import HeadDims, Kernel, Layout
 from podwright.kernels.installed import versions
 from podwright.models import attention
 from podwright.rundir import write_json

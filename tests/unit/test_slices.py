@@ -248,7 +248,11 @@ def test_figures_of_gpus_are_those_of_their_data_sheets() -> None:
     assert (b200.bf16_flops, b200.fp8_flops, b200.ici_bandwidth) == (2250e12, 4500e12, 1800e9)
     assert (t4.bf16_flops, t4.fp16_flops) == (0, 65e12)  # no bf16 units
     assert (l4.hbm_bandwidth, l4.hbm_bytes / 2**30, l4.dcn_bandwidth) == (0.3e12, 21.9, 12.5e9 / 8)
-    tpu8i = parse("tpu8i-4").accelerator
+    capabilities = {row.name: row.compute_capability for row in GPUS}
+    assert [capabilities[name] for name in ("T4", "A100-40GB-PCIe", "A10", "L40S")] == [(7, 5), (8, 0), (8, 6), (8, 9)]
+    assert [capabilities[name] for name in ("H200", "GB200", "RTX-5090")] == [(9, 0), (10, 0), (12, 0)]
+    tpu8t, tpu8i = parse("tpu8t-16").accelerator, parse("tpu8i-4").accelerator
+    assert tpu8t.int8_flops == tpu8t.bf16_flops == 996e12 and not tpu8t.compute_capability
     assert (tpu8i.bf16_flops * 2, tpu8i.hbm_bandwidth * 2) == (1101e12, 8.6e12)  # of a chip
 
 

@@ -37,6 +37,7 @@ COMPILED_IN = (
     "train",
     "models",
     "kernels",
+    "attention_kernels.py",
     "recipe",
     *(f"plan/compiled/{name}.py" for name in READING),
 )  # whose sources change a verdict

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from podwright.accelerators import Accelerator
+from podwright.attention_kernels import DOCUMENTS, HOPPER, INSTALLED, Kernel, Layout, choose, heads_of, like_hopper
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.recipe.models import Qwen3Dims
 
 OPERAND = 2  # bytes of a number that enters a product: a TPU rounds float32 to bfloat16 there, and what is only multiplied is kept so
-LANES = 128  # kernels/splash.py takes heads that fill a TPU's lanes; a test holds them together
 
 Parts = dict[str, float]
 """bytes per device by the names of memory.PARTS"""
@@ -33,8 +33,9 @@ class RecipeOnMesh(Generic[R, D]):
     dims: D
     mesh: Mapping[str, int]
     """devices along each axis of the recipe's mesh, in its order"""
-    kernel: bool
-    """attention keeps no scores: the TPU's kernel"""
+    accelerator: Accelerator
+    kernel: Kernel
+    """of attention; all but the plain one keep no scores"""
 
     @property
     def tensor(self) -> int:
@@ -69,6 +70,25 @@ class RecipeOnMesh(Generic[R, D]):
         """the layers' weights as they are sharded, in the dtype that they are computed with"""
         return OPERAND * matrices(self.dims) / self.shards
 
+    @property
+    def query_heads(self) -> float:
+        """of a device"""
+        return (self.dims.num_heads if isinstance(self.dims, Qwen3Dims) else self.dims.mla.num_heads) / self.tensor
+
+    def kernel_bytes(self, tokens: float) -> float:
+        """What cuDNN takes beside the program's arrays for the gradient of so many tokens of a layer, as cuDNN 9.28 says of each card.
+
+        Sums of the gradients of queries, float32, once or twice, and where query heads share keys those of keys and values for each. Given
+        the documents of a row, it takes that for each document that there may be.
+        """
+        if self.kernel not in (Kernel.CUDNN, Kernel.CUDNN_OFFSETS):
+            return 0.0
+        of_queries = 4 if like_hopper(self.accelerator.compute_capability or HOPPER) else 8
+        of_keys = 4 if isinstance(self.dims, Qwen3Dims) and self.dims.num_heads > self.dims.num_kv_heads else 0
+        dim = heads_of(self.dims, self.recipe.model.compute_dtype).qk_dim
+        documents = DOCUMENTS if self.kernel is Kernel.CUDNN_OFFSETS else 1
+        return documents * tokens * self.query_heads * ((of_queries + of_keys) * dim + 4)
+
     def logits_bytes(self, rows: float, bytes_each: int = 4) -> float:
         """Logits of `rows` tokens, the vocabulary split over `tensor`."""
         return bytes_each * rows * self.dims.vocab_size / self.tensor
@@ -88,23 +108,26 @@ class DenseLayer:
     """its weights in the dtype they are computed with, whole but for `tensor`"""
     width: int
     tensor: int
+    gpu: bool
 
-    def _attended(self, keys: float) -> float:
-        """what the products of attention and its projections read; `keys`: keys that exist for each token"""
-        return 3 * self.hidden + 2 * self.heads + 2 * self.kv_heads * keys
+    def _attended(self, keys: float, queries: float = 1.0) -> float:
+        """what the products of attention and its projections read; `keys`, `queries`: how many exist for each token"""
+        return 3 * self.hidden + 2 * self.heads * queries + 2 * self.kv_heads * keys
 
     def kept_bytes(self, remat: str, keys: float = 1.0) -> float:
         """a token's share of what the forward pass keeps for the backward one, without scores"""
         if remat != "none":
             return self.hidden * self.width
+        if self.gpu:  # models/qwen3.py keeps what products gave, but for the last one, and the layer's input
+            return (2 * self.hidden + self.heads + 2 * self.kv_heads + 2 * self.ffn) * self.width
         half = (6 if self.width == 2 else 3) * self.ffn + self._attended(keys)
         return half * self.width + 4 * (4 * self.hidden + 2 * self.heads + 2 * self.kv_heads)
 
-    def backward_bytes(self, remat: str, keys: float = 1.0) -> float:
+    def backward_bytes(self, remat: str, keys: float = 1.0, queries: float = 1.0) -> float:
         """a token's share of what exists while the layer is differentiated, without scores"""
-        if remat == "none":
+        if remat == "none" and not self.gpu:
             return (2 * self.ffn + 2 * self.hidden) * self.width
-        return 5 * self.ffn * self.width + self._attended(keys) * OPERAND + 8 * self.hidden
+        return 5 * self.ffn * self.width + self._attended(keys, queries) * OPERAND + 8 * self.hidden
 
     @property
     def forward(self) -> float:
@@ -112,11 +135,15 @@ class DenseLayer:
         return 2 * self.ffn + (3 * self.hidden if self.tensor > 1 else 0)
 
 
-def place(recipe: R, dims: D, shape: Sequence[int], row: Accelerator) -> RecipeOnMesh[R, D]:
-    """`shape`: devices along the axes of the recipe's mesh."""
-    head_dim = dims.head_dim if isinstance(dims, Qwen3Dims) else dims.mla.v_head_dim
+def place(recipe: R, dims: D, shape: Sequence[int], row: Accelerator, layout: Layout) -> RecipeOnMesh[R, D]:
+    """`shape`: devices along the axes of the recipe's mesh; `layout`: of its attention in training."""
     mesh = dict(zip(type(recipe.mesh).model_fields, shape, strict=True))
-    return RecipeOnMesh(recipe, dims, mesh, row.pod is not None and head_dim % LANES == 0)
+    heads = heads_of(dims, recipe.model.compute_dtype)
+    platform = "tpu" if row.pod else "gpu" if row.node else "cpu"
+    kernel = choose(platform, row.compute_capability, heads, layout, INSTALLED)
+    if mesh.get("context", 1) > 1 and kernel is not Kernel.SPLASH:  # the only one for rows that lie over devices
+        kernel = Kernel.PLAIN
+    return RecipeOnMesh(recipe, dims, mesh, row, kernel)
 
 
 def dense_layer(at: RecipeOnMesh[R, D], d: Qwen3Dims) -> DenseLayer:
@@ -128,6 +155,7 @@ def dense_layer(at: RecipeOnMesh[R, D], d: Qwen3Dims) -> DenseLayer:
         gathered_bytes=OPERAND * d.layer_matmul_params() / at.tensor,
         width=at.width,
         tensor=at.tensor,
+        gpu=at.accelerator.node is not None,
     )
 
 

@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 
 from podwright.accelerators import GIB, Accelerator
+from podwright.attention_kernels import MOST_SCORES, QUERIES, Kernel, Layout
 from podwright.plan.estimates import layers
 from podwright.plan.estimates.layers import OPERAND, DenseLayer, Parts, RecipeOnMesh, dense_layer
 from podwright.plan.estimates.memory import Estimate, of_parts
@@ -26,11 +27,15 @@ def estimates(
     recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]
 ) -> list[Estimate]:
     """Every program in `names` on a mesh of `shape`: (data, fsdp, tensor)."""
-    at = layers.place(recipe, dims, shape, row)
-    return [of_parts(name, _program(at, name, row)) for name in names]
+    at = place(recipe, dims, shape, row)
+    return [of_parts(name, _program(at, name)) for name in names]
 
 
-def _program(at: GrpoOnMesh, name: str, row: Accelerator) -> Parts:
+def place(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], row: Accelerator) -> GrpoOnMesh:
+    return layers.place(recipe, dims, shape, row, Layout.GROUPS)
+
+
+def _program(at: GrpoOnMesh, name: str) -> Parts:
     if name == "warm_start":
         at = _supervised(at)
     if name == "score":
@@ -42,7 +47,7 @@ def _program(at: GrpoOnMesh, name: str, row: Accelerator) -> Parts:
     else:
         used = _decode(at, prompts(at), at.recipe.grpo.num_generations)
     total = sum(used.values())
-    outside = max(0.0, total - (ON_CHIP if row.pod and not at.kernel else 0)) / total
+    outside = max(0.0, total - (ON_CHIP if at.accelerator.pod and at.kernel is Kernel.PLAIN else 0)) / total
     return _resident(at) | {part: size * outside for part, size in used.items()}
 
 
@@ -103,10 +108,15 @@ def _resident(at: GrpoOnMesh) -> Parts:
 
 
 def _scores(at: GrpoOnMesh, rows: float) -> float:
-    """Numbers of the scores of one layer where no kernel works them off block by block."""
+    """Numbers of the scores of one layer that exist at one time where no kernel works them off block by block."""
     r = at.recipe
     s, g, t = r.rollout.max_prompt_length, r.grpo.num_generations, r.rollout.total_generation_steps
-    return 0 if at.kernel else rows * at.dims.num_heads / at.tensor * (g * t * (s + t) + s * s)
+    if at.kernel is not Kernel.PLAIN:
+        return 0
+    scores = rows * at.query_heads * (g * t * (s + t) + s * s)
+    if at.accelerator.node and 4 * scores > MOST_SCORES:
+        return rows * at.query_heads * g * min(QUERIES, s + t) * (s + t)
+    return scores
 
 
 def _score(at: GrpoOnMesh) -> Parts:
@@ -136,8 +146,12 @@ def _update(at: GrpoOnMesh) -> Parts:
     rows = prompts(at) / parts
     tokens, keys = token_counts(at, rows)
     remat, keys_each, scores = r.model.remat, keys / tokens, _scores(at, rows)
-    saved = tokens * layer.kept_bytes(remat, keys_each) + (4 * scores if remat == "none" else 0)
-    layer_bytes = tokens * layer.backward_bytes(remat, keys_each) + (8 * scores if remat == "layer" else 0)
+    keeps_scores = remat == "none" and not layer.gpu
+    saved = tokens * layer.kept_bytes(remat, keys_each) + (4 * scores if keeps_scores else 0)
+    as_rows = keys - rows * r.rollout.max_prompt_length  # tokens, where each completion is a row with its prompt
+    queries_each = as_rows / tokens if at.kernel is Kernel.CUDNN else 1.0
+    layer_bytes = tokens * layer.backward_bytes(remat, keys_each, queries_each) + at.kernel_bytes(as_rows)
+    layer_bytes += 0 if keeps_scores else 8 * scores
     hidden = tokens * layer.hidden * (at.width + 4)
     chunk = at.logits_bytes(logits_chunk(at.dims.vocab_size), 4 + at.width)  # logits, and their gradient
     peak = _larger(at, layer, layer_bytes, hidden, chunk)

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 
 from podwright.accelerators import Accelerator
+from podwright.attention_kernels import QUERIES, Kernel, Layout
 from podwright.plan.estimates import layers
 from podwright.plan.estimates.layers import OPERAND, Parts, RecipeOnMesh, dense_layer
 from podwright.plan.estimates.memory import Estimate, of_parts
@@ -19,16 +20,14 @@ from podwright.recipe.hybrid import HybridDims, Kda
 from podwright.recipe.models import Qwen3Dims, logits_chunk
 from podwright.recipe.pretrain import PretrainRecipe
 
-# models/moe.py works on so many sorted tokens at a time, models/attention.py without the kernel on so many queries of a row; a test
-# holds them together
-MOST_ROWS, QUERIES = 2**18, 512
+MOST_ROWS = 2**18  # sorted tokens that models/moe.py works on at a time; a test holds them together
 # How many arrays exist at one time in a layer with experts, read from buffer assignments: of sorted tokens x hidden_size and x FFN width,
 # of the gathered weights of experts, bytes of everything else for each number of the hidden state, and arrays of tokens around a loop
 _SORTED, _WIDE, _EXPERTS, _OTHERS, _LOOPED = 3.25, 2.0, 1.5, 20, 5
 # and, where nothing is computed again, bytes that are kept of a layer for each number of the hidden state, unsplit and split over `tensor`
 _UNSPLIT, _SPLIT = 12, 38
 _DIVISORS = 1 << 12  # that are tried for the number of chunks; beyond them the fewest that may be enough count
-_SCORES = 16  # bytes for each score in the backward pass: scores, shares and the gradients of both, float32
+_SCORES = 16  # bytes for each score in the backward pass: scores, shares and the gradients of both, float32; on GPUs shares are not
 
 PretrainOnMesh = RecipeOnMesh[PretrainRecipe, Dims]
 
@@ -37,7 +36,7 @@ def estimates(
     recipe: PretrainRecipe, dims: Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]
 ) -> list[Estimate]:
     """Every program in `names` on a mesh of `shape`: (data, fsdp, context, expert, tensor)."""
-    at: PretrainOnMesh = layers.place(recipe, dims, shape, row)
+    at: PretrainOnMesh = layers.place(recipe, dims, shape, row, Layout.PACKED)
     resident = _resident(at)
     return [of_parts(name, resident | (_update(at) if name == "update" else _evaluate(at))) for name in names]
 
@@ -61,10 +60,11 @@ def _tokens(at: PretrainOnMesh) -> float:
 
 def _scores(at: PretrainOnMesh, tokens: float) -> float:
     """Numbers of the scores that exist at one time where no kernel works them off block by block."""
-    heads = at.dims.num_heads if isinstance(at.dims, Qwen3Dims) else at.dims.mla.num_heads
     length = at.recipe.sequence_length
     queries = tokens * min(1.0, QUERIES * at.mesh["context"] / length)
-    return 0 if at.kernel else queries * length * heads / at.tensor
+    # rows of more documents than offsets are for take the plain form, and room for it is there in any case
+    plain = at.kernel in (Kernel.PLAIN, Kernel.CUDNN_OFFSETS)
+    return queries * length * at.query_heads if plain else 0
 
 
 def _logits(at: PretrainOnMesh, tokens: float) -> float:
@@ -78,10 +78,11 @@ def _update(at: PretrainOnMesh) -> Parts:
     sums = 2 * gradients if at.micro_batches > 1 else 0  # of the micro-batches before, and with this one
     saved = sum(_saved(at, layer) for layer in range(at.dims.num_layers)) * tokens
     layer_parts = _dense(at, at.dims, tokens) if isinstance(at.dims, Qwen3Dims) else _experts(at, at.dims, tokens)
+    each = 8 + 2 * at.width if at.accelerator.node else _SCORES
     layer_parts |= {
         "gradients": gradients + sums,
         "activations": saved,
-        "layer": layer_parts["layer"] + _SCORES * _scores(at, tokens),
+        "layer": layer_parts["layer"] + max(each * _scores(at, tokens), at.kernel_bytes(tokens)),
     }
     loss = {
         "gradients": sums / 2,
@@ -99,7 +100,7 @@ def _saved(at: PretrainOnMesh, layer: int) -> float:
     e, remat = at.dims.hidden_size * at.width, at.recipe.model.remat
     if isinstance(at.dims, Qwen3Dims):
         dense = dense_layer(at, at.dims)
-        attended = dense.heads * at.width if remat in ("attention", "products") and at.kernel else 0
+        attended = dense.heads * at.width if remat in ("attention", "products") and at.kernel is Kernel.SPLASH else 0
         return dense.kept_bytes(remat) + attended
     if remat == "layer":
         return e
@@ -117,12 +118,12 @@ def _saved(at: PretrainOnMesh, layer: int) -> float:
 def _dense(at: PretrainOnMesh, dims: Qwen3Dims, tokens: float) -> Parts:
     """A layer of a dense model in the backward pass."""
     layer, remat = dense_layer(at, dims), at.recipe.model.remat
-    if remat == "none":  # every layer's weights are kept as they were gathered
+    if remat == "none" and not layer.gpu:  # every layer's weights are kept as they were gathered
         return {
             "layer": tokens * layer.backward_bytes(remat),
             "copies": dims.num_layers * layer.gathered_bytes + OPERAND * at.embedding,
         }
-    each = layer.backward_bytes(remat) + 8 * layer.heads + 4 * layer.kv_heads
+    each = layer.backward_bytes(remat) + (0 if layer.gpu else 8 * layer.heads + 4 * layer.kv_heads)
     return {"layer": tokens * each, "copies": at.cast_bytes + layer.gathered_bytes + OPERAND * at.embedding}
 
 

@@ -14,8 +14,8 @@ from podwright.plan.compiled.links import Links
 from podwright.plan.compiled.roofline import EFFICIENCIES, Efficiency
 from podwright.plan.compiled.step_time import runs
 from podwright.plan.compiled.work import Collective
-from podwright.plan.estimates.layers import OPERAND, dense_layer, place
-from podwright.plan.estimates.memory_grpo import GrpoOnMesh, prompts, token_counts, trained
+from podwright.plan.estimates.layers import OPERAND, dense_layer
+from podwright.plan.estimates.memory_grpo import GrpoOnMesh, place, prompts, token_counts, trained
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice

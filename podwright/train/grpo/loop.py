@@ -8,10 +8,10 @@ import shlex
 from collections.abc import Callable
 from typing import Any
 
+from podwright.attention_kernels import Layout, heads_of
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.kernels.choice import HeadDims, Layout
 from podwright.models import lora
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir
@@ -68,7 +68,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) 
         training, testing = _prompts(recipe, dims.max_positions, tokenizer, train, test)
         recipe = recipe.in_steps(len(training))
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
-    heads = HeadDims(dims.head_dim, dims.head_dim, recipe.model.compute_dtype)
+    heads = heads_of(dims, recipe.model.compute_dtype)
     for message in attention_check.refused(mesh, heads, [Layout.CAUSAL, Layout.GROUPS], cache_folder()):
         emit.event("notice", message=message)
     limit = recipe.rollout.max_prompt_length

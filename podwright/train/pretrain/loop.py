@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from podwright.attention_kernels import Layout, heads_of
 from podwright.data.tokens import Row
 from podwright.errors import UserError
-from podwright.kernels.choice import Layout
 from podwright.recipe import dimensions
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir
@@ -57,7 +57,8 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
         setup = PretrainSetup(recipe, dims, mesh)
         built = program.programs(setup)
         fed = feed.open_(recipe, dims.vocab_size, mesh)
-    for message in attention_check.refused(mesh, setup.heads, [Layout.PACKED], cache_folder()):
+    heads = heads_of(dims, recipe.model.compute_dtype)
+    for message in attention_check.refused(mesh, heads, [Layout.PACKED], cache_folder()):
         emit.event("notice", message=message)
     emit.event(
         "environment",

@@ -13,7 +13,6 @@ import jax.numpy as jnp
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from podwright.kernels.choice import HeadDims
 from podwright.models import hybrid, kda, logits, moe, param, qwen3
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.hybrid import HybridDims
@@ -55,14 +54,6 @@ class PretrainSetup:
     @property
     def declared(self) -> Tree:
         return hybrid.declare(self.dims) if isinstance(self.dims, HybridDims) else qwen3.declare(self.dims)
-
-    @property
-    def heads(self) -> HeadDims:
-        """Of the attention over all earlier tokens."""
-        dtype = self.recipe.model.compute_dtype
-        if isinstance(self.dims, HybridDims):
-            return HeadDims(self.dims.mla.qk_head_dim, self.dims.mla.v_head_dim, dtype)
-        return HeadDims(self.dims.head_dim, self.dims.head_dim, dtype)
 
     def new_bias(self) -> jax.Array | None:
         return hybrid.new_bias(self.dims) if isinstance(self.dims, HybridDims) else None

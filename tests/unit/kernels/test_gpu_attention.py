@@ -7,9 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.sharding import Mesh
 
-from podwright.kernels import cudnn
-from podwright.kernels.choice import HeadDims, Kernel, Layout, Versions, choose
+from podwright.attention_kernels import HeadDims, Kernel, Layout, Versions, choose
+from podwright.kernels import cudnn, mosaic
 from podwright.models import attention
 
 K, R, D = 2, 2, 8
@@ -32,6 +33,13 @@ WIDE, MLA = HeadDims(128, 128), HeadDims(192, 128)
         ((9, 0), MLA, ("cudnn", "cudnn", "cudnn-offsets"), NEW),
         ((10, 0), WIDE, ("cudnn", "cudnn", "mosaic"), NEW),
         ((8, 0), WIDE, ("cudnn", "cudnn", "plain"), NEW),
+        (
+            (12, 0),
+            WIDE,
+            ("cudnn", "cudnn", "plain"),
+            NEW,
+        ),  # RTX cards of Blackwell: neither tokamax's kernel nor heads of 192
+        ((12, 0), MLA, ("plain", "plain", "plain"), NEW),
         ((8, 9), WIDE, ("cudnn", "cudnn", "plain"), OLD),
         ((8, 0), MLA, ("plain", "plain", "plain"), NEW),
         ((7, 5), WIDE, ("plain", "plain", "plain"), NEW),
@@ -53,10 +61,34 @@ def test_tpus_and_cpus_have_what_they_had(layout):
     assert choose("cpu", None, WIDE, layout, NEW) is Kernel.PLAIN
 
 
-def arrays(b, n, seed=0, v_dim=D):
+GENERATIONS = ((7, 5), (8, 0), (8, 9), (9, 0), (10, 0), (10, 3), (12, 0))
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+@pytest.mark.parametrize("heads", [WIDE, MLA, HeadDims(64, 64), HeadDims(256, 256)])
+def test_documents_keep_their_mask_and_old_jax_gets_no_offsets(generation, heads):
+    for jax_version in ((0, 10, 2), (0, 11, 1), (0, 11, 2), (0, 12, 0)):
+        for tokamax in ((), NEW.tokamax):
+            chosen = choose("gpu", generation, heads, Layout.PACKED, Versions(jax_version, NEW.cudnn, tokamax))
+            assert chosen in (Kernel.CUDNN_OFFSETS, Kernel.MOSAIC, Kernel.PLAIN), (
+                "cuDNN's causal form knows no documents"
+            )
+            assert chosen is not Kernel.CUDNN_OFFSETS or jax_version >= (0, 11, 2)
+
+
+@pytest.mark.parametrize("generation", GENERATIONS)
+def test_devices_that_are_compiled_for_decide_not_those_of_this_machine(monkeypatch, generation):
+    monkeypatch.setattr(attention, "versions", lambda: NEW)
+    card = SimpleNamespace(platform="gpu", compute_capability="{}.{}".format(*generation))
+    mesh = SimpleNamespace(devices=np.array([card], object))
+    for layout in Layout:
+        assert attention.kernel_for(mesh, WIDE, layout) is choose("gpu", generation, WIDE, layout, NEW)
+
+
+def arrays(b, n, seed=0, v_dim=D, dtype=jnp.float32):
     rng = np.random.default_rng(seed)
     shapes = (b, n, K, R, D), (b, n, K, D), (b, n, K, v_dim)
-    return [jnp.asarray(rng.normal(size=shape), jnp.float32) for shape in shapes]
+    return [jnp.asarray(rng.normal(size=shape), dtype) for shape in shapes]
 
 
 def results(form, values, weight):
@@ -117,6 +149,115 @@ def read_offsets(q, k, v, q_seqlen, kv_seqlen, q_offsets, kv_offsets, scale):
                     values = v[row, begin_k : begin_k + min(i + 1, length_k), head // repeats]
                     out[row, begin + i, head] = share @ values / share.sum()
     return out
+
+
+def in_xla(q, k, v, *, scale, is_causal, implementation):
+    """jax's own attention, which is the definition of what its cuDNN form computes."""
+    assert is_causal and implementation == "cudnn"
+    return DOT_PRODUCT_ATTENTION(q, k, v, scale=scale, is_causal=True, implementation="xla")
+
+
+DOT_PRODUCT_ATTENTION = jax.nn.dot_product_attention
+
+
+def within(first, q, k, v, scale):
+    """Query n of a row sees the keys from number first[n] on up to its own; heads that share keys follow one another."""
+    place = jnp.arange(q.shape[1])
+    mask = (place >= first[:, :, None]) & (place <= place[:, None])
+    return DOT_PRODUCT_ATTENTION(q, k, v, mask=mask[:, None], scale=scale, implementation="xla")
+
+
+def by_offsets(q, k, v, *, q_seqlen, kv_seqlen, q_offsets, kv_offsets, scale, mask_type):
+    """What jax's cuDNN form computes of packed documents, as `read_offsets` but with a gradient; offsets of queries and keys are alike."""
+    assert q_seqlen is kv_seqlen and q_offsets is kv_offsets
+    place = jnp.arange(q.shape[1])
+    ends = jnp.where(q_seqlen < 0, len(place), q_offsets[:, :-1] + q_seqlen)
+    number = (place[:, None] >= ends[:, None]).sum(-1)
+    first = jnp.take_along_axis(q_offsets, jnp.minimum(number, q_seqlen.shape[1] - 1), axis=1)
+    return within(first, q, k, v, scale)
+
+
+def by_tokamax(q, k, v, *, logits_scale, mask):
+    assert mask.is_causal
+    return within(mask.k_start[:, 0], q, k, v, logits_scale)
+
+
+@pytest.fixture
+def kernel(request, monkeypatch):
+    """A row of the table on this CPU: the kernel's own call is replaced by its definition in XLA, and all around it is ours."""
+    from jax._src.cudnn import fused_attention_stablehlo as private
+
+    monkeypatch.setattr(jax.nn, "dot_product_attention", in_xla)
+    monkeypatch.setattr(private, "dot_product_attention", by_offsets)
+    monkeypatch.setattr(mosaic, "load", lambda: (lambda **given: SimpleNamespace(**given), lambda: by_tokamax))
+    monkeypatch.setattr(attention, "kernel_for", lambda *_: request.param)
+    return request.param
+
+
+CASES = [
+    (Kernel.CUDNN, Layout.CAUSAL),
+    (Kernel.CUDNN, Layout.GROUPS),
+    (Kernel.CUDNN_OFFSETS, Layout.PACKED),
+    (Kernel.MOSAIC, Layout.PACKED),
+]
+LENGTHS = [1, 127, 128, 129, pytest.param(4096, marks=pytest.mark.long)]
+
+
+def both_forms(layout, n, dtype):
+    """(the chosen kernel's results, those of the plain form in float32) for rows of `n` tokens, or completions of so many."""
+    b = 1 if n > 1000 else 2  # scores of 4096 tokens are large
+    mesh = Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "fsdp"))
+    if layout is Layout.GROUPS:
+        s, g, lengths = 40, 2, jnp.array([7, 40][:b])
+        values = arrays(b, s + g * n, dtype=dtype)
+        real = np.concatenate([np.arange(s) < np.asarray(lengths)[:, None], np.ones((b, g * n), bool)], axis=1)
+        ours = functools.partial(attention.of_groups, mesh, lengths_P=lengths, s=s, g=g)
+        plain = functools.partial(attention.plain_groups, lengths_P=lengths, s=s, g=g)
+    else:
+        values = arrays(b, n, dtype=dtype)
+        real = np.ones((b, n), bool)
+        ids = documents(b, n, *((1, n // 3, 2), (n // 2,))[:b]) if layout is Layout.PACKED else None
+        ours = functools.partial(attention.packed_groups, mesh, segment_ids_BN=ids)
+        plain = functools.partial(attention.plain_packed_groups, segment_ids_BN=ids)
+    weight = np.random.default_rng(1).normal(size=values[0].shape) * real[:, :, None, None, None]
+    return results(ours, values, weight), results(plain, [x.astype(jnp.float32) for x in values], weight)
+
+
+@pytest.mark.parametrize(("kernel", "layout"), CASES, indirect=["kernel"])
+@pytest.mark.parametrize("n", LENGTHS)
+def test_a_kernel_gives_what_the_plain_form_gives(kernel, layout, n):
+    assert_alike(*both_forms(layout, n, jnp.float32))
+
+
+@pytest.mark.brief(4)
+@pytest.mark.parametrize("n", [129, 1, 127, 128, 4096])
+@pytest.mark.parametrize(("kernel", "layout"), CASES, indirect=["kernel"])
+def test_in_bfloat16_it_is_near_the_plain_form_in_float32(kernel, layout, n):
+    for ours, right in zip(*both_forms(layout, n, jnp.bfloat16), strict=True):
+        assert np.linalg.norm(np.float32(ours) - right) <= 2e-2 * max(np.linalg.norm(right), 1e-9)
+
+
+@pytest.mark.parametrize("layout", Layout)
+def test_the_plain_form_is_the_definition_of_its_mask(layout):
+    """Query by query, in NumPy: grouped heads, documents of odd lengths, completions behind a prompt that is not full."""
+    s, g, t, length = 5, 2, 4, 3
+    n = s + g * t
+    values = arrays(1, n)
+    q, k, v = (np.asarray(x, np.float64)[0] for x in values)
+    ids = np.array([0] * 4 + [1] + [2] * (n - 5))
+    if layout is Layout.GROUPS:
+        ours = attention.plain_groups(*values, jnp.array([length]), s=s, g=g)
+    else:
+        ours = attention.plain_packed_groups(*values, jnp.array(ids)[None] if layout is Layout.PACKED else None)
+    for i in [*range(length), *range(s, n)] if layout is Layout.GROUPS else range(n):
+        seen = [j for j in range(i + 1) if layout is Layout.CAUSAL or ids[j] == ids[i]]
+        if layout is Layout.GROUPS:
+            begin = s + (i - s) // t * t
+            seen = list(range(i + 1)) if i < s else [*range(length), *range(begin, i + 1)]
+        for head in range(K):
+            for r in range(R):
+                share = np.exp(k[seen, head] @ q[i, head, r] * D**-0.5)
+                np.testing.assert_allclose(ours[0, i, head, r], share @ v[seen, head] / share.sum(), atol=1e-5)
 
 
 @pytest.mark.parametrize("lengths", [((1, 30, 2), (13,)), ((), (17, 17, 17, 17))])

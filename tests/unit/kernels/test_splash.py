@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from jax.experimental import topologies
 
+from podwright.attention_kernels import Kernel
 from podwright.kernels import splash
-from podwright.kernels.choice import Kernel
 from podwright.models import attention, qwen3
 from podwright.recipe import schema
 from podwright.recipe.models import Qwen3Dims

@@ -14,8 +14,8 @@ from transformers.models.bailing_hybrid import modeling_bailing_hybrid as bailin
 from transformers.models.deepseek_v3 import modeling_deepseek_v3 as deepseek
 from transformers.models.kimi_linear import modeling_kimi_linear as kimi
 
+from podwright.attention_kernels import Kernel
 from podwright.kernels import splash
-from podwright.kernels.choice import Kernel
 from podwright.models import attention, mla, param
 from podwright.recipe.hybrid import MODELS, HybridDims, Mla, Yarn
 from podwright.train import muon

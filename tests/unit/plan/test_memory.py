@@ -1,5 +1,6 @@
 """The closed form of memory and time: against arrays that are really declared, and against the compiler's kept figures."""
 
+import dataclasses
 import json
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 from podwright import slices
 from podwright.accelerators import GIB
 from podwright.cli import show
-from podwright.kernels import choice, grouped
+from podwright.cli.app import main
+from podwright.kernels import grouped
 from podwright.plan import kinds
 from podwright.plan.checks import meshes
 from podwright.plan.compiled import work
 from podwright.plan.document import MemoryEntry
-from podwright.plan.estimates import layers, memory, memory_grpo, step_time_estimate
+from podwright.plan.estimates import memory, memory_grpo, step_time_estimate
 from podwright.recipe import load
 from podwright.recipe.models import MODELS, find
 from podwright.recipe.schema import GrpoMesh
@@ -63,7 +65,6 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
 
 
 def test_what_a_plan_knows_of_programs_is_true_of_them():
-    assert layers.LANES == choice.LANES
     assert work.ROWS_OF_A_TILE == grouped.MOST_ROWS
 
 
@@ -161,9 +162,39 @@ def test_at_the_error_itself_an_estimate_is_still_sure_or_unsure():
 
 
 def test_without_the_kernel_scores_are_counted():
-    tpu, gpu = estimate("batch_size=8")["score"], estimate("batch_size=8", on="8xH100-80GB")["score"]
+    tpu, gpu = estimate("batch_size=8")["score"], estimate("batch_size=8", on="8xT4")["score"]
     tokens, heads = 2048 * 8, 16
     assert gpu.parts["layer"] - tpu.parts["layer"] > 4 * heads * tokens * 2048
+
+
+LAYERS_06B = ("model.name=qwen3-0.6b", "model.source=random", "model.remat=none", "batch_size=8")
+
+
+def test_an_update_on_an_h200_is_within_15_percent_of_what_it_took():
+    """bench/results/gpu_h200-2026-11-26.json, part "grpo": the layers of Qwen3-0.6B with a vocabulary of 32,768."""
+    lengths = "rollout.max_prompt_length=128", "rollout.total_generation_steps=256"
+    recipe, where = load.load(SHIPPED, [*LAYERS_06B, *lengths]), slices.parse("1xH200")
+    dims = dataclasses.replace(MODELS["qwen3-0.6b"], vocab_size=32768)
+    (update,) = memory_grpo.estimates(recipe, dims, (1, 1, 1), where.accelerator, ["update"])
+    assert update.total / GIB == pytest.approx(21.58, rel=memory.ERROR)
+
+
+def test_on_gpus_attention_is_counted_by_the_table_of_kernels():
+    """cuDNN's buffers by research of its own plans: twice the queries' sums on an A100; the plain form in parts where it has no kernel."""
+    layer = {
+        on: estimate(on=f"8x{on}")["update"].parts["layer"] for on in ("H100-80GB", "B200", "A100-80GB", "L4", "T4")
+    }
+    tokens, sums = 2 * 8 * (256 + 2048), 4 * 16 * 128
+    assert layer["H100-80GB"] == layer["B200"]
+    assert layer["A100-80GB"] - layer["H100-80GB"] == tokens * sums
+    assert layer["L4"] == layer["A100-80GB"] < layer["T4"]
+    single = [estimate("model.compute_dtype=float32", on=on)["update"].parts["layer"] for on in ("8xH100-80GB", "8xT4")]
+    assert single[0] == single[1], "cuDNN has no kernel of float32"
+    at_once, in_parts = (
+        estimate(f"batch_size={rows}", "model.compute_dtype=float32", on="8xH100-80GB")["score"].parts["layer"]
+        for rows in (8, 16)
+    )
+    assert in_parts < at_once, "scores of more than 4 GiB are never there at once"
 
 
 def test_the_findings_are_sure_only_beyond_the_error():
@@ -175,6 +206,37 @@ def test_the_findings_are_sure_only_beyond_the_error():
     assert level(8.4) == ("info", "")
     assert level(8.6) == level(11.4) == ("inconclusive", "type that")
     assert level(11.6) == ("error", "type this")
+
+
+@pytest.mark.parametrize(
+    ("on", "limit"),
+    [
+        ("1xH200-141GB", 128.6),
+        ("1xB200", 164.0),
+        ("8xL4", 20.1),
+        ("1xL4-24GB", 20.1),
+        ("tpu8t-16", 213.9),
+        ("tpu8i-4", 142.6),
+    ],
+)
+def test_new_generations_are_planned_by_the_names_that_they_are_sold_by(capsys, on, limit):
+    """A GPU's limit is 0.92 of what it has."""
+    argv = [
+        "plan",
+        "qwen3-tiny-arithmetic-grpo",
+        "mesh.fsdp=-1",
+        "batch_size=128",
+        "--on",
+        on,
+        "--json",
+        "--only",
+        "memory",
+    ]
+    main(argv)
+    plan = json.loads(capsys.readouterr().out)
+    assert (
+        plan["ok"] and plan["memory"] and all(e["limit_gib"] == pytest.approx(limit, abs=0.1) for e in plan["memory"])
+    )
 
 
 def test_bars_show_every_part_in_proportion(capsys):

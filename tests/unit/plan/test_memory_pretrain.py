@@ -10,9 +10,9 @@ import pytest
 from podwright import slices
 from podwright.accelerators import GIB
 from podwright.cli.app import main
-from podwright.models import attention, moe
+from podwright.models import moe
 from podwright.plan.checks import meshes
-from podwright.plan.estimates import memory, memory_pretrain
+from podwright.plan.estimates import layers, memory, memory_pretrain
 from podwright.recipe import load
 from podwright.recipe.dimensions import find
 from podwright.train.mesh import make_mesh
@@ -20,7 +20,7 @@ from podwright.train.pretrain import program
 
 RESULTS = Path(__file__).resolve().parents[3] / "bench/results"
 ROWS = json.loads(sorted(RESULTS.glob("plan_estimates_pretrain-*.json"))[-1].read_text())["rows"]
-LARGE = "almodel-8b-tpu7x-64"
+LARGE, DENSE = "almodel-8b-tpu7x-64", "qwen3-0.6b-pretrain"
 
 
 def estimate(name, *overrides, on="tpu7x-64"):
@@ -55,18 +55,37 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(name, mesh, opti
 
 
 def test_what_a_plan_knows_of_programs_is_true_of_them():
-    assert memory_pretrain.MOST_ROWS == moe.MOST_ROWS and memory_pretrain.QUERIES == attention.QUERIES
+    assert memory_pretrain.MOST_ROWS == moe.MOST_ROWS
 
 
 def test_without_the_kernel_the_scores_of_some_queries_are_counted_and_nothing_is_kept_of_attention():
-    """65,536 tokens a device in rows of 4096 and 16 heads; the update has scores, shares and the gradients of both."""
-    tpu, gpu = (estimate("qwen3-0.6b-pretrain", on=on)["update"].parts for on in ("v6e-8", "8xH100-80GB"))
-    assert gpu["layer"] - tpu["layer"] == 16 * (16 * 512) * 4096 * 16
+    """65,536 tokens a device in rows of 4096 and 16 heads; the update has scores, shares and the gradients of both, 12 bytes together."""
+    tokamax, plain = (estimate(DENSE, on=on)["update"].parts for on in ("8xH100-80GB", "8xA100-80GB"))
+    assert plain["layer"] - tokamax["layer"] == 12 * (16 * 512) * 4096 * 16
     kept = [
-        estimate("qwen3-0.6b-pretrain", "model.remat=attention", on=on)["update"].parts["activations"]
+        estimate(DENSE, "model.remat=attention", on=on)["update"].parts["activations"]
         for on in ("v6e-8", "8xH100-80GB")
     ]
-    assert kept[0] == 3 * kept[1] == 3 * tpu["activations"]
+    assert kept[0] == 3 * kept[1] == 3 * plain["activations"]
+
+
+@pytest.mark.parametrize(
+    ("installed", "gib"),
+    [({}, 10.9), ({"tokamax": ()}, 19.32), ({"cudnn": ()}, 13.7)],
+    ids=["tokamax", "offsets", "plain"],
+)
+def test_an_update_on_an_h200_is_within_15_percent_of_what_it_took(monkeypatch, installed, gib):
+    """8 rows of 4096 tokens: bench/results/gpu_h200-2026-11-26.json, part "pre", and docs/log.md for the plain form."""
+    monkeypatch.setattr(layers, "INSTALLED", layers.INSTALLED._replace(**installed))
+    update = estimate(DENSE, "batch_size=8", on="1xH200")["update"]
+    assert update.total / GIB == pytest.approx(gib, rel=memory.ERROR)
+
+
+def test_attention_over_context_has_a_kernel_on_tpus_alone():
+    """Rows that lie over devices have no form of cuDNN or tokamax, so that their scores are counted."""
+    split = [estimate(LARGE, "mesh.context=2", on=on)["update"].parts["layer"] for on in ("64xH100-80GB", "64xT4")]
+    whole = [estimate(LARGE, on=on)["update"].parts["layer"] for on in ("64xH100-80GB", "64xT4")]
+    assert split[0] == split[1] and whole[0] > whole[1]
 
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: f"{row['recipe']} {row['on']} {row['overrides']}")

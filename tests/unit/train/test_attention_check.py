@@ -7,8 +7,8 @@ import jax
 import numpy as np
 import pytest
 
+from podwright.attention_kernels import HeadDims, Kernel, Layout
 from podwright.kernels import mosaic
-from podwright.kernels.choice import HeadDims, Kernel, Layout
 from podwright.models import attention
 from podwright.train import attention_check
 

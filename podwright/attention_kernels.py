@@ -1,4 +1,4 @@
-"""The table that says which attention runs on which accelerator. It imports no framework, so that a plan can ask it as well.
+"""The table that says which attention runs on which accelerator. It imports no framework: models run by it, and plans count by it.
 
 An entry says what a kernel can do at all. Whether its results are right on the card at hand is checked by train/attention_check.py.
 """
@@ -8,10 +8,19 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from podwright.recipe.dimensions import Dims
+from podwright.recipe.hybrid import HybridDims
+
 LANES = 128  # of a TPU: heads that do not fill them would compute on padding
-HOPPER, AMPERE = (9, 0), (8, 0)  # compute capabilities, from which on each holds
+# Compute capabilities. RTX cards of Blackwell are as Ampere: no kernel of tokamax 0.0.17 is for them, and cuDNN's take heads up to 128.
+AMPERE, HOPPER, BLACKWELL_RTX = (8, 0), (9, 0), (12, 0)
 # Before, offsets of packed documents are multiplied with the number of query heads for the keys as well: wrong with grouped heads.
 OFFSETS_SINCE = (0, 11, 2)
+QUERIES = 512  # of a row, whose scores the plain form has at one time where it works in parts
+# Of a row, that cuDNN is told at most: its buffers grow with the number, and rows of more documents take the plain form.
+DOCUMENTS = 16
+# Bytes of float32 scores on a GPU, up to which the plain form has them all at once: 2 to 4 times faster than in parts.
+MOST_SCORES = 4 * 2**30
 
 
 class Layout(StrEnum):
@@ -51,6 +60,22 @@ class Versions(NamedTuple):
     tokamax: tuple[int, ...] = ()
 
 
+INSTALLED = Versions(OFFSETS_SINCE, (9, 10), (0, 0, 17))
+"""what docs/install.md says to install beside a GPU, which plans count with"""
+
+
+def heads_of(dims: Dims, dtype: str) -> HeadDims:
+    """Of the attention over all earlier tokens, in the dtype of its operands."""
+    if isinstance(dims, HybridDims):
+        return HeadDims(dims.mla.qk_head_dim, dims.mla.v_head_dim, dtype)
+    return HeadDims(dims.head_dim, dims.head_dim, dtype)
+
+
+def like_hopper(generation: tuple[int, int]) -> bool:
+    """Whether a card has the kernels of Hopper: also the Blackwell of data centers."""
+    return HOPPER <= generation < BLACKWELL_RTX
+
+
 def choose(
     platform: str, generation: tuple[int, int] | None, heads: HeadDims, layout: Layout, versions: Versions
 ) -> Kernel:
@@ -64,13 +89,14 @@ def choose(
         return Kernel.SPLASH if heads.v_dim % LANES == 0 else Kernel.PLAIN
     if generation is None or generation < AMPERE or heads.dtype not in ("bfloat16", "float16"):
         return Kernel.PLAIN
-    most = 256 if generation >= HOPPER else 128  # that cuDNN takes for training
+    hopper = like_hopper(generation)
+    most = 256 if hopper else 128  # that cuDNN takes for training
     if not versions.cudnn or heads.qk_dim > most or heads.qk_dim % 8 or heads.v_dim > heads.qk_dim:
         return Kernel.PLAIN
     if layout is not Layout.PACKED:
         return Kernel.CUDNN
-    if generation >= HOPPER and versions.tokamax and heads.qk_dim == heads.v_dim:
+    if hopper and versions.tokamax and heads.qk_dim == heads.v_dim:
         return Kernel.MOSAIC
-    if generation >= HOPPER and versions.jax >= OFFSETS_SINCE:
+    if hopper and versions.jax >= OFFSETS_SINCE:
         return Kernel.CUDNN_OFFSETS
     return Kernel.PLAIN
