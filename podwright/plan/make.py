@@ -98,6 +98,7 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
         findings = part.here(recipe) + findings
         if sound and part.estimates_memory:  # of what jax trains
             if where is None:
+                findings += this_machine.gpu_plugin()
                 findings += this_machine.mesh(cast(JaxPlan, part), cast(JaxRecipe, recipe), options.cwd)
             if not any(f.level == "error" and f.check in ("mesh", "context") for f in findings):  # which come first
                 findings += this_machine.memory(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, options.cwd)

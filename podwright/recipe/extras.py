@@ -10,6 +10,11 @@ _MODULES = {
 }
 
 
+GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+"""modules without one of which jax sees no NVIDIA GPU; their packages have the same names"""
+GPU_FIX = "type pip install -e '.[cuda13]' in podwright's clone there, or '.[cuda12]' for an older driver"
+
+
 def of(module: str) -> str:
     """The extra that brings a module; "" for one of nobody's."""
     name = module.partition(".")[0]
