@@ -204,10 +204,10 @@ class MemoryRemedy(Generic[R]):
             key = next(iter(overrides))
             if key not in ways and (best := self._changed(overrides)) is not None:
                 ways[key] = best
-        found = list(ways.values()) or [way for way in [self._together()] if way is not None]
-        if not found:
+        fitting = list(ways.values()) or [way for way in [self._together()] if way is not None]
+        if not fitting:
             return f"{searched}take a smaller model"
-        settings = ", or ".join(self._typed(way, self.where) for way in found)
+        settings = ", or ".join(self._typed(way, self.where) for way in fitting)
         return f"{searched}type {settings}, which changes what is trained"
 
 

@@ -139,7 +139,7 @@ def test_a_recipe_needs_its_packages_and_its_files(tmp_path: Path, monkeypatch: 
     del without["jax-cuda12-plugin"]
     lines = told(nodes(1 + 1, versions=without), needed=packages(load("qwen3-tiny-gsm8k-grpo")), gpus_wanted=4)
     assert (
-        "error packages: n2 has no jax for NVIDIA GPUs; type pip install -e '.[cuda13]' in podwright's clone there, or"
+        "error packages: n2 has no jax for NVIDIA GPUs; type pip install -e '.[cuda12]' in podwright's clone there, or"
         in lines[0]
     )
     assert not told([nodes(2, versions=without)[1]], needed=packages(load("phase1-tiny")), gpus_wanted=4)

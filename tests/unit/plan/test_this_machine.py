@@ -237,7 +237,7 @@ def test_jax_without_its_plugin_is_named_where_there_are_gpus(tmp_path: Path, mo
     assert this_machine.gpu_plugin(tmp_path) == []
     (tmp_path / "0000:01:00.0").mkdir()
     (finding,) = this_machine.gpu_plugin(tmp_path)
-    assert finding.level == "error" and "'.[cuda13]'" in finding.fix and "--on cpu-1" in finding.fix
+    assert finding.level == "error" and "'.[cuda12]'" in finding.fix and "--on cpu-1" in finding.fix
     monkeypatch.setenv("JAX_PLATFORMS", "cpu")
     assert this_machine.gpu_plugin(tmp_path) == []
     monkeypatch.delenv("JAX_PLATFORMS")

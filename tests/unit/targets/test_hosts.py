@@ -525,7 +525,7 @@ def test_a_check_compares_gpus_and_the_storage_with_what_each_host_has(tmp_path:
         profile = HostProfile(python=sys.executable, setup=setup, gpus_per_node=number)
         plugin, *remarks = probe.check(profile, [host])
         assert (plugin.level, plugin.of_jax) == ("error", True)
-        assert plugin.what == "the Python of host h has no jax for NVIDIA GPUs" and "'.[cuda13]'" in plugin.fix
+        assert plugin.what == "the Python of host h has no jax for NVIDIA GPUs" and "'.[cuda12]'" in plugin.fix
         (remark,) = remarks
         assert remark.level == level, remark
         assert level != "error" or remark.what == "host h has 1 GPU, and gpus_per_node=8"
