@@ -129,9 +129,11 @@ class MemoryRemedy(Generic[R]):
         if larger is None:
             return self._less()
         where, settings = larger
-        on = f"use {where.num_devices} such GPUs" if self.of_target else f"--on {where.typed}"
-        joint = " with " if self.of_target and settings else " "
-        on = f"{on}{joint}{settings}".rstrip() + " (the smallest that holds it)"
+        if self.of_target:
+            with_settings = f" with {settings}" if settings else ""
+            on = f"use {where.num_devices} such GPUs{with_settings} (the fewest that hold it)"
+        else:
+            on = f"--on {where.typed} {settings}".rstrip() + " (the smallest that holds it)"
         if adapters is not None:
             how = "LoRA, shorter completions" if _COMPLETIONS in adapters.overrides else "LoRA"
             return f"type {self._typed(adapters, self.where)} ({how}), or {on}"
