@@ -193,7 +193,7 @@ class Slurm:
         """What stands in the way of a job on the cluster as it is now."""
         own = slurm_check.sized(self._settings, self._ask)
         remarks = slurm_check.check(own, self._ask, _options(own))
-        if own.gpus_per_node and not self._settings.cpus_per_task:
+        if own.cpus_per_task > 1 and not self._settings.cpus_per_task:
             what = f"cpus_per_task={own.cpus_per_task}: the share of a node's cores that goes with its GPUs"
             remarks.append(Remark("info", what))
         return remarks
