@@ -56,7 +56,7 @@ def overrides(model: str) -> list[str]:
 def estimated(generation: str, model: str) -> dict:
     recipe, dims = load.require(load.load(RECIPE, overrides(model)), GrpoRecipe), find(model)
     row = next(row for row in TPUS if row.name == generation)
-    where = next(fit.holding_slices(recipe, dims, row), None)
+    where = next(fit.memory_search(recipe, dims, Path()).slices(recipe, row), None)
     if where is None:
         return {"model": model, "generation": generation, "slice": None}
     best = fit.candidates(recipe, dims, where)[0]

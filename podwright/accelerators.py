@@ -266,6 +266,22 @@ _NODES = {
     "RTX-PRO-6000": Node(8, _vms("g4-standard-{}", 48), "nvidia-rtx-pro-6000"),
 }
 
+# GB in the names that cards with one size of memory are also known by: two editions of a B200 and of a GB200 are sold
+_SOLD_GB = {
+    "H200": (141,),
+    "B200": (180, 192),
+    "GB200": (186, 192),
+    "T4": (16,),
+    "A10": (24,),
+    "A6000": (48,),
+    "L4": (24,),
+    "L40S": (48,),
+    "RTX-PRO-6000": (96,),
+    "RTX-3090": (24,),
+    "RTX-4090": (24,),
+    "RTX-5090": (32,),
+}
+
 
 # developer.nvidia.com/cuda-gpus, by a name or what stands before its first hyphen
 _CAPABILITIES = {
@@ -361,10 +377,17 @@ def by_device_kind(kind: str) -> Accelerator | None:
     return next((a for a in ACCELERATORS if kind in a.kinds), None)
 
 
+_WITH_MEMORY = {f"{row.name}-{size}GB": row for row in GPUS for size in _SOLD_GB.get(row.name, ())}
+_BY_NAME = {name.lower(): row for name, row in ({row.name: row for row in GPUS} | _WITH_MEMORY).items()}
+
+
 def gpu(name: str) -> Accelerator | None:
     """The row of a GPU by a name that is typed, in upper or lower case, also with the GB that it is sold with: L4-24GB, H200-141GB."""
-    known = {row.name.lower(): row for row in GPUS}
-    plain, _, size = name.lower().rpartition("-")
-    row = known.get(plain) if re.fullmatch(r"\d+gb", size) else None
-    fits = row and abs(int(size[:-2]) * 1e9 / row.hbm_bytes - 1) < 0.08
-    return known.get(name.lower()) or (row if fits else None)
+    return _BY_NAME.get(name.lower())
+
+
+def gpus_like(name: str) -> list[str]:
+    """The names that begin as `name` does, or as it does without a memory that the card is not sold with: of A100-24GB, A100-40GB and A100-80GB."""
+    card = re.sub(r"-\d{1,3}(G|GB)?$", "-", name.upper())
+    known = [row.name for row in GPUS if row.name.startswith(card)] or [n for n in _WITH_MEMORY if n.startswith(card)]
+    return [n for n in known if "PCIe" not in n] if card else []

@@ -95,6 +95,12 @@ class Shell:
         """The compiler flags that every child inherits."""
         return {name: os.environ[name] for name in FLAG_LISTS if name in os.environ}
 
+    @staticmethod
+    def hides_gpus() -> bool:
+        """Whether variables keep jax in every child from NVIDIA GPUs (train/devices.py knows the same)."""
+        platforms = os.environ.get("JAX_PLATFORMS", "cuda").split(",")
+        return {"cuda", "gpu", ""}.isdisjoint(platforms) or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
+
     def output(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
         """Run `argv` to its end: exit code and stdout. Its stderr goes to ours."""
         done = subprocess.run(

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology
+from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology, gpus_like
 from podwright.accelerators import gpu as gpu_named
 from podwright.errors import UserError, nearest
 
@@ -32,6 +32,8 @@ class Slice:
     chips: Topology
     """of one slice; GPUs and CPU devices stand in a row along x"""
     num_slices: int = 1
+    gpus_per_host: int = 0
+    """of machines with fewer or more GPUs than a full node of theirs has, or of which a job takes a part; 0: of full nodes"""
 
     @property
     def name(self) -> str:
@@ -79,7 +81,7 @@ class Slice:
         """Of the fewest machines. A v5e-8 or v6e-8 is one machine of 8 chips here; GKE also sells it as two of 4."""
         chips = math.prod(self.chips)
         if self.accelerator.node:
-            return min(chips, self.accelerator.node.size)
+            return self.gpus_per_host or min(chips, self.accelerator.node.size)
         pod = self.accelerator.pod
         return chips if pod is None or chips in pod.machine_types else 4
 
@@ -155,6 +157,13 @@ class Slice:
             "hbm_gib": round(self.accelerator.hbm_bytes / GIB, 2) or None,
             **self.names(),
         }
+
+
+def of_hosts(num_hosts: int, per_host: int, name: str) -> Slice:
+    """So many hosts with so many GPUs of a name each. UserError for a name or a number that no host has."""
+    each = parse(f"{per_host}x{name}")
+    devices = dataclasses.replace(each, chips=(num_hosts * per_host, 1, 1))
+    return devices if devices.chips_per_host == per_host else dataclasses.replace(devices, gpus_per_host=per_host)
 
 
 def outer_shape(shape: Sequence[int], num_granules: int) -> tuple[int, ...] | None:
@@ -345,7 +354,7 @@ def _unknown(text: str) -> UnknownSlice:
     what = f"there is no target and no slice {text!r}"
     times, body = re.fullmatch(r"(\s*\d+\s*x\s*)?(.*)", text, re.DOTALL).groups("")  # type: ignore[union-attr]
     kind, _, size = body.partition("-")
-    gpus = [a.name for a in GPUS if body and a.name.startswith(body.upper()) and "PCIe" not in a.name]
+    gpus = gpus_like(body)
     if len(gpus) == 1:
         _find(times + gpus[0])  # a wrong number is said along with it
     if gpus:
@@ -353,7 +362,6 @@ def _unknown(text: str) -> UnknownSlice:
     near = nearest(kind.lower(), [a.name for a in (*TPUS, CPU)]) if body[:1].isalpha() else ""
     guesses = [
         f"{times}{near}-{size}",
-        f"{times}{kind}",  # where only the memory of a GPU is wrong
         times + nearest(body.upper(), [a.name for a in GPUS]),
         nearest(text, ["local"]),
     ]

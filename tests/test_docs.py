@@ -17,6 +17,8 @@ import pytest
 from podwright import slices, targets
 from podwright.accelerators import GPUS, TPUS
 from podwright.cli import app
+from podwright.plan.make import make
+from podwright.plan.options import Destination
 from podwright.recipe import load
 from podwright.recipe.kinds import KINDS
 from podwright.run.states import ENDINGS
@@ -214,6 +216,24 @@ def test_a_newcomer_needs_two_commands() -> None:
         "make certain",
         "make sure",
     }
+
+
+def test_the_quick_start_installs_plans_and_runs_with_the_same_keys() -> None:
+    """In this order; and its plan finds no program that is too large for the card, or too near to its limit."""
+    (lines,) = [body.splitlines() for body in blocks(ENGLISH, "sh") if "--on 1x" in body]
+    install, plan, run = (
+        next(i for i, line in enumerate(lines) if line.startswith(words))
+        for words in ("pip install ", "podwright plan ", "podwright run ")
+    )
+    assert install < plan < run
+    typed, on = lines[plan].removeprefix("podwright plan ").split(" --on ")
+    assert typed == lines[run].removeprefix("podwright run ")
+    name, *keys = typed.split()
+    drawn = ["model.source=random", "data.source=arithmetic", "data.num_train=7473", "data.num_test=1319"]
+    recipe = load.load(name, [key for key in keys if ".source=" not in key] + drawn)
+    planned = make(recipe, Destination(on, slices.parse(on)))
+    assert [f.level for f in planned.findings if f.check == "memory"] == ["info"]
+    assert planned.step
 
 
 def test_the_chinese_readme_keeps_step() -> None:

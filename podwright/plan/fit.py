@@ -6,26 +6,25 @@ The closed form (estimates/) goes through all of them, the compiler through the 
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from podwright import slices
-from podwright.accelerators import GIB, GPUS, TPUS, Accelerator
+from podwright.accelerators import GIB, GPUS, TPUS
 from podwright.errors import UserError
 from podwright.plan import kinds, make
 from podwright.plan.checks.inputs import DIRECTORY, model
-from podwright.plan.checks.meshes import axes
+from podwright.plan.checks.meshes import axes, resolved
 from podwright.plan.compiled import compile as aot
 from podwright.plan.document import FitEntry, FitRow, Plan
-from podwright.plan.estimates import memory, memory_grpo
+from podwright.plan.estimates import memory
 from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.plan.findings import Finding, InconclusiveCheck, Level, Verdict
 from podwright.plan.options import Destination, PlanOptions
-from podwright.plan.remedies import MemoryRemedy
-from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, typed
+from podwright.plan.remedies import Candidate, MemoryRemedy, MemorySearch, room
+from podwright.plan.settings import differing, divisible_slices, typed
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.shell import targets_file
@@ -34,23 +33,6 @@ from podwright.slices import Slice
 COMPILED = 3  # meshes that the compiler is asked about
 LISTED = 12
 _SEARCHED = ("mesh", "batch", "memory")  # what a search changes
-_SMALLEST_TEST = 8  # rows a device
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """Settings by their recipe keys, and what they are estimated to need and to take."""
-
-    overrides: Overrides
-    recipe: GrpoRecipe
-    need_bytes: float
-    """of the program that needs most, per device"""
-    program: str
-    step_s: float
-
-    @property
-    def typed(self) -> str:
-        return typed(self.overrides)
 
 
 def fitted(recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -> Plan:
@@ -89,13 +71,13 @@ def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims, cwd: 
             )
         yield where
         return
-    holding = holding_slices(recipe, dims, row)
+    holding = memory_search(recipe, dims, cwd).slices(recipe, row)
     if (first := next(holding, None)) is None:
         *_, largest = [next(slices.sold(row)), *divisible_slices(recipe, dims, row)]
         raise UserError(
             f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}: searched up to {largest.name}, "
             f"the largest over which batch and model can be split",
-            MemoryRemedy(kinds.of(recipe), recipe, largest, cwd, {}).less(dims),
+            MemoryRemedy(memory_search(recipe, dims, cwd), recipe, largest).beyond(),
         )
     yield first
     yield from holding
@@ -126,12 +108,13 @@ def _ranked(
     static = make.static(recipe, destination, options, compiling=compiling)
     if any(f.level == "error" and f.check not in _SEARCHED for f in static.findings):
         return static
-    ranked = candidates(recipe, dims, where)
-    fits = [candidate for candidate in ranked if candidate.need_bytes <= _room(where)]
+    ranked = candidates(recipe, dims, where, options.cwd)
+    fits = [candidate for candidate in ranked if candidate.need_bytes <= room(where)]
     if not fits:
         limit = where.accelerator.program_bytes * (1 + memory.ERROR)
         possible = bool(where.libtpu) and not compiling and any(candidate.need_bytes <= limit for candidate in ranked)
-        return _nothing(static, recipe, dims, destination, where, options.cwd, possible=possible)
+        remedy = MemoryRemedy(memory_search(recipe, dims, options.cwd), recipe, where, destination.gpus_per_node > 0)
+        return _nothing(static, recipe, where, remedy.beyond(), possible=possible)
     tried: dict[str, Plan] = {}
     if compiling:
         for candidate in _of_each_mesh(fits)[:COMPILED]:
@@ -154,58 +137,30 @@ def _ranked(
     return plan.model_copy(update={"fit": entry})
 
 
-def candidates(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> list[Candidate]:
+def candidates(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, cwd: Path = Path()) -> list[Candidate[GrpoRecipe]]:
     """Every setting, those that fit by the estimate first, the fastest of them first."""
-    limit = where.accelerator.program_bytes
-    rated = [_measured(dict(overrides), recipe, dims, where) for overrides in _settings(recipe, dims, where)]
+    limit = room(where)
+    rated = [
+        replace(each, step_s=sum(step_seconds(each.recipe, dims, resolved(each.recipe, where), where).values()))
+        for each in memory_search(recipe, dims, cwd).candidates(recipe, where)
+    ]
     return sorted(rated, key=lambda c: (c.need_bytes > limit, c.step_s if c.need_bytes <= limit else c.need_bytes))
 
 
-def _settings(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Iterator[Overrides]:
-    return every(recipe, dims, where, functools.partial(kinds.of(recipe).takes, recipe))
-
-
-def pareto(rated: Iterable[Candidate]) -> list[Candidate]:
+def pareto(rated: Iterable[Candidate[GrpoRecipe]]) -> list[Candidate[GrpoRecipe]]:
     """Those that no other one beats in both memory and time, the fastest first."""
-    kept: list[Candidate] = []
+    kept: list[Candidate[GrpoRecipe]] = []
     for candidate in sorted(rated, key=lambda c: (c.step_s, c.need_bytes)):
         if not kept or candidate.need_bytes < kept[-1].need_bytes:
             kept.append(candidate)
     return kept
 
 
-def holding_slices(recipe: GrpoRecipe, dims: Qwen3Dims, row: Accelerator) -> Iterator[Slice]:
-    """The slices of a generation that some settings fit by the estimate, the smallest first."""
-    for where in divisible_slices(recipe, dims, row):
-        if any(candidate.need_bytes <= _room(where) for candidate in candidates(recipe, dims, where)):
-            yield where
+def memory_search(recipe: GrpoRecipe, dims: Qwen3Dims, cwd: Path) -> MemorySearch[GrpoRecipe]:
+    return MemorySearch(kinds.of(recipe), dims, cwd, {})
 
 
-def _room(where: Slice) -> float:
-    """Bytes per device; what nobody compiles keeps clear of the limit by as much as an estimate may be off."""
-    return where.accelerator.program_bytes * (1 if aot.has_compiler(where) else 1 - memory.ERROR)
-
-
-def _measured(overrides: Overrides, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> Candidate:
-    shape = tuple(int(overrides[f"mesh.{axis}"]) for axis in axes(recipe))
-    adjusted = changed(recipe, overrides)
-    limit, row, shards = where.accelerator.program_bytes, where.accelerator, shape[0] * shape[1]
-    needs = {
-        e.name: e.total
-        for e in memory_grpo.estimates(adjusted, dims, shape, row, kinds.of(adjusted).programs(adjusted))
-    }
-    while (
-        needs["evaluate"] > max(limit, needs["rollout"])
-        and adjusted.evaluation.batch_size >= 2 * _SMALLEST_TEST * shards
-    ):
-        overrides |= {"evaluation.batch_size": adjusted.evaluation.batch_size // 2}
-        adjusted = changed(recipe, overrides)
-        needs["evaluate"] = memory_grpo.estimates(adjusted, dims, shape, row, ["evaluate"])[0].total
-    most = max(needs, key=lambda name: needs[name])
-    return Candidate(overrides, adjusted, needs[most], most, sum(step_seconds(adjusted, dims, shape, where).values()))
-
-
-def _of_each_mesh(fits: list[Candidate]) -> list[Candidate]:
+def _of_each_mesh(fits: list[Candidate[GrpoRecipe]]) -> list[Candidate[GrpoRecipe]]:
     """Of every mesh the fastest; micro-batches beyond those that memory asks for make no candidate of their own."""
     first: dict[tuple[int | str, ...], Candidate] = {}
     for candidate in fits:
@@ -225,7 +180,7 @@ def _fits(plan: Plan) -> bool | None:
     return None if "unknown" in verdicts else True
 
 
-def _listed(fits: list[Candidate], tried: Mapping[str, Plan]) -> list[Candidate]:
+def _listed(fits: list[Candidate[GrpoRecipe]], tried: Mapping[str, Plan]) -> list[Candidate[GrpoRecipe]]:
     wanted = {
         id(candidate): candidate
         for candidate in (*(candidate for candidate in fits if candidate.typed in tried), *pareto(fits))
@@ -233,7 +188,7 @@ def _listed(fits: list[Candidate], tried: Mapping[str, Plan]) -> list[Candidate]
     return sorted(wanted.values(), key=lambda candidate: candidate.step_s)[:LISTED]
 
 
-def _row(candidate: Candidate, plan: Plan | None, chosen: bool, where: Slice) -> FitRow:
+def _row(candidate: Candidate[GrpoRecipe], plan: Plan | None, chosen: bool, where: Slice) -> FitRow:
     needs = [p.hbm_gib for p in plan.programs if p.hbm_gib is not None] if plan else []
     step_s: float | None = candidate.step_s
     if plan:
@@ -250,30 +205,11 @@ def _row(candidate: Candidate, plan: Plan | None, chosen: bool, where: Slice) ->
     )
 
 
-def _nothing(
-    static: Plan,
-    recipe: GrpoRecipe,
-    dims: Qwen3Dims,
-    destination: Destination,
-    where: Slice,
-    cwd: Path,
-    *,
-    possible: bool,
-) -> Plan:
+def _nothing(static: Plan, recipe: GrpoRecipe, where: Slice, fix: str, *, possible: bool) -> Plan:
     """`possible`: the estimate of some settings is so near to the limit that only the compiler, which is not installed, can decide."""
-    larger = next(holding_slices(recipe, dims, where.accelerator), None)
-    if larger is None:
-        fix = MemoryRemedy(kinds.of(recipe), recipe, where, cwd, {}).less(dims)
-    elif destination.gpus_per_node:
-        fix = f"use {larger.num_devices} such GPUs, the fewest that hold it"
-    else:
-        fix = f"type --on {larger.typed}, the smallest that holds it"
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
     level: Level = "error"
     if possible:
-        level, message = (
-            "inconclusive",
-            f"{message} with the margin of {memory.ERROR:.0%} that an estimate needs",
-        )
+        level, message = "inconclusive", f"{message} with the margin of {memory.ERROR:.0%} that an estimate needs"
     kept = tuple(f for f in static.findings if f.check not in _SEARCHED)
     return static.model_copy(update={"findings": kept, "step": None}).with_finding(Finding("fit", level, message, fix))

@@ -14,7 +14,7 @@ from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
 from podwright.plan.findings import Finding, InconclusiveCheck, Verdict, verdict_of
 from podwright.plan.options import Destination, PlanOptions
-from podwright.plan.remedies import MemoryRemedy
+from podwright.plan.remedies import MemoryRemedy, MemorySearch
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.slices import Slice
 
@@ -93,11 +93,12 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
     if where is not None and where.accelerator.hbm_bytes and sound:
         entries = part.memory(recipe, where, options.cwd)
         if not compiling:
-            findings += _memory(part, entries, recipe, where, options.cwd)
+            findings += _memory(part, entries, recipe, where, options.cwd, destination.gpus_per_node > 0)
     if destination.here:
         findings = part.here(recipe) + findings
         if sound and part.estimates_memory:  # of what jax trains
             if where is None:
+                findings += this_machine.gpu_plugin()
                 findings += this_machine.mesh(cast(JaxPlan, part), cast(JaxRecipe, recipe), options.cwd)
             if not any(f.level == "error" and f.check in ("mesh", "context") for f in findings):  # which come first
                 findings += this_machine.memory(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, options.cwd)
@@ -173,10 +174,11 @@ def only(wanted: list[str], findings: list[Finding]) -> list[Finding]:
 
 
 def _memory(
-    part: kinds.PlanPart[Recipe], entries: list[MemoryEntry], recipe: Recipe, where: Slice, cwd: Path
+    part: kinds.PlanPart[Recipe], entries: list[MemoryEntry], recipe: Recipe, where: Slice, cwd: Path, of_target: bool
 ) -> list[Finding]:
     if entries:
-        remedy = MemoryRemedy(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, cwd, {})
+        search = MemorySearch(cast(JaxPlan, part), part.dimensions(recipe, cwd), cwd, {})
+        remedy = MemoryRemedy(search, cast(JaxRecipe, recipe), where, of_target)
         near = "type --compile" if where.libtpu else "start it there with --smoke 3, which shows what it needs"
         return memory.findings(entries, remedy.text, near)
     if part.estimates_memory:

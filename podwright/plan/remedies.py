@@ -1,6 +1,7 @@
-"""What to type when programs are too large: settings with which the closed form of their memory fits, or the smallest slice that has some.
+"""Settings of a recipe that fit a slice, by the closed form of their memory, and what to type when programs are too large.
 
-Every remedy that is named was planned; where the compiler has said what programs need, the closed form is scaled to its totals.
+Mesh, micro-batches, remat and rows of a test batch change how fast a recipe runs and what it needs, not what it computes. `--fit` (fit.py)
+takes the fastest of those that fit, a remedy the nearest to the recipe's own.
 """
 
 from __future__ import annotations
@@ -8,11 +9,13 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Generic, TypeVar
 
+from podwright.accelerators import Accelerator
 from podwright.plan.checks import meshes
+from podwright.plan.compiled import compile as aot
 from podwright.plan.estimates import memory
 from podwright.plan.kinds import PlanPart
 from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, halved, typed
@@ -22,115 +25,192 @@ from podwright.slices import Slice
 
 R = TypeVar("R", bound=JaxRecipe)
 
-_SMALLEST_TEST = 8  # rows a device
+_SMALLEST_TEST = 8  # rows of each part of a test batch
+_ADAPTERS, _COMPLETIONS = "model.lora_rank", "rollout.total_generation_steps"
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[R]):
+    """Settings by their recipe keys, and what they are estimated to need and to take."""
+
+    overrides: Overrides
+    recipe: R
+    need_bytes: float
+    """of the program that needs most, per device"""
+    program: str
+    step_s: float = math.nan
+    """where a search ranks by it"""
+
+    @property
+    def typed(self) -> str:
+        return typed(self.overrides)
+
+
+def room(where: Slice) -> float:
+    """Bytes per device that an estimate may need: up to the limit where a compiler can have the last word, else clear of it by as much as an
+    estimate may be off."""
+    return where.accelerator.program_bytes if aot.has_compiler(where) else _certain(where)
+
+
+def _certain(where: Slice) -> float:
+    return where.accelerator.program_bytes * (1 - memory.ERROR)
+
+
+@dataclass(frozen=True)
+class MemorySearch(Generic[R]):
+    """The settings of recipes of one kind and one model. `scales`: the compiler's total of a program by the closed form's."""
+
+    part: PlanPart[R]
+    dims: Dims
+    cwd: Path
+    scales: Mapping[str, float]
+
+    def candidates(self, recipe: R, where: Slice) -> Iterator[Candidate[R]]:
+        """All that divide model and batch, each with fewer rows of a test where its program alone is too large."""
+        for overrides in every(recipe, self.dims, where, functools.partial(self.part.takes, recipe)):
+            yield self._fitted(recipe, overrides, where)
+
+    def slices(self, recipe: R, row: Accelerator) -> Iterator[Slice]:
+        """Those of an accelerator that some settings fit, the smallest first."""
+        for where in divisible_slices(recipe, self.dims, row):
+            if any(candidate.need_bytes <= room(where) for candidate in self.candidates(recipe, where)):
+                yield where
+
+    def nearest(self, recipe: R, where: Slice) -> Candidate[R] | None:
+        """The settings that fit and are nearest to the recipe's; those that fit for certain before those that are near the limit."""
+        own = meshes.resolved(recipe, where)
+        fitting = [candidate for candidate in self.candidates(recipe, where) if candidate.need_bytes <= room(where)]
+
+        def distance(candidate: Candidate[R]) -> tuple[float, ...]:
+            return (candidate.need_bytes > _certain(where), *_distance(recipe, own, candidate.overrides))
+
+        return min(fitting, key=distance, default=None)
+
+    def _fitted(self, recipe: R, overrides: Overrides, where: Slice) -> Candidate[R]:
+        overrides = dict(overrides)
+        adjusted = changed(recipe, overrides)
+        parts = meshes.shards(recipe, meshes.resolved(adjusted, where))
+        needs, rows = self._needs(adjusted, where), self.part.test_rows(recipe)
+        while rows >= 2 * _SMALLEST_TEST * parts and needs["evaluate"] > _certain(where):
+            if needs["evaluate"] < max(needs.values()):
+                break
+            rows //= 2
+            overrides["evaluation.batch_size"] = rows
+            adjusted = changed(recipe, overrides)
+            needs = self._needs(adjusted, where)
+        most = max(needs, key=lambda name: needs[name])
+        return Candidate(overrides, adjusted, needs[most], most)
+
+    def _needs(self, recipe: R, where: Slice) -> dict[str, float]:
+        entries = self.part.memory(recipe, where, self.cwd, self.dims)
+        return {e.name: e.estimated_gib * memory.GIB * self.scales.get(e.name, 1.0) for e in entries}
 
 
 @dataclass(frozen=True)
 class MemoryRemedy(Generic[R]):
-    """Of a recipe whose programs are too large on `where`. `scales`: the compiler's total of a program by the closed form's."""
+    """What to type for a recipe whose programs are too large on `where`. Every remedy that is named was planned."""
 
-    part: PlanPart[R]
+    search: MemorySearch[R]
     recipe: R
     where: Slice
-    cwd: Path
-    scales: Mapping[str, float]
+    of_target: bool = False
+    """whether the GPUs are those of a target, so that no other slice can be typed in its place"""
 
     def text(self) -> str:
-        dims = self.part.dimensions(self.recipe, self.cwd)
-        if dims is None:
-            return "take a larger slice"
-        if (best := self._best(self.recipe, dims, self.where)) is not None:
-            search = "; --fit searches for the fastest" if self.part.searches else ""
-            return f"type {self._typed(best, self.where)}{search}"
-        nothing = f"no mesh, number of micro-batches or remat of this recipe fits {self.where.name}"
-        for larger in self._larger(dims):
-            if (best := self._best(self.recipe, dims, larger)) is not None:
-                settings = self._typed(best, larger)
-                return f"{nothing}; the smallest slice that one fits is {larger.name}: type --on {larger.typed} {settings}".rstrip()
-        searched = list(divisible_slices(self.recipe, dims, self.where.accelerator))[-1:]
-        above = [where for where in searched if where.num_devices > self.where.num_devices]
-        reach = (
-            f" or a larger slice, up to {above[0].name}, beyond which batch and model cannot be split" if above else ""
-        )
-        return f"{nothing}{reach}; {self.less(dims)}"
+        best = self.search.nearest(self.recipe, self.where)
+        if best is None:
+            return self.beyond()
+        search = "; --fit searches for the fastest" if self.search.part.searches else ""
+        return f"type {self._typed(best, self.where)}{search}"
 
-    def _typed(self, overrides: Overrides, where: Slice) -> str:
-        """Those that differ from what the recipe has on `where`, where fsdp=-1 stands for a number."""
+    def beyond(self) -> str:
+        """What to type where no settings fit: adapters, the smallest larger slice, or else less of what is trained."""
+        adapters, larger = self._with_adapters(), self._larger()
+        if larger is None:
+            return self._less()
+        where, settings = larger
+        if self.of_target:
+            with_settings = f" with {settings}" if settings else ""
+            on = f"use {where.num_devices} such GPUs{with_settings} (the fewest that hold it)"
+        else:
+            on = f"--on {where.typed} {settings}".rstrip() + " (the smallest that holds it)"
+        if adapters is not None:
+            how = "LoRA, shorter completions" if _COMPLETIONS in adapters.overrides else "LoRA"
+            return f"type {self._typed(adapters, self.where)} ({how}), or {on}"
+        return on if self.of_target else f"type {on}"
+
+    def _typed(self, candidate: Candidate[R], where: Slice) -> str:
+        """Settings that differ from what the recipe has on `where`, where fsdp=-1 stands for a number; with the compiler where it decides."""
         own = dict(zip(meshes.axes(self.recipe), meshes.resolved(self.recipe, where), strict=True))
-        other = differing(self.recipe, overrides)
-        return typed({k: v for k, v in other.items() if own.get(k.removeprefix("mesh.")) != v})
+        other = differing(self.recipe, candidate.overrides)
+        words = typed({k: v for k, v in other.items() if own.get(k.removeprefix("mesh.")) != v})
+        near = candidate.need_bytes > _certain(where) and not self.search.scales
+        return f"{words} --compile".lstrip() if near else words
 
-    def _larger(self, dims: Dims) -> Iterator[Slice]:
-        """Of the same accelerator, the smallest first, as long as a batch and a model can be split over them."""
-        for where in divisible_slices(self.recipe, dims, self.where.accelerator):
-            if where.num_devices > self.where.num_devices:
-                yield where
+    def _larger(self) -> tuple[Slice, str] | None:
+        """The smallest slice of the same accelerator that has more devices and fits, and the settings with which it does."""
+        for where in self._above():
+            if (best := self.search.nearest(self.recipe, where)) is not None:
+                return where, self._typed(best, where)
+        return None
 
-    def _best(self, recipe: R, dims: Dims, where: Slice) -> Overrides | None:
-        """The settings that fit and are nearest to the recipe's; those that fit for certain before those that are near the limit."""
-        limit = where.accelerator.program_bytes
-        own = meshes.resolved(recipe, where)
-        fitting: list[tuple[tuple[float, ...], Overrides]] = []
-        for overrides in every(recipe, dims, where, functools.partial(self.part.takes, recipe)):
-            adjusted, need = self._fitted(recipe, overrides, where)
-            if need <= limit:
-                near = need > limit * (1 - memory.ERROR)
-                fitting.append(((near, *_distance(recipe, own, adjusted)), adjusted))
-        return min(fitting, key=lambda candidate: candidate[0])[1] if fitting else None
+    def _above(self) -> Iterator[Slice]:
+        each = self.where.gpus_per_host
+        for where in divisible_slices(self.recipe, self.search.dims, self.where.accelerator):
+            if where.num_devices > self.where.num_devices and where.num_devices % (each or 1) == 0:
+                yield replace(where, gpus_per_host=each)
 
-    def _fitted(self, recipe: R, overrides: Overrides, where: Slice) -> tuple[Overrides, float]:
-        """With fewer rows of a test where its program is the only one that is too large; and bytes per device of the largest program."""
-        overrides = dict(overrides)
-        limit = where.accelerator.program_bytes * (1 - memory.ERROR)
-        needs = self._needs(changed(recipe, overrides), where)
-        rows = self.part.test_rows(recipe)
-        while (
-            rows >= 2 * _SMALLEST_TEST * where.num_devices
-            and needs["evaluate"] > limit
-            and needs["evaluate"] == max(needs.values())
-        ):
-            rows //= 2
-            overrides["evaluation.batch_size"] = rows
-            needs = self._needs(changed(recipe, overrides), where)
-        return overrides, max(needs.values())
+    def _changed(self, overrides: Overrides) -> Candidate[R] | None:
+        """The nearest settings that fit once the recipe has other values of what is trained; with these among them."""
+        best = self.search.nearest(changed(self.recipe, overrides), self.where)
+        return best and replace(best, overrides=overrides | best.overrides)
 
-    def _needs(self, recipe: R, where: Slice) -> dict[str, float]:
-        entries = self.part.memory(recipe, where, self.cwd)
-        return {e.name: e.estimated_gib * memory.GIB * self.scales.get(e.name, 1.0) for e in entries}
+    def _with_adapters(self) -> Candidate[R] | None:
+        """Where all parameters are trained and could be frozen: with adapters, or with these and shorter completions."""
+        rank, _ = self.search.part.lengths(self.recipe).get(_ADAPTERS, (1, 1))
+        held: Overrides = {}
+        for overrides in self._smaller() if rank == 0 else ():
+            held |= overrides  # adapters are the first of them
+            if len(held) > 2:
+                return None
+            if (best := self._changed(held)) is not None:
+                return best
+        return None
 
     def _smaller(self) -> Iterator[Overrides]:
         """Other values of what is trained, each key by itself, the least change of it first."""
-        for key, (value, least) in self.part.lengths(self.recipe).items():
+        for key, (value, least) in self.search.part.lengths(self.recipe).items():
             if value == 0:
                 yield {key: least}
             while (value := halved(value)) >= least:
                 yield {key: value}
 
-    def _together(self, dims: Dims) -> Overrides | None:
+    def _together(self) -> Candidate[R] | None:
         """Several keys, where none is enough by itself: one after the other as small as it may be, until it fits."""
         held: Overrides = {}
         for overrides in self._smaller():
-            recipe = changed(self.recipe, held | overrides)
-            if (best := self._best(recipe, dims, self.where)) is not None:
-                return held | overrides | differing(recipe, best)
             held |= overrides
+            if (best := self._changed(held)) is not None:
+                return best
         return None
 
-    def less(self, dims: Dims) -> str:
+    def _less(self) -> str:
         """What else of the recipe makes it fit, by itself and as much as it takes."""
-        ways: list[Overrides] = []
+        row, dims = self.where.accelerator, self.search.dims
+        last = list(divisible_slices(self.recipe, dims, row))[-1:]
+        searched = ""
+        if last and last[0].num_devices > self.where.num_devices:
+            searched = f"no slice up to {last[0].name} holds it, beyond which batch and model cannot be split; "
+        ways: dict[str, Candidate[R]] = {}
         for overrides in self._smaller():
             key = next(iter(overrides))
-            if any(key in way for way in ways):
-                continue
-            recipe = changed(self.recipe, overrides)
-            if (best := self._best(recipe, dims, self.where)) is not None:
-                ways.append(overrides | differing(recipe, best))
-        if not ways and (together := self._together(dims)) is not None:
-            ways = [together]
-        if not ways:
-            return "take a smaller model"
-        return f"type {', or '.join(map(typed, ways))}, which changes what is trained"
+            if key not in ways and (best := self._changed(overrides)) is not None:
+                ways[key] = best
+        fitting = list(ways.values()) or [way for way in [self._together()] if way is not None]
+        if not fitting:
+            return f"{searched}take a smaller model"
+        settings = ", or ".join(self._typed(way, self.where) for way in fitting)
+        return f"{searched}type {settings}, which changes what is trained"
 
 
 def _distance(recipe: JaxRecipe, own: meshes.Shape, overrides: Overrides) -> tuple[float, ...]:

@@ -10,6 +10,13 @@ _MODULES = {
 }
 
 
+GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
+"""modules without one of which jax sees no NVIDIA GPU; their packages have the same names"""
+GPU_FIX = (
+    "type pip install -e '.[cuda12]' in podwright's clone there, or cuda13 in its place with a driver of 580 or newer"
+)
+
+
 def of(module: str) -> str:
     """The extra that brings a module; "" for one of nobody's."""
     name = module.partition(".")[0]

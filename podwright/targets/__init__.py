@@ -80,12 +80,14 @@ class ResolvedTarget:
         """What stands in the way of runs (of a `kind` of recipe) as things are now; it may ask other machines."""
         if self.settings is None:
             return []
+        from podwright.recipe import kinds as recipe_kinds
         from podwright.targets import kinds
 
         settings, unused = self.settings, _storage_unused(getattr(self.settings, "storage", ""), kind)
         if unused:  # then it is no matter whether the hosts share it
             settings = kinds.recorded_settings(settings.kind, settings.model_dump(mode="json") | {"storage": ""})
-        return [*unused, *kinds.open_target(settings.kind, self.name, settings).check()]
+        remarks = kinds.open_target(settings.kind, self.name, settings).check()
+        return [*unused, *(r for r in remarks if not r.of_jax or (kind and recipe_kinds.find(kind).traced))]
 
     def check_access(self) -> list[Remark]:
         """What of the user's rights and of the cloud stands in the way of machines for a run; it asks the cloud, and creates nothing."""

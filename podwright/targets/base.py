@@ -213,6 +213,8 @@ class Remark:
     fix: str = ""
     unanswered: bool = False
     """whether the login of this machine kept the target from answering: a run cannot start, and a plan knows nothing of the target"""
+    of_jax: bool = False
+    """whether it stands in the way of recipes that jax trains alone"""
 
 
 class Settings(Protocol):
@@ -303,7 +305,8 @@ class Target(Protocol):
         ...
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        """Pure. `hosts`: of the allocation that the attempt is to run on; None where there is no provisioner."""
+        """Pure, but for what a cluster is asked where the settings leave it open. `hosts`: of the allocation that the attempt is to run on; None
+        where there is no provisioner."""
         ...
 
     def submit(self, rendered: Rendered) -> Handle: ...

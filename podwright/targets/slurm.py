@@ -64,7 +64,7 @@ class Slurm:
         self.identity = identity(name, self._settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        run, own = RunDir(job.run_dir), self._settings
+        run, own = RunDir(job.run_dir), slurm_check.sized(self._settings, self._ask)
         folder = run.attempt(job.attempt)
         name = f"{run.name}.{job.attempt}-{job.run_tag}"
         where = [f"--job-name={name}", f"--chdir={job.cwd}", f"--output={str(run.log(job.attempt)).replace('%', '%%')}"]
@@ -149,7 +149,7 @@ class Slurm:
         return str(slurm_states.failure("scancel", code, err)) if code else ""
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
-        own = self._settings
+        own = slurm_check.sized(self._settings, self._ask)
         if waits := slurm_check.waiting(own, self._ask):
             raise MachinesBusy(f"the machines of {self._name} were not asked: {waits}", _QUEUES)
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
@@ -191,7 +191,12 @@ class Slurm:
 
     def check(self) -> list[Remark]:
         """What stands in the way of a job on the cluster as it is now."""
-        return slurm_check.check(self._settings, self._ask, _options(self._settings))
+        own = slurm_check.sized(self._settings, self._ask)
+        remarks = slurm_check.check(own, self._ask, _options(own))
+        if own.cpus_per_task > 1 and not self._settings.cpus_per_task:
+            what = f"cpus_per_task={own.cpus_per_task}: the share of a node's cores that goes with its GPUs"
+            remarks.append(Remark("info", what))
+        return remarks
 
     def poll(self, handle: Handle) -> Polled:
         run, number = attempt_of(handle)

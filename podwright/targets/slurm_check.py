@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal
 
 from podwright.errors import UserError, counted
+from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
 from podwright.storage.folder import file_on_path
 from podwright.targets import slurm_states
 from podwright.targets.base import MachinesBusy, Remark
@@ -24,11 +27,29 @@ def check(own: SlurmSettings, ask: Ask, options: Sequence[str]) -> list[Remark]:
     """`options`: of sbatch, as a job would have them."""
     try:
         remarks, waits = _partition(own, ask)
-        return [*remarks, *_trial(own, ask, options, bool(waits)), *_places(own), *_syntax(own, ask)]
+        plugin = _gpu_plugin(own, ask)
+        return [*remarks, *_trial(own, ask, options, bool(waits)), *_places(own), *plugin, *_syntax(own, ask)]
     except MachinesBusy as e:
         return [Remark("inconclusive", e.what, e.fix), *_places(own), *_syntax(own, ask)]
     except UserError as e:
         return [Remark("error", e.what, e.fix)]
+
+
+def sized(own: SlurmSettings, ask: Ask) -> SlurmSettings:
+    """The settings with the cores of a process where they leave them open: with GPUs the share of a node that goes with them, else 1, as where
+    the cluster does not say."""
+    if own.cpus_per_task:
+        return own
+    shares = [1]
+    if own.gpus_per_node:
+        try:
+            rows, names = _rows(own, ask)
+        except UserError:  # which a check names
+            rows, names = [], []
+        nodes = [(int(row[4]), _gpus(row[5])) for row in rows if row[0].rstrip("*") in names]
+        able = [cores * own.gpus_per_node // gpus for cores, gpus in nodes if gpus >= own.gpus_per_node]
+        shares = [max(1, share // own.tasks_per_node) for share in able] or shares
+    return own.model_copy(update={"cpus_per_task": min(shares)})
 
 
 def waiting(own: SlurmSettings, ask: Ask) -> str:
@@ -39,8 +60,8 @@ def waiting(own: SlurmSettings, ask: Ask) -> str:
     return _partition(own, ask)[1]
 
 
-def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
-    """The remarks, and why a job would wait for what is out of service, in each of its partitions."""
+def _rows(own: SlurmSettings, ask: Ask) -> tuple[list[list[str]], list[str]]:
+    """What sinfo says of the nodes of every partition, and the partitions in which a job may start."""
     code, out, err = ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
     if code:
         unknown = slurm_states.failure("sinfo", code, err)
@@ -48,13 +69,19 @@ def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
     rows = [line.split("|") for line in out.splitlines()]
     default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
     wanted = own.partition or default
-    names = wanted.split(",")
+    return rows, [name for name in wanted.split(",") if name]
+
+
+def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
+    """The remarks, and why a job would wait for what is out of service, in each of its partitions."""
+    rows, names = _rows(own, ask)
     known = sorted({row[0].rstrip("*") for row in rows})
-    if absent := [name for name in names if name not in known]:
+    absent = [name for name in names if name not in known]
+    if absent or not names:
         what = "the cluster has no default partition"
-        if wanted:
-            what = f"partition={wanted}: there is no such partition"
-            what += "" if len(names) == 1 else f" as {', '.join(absent)}"
+        if names:
+            what = f"partition={own.partition}: there is no such partition"
+            what += "" if len(names) < 2 else f" as {', '.join(absent)}"
         return [Remark("error", what, f"set partition to one of {', '.join(known)}")], ""
     each = [_one_partition(own, name, [row for row in rows if row[0].rstrip("*") == name]) for name in names]
     return _of_the_best(each)
@@ -154,6 +181,19 @@ def _places(own: SlurmSettings) -> list[Remark]:
             )
         )
     return remarks
+
+
+def _gpu_plugin(own: SlurmSettings, ask: Ask) -> list[Remark]:
+    """Whether jax of the environment, which the nodes share with this machine, has its plugin for GPUs. Lines of setup may bring another one."""
+    python = own.python or sys.executable
+    if not own.gpus_per_node or not Path(python).exists():
+        return []
+    program = f"import importlib.util; print(any(map(importlib.util.find_spec, {GPU_PLUGINS})))"
+    code, out, _ = ask(python, "-c", program)
+    if code or out.strip() != "False":
+        return []
+    level: Literal["warning", "error"] = "warning" if own.setup else "error"
+    return [Remark(level, f"python={python} has no jax for NVIDIA GPUs", GPU_FIX, of_jax=True)]
 
 
 def _syntax(own: SlurmSettings, ask: Ask) -> list[Remark]:

@@ -114,8 +114,8 @@ def test_warned_multimodal_training_on_two_nodes_ends_with_the_weights_of_an_uni
 def test_gpus_of_the_target_that_nobody_sees_are_refused(farm: Farm, what: tuple[str, ...], says: str) -> None:
     farm.target("gpus", python=sys.executable, gpus_per_node=1)
     code, out, _ = farm.call(
-        "run", *what, "mesh.fsdp=1" if what is TRAINED else "seed=1", "--name", "r", "--on", "gpus"
-    )
+        "run", *what, "mesh.fsdp=1" if what is TRAINED else "seed=1", "--name", "r", "--on", "gpus", "--force"
+    )  # the plan refuses jax without its plugin
     assert code == 1 and farm.ended() == ["BAD_INPUT"] and says in out, out
     assert "to train on CPUs, set gpus_per_node of the target to 0" in out and not farm.records("metrics.jsonl")
 

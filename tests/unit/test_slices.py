@@ -6,9 +6,9 @@ import re
 
 import pytest
 
-from podwright.accelerators import ACCELERATORS, CPU, GPUS, TPUS, by_device_kind
+from podwright.accelerators import ACCELERATORS, CPU, GPUS, TPUS, Accelerator, by_device_kind, gpu
 from podwright.errors import UserError
-from podwright.slices import EXAMPLES, one_of_tpus, outer_shape, parse, topologies
+from podwright.slices import EXAMPLES, of_hosts, one_of_tpus, outer_shape, parse, topologies
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,11 @@ def test_libtpu_gets_hosts_and_wrap_around_links(
         ("9xH100-80GB", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
         ("4xA100", "there is no target and no slice '4xA100'; type --on 4xA100-40GB or 4xA100-80GB"),
         ("1xB300", "there is no target and no slice '1xB300'; did you mean --on 1xB200?"),
-        ("8xL4-48GB", "there is no target and no slice '8xL4-48GB'; did you mean --on 8xL4?"),
+        ("8xL4-48GB", "there is no target and no slice '8xL4-48GB'; type --on 8xL4-24GB"),
+        ("A100-24GB", "there is no target and no slice 'A100-24GB'; type --on 1xA100-40GB or 1xA100-80GB"),
+        ("1xH100-94GB", "type --on 1xH100-80GB"),
+        ("2xB200-141GB", "type --on 2xB200-180GB or 2xB200-192GB"),
+        ("1xRTX-4090-16GB", "type --on 1xRTX-4090-24GB"),
         ("1xRTX4090", "there is no target and no slice '1xRTX4090'; did you mean --on 1xRTX-4090?"),
         ("tpu8i-8", "no tpu8i slice is sold as tpu8i-8 (the number counts chips); type --on tpu8i-4"),
         ("v6-16", "there is no target and no slice 'v6-16'; did you mean --on v6e-16?"),
@@ -199,7 +203,20 @@ def test_axes_cross_slices_from_the_first_on_and_never_the_last() -> None:
         assert outer is None or (math.prod(outer) == 4 and not any(n % o for n, o in zip(shape, outer, strict=True)))
 
 
+@pytest.mark.parametrize("row", GPUS, ids=lambda row: row.name)
+def test_every_gpu_has_a_name_with_the_memory_it_is_sold_with(row: Accelerator) -> None:
+    sizes = [n for n in range(1, 400) if gpu(f"{row.name}-{n}GB") == row]
+    own = [int(n) for n in re.findall(r"(\d+)GB", row.name)]
+    assert (own or sizes) and not (own and sizes)
+    # in GiB or in GB, as vendors count, and at most a tenth more than a program can have
+    assert all(row.hbm_bytes / 2**30 * 0.98 < n < row.hbm_bytes / 2**30 * 1.11 for n in own or sizes)
+
+
 def test_machines_with_gpus_are_what_slices_are() -> None:
+    two_nodes = of_hosts(2, 4, "A100-40GB")
+    assert (two_nodes.num_hosts, two_nodes.chips_per_host, two_nodes.num_granules) == (2, 4, 2)
+    assert of_hosts(2, 8, "H100-80GB") == parse("16xH100-80GB") and of_hosts(1, 4, "L4") == parse("4xL4")
+    assert of_hosts(3, 2, "L4-24GB").num_devices == 6
     assert (parse("16xH200").num_granules, parse("16xH200").devices_per_granule) == (2, 8)
     assert (parse("2x tpu7x-64").num_granules, parse("2x tpu7x-64").devices_per_granule) == (2, 64)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from podwright.accelerators import GIB
 from podwright.errors import counted
 from podwright.plan.findings import Finding
+from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
 from podwright.rundir import Record
 
 Facts = Record
@@ -33,7 +34,13 @@ def findings(nodes: Sequence[Facts], needed: Sequence[str] = (), gpus_wanted: in
     """`nodes`: a machine each. `needed`: packages of the recipe that is to run there; `gpus_wanted`: on each node."""
     results = [Finding("machines", "info", _description(node)) for node in nodes]
     for node in nodes:
-        results += [*_packages(node, needed), *_gpus(node, gpus_wanted), *_room(node), *_names(node), *_files(node)]
+        results += [
+            *_packages(node, needed, gpus_wanted),
+            *_gpus(node, gpus_wanted),
+            *_room(node),
+            *_names(node),
+            *_files(node),
+        ]
     results += _storage(nodes)
     if len(nodes) > 1:
         results += _alike(nodes, "python", "Python", lambda node: node["python"])
@@ -54,8 +61,12 @@ def _kinds(node: Facts) -> str:
     return ", ".join(f"{number} x {name}" for name, number in Counter(gpu["name"] for gpu in node["gpus"]).items())
 
 
-def _packages(node: Facts, needed: Sequence[str]) -> list[Finding]:
+def _packages(node: Facts, needed: Sequence[str], wanted: int) -> list[Finding]:
+    """`wanted`: GPUs."""
     missing = [name for name in needed if name not in node["versions"]]
+    here = {name.replace("-", "_") for name in node["versions"]}
+    if not missing and "jax" in needed and (wanted or node["gpus"]) and here.isdisjoint(GPU_PLUGINS):
+        return [Finding("packages", "error", f"{node['host']} has no jax for NVIDIA GPUs", GPU_FIX)]
     if not missing:
         return []
     extra = "torch" if "torch" in needed else "jax"

@@ -42,6 +42,14 @@ def packages(modules: Sequence[str], extra: str) -> list[Finding]:
     return [Finding("packages", "error", what, extras.install(extra))]
 
 
+def gpu_plugin(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> list[Finding]:
+    """What keeps jax from the GPUs of this machine, as their driver lists them: a run takes these unless it is to train on CPUs."""
+    if not any(gpus.glob("*")) or Shell.hides_gpus() or any(map(importlib.util.find_spec, extras.GPU_PLUGINS)):
+        return []
+    fix = f"{extras.GPU_FIX.replace(' there', '')}; to train on CPUs, type --on cpu-1"
+    return [Finding("packages", "error", "jax is installed here without its plugin for NVIDIA GPUs", fix)]
+
+
 def mesh(part: PlanPart[R], recipe: R, cwd: Path) -> list[Finding]:
     """What keeps the trainer from a mesh over the CPU devices of this machine; with an accelerator only the trainer knows their number."""
     where = devices()

@@ -16,7 +16,7 @@ from podwright.plan.document import ProgramEntry, StepEntry
 from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
-from podwright.plan.remedies import MemoryRemedy
+from podwright.plan.remedies import MemoryRemedy, MemorySearch
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.rundir import Record
@@ -50,7 +50,8 @@ def results(
     def remedy() -> str:
         estimated = {e.name: e.estimated_gib * GIB for e in part.memory(recipe, where, cwd)}
         scales = {p.name: p.hbm_bytes / estimated[p.name] for p in compiled if p.hbm_bytes and estimated.get(p.name)}
-        return MemoryRemedy(part, recipe, where, cwd, scales).text()
+        search = MemorySearch(part, part.dimensions(recipe, cwd), cwd, scales)
+        return MemoryRemedy(search, recipe, where).text()
 
     listed = findings(compiled, limit, functools.cache(remedy))
     fits = not {program.verdict for program in compiled} & {"too large", "failed"}

@@ -18,7 +18,7 @@ from podwright.plan.estimates.layers import OPERAND, dense_layer
 from podwright.plan.estimates.memory_grpo import GrpoOnMesh, place, prompts, token_counts, trained
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
-from podwright.slices import Slice
+from podwright.slices import Slice, outer_shape
 
 _ELSEWHERE = Efficiency(0.5, 0.4, 0.8, 0.8, 0.8, 25e9, "not calibrated")
 # bytes a token: of a layer's elementwise operations for each of hidden_size + FFN width, and of those on logits for each of the vocabulary
@@ -81,8 +81,9 @@ def _links(at: GrpoOnMesh, where: Slice, name: str, tokens: float) -> float:
     weights = at.dims.num_layers * at.dims.layer_matmul_params() * OPERAND / tensor
     summed = 4 * trained(at) / tensor * parts if name == "update" else 0.0
     over_tensor = tokens * at.dims.hidden_size * at.width * at.dims.num_layers * _ALL_REDUCES[name]
-    gathered = _over(links, "all-gather", weights * passes, fsdp) + _over(links, "reduce-scatter", summed, fsdp)
-    return gathered + _over(links, "all-reduce", over_tensor, tensor)
+    over_fsdp = _over(links, "all-gather", weights * passes, fsdp) + _over(links, "reduce-scatter", summed, fsdp)
+    between = _between(at, where, weights * passes + summed)
+    return over_fsdp + between + _over(links, "all-reduce", over_tensor, tensor)
 
 
 def _torus(where: Slice) -> Links:
@@ -94,12 +95,28 @@ def _over(links: Links, kind: str, whole_bytes: float, devices: int) -> float:
     return links.seconds(Collective(kind, tuple(range(devices)), int(whole_bytes))) if devices > 1 else 0.0
 
 
+def _granules(at: GrpoOnMesh, where: Slice) -> tuple[int, int]:
+    """How many slices, or machines with GPUs, the axes data and fsdp reach over."""
+    outer = outer_shape(list(at.mesh.values()), where.num_granules)
+    return (outer[0], outer[1]) if outer else (1, 1)
+
+
+def _between(at: GrpoOnMesh, where: Slice, whole_bytes: float) -> float:
+    """Seconds in which arrays of so many bytes once they are whole are gathered or summed over the machines that fsdp reaches over:
+    each device exchanges its part with its counterparts on the other ones."""
+    _, n = _granules(at, where)
+    return whole_bytes * (n - 1) / at.mesh["fsdp"] / _network(where.accelerator)
+
+
+def _network(row: Accelerator) -> float:
+    """Bytes/s of a device between slices or machines."""
+    return row.dcn_bandwidth / row.devices_per_chip * _shares(row).dcn
+
+
 def _apart(at: GrpoOnMesh, where: Slice) -> float:
-    """Gradients are summed over slices, or machines with GPUs, through the network of the data center."""
-    if where.num_granules == 1:
-        return 0.0
-    row, n = where.accelerator, where.num_granules
-    return 8 * trained(at) / at.shards * (n - 1) / n / (row.dcn_bandwidth / row.devices_per_chip) / _shares(row).dcn
+    """Gradients are summed over the slices, or machines with GPUs, that have copies of the weights."""
+    n, _ = _granules(at, where)
+    return 8 * trained(at) / at.shards * (n - 1) / n / _network(where.accelerator)
 
 
 def _rollout(at: GrpoOnMesh, where: Slice) -> float:
@@ -113,7 +130,8 @@ def _rollout(at: GrpoOnMesh, where: Slice) -> float:
     products = 2 * prompts(at) * (g * t + s) * (dims.num_layers * dims.layer_matmul_params()) / at.tensor
     read = t * (weights + cache) / row.hbm_bandwidth / shares.hbm
     links = _torus(where)
-    gathered = _over(links, "all-gather", dims.num_params() * width / at.tensor, at.mesh["fsdp"])
+    weights_whole = dims.num_params() * width / at.tensor
+    gathered = _over(links, "all-gather", weights_whole, at.mesh["fsdp"]) + _between(at, where, weights_whole)
     summed = _over(links, "all-reduce", prompts(at) * g * t * dims.hidden_size * width * dims.num_layers * 2, at.tensor)
     hops = 2 * dims.num_layers * t * _HOP_S if at.tensor > 1 else 0
     busy = max(read, products / _flops(at, row) / shares.matmul)

@@ -112,8 +112,9 @@ class PlanPart(Generic[R]):
         """Every mesh over the devices of `where` that works, by axis."""
         return ()
 
-    def memory(self, recipe: R, where: Slice, cwd: Path) -> list[MemoryEntry]:
-        """The closed form of each program's memory; [] where it is unknown. Mesh, batch and model are sound when this is asked."""
+    def memory(self, recipe: R, where: Slice, cwd: Path, dims: Any = None) -> list[MemoryEntry]:
+        """The closed form of each program's memory; [] where it is unknown. Mesh, batch and model are sound when this is asked. `dims`: of the
+        model, where they have been read already."""
         return []
 
     def saved_bytes(self, recipe: R, cwd: Path) -> float | None:

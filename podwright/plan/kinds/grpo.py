@@ -91,8 +91,8 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
     def meshes(self, recipe: GrpoRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
         return meshes.named(recipe, self.dimensions(recipe, cwd), where)
 
-    def memory(self, recipe: GrpoRecipe, where: Slice, cwd: Path) -> list[MemoryEntry]:
-        dims = self.dimensions(recipe, cwd)
+    def memory(self, recipe: GrpoRecipe, where: Slice, cwd: Path, dims: Qwen3Dims | None = None) -> list[MemoryEntry]:
+        dims = dims or self.dimensions(recipe, cwd)
         if dims is None:
             return []
         shape, row = meshes.resolved(recipe, where), where.accelerator

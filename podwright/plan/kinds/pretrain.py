@@ -53,8 +53,8 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
     def meshes(self, recipe: PretrainRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
         return meshes.named(recipe, self.dimensions(recipe, cwd), where)
 
-    def memory(self, recipe: PretrainRecipe, where: Slice, cwd: Path) -> list[MemoryEntry]:
-        dims = self.dimensions(recipe, cwd)
+    def memory(self, recipe: PretrainRecipe, where: Slice, cwd: Path, dims: Dims | None = None) -> list[MemoryEntry]:
+        dims = dims or self.dimensions(recipe, cwd)
         if dims is None:
             return []
         shape, row = meshes.resolved(recipe, where), where.accelerator

@@ -11,6 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from podwright.errors import UserError, counted
+from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
 from podwright.rundir import Record
 from podwright.storage.folder import file_on_path
 from podwright.targets.base import Remark, facts_in
@@ -40,9 +41,10 @@ def gpus():
 os.makedirs(folder, exist_ok=True)
 tempfile.NamedTemporaryFile(dir=folder).close()
 lacks = [n for n in ("pydantic", "yaml", "psutil") if importlib.util.find_spec(n) is None]
+plugin = any(importlib.util.find_spec(name) for name in wants_gpus.split(",") if name)
 print(json.dumps({"host": "", "python": sys.version_info[:2], "lacks": lacks, "free": shutil.disk_usage(folder).free,
     "time": time.time(), "sees": not probe or os.path.exists(probe),
-    "sees_storage": not stored or os.path.exists(stored), "gpus": gpus() if wants_gpus else 0}))
+    "sees_storage": not stored or os.path.exists(stored), "gpus": gpus() if wants_gpus else 0, "plugin": plugin}))
 """
 
 
@@ -60,7 +62,7 @@ def check(
     folder = profile.runs or profile.folder
     home = profile.runs or profile.folder.removeprefix("~/")
     with _mark(profile.runs) as probe, _mark("" if "://" in storage else storage) as stored:
-        script = shlex.join(["-c", _PROBE, home, probe, stored, "gpus" if profile.gpus_per_node else ""])
+        script = shlex.join(["-c", _PROBE, home, probe, stored, ",".join(GPU_PLUGINS) if profile.gpus_per_node else ""])
         command = prepared(
             profile,
             f"echo {shlex.quote(_SETUP_DONE)}; cd && {{ (exec {profile.python_word} {script}) || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
@@ -84,7 +86,8 @@ def check(
                         "synchronize both with an NTP server",
                     )
                 )
-    remarks = remarks or [Remark("info", f"{len(hosts)} host(s) answer and can start a run")]
+    if all(remark.of_jax for remark in remarks):
+        remarks.append(Remark("info", f"{len(hosts)} host(s) answer and can start a run"))
     if address and len(hosts) == 1:
         what = f"address={address} has no effect: the processes of a target with one host meet on that host itself"
         remarks.append(Remark("warning", what, "leave address out of the target"))
@@ -148,6 +151,8 @@ def _of_host(profile: HostProfile, name: str, folder: str, storage: str, facts: 
     if not facts["sees_storage"]:
         what = f"host {name} does not see a file that this machine has written in storage={storage}: the folder there is another one"
         remarks.append(Remark("error", what, "mount the same folder there, or correct storage of the target"))
+    if profile.gpus_per_node and not facts["plugin"]:
+        remarks.append(Remark("error", f"the Python of host {name} has no jax for NVIDIA GPUs", GPU_FIX, of_jax=True))
     return remarks + _gpus(name, profile.gpus_per_node, facts["gpus"])
 
 

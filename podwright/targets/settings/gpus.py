@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from podwright import slices
-from podwright.accelerators import GPUS, gpu
+from podwright.accelerators import GPUS, gpu, gpus_like
 from podwright.errors import UserError, nearest
 from podwright.slices import Slice
 
@@ -33,14 +33,9 @@ def require_tasks(own: GpuSettings) -> None:
 def devices(own: GpuSettings, nodes: int) -> Slice | None:
     """What jax will see; None where the kind of the GPUs is not named. ValueError for one that is not known."""
     if own.accelerator and gpu(own.accelerator) is None:
-        known = [a.name.lower() for a in GPUS]
-        longer = [name for name in known if name.startswith(own.accelerator.lower())]
-        guesses = longer or [name for name in [nearest(own.accelerator.lower(), known)] if name]
-        fix = (
-            f"did you mean {' or '.join(guesses).upper().replace(' OR ', ' or ')}?"
-            if guesses
-            else "write one such as H100-80GB"
-        )
+        guess = nearest(own.accelerator.upper(), [row.name for row in GPUS])
+        guesses = " or ".join(gpus_like(own.accelerator)) or guess
+        fix = f"did you mean {guesses}?" if guesses else "write one such as H100-80GB"
         raise ValueError(f"accelerator={own.accelerator}: no such GPU is known; {fix}")
     if own.accelerator and not own.gpus_per_node:
         raise ValueError(
@@ -51,8 +46,8 @@ def devices(own: GpuSettings, nodes: int) -> Slice | None:
     if not own.accelerator:
         return None
     try:
-        return slices.parse(f"{nodes * own.gpus_per_node}x{own.accelerator}")
+        return slices.of_hosts(nodes, own.gpus_per_node, own.accelerator)
     except UserError as e:
         raise ValueError(
-            f"nodes x gpus_per_node = {nodes * own.gpus_per_node}: {e.what}; change gpus_per_node, or leave accelerator out"
+            f"gpus_per_node={own.gpus_per_node}: {e.what}; change gpus_per_node, or leave accelerator out"
         ) from None

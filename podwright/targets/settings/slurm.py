@@ -74,7 +74,11 @@ class SlurmSettings(BaseModel):
         "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
     )
     tasks_per_node: int = Field(1, ge=1, description="processes on each node; with GPUs 1, or one for each of them")
-    cpus_per_task: int = Field(1, ge=1, description="CPU cores of each process")
+    cpus_per_task: int = Field(
+        0,
+        ge=0,
+        description="CPU cores of each process; 0: with GPUs, its share of the cores of a node, as sinfo names them, else 1",
+    )
     mem: str = Field("", description="memory of a node, such as 200G; 0: all of it")
     time: str = Field("", description="time limit of one job, such as 24:00:00; a longer run takes several jobs")
     setup: tuple[str, ...] = Field((), description="shell commands before the trainer starts, such as module load cuda")

@@ -4,6 +4,7 @@ The host is this machine: `ssh` is a command that runs what it is given here.
 """
 
 import json
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,9 @@ def target(home: Path, num_gpus: int, accelerator: str = "", *pairs: str, python
     smi.write_text(f"#!/bin/sh\nfor n in $(seq {num_gpus}); do echo GPU $n; done\n")
     smi.chmod(0o755)
     pairs = (f"gpus_per_node={num_gpus}", *([f"accelerator={accelerator}"] if accelerator else []), *pairs)
+    (home / "plugin").mkdir()
+    (home / "plugin" / "jax_cuda12_plugin.py").touch()
+    pairs = (f"setup=['export PYTHONPATH={home}/plugin:$PYTHONPATH']", *pairs)
     pairs = ("kind=ssh", "hosts=[here]", f"python={python}", f"folder={home}/disk", *pairs)
     assert main(["target", "add", "gpus", *pairs]) == 0
 
@@ -76,7 +80,7 @@ def test_gpus_that_hold_no_settings_are_refused_with_how_many_hold_them(home: Pa
     code, out, err = run(capsys, "--dry-run", "--json")
     (refused,) = [f for f in json.loads(out)["findings"] if f["check"] == "fit"]
     assert code == 3 and refused["message"].endswith(" fit 1xRTX-3090")
-    assert refused["fix"].startswith("use ") and refused["fix"].endswith(" such GPUs, the fewest that hold it")
+    assert re.search(r"use \d+ such GPUs", refused["fix"]) and refused["fix"].endswith(" (the fewest that hold it)")
     code, out, err = run(capsys)
     assert (code, out, err) == (3, "", f"error: {refused['message']}; {refused['fix']}\n")
     assert not Path("runs").exists()

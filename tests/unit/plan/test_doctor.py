@@ -24,6 +24,7 @@ NODE: dict[str, Any] = {
     "python": "3.11.7",
     "versions": {
         "jax": "0.10.2",
+        "jax-cuda12-plugin": "0.10.2",
         "torch": "2.13.0",
         "transformers": "5.23.0",
         "peft": "0.21.2",
@@ -134,6 +135,14 @@ def test_a_recipe_needs_its_packages_and_its_files(tmp_path: Path, monkeypatch: 
         == told(nodes(), needed=packages(load("qwen3-tiny-gsm8k-grpo")))
         == []
     )
+    without = NODE["versions"] | {"jax-cuda12-plugin": ""}
+    del without["jax-cuda12-plugin"]
+    lines = told(nodes(1 + 1, versions=without), needed=packages(load("qwen3-tiny-gsm8k-grpo")), gpus_wanted=4)
+    assert (
+        "error packages: n2 has no jax for NVIDIA GPUs; type pip install -e '.[cuda12]' in podwright's clone there, or"
+        in lines[0]
+    )
+    assert not told([nodes(2, versions=without)[1]], needed=packages(load("phase1-tiny")), gpus_wanted=4)
     monkeypatch.chdir(tmp_path)
     named = ["data/phase2", "checkpoints/alignment/aligner.pt", "models/Cnn14_16k_mAP=0.438.pth"]
     on_hub = load("phase2-qwen2.5-0.5b-cluster", ["model.source=Qwen/Qwen2.5-0.5B-Instruct"])

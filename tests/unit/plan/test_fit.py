@@ -1,6 +1,8 @@
 """The search for settings: every one is legal, the chosen one is the fastest that fits, and what fits nowhere is said."""
 
 import json
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -8,6 +10,8 @@ from podwright import slices
 from podwright.accelerators import TPUS
 from podwright.cli.app import main
 from podwright.plan import fit
+from podwright.plan.checks.meshes import resolved
+from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
 from tests.unit.plan.static import check
@@ -66,7 +70,7 @@ def test_the_pareto_table_holds_what_nothing_beats():
 def test_the_smallest_slice_holds_it_and_the_one_below_does_not():
     recipe = load.load(SHIPPED, ["batch_size=32", "model.name=qwen3-4b", "model.source=random"])
     dims = MODELS["qwen3-4b"]
-    smallest = next(fit.holding_slices(recipe, dims, V6E))
+    smallest = next(fit.memory_search(recipe, dims, Path()).slices(recipe, V6E))
     below = [s for s in slices.sold(V6E) if s.num_chips < smallest.num_chips]
     assert below and all(c.need_bytes > V6E.hbm_bytes for s in below for c in fit.candidates(recipe, dims, s))
 
@@ -163,3 +167,21 @@ def test_what_a_search_cannot_mend_is_said_first(capsys):
 def test_a_search_that_cannot_be_is_one_line(capsys, argv, said):
     code, document, err = plan(capsys, *argv)
     assert code == 2 and said in f"{document['error']}; {document['fix']}" and len(err.splitlines()) == 1
+
+
+def step(where, *mesh):
+    recipe = load.load(SHIPPED, ["batch_size=32", *mesh])
+    return step_seconds(recipe, MODELS[recipe.model.name], resolved(recipe, where), where)
+
+
+def test_hosts_and_their_network_count_in_the_time_of_a_step():
+    """8 GPUs of one node, two nodes of four, and the same with a network as slow as that of cards in PCIe slots."""
+    node, nodes = slices.parse("8xA100-40GB"), slices.of_hosts(2, 4, "A100-40GB")
+    slow = replace(nodes, accelerator=replace(nodes.accelerator, dcn_bandwidth=12.5e9 / 8))
+    together, apart, far = (step(where, "mesh.fsdp=8") for where in (node, nodes, slow))
+    assert all(together[name] < apart[name] < far[name] for name in ("rollout", "score", "update"))
+    assert far["update"] > 2 * apart["update"] - together["update"]
+    # copies exchange gradients alone: rollouts and scores stay on their node
+    together, apart, far = (step(where, "mesh.data=2", "mesh.fsdp=4") for where in (node, nodes, slow))
+    assert together["rollout"] == far["rollout"] and together["score"] == far["score"]
+    assert together["update"] < apart["update"] < far["update"]

@@ -229,3 +229,21 @@ def test_a_mesh_that_is_not_of_all_devices_of_this_machine_is_refused(
     errors = [f"{f['message']}; {f['fix']}" for f in plan["findings"] if f["level"] == "error"]
     assert [refused in error for error in errors] == [True] * bool(refused), errors
     assert (code == 3) is bool(refused)
+
+
+def test_jax_without_its_plugin_is_named_where_there_are_gpus(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("JAX_PLATFORMS", raising=False)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    assert this_machine.gpu_plugin(tmp_path) == []
+    (tmp_path / "0000:01:00.0").mkdir()
+    (finding,) = this_machine.gpu_plugin(tmp_path)
+    assert finding.level == "error" and "'.[cuda12]'" in finding.fix and "--on cpu-1" in finding.fix
+    monkeypatch.setenv("JAX_PLATFORMS", "cpu")
+    assert this_machine.gpu_plugin(tmp_path) == []
+    monkeypatch.delenv("JAX_PLATFORMS")
+    monkeypatch.setattr(this_machine.importlib.util, "find_spec", lambda name: name == "jax_cuda13_plugin" or None)
+    assert this_machine.gpu_plugin(tmp_path) == []
+    monkeypatch.undo()
+    monkeypatch.setattr(this_machine, "gpu_plugin", lambda: [finding])
+    assert finding in make(load(DEMO), Destination("local", here=True)).findings
+    assert finding not in make(load(DEMO), Destination("cpu-1", parse("cpu-1"), here=True)).findings

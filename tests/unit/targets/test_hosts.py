@@ -523,9 +523,15 @@ def test_a_check_compares_gpus_and_the_storage_with_what_each_host_has(tmp_path:
         ([has_one, "export BROKEN=1"], 1, "inconclusive"),
     ):
         profile = HostProfile(python=sys.executable, setup=setup, gpus_per_node=number)
-        (remark,) = probe.check(profile, [host])
+        plugin, *remarks = probe.check(profile, [host])
+        assert (plugin.level, plugin.of_jax) == ("error", True)
+        assert plugin.what == "the Python of host h has no jax for NVIDIA GPUs" and "'.[cuda12]'" in plugin.fix
+        (remark,) = remarks
         assert remark.level == level, remark
         assert level != "error" or remark.what == "host h has 1 GPU, and gpus_per_node=8"
+    (script / "jax_cuda13_plugin.py").touch()
+    profile = HostProfile(python=sys.executable, setup=[has_one, f"export PYTHONPATH={script}"], gpus_per_node=1)
+    assert [remark.level for remark in probe.check(profile, [host])] == ["info"]
 
 
 def test_an_address_of_a_single_host_is_a_warning(tmp_path: Path) -> None:

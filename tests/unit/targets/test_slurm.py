@@ -15,8 +15,8 @@ from podwright.recipe import kinds
 from podwright.run.attempt_job import job_of
 from podwright.rundir import Ending, RunDir
 from podwright.shell import Shell
-from podwright.targets import slurm, slurm_check, slurm_states
-from podwright.targets.base import Handle, Job, MachinesBusy, Polled, Process, Stopped
+from podwright.targets import ResolvedTarget, slurm, slurm_check, slurm_states
+from podwright.targets.base import Handle, Job, MachinesBusy, Polled, Process, Remark, Stopped
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.train.emit import Emitter
 from podwright.watch.diagnose import outcome
@@ -403,6 +403,58 @@ def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:
         polled(attempt(folder))
     (remark,) = slurm.Slurm(Answers(), "lab", TWO_NODES).check()
     assert (remark.level, remark.what) == ("error", "command sinfo not found on this machine")
+
+
+OF_GPUS = "gpu*|up|2:00:00|4|128|gpu:a100:8(S:0-1)|idle\ncpu|up|2:00:00|2|4|(null)|idle\nold|up|2:00:00|2|36|gpu:v100:4|idle\n"
+
+
+@pytest.mark.parametrize(
+    ("settings", "cores"),
+    [
+        ({"gpus_per_node": 8}, 128),
+        ({"gpus_per_node": 8, "tasks_per_node": 8}, 16),
+        ({"gpus_per_node": 4}, 64),
+        ({"gpus_per_node": 4, "partition": "gpu,old"}, 36),
+        ({"gpus_per_node": 8, "cpus_per_task": 7}, 7),
+        ({"gpus_per_node": 16}, 1),
+        ({}, 1),
+    ],
+)
+def test_processes_get_the_cores_that_go_with_their_gpus(settings: dict[str, object], cores: int) -> None:
+    own = SlurmSettings(kind="slurm", python="/shared/venv/bin/python", **settings)
+    target = slurm.Slurm(Answers(sinfo=(0, OF_GPUS, ""), sbatch=(0, "", "sbatch: Job 1 to start at now")), "lab", own)
+    scripts = target.render(Job(Path("/runs/r"), 1, Path("/"), 1.0)).files
+    assert any(f"#SBATCH --cpus-per-task={cores}\n" in text for text in scripts.values())
+    assert any(f" --cpus-per-task={cores} " in text for text in scripts.values())
+    said = [remark.what for remark in target.check() if remark.what.startswith("cpus_per_task=")]
+    assert said == [f"cpus_per_task={cores}: the share of a node's cores that goes with its GPUs"] * (
+        cores > 1 and not own.cpus_per_task
+    )
+    unknown = slurm.Slurm(Answers(sinfo=(1, "", DOWN)), "lab", own).render(Job(Path("/runs/r"), 1, Path("/"), 1.0))
+    assert any(f"#SBATCH --cpus-per-task={own.cpus_per_task or 1}\n" in text for text in unknown.files.values())
+
+
+@pytest.mark.parametrize(("setup", "level"), [((), "error"), (("module load jax",), "warning")])
+def test_an_environment_without_the_gpu_plugin_of_jax_is_named(setup: tuple[str, ...], level: str) -> None:
+    own = SlurmSettings(kind="slurm", gpus_per_node=8, setup=setup, python=sys.executable)
+    for answer, levels in (((0, "False\n", ""), [level]), ((0, "True\n", ""), []), ((1, "", "x"), [])):
+        answers = {
+            "sinfo": (0, OF_GPUS, ""),
+            "sbatch": (0, "", "sbatch: Job 1 to start at now"),
+            sys.executable: answer,
+        }
+        remarks = slurm.Slurm(Answers(**answers), "lab", own).check()
+        assert [remark.level for remark in remarks if remark.of_jax] == levels
+    on_cpus = slurm.Slurm(Answers(**answers), "lab", own.model_copy(update={"gpus_per_node": 0}))
+    assert not [remark for remark in on_cpus.check() if remark.of_jax]
+
+
+def test_what_only_jax_lacks_is_said_of_recipes_that_jax_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    remark = Remark("error", "x has no jax for NVIDIA GPUs", of_jax=True)
+    monkeypatch.setattr(slurm.Slurm, "check", lambda _: [remark])
+    place = ResolvedTarget("lab", None, TWO_NODES)
+    assert place.check("grpo") == place.check("pretrain") == [remark]
+    assert place.check("multimodal") == place.check() == []
 
 
 @pytest.mark.parametrize("state", ["idle*", "drain", "maint", "resv", "down~"])
