@@ -42,11 +42,11 @@ class TrainingBench(TpuBench):
     """Runs of the tiny GRPO recipe as four processes of four devices each, on workers that share nothing but an emulated bucket."""
 
     def __init__(self, folder: Path, bucket: EmulatedBucket):
-        compiled = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")  # nothing of the run
         flags = (
             f"export JAX_PLATFORMS=cpu OMP_NUM_THREADS=1 XLA_FLAGS='--xla_force_host_platform_device_count=4 {_QUICK}'"
+            " JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS=0"
         )
-        env = [*compiled, *bucket.environment, "HF_TOKEN"]
+        env = ["JAX_COMPILATION_CACHE_DIR", *bucket.environment, "HF_TOKEN"]
         super().__init__(folder, storage=f"{bucket.url}/runs", env=env, setup=[flags], python=sys.executable)
         self.bucket = bucket
         self.canary = f"canary-{secrets.token_hex(8)}"
