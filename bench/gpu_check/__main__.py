@@ -55,6 +55,7 @@ class Check:
                 "GPU_CHECK_TINY": "1",
                 "JAX_PLATFORMS": "cpu",
                 "CUDA_VISIBLE_DEVICES": "",
+                "OMP_NUM_THREADS": "1",
                 "XLA_FLAGS": quick,
             }
 
@@ -188,8 +189,9 @@ def main() -> int:
     check = Check(tiny, TINY_LIMIT_S if tiny else options.limit, folder, result, unpacked(options.wheels, folder))
 
     def leave(*_: Any) -> None:
-        check.end()
+        result.interrupt()
         print(result.table(), flush=True)
+        check.end()
         os._exit(1)
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -31,7 +31,7 @@ class Result:
     def __init__(self, about: dict[str, Any], names: list[str], path: Path | None):
         self.about, self.path = about, path
         self.rows: dict[str, dict[str, Any]] = {name: {"row": name, "status": "left out"} for name in names}
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a signal may come while this thread writes
 
     def change(self, name: str, **values: Any) -> None:
         with self._lock:
@@ -42,6 +42,15 @@ class Result:
         with self._lock:
             self.rows[name].setdefault("figures", []).append(figures)
             self._write()
+
+    def interrupt(self) -> None:
+        """The last change: what was running is not said to have failed by itself."""
+        with self._lock:
+            for row in self.rows.values():
+                if row["status"] == "running":
+                    row["status"] = "interrupted"
+            self._write()
+            self.path = None
 
     def _write(self) -> None:
         """Whole or not at all: the file beside it takes its place."""

@@ -6,7 +6,6 @@ FILE is what `python3 -m pip list --format=freeze` prints on that machine; nothi
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import subprocess
 import sys
@@ -49,35 +48,60 @@ def unpacked(wheels: Path | None, folder: Path) -> Path | None:
     return site
 
 
-def missing(python: str, platform: str, have: list[str], cuda: str) -> list[str]:
-    """NAME==VERSION of all that the required packages need and `have` has not, as pip resolves it; nothing is downloaded for it."""
+def missing(python: str, processor: str, have: list[str], cuda: str) -> list[str]:
+    """NAME==VERSION of all that the required packages need and `have` has not, as uv resolves it; nothing is downloaded for it."""
     there = {name_of(line) for line in have}
     wanted = [package for packages in REQUIRED.values() for package in packages]
     wanted.append("jax" if "jax" in there else f"jax[cuda{cuda}]")
     with tempfile.TemporaryDirectory() as folder:
-        constraints, report = Path(folder) / "have.txt", Path(folder) / "report.json"
+        constraints = Path(folder) / "have.txt"
         # Versions with a local part, such as torch's +cu130, are on no index.
-        pinned = [line.strip() for line in have if "==" in line and "+" not in line and "torch" not in name_of(line)]
+        pinned = [line.strip() for line in have if "==" in line and "+" not in line]
         constraints.write_text("\n".join(pinned) + "\n")
         argv = [
             sys.executable,
             "-m",
+            "uv",
             "pip",
-            "install",
+            "compile",
             "-q",
-            "--dry-run",
-            "--ignore-installed",
-            "--report",
-            str(report),
+            "-",
+            "--no-header",
+            "--no-annotate",
+            "-c",
+            str(constraints),
         ]
-        where = ["--target", folder, *_machine(python, platform), "-c", str(constraints)]
-        subprocess.run([*argv, *where, *wanted], check=True)
-        packages = [item["metadata"] for item in json.loads(report.read_text())["install"]]
-    return [f"{p['name']}=={p['version']}" for p in packages if name_of(p["name"]) not in there]
+        where = [
+            "--only-binary",
+            ":all:",
+            "--python-version",
+            python,
+            "--python-platform",
+            f"{processor}-manylinux_2_28",
+        ]
+        done = subprocess.run([*argv, *where], input="\n".join(wanted), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        sys.exit(
+            f"uv finds no packages for Python {python} on {processor} beside what that machine has; is uv installed here?"
+        )
+    # With torch its libraries are there, also where they are no packages.
+    of_torch = ("nvidia-", "cuda-", "triton") if {"torch", "jax"} <= there else ()
+    return [
+        line for line in done.stdout.split() if name_of(line) not in there and not name_of(line).startswith(of_torch)
+    ]
 
 
-def _machine(python: str, platform: str) -> list[str]:
-    return ["--only-binary", ":all:", "--python-version", python, "--platform", platform]
+def download(packages: list[str], out: Path, python: str, processor: str) -> int:
+    """pip takes a platform to the letter: wheels for an older C library are named too."""
+    platforms = [
+        *(f"manylinux_2_{minor}" for minor in range(28, 4, -1)),
+        "manylinux2014",
+        "manylinux2010",
+        "manylinux1",
+    ]
+    named = [word for platform in platforms for word in ("--platform", f"{platform}_{processor}")]
+    argv = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", str(out), "--only-binary", ":all:"]
+    return subprocess.run([*argv, "--python-version", python, *named, *packages], check=False).returncode
 
 
 def main() -> int:
@@ -85,17 +109,16 @@ def main() -> int:
     parser.add_argument("out", type=Path)
     parser.add_argument("--have", type=Path, help="pip list --format=freeze of that machine; default: it has nothing")
     parser.add_argument("--python", default="3.12")
-    parser.add_argument("--platform", default="manylinux_2_28_x86_64")
+    parser.add_argument("--processor", choices=("x86_64", "aarch64"), default="x86_64")
     parser.add_argument("--cuda", default="13", help="of jax, where that machine has none")
     parser.add_argument("--list", action="store_true", help="print what would be downloaded")
     options = parser.parse_args()
     have = options.have.read_text().splitlines() if options.have else []
-    packages = missing(options.python, options.platform, have, options.cuda)
+    packages = missing(options.python, options.processor, have, options.cuda)
     if options.list:
         print("\n".join(packages))
         return 0
-    argv = [sys.executable, "-m", "pip", "download", "--no-deps", "-d", str(options.out)]
-    return subprocess.run([*argv, *_machine(options.python, options.platform), *packages], check=False).returncode
+    return download(packages, options.out, options.python, options.processor)
 
 
 if __name__ == "__main__":
