@@ -1,15 +1,18 @@
 # Two commands for a newcomer: `make demo` and `make test`. The rest is for people who work on the code.
 PYTHON ?= python3
 VENV ?= .venv
+EXTRA ?= jax
+GPU ?= one
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-long mutants check check-types check-words help-pages environment demo-environment
+.PHONY: demo test test-long gpu-check mutants check check-types check-words help-pages environment demo-environment
 .DEFAULT_GOAL := help
 
 help:
 	@echo "make demo   create .venv, train the demo recipe, write its report (2 cores, about 5 minutes, environment and all)"
 	@echo "make test   create .venv, run the tests that a change can break (2 cores, about 15 minutes)"
 	@echo "make test-long [PART=2/4]   run the others, part by part; a second call goes on where the first ended"
+	@echo "make gpu-check   check and measure one GPU with the Python that is active (8 minutes, no network; GPU=none: on the CPU)"
 
 demo: demo-environment
 	$(BIN)/podwright run qwen3-tiny-arithmetic-grpo --on local
@@ -19,6 +22,10 @@ test: environment
 
 test-long: environment
 	$(BIN)/python -m tests.tiers long $(if $(PART),--part $(PART))
+
+# Installs nothing: a machine with a GPU has an environment of its own, and may have no network.
+gpu-check:
+	PYTHONPATH=bench:. $(PYTHON) -m gpu_check --gpu $(GPU) $(if $(WHEELS),--wheels $(WHEELS)) $(if $(COMMIT),--commit $(COMMIT)) $(if $(OUT),--out $(OUT))
 
 mutants: environment
 	$(BIN)/python -m tests.mutation
@@ -40,4 +47,4 @@ environment:
 	@$(PYTHON) environment.py $(VENV) dev
 
 demo-environment:
-	@$(PYTHON) environment.py $(VENV) jax
+	@$(PYTHON) environment.py $(VENV) $(EXTRA)

@@ -38,8 +38,8 @@ class NumberTokenizer:
         return " ".join(map(str, ids))
 
 
-def ours(config: dict, steps: int, quiet) -> dict:
-    import jax
+def prepared(c: dict, steps: int):
+    """The collector of rollouts, the reference and the state of a policy, on prompts of random tokens."""
     import numpy as np
 
     from podwright.models import param, qwen3
@@ -47,13 +47,12 @@ def ours(config: dict, steps: int, quiet) -> dict:
     from podwright.recipe.models import Qwen3Dims
     from podwright.recipe.schema import GrpoRecipe
     from podwright.recipe.worked_examples import Example
-    from podwright.train.grpo import loop, program
+    from podwright.train.grpo import program
     from podwright.train.grpo.collect import Collector
     from podwright.train.grpo.prompts import Prompts
     from podwright.train.grpo.reward import load as load_rewards
     from podwright.train.mesh import make_mesh
 
-    c = config
     resolved = load.load(
         "qwen3-tiny-arithmetic-grpo",
         [
@@ -68,7 +67,7 @@ def ours(config: dict, steps: int, quiet) -> dict:
             f"model.compute_dtype={c['dtype']}",
             f"training.max_steps={steps}",
             "warm_start=null",
-            *config.get("overrides", []),
+            *c.get("overrides", []),
             f"rewards=[{{function: '{HERE / 'grpo_cpu.py'}:reward'}}]",
         ],
     )
@@ -93,7 +92,15 @@ def ours(config: dict, steps: int, quiet) -> dict:
     tokenizer: Any = NumberTokenizer()
     collector = Collector(setup, program.programs(setup), prompts, tokenizer, load_rewards(recipe.rewards))
     reference = param.initialize(qwen3.declare(dims), setup.mesh, c["seed"])
-    state = program.new_state(setup, reference, program.policy_schedule(recipe))
+    return collector, reference, program.new_state(setup, reference, program.policy_schedule(recipe))
+
+
+def ours(config: dict, steps: int, quiet) -> dict:
+    import jax
+
+    from podwright.train.grpo import loop
+
+    collector, reference, state = prepared(config, steps)
     cursor, spans, figures = {"step": 0, "used": 0, "rollouts": 0}, [], []
     for _ in range(steps):
         begin = quiet.sample()
@@ -113,7 +120,7 @@ def ours(config: dict, steps: int, quiet) -> dict:
         "learner_s": round(statistics.median(figures[i]["update_s"] for i in use), 4),
         "gflop_useful": round(measured["tflops_per_device"] * measured["step_s"] * 1000, 1),
         "peak_rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
-        "params": dims.num_params(),
+        "params": collector.setup.dims.num_params(),
     }
 
 

@@ -20,24 +20,28 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from stamp import keep, stamp
 
 HERE = Path(__file__).resolve().parent
 BATCH, LINES, MAX_LENGTH = 4, 64, 512
-SETTINGS = (
-    f"data.num_train={LINES}",
-    "data.num_test=2",
-    f"data.max_text_length={MAX_LENGTH}",
-    f"per_device_batch_size={BATCH}",
-    "model.lora_rank=16",
-    "projector.hidden_size=2048",
-    "aligner.dim=512",
-)
 
 
-def prepared(folder: Path):
+class Size(NamedTuple):
+    """What is trained, and on which device."""
+
+    batch: int = BATCH
+    lines: int = LINES
+    layers: int = 2
+    device: str = "cpu"
+    precision: str = "no"
+    vocabulary: int = 151936
+
+
+def prepared(folder: Path, size: Size):
     """Recipe, lines and model, the same in every process."""
     import torch
 
@@ -50,38 +54,59 @@ def prepared(folder: Path):
 
     torch.set_num_threads(os.cpu_count() or 1)
     cluster = load.require(load.load("phase2-qwen2.5-0.5b-cluster"), MultimodalRecipe)
-    settings = (*SETTINGS, f"data.system_prompt={cluster.data.system_prompt!r}")
+    settings = (
+        f"data.num_train={size.lines}",
+        "data.num_test=2",
+        f"data.max_text_length={MAX_LENGTH}",
+        f"data.system_prompt={cluster.data.system_prompt!r}",
+        f"per_device_batch_size={size.batch}",
+        "model.lora_rank=16",
+        f"model.mixed_precision={size.precision}",
+        "projector.hidden_size=2048",
+        "aligner.dim=512",
+    )
     recipe = load.require(load.load("phase2-tiny", settings), MultimodalRecipe)
-    data = inputs.load(RunDir(folder), recipe, world.World())
-    llm.MODELS["bench"] = llm.LlmDims(896, 4864, 2, 14, 2, 151936)
+    around = world.World(device=torch.device(size.device))
+    data = inputs.load(RunDir(folder), recipe, around)
+    llm.MODELS["bench"] = llm.LlmDims(896, 4864, size.layers, 14, 2, size.vocabulary)
     built = model.build(recipe.model_copy(update={"model": recipe.model.model_copy(update={"name": "bench"})}), None)
-    return recipe, data, built
+    return recipe, data, built.to(around.device), around
 
 
-def ours(folder: Path, steps: int) -> list[float]:
+def timed(step: Callable[[], object], size: Size) -> float:
+    """Seconds of a step, to the end of what it started on a GPU."""
+    import torch
+
+    begin = time.perf_counter()
+    step()
+    if size.device == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
+
+
+def ours(folder: Path, steps: int, size: Size) -> list[float]:
     from podwright.train.multimodal import updates
     from podwright.train.multimodal.data import batches
-    from podwright.train.multimodal.processes import world
 
-    recipe, data, built = prepared(folder)
-    learner = updates.learner(built, recipe, world.World(), 100)
-    order = batches.Order(data.training.lengths, BATCH, 1, 0, 1, 0)
-    seconds = []
-    for number in range(steps + 1):
-        begin = time.perf_counter()
+    recipe, data, built, around = prepared(folder, size)
+    learner = updates.learner(built, recipe, around, 100)
+    order = batches.Order(data.training.lengths, size.batch, 1, 0, 1, 0)
+
+    def step(number: int) -> None:
         rows, own = order.step(number)
-        micro = [batches.collated(data.training, part, data.tokenizer.pad_id) for part in own]
+        micro = [batches.collated(data.training, part, data.tokenizer.pad_id).to(around.device) for part in own]
         updates.update(learner, micro, data.training.num_targets(rows), number)
-        seconds.append(time.perf_counter() - begin)
-    return seconds[1:]
+
+    return [timed(lambda n=number: step(n), size) for number in range(steps + 1)][1:]
 
 
-def plain(folder: Path, steps: int) -> list[float]:
+def plain(folder: Path, steps: int, size: Size) -> list[float]:
+    """On a CPU alone."""
     import torch
 
     from podwright.train.multimodal.data import features
 
-    recipe, data, built = prepared(folder)
+    recipe, data, built, _ = prepared(folder, size)
     sight = features.sight(recipe)
     lines = data.training
     optimizer = torch.optim.AdamW(built.trained().values(), 1e-4)
@@ -89,12 +114,12 @@ def plain(folder: Path, steps: int) -> list[float]:
     seconds = []
     for number in range(steps + 1):
         begin = time.perf_counter()
-        rows = range(number * BATCH, (number + 1) * BATCH)
+        rows = range(number * size.batch, (number + 1) * size.batch)
         seen = [features.one_line(lines.examples[i], sight, torch.device("cpu")) for i in rows]
         values, present = (torch.cat(part) for part in zip(*seen, strict=True))
-        tokens = torch.full((BATCH, MAX_LENGTH), data.tokenizer.pad_id)
-        labels = torch.full((BATCH, 8 + MAX_LENGTH), -100)
-        mask = torch.zeros((BATCH, 8 + MAX_LENGTH), dtype=torch.long)
+        tokens = torch.full((size.batch, MAX_LENGTH), data.tokenizer.pad_id)
+        labels = torch.full((size.batch, 8 + MAX_LENGTH), -100)
+        mask = torch.zeros((size.batch, 8 + MAX_LENGTH), dtype=torch.long)
         for n, i in enumerate(rows):
             prompt, response = lines.prompts[i], lines.responses[i]
             tokens[n, : len(prompt) + len(response)] = torch.tensor(prompt + response)
@@ -109,11 +134,11 @@ def plain(folder: Path, steps: int) -> list[float]:
     return seconds[1:]
 
 
-def trainer(folder: Path, steps: int) -> list[float]:
+def trainer(folder: Path, steps: int, size: Size) -> list[float]:
     import torch
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    _, data, built = prepared(folder)
+    _, data, built, _ = prepared(folder, size)
     lines = data.training
 
     class Wrapped(torch.nn.Module):
@@ -138,8 +163,8 @@ def trainer(folder: Path, steps: int) -> list[float]:
             mask[n, : 8 + len(prompt) + len(response)] = 1
         at = torch.tensor(rows)
         return {
-            "features": lines.features[at],
-            "present": lines.present[at],
+            "features": lines.features[at].cpu(),
+            "present": lines.present[at].cpu(),
             "input_ids": tokens,
             "attention_mask": mask,
             "labels": labels,
@@ -149,16 +174,19 @@ def trainer(folder: Path, steps: int) -> list[float]:
 
     class Clock(TrainerCallback):
         def on_step_end(self, *_, **__):
+            if size.device == "cuda":
+                torch.cuda.synchronize()
             times.append(time.perf_counter())
 
     arguments = TrainingArguments(
         output_dir=str(folder / "hf"),
-        per_device_train_batch_size=BATCH,
+        per_device_train_batch_size=size.batch,
         max_steps=steps + 1,
+        bf16=size.precision == "bf16",
         report_to=[],
         save_strategy="no",
         remove_unused_columns=False,
-        use_cpu=True,
+        use_cpu=size.device == "cpu",
         disable_tqdm=True,
     )
     Trainer(Wrapped(), arguments, collate, train_dataset=list(range(len(lines))), callbacks=[Clock()]).train()
@@ -174,7 +202,7 @@ def main() -> int:
     args = parser.parse_args()
     sides = {"ours": ours, "plain": plain, "trainer": trainer}
     if args.one:
-        print(json.dumps(sides[args.one[0]](Path(args.one[1]), args.steps)))
+        print(json.dumps(sides[args.one[0]](Path(args.one[1]), args.steps, Size())))
         return 0
     seconds: dict[str, list[float]] = {name: [] for name in sides}
     with tempfile.TemporaryDirectory() as folder:

@@ -100,3 +100,10 @@ def choose(
     if hopper and versions.jax >= OFFSETS_SINCE:
         return Kernel.CUDNN_OFFSETS
     return Kernel.PLAIN
+
+
+def outdated(generation: tuple[int, int] | None, heads: HeadDims, layout: Layout, versions: Versions) -> bool:
+    """Whether a GPU has the plain form for the layout because of the libraries' versions."""
+    newer = Versions(OFFSETS_SINCE, cudnn=(9,))
+    kernels = [choose("gpu", generation, heads, layout, libraries) for libraries in (versions, newer)]
+    return kernels[0] is Kernel.PLAIN and kernels[1] is not Kernel.PLAIN

@@ -17,9 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
 
-from podwright.attention_kernels import HeadDims, Kernel, Layout
+from podwright.attention_kernels import OFFSETS_SINCE, HeadDims, Kernel, Layout, outdated
 from podwright.kernels import mosaic
-from podwright.kernels.installed import versions
+from podwright.kernels.installed import generation, versions
 from podwright.models import attention
 from podwright.rundir import write_json
 from podwright.train.mesh import gathered
@@ -34,7 +34,7 @@ _COMPILED_FAST: dict[str, str | bool] = {"xla_gpu_autotune_level": "0", "xla_gpu
 
 
 def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path) -> list[str]:
-    """What to say of each kernel of `layouts` that is not used from now on, in any process. Every process must call it."""
+    """What to say of each kernel of `layouts` that is not used, in any process. Every process must call it."""
     if mesh.devices.flat[0].platform != "gpu":
         return []
     faults: dict[str, str] = {}
@@ -51,10 +51,22 @@ def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path
     for name in everywhere:
         of_kernel, of_layout = name.split()
         attention.REFUSED.add((Kernel(of_kernel), Layout(of_layout)))
+    faults_here = [f"{name.replace(' ', ' for ')} {fault} on this card" for name, fault in everywhere.items()]
     return [
-        f"attention in plain JAX, which is slower: {name.replace(' ', ' for ')} {fault} on this card"
-        for name, fault in everywhere.items()
+        f"attention in plain JAX, which is slower: {fault}"
+        for fault in [*faults_here, *_outdated(mesh, heads, layouts)]
     ]
+
+
+def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[str]:
+    """One line where newer libraries have a kernel for this card."""
+    card = generation(mesh.devices.flat[0])
+    if not any(outdated(card, heads, layout, versions()) for layout in layouts):
+        return []
+    needed = f"jax {'.'.join(map(str, OFFSETS_SINCE))} or newer with cuDNN"
+    installed = f"jax {jax.__version__}{'' if versions().cudnn else ' without cuDNN'}"
+    fix = "with Python 3.12 type: pip install -c constraints-3.12.txt -e '.[cuda13]'"
+    return [f"fused attention takes {needed}, and this is {installed}; {fix}"]
 
 
 def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:
@@ -76,11 +88,11 @@ def difference(heads: HeadDims, layout: Layout) -> str:
     here = Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1), ("data", "fsdp"))
     values, weight = _input(heads, layout)
     try:
-        ours = _results(lambda *x: _attend(here, layout, *x), values, weight)
+        ours = results(lambda *x: _attend(here, layout, *x), values, weight)
     except Exception as e:  # whatever the library or the driver says
         return f"does not run ({type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''})"
     exact = [x.astype(jnp.float32) for x in values]
-    right = _results(lambda *x: _plain(layout, *x), exact, weight)
+    right = results(lambda *x: _plain(layout, *x), exact, weight)
     worst = max(
         float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(b)), 1e-9) for a, b in zip(ours, right, strict=True)
     )
@@ -115,12 +127,14 @@ def _plain(layout: Layout, q: Any, k: Any, v: Any) -> jax.Array:
     return attention.plain_packed_groups(q, k, v, *([_ids()] if layout is Layout.PACKED else []))
 
 
-def _results(form: Any, values: list[jax.Array], weight: jax.Array) -> list[Any]:
+def results(form: Any, values: list[jax.Array], weight: jax.Array) -> list[Any]:
+    """What a form gives where `weight` is not zero, and its gradients with that as the cotangents."""
+
     def total(*values: jax.Array) -> tuple[jax.Array, jax.Array]:
         out = form(*values)
         return (out.astype(jnp.float32) * weight).sum(), out
 
-    both = jax.jit(jax.value_and_grad(total, argnums=(0, 1, 2), has_aux=True))
+    both = jax.jit(jax.value_and_grad(total, argnums=tuple(range(len(values))), has_aux=True))
     (_, out), grads = both.lower(*values).compile(compiler_options=_COMPILED_FAST)(*values)
     counts = np.asarray(weight) != 0
     return [np.where(counts, np.asarray(out, np.float32), 0), *(np.asarray(g, np.float32) for g in grads)]

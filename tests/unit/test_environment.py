@@ -85,6 +85,14 @@ def test_the_environment_of_tests_contains_that_of_the_demo(checkout: Path, inst
     assert installed == ["jax", "dev"]
 
 
+def test_the_environment_of_a_gpu_contains_that_of_the_demo_and_not_that_of_the_tests(
+    checkout: Path, installed: list[str]
+) -> None:
+    for extra in ("cuda13", "jax", "cuda13", "dev", "cuda13"):
+        environment.make(checkout / ".venv", extra)
+    assert installed == ["cuda13", "dev", "cuda13"]
+
+
 def test_a_moved_checkout_makes_its_environment_from_nothing(
     checkout: Path, installed: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -7,7 +7,7 @@ import jax
 import numpy as np
 import pytest
 
-from podwright.attention_kernels import HeadDims, Kernel, Layout
+from podwright.attention_kernels import HeadDims, Kernel, Layout, Versions
 from podwright.kernels import mosaic
 from podwright.models import attention
 from podwright.train import attention_check
@@ -82,6 +82,32 @@ def test_tokamax_is_imported_before_a_program_is_traced_also_where_its_answer_is
     for _ in range(2):
         assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == []
     assert len(loaded) == 2
+
+
+@pytest.mark.parametrize(
+    ("installed", "names"),
+    [
+        (Versions((0, 10, 2), (9, 10, 0)), "this is jax 0.12.3;"),
+        (Versions((0, 11, 2)), "this is jax 0.12.3 without cuDNN;"),
+        (Versions((0, 11, 2), (9, 10, 0)), ""),
+    ],
+)
+def test_a_run_says_in_one_line_that_its_libraries_are_too_old_for_fused_attention(
+    tmp_path, monkeypatch, installed, names
+):
+    hopper = SimpleNamespace(platform="gpu", compute_capability="9.0")
+    mesh = SimpleNamespace(devices=np.array([hopper], object))
+    monkeypatch.setattr(jax, "__version__", "0.12.3")
+    monkeypatch.setattr(attention_check, "versions", lambda: installed)
+    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: Kernel.PLAIN)
+    messages = attention_check.refused(mesh, HEADS, list(Layout), tmp_path)
+    assert len(messages) == bool(names)
+    for message in messages:
+        assert message.startswith("attention in plain JAX, which is slower: fused attention takes jax 0.11.2 or newer")
+        assert names in message and "Python 3.12" in message and len(message) <= 240 and "\n" not in message
+    a100 = SimpleNamespace(platform="gpu", compute_capability="8.0")
+    mesh = SimpleNamespace(devices=np.array([a100], object))
+    assert attention_check.refused(mesh, HEADS, [Layout.PACKED], tmp_path) == [], "no library has a kernel for it"
 
 
 def test_gradients_are_compared_too(kernels, tmp_path):
