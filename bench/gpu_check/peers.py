@@ -32,9 +32,10 @@ def transformers_loop(checkpointing: str = "") -> None:
             "head_dim": 128,
         }
     heads = (4, 2) if TINY else (16, 8)
-    shape = {**size, "num_attention_heads": heads[0], "num_key_value_heads": heads[1], "tie_word_embeddings": True}
+    shape: dict[str, Any] = {**size, "num_attention_heads": heads[0], "num_key_value_heads": heads[1]}
+    shape |= {"tie_word_embeddings": True, "max_position_embeddings": 8192, "attn_implementation": "sdpa"}
     torch.manual_seed(0)
-    model: Any = Qwen3ForCausalLM(Qwen3Config(**shape, max_position_embeddings=8192, attn_implementation="sdpa"))
+    model: Any = Qwen3ForCausalLM(Qwen3Config(**shape))
     model.to(device).train()
     if checkpointing:
         model.gradient_checkpointing_enable()
@@ -135,7 +136,7 @@ def _saved_model(c: dict[str, Any], folder: str) -> Any:
     special = ["<pad>", "<eos>", "<unk>"]
     vocabulary = {word: n for n, word in enumerate([*special, *map(str, range(3, c["vocab"]))])}
     numbers = Tokenizer(WordLevel(vocabulary, unk_token="<unk>"))
-    numbers.pre_tokenizer = pre_tokenizers.WhitespaceSplit()  # type: ignore[assignment]
+    numbers.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     pad, eos, unk = special
     tokenizer = PreTrainedTokenizerFast(
         tokenizer_object=numbers, pad_token=pad, eos_token=eos, unk_token=unk, padding_side="left"
