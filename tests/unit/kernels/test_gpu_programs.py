@@ -1,6 +1,6 @@
 """Programs compiled for H100 and A100 by XLA's own GPU compiler, without a GPU: which attention is in them, and what they take.
 
-It needs a Python with JAX's CUDA plugin, 5 GB, and is skipped where there is none (CONTRIBUTING.md).
+It needs a Python with JAX's CUDA plugin, 6 GB, and is skipped where there is none (CONTRIBUTING.md).
 """
 
 import json
