@@ -104,7 +104,12 @@ class Check:
             )
             self.children.append(process)
             ended = threading.Event()
-            timer = threading.Timer(limit_s, lambda: (ended.set(), end(process)))
+
+            def end_late(process: subprocess.Popen[str] = process, ended: threading.Event = ended) -> None:
+                ended.set()
+                end(process)
+
+            timer = threading.Timer(limit_s, end_late)
             timer.start()
             assert process.stdout
             for line in process.stdout:

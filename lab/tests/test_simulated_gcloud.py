@@ -147,7 +147,6 @@ def test_the_guest_knows_its_place_and_deletes_itself(client: Client) -> None:
 @pytest.mark.long
 def test_requests_wait_for_capacity_expire_and_are_suspended(client: Client) -> None:
     client.cloud.capacity(ZONE, 0)
-    client.cloud.capacity(ZONE, 8, after_s=2.0)
     client.cloud.quota("us-east5", 16)
     assert client.create("late", "--spot")[0] == 0
     assert client.create("never", "--spot", "--valid-until-duration=1s")[0] == 0
@@ -160,6 +159,7 @@ def test_requests_wait_for_capacity_expire_and_are_suspended(client: Client) -> 
     assert client.run(*QUEUED, "delete", "dear", "--quiet", "--force")[0] == 0
     until(lambda: client.state("never") == "FAILED")
     assert client.run(*QUEUED, "describe", "never")[1]["state"]["failedData"]["error"]["code"]
+    client.cloud.capacity(ZONE, 8, after_s=2.0)
     assert client.states_until("ACTIVE", "late")[-2:] == ["PROVISIONING", "ACTIVE"]
     client.cloud.capacity(ZONE, 0)
     client.cloud.times(suspending=0.4)

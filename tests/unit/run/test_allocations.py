@@ -6,7 +6,17 @@ from typing import Any
 import pytest
 
 from podwright.run.allocations import AllocationRecord, Capacity, Refusals, avoided, back_off, due, eligible
-from podwright.run.decide import MOST_UNANSWERED, Act, Observed, machines_away, next_action, outlived, past, settled
+from podwright.run.decide import (
+    MOST_UNANSWERED,
+    REFUSED_DELETION_S,
+    Act,
+    Observed,
+    machines_away,
+    next_action,
+    outlived,
+    past,
+    settled,
+)
 from podwright.run.journal import RunState, fold
 from podwright.run.states import AllocationPhase, Budget, Phase
 from podwright.rundir import Ending
@@ -129,6 +139,15 @@ def test_a_deletion_is_repeated_while_the_machines_exist() -> None:
     assert act(asked, ready(HOSTS), now=NOW + 9.0) is Act.DELETE
     assert act(asked, unknown("x"), now=NOW + 9.0) is Act.DELETE
     assert act(asked, deleting(), now=NOW + 9999.0) is Act.WAIT
+
+
+def test_a_refused_deletion_is_repeated_sooner_because_machines_cost_until_it_succeeds() -> None:
+    many = allocation(P.DELETING, calls=12)
+    refused_once = replace(many, undeleted="HttpError: 403")
+    for record, most_s in ((many, 300.0), (refused_once, REFUSED_DELETION_S)):
+        asked = state(Phase.READY, record)
+        assert act(asked, ready(HOSTS), now=NOW + most_s - 1.0) is Act.WAIT
+        assert act(asked, ready(HOSTS), now=NOW + most_s + 1.0) is Act.DELETE
 
 
 def test_machines_at_fault_are_replaced_and_others_kept() -> None:

@@ -50,6 +50,8 @@ BY_EXAMPLES = {
     # an attempt that is not past has no process that changes its handle, or is adopted first
     "_alive: state.phase in (Phase.RUNNING, Phase.STOPPING) in "
     "seen.handle_changed and state.phase in (Phase.RUNNING, Phase.STOPPING)",
+    # no life waits long enough after a refused deletion
+    "_delete: choosing by record.undeleted, always 300.0",
     # every simulated target creates its machines
     "_start: if not traits.zones",
     # and none that exist without the run
