@@ -17,7 +17,7 @@ AMPERE, HOPPER, BLACKWELL_RTX = (8, 0), (9, 0), (12, 0)
 # Before, offsets of packed documents are multiplied with the number of query heads for the keys as well: wrong with grouped heads.
 OFFSETS_SINCE = (0, 11, 2)
 QUERIES = 512  # of a row, whose scores the plain form has at one time where it works in parts
-# Of a row, that cuDNN is told at most: its buffers grow with the number, and rows of more documents take the plain form.
+# Of a row, that cuDNN is told at most: its buffers grow with the number, and rows of more documents take a mask.
 DOCUMENTS = 16
 # Bytes of float32 scores on a GPU, up to which the plain form has them all at once: 2 to 4 times faster than in parts.
 MOST_SCORES = 4 * 2**30
@@ -39,6 +39,8 @@ class Kernel(StrEnum):
     CUDNN = "cudnn"
     CUDNN_OFFSETS = "cudnn-offsets"
     """cuDNN told where each document begins"""
+    CUDNN_MASK = "cudnn-mask"
+    """cuDNN with a mask of documents: 2 bytes for each query and key, which all heads share"""
     MOSAIC = "mosaic"
     """tokamax's for Hopper and Blackwell: every query has a first and a last key"""
     PLAIN = "plain"
@@ -83,7 +85,8 @@ def choose(
 
     Packed documents: cuDNN with offsets was 9 % faster than tokamax's kernel on an H200 (0.436 and 0.477 s a step of Qwen3-0.6B, 8 rows
     of 4096 tokens in 8 documents each), but its buffers took 8 GiB more and grow with rows and documents. Where keys and values differ
-    in width, tokamax's does not run. A mask in place of offsets took 0.618 s.
+    in width, tokamax's does not run. A mask in place of offsets took 0.618 s, and plain JAX 2.09: cards and versions that have neither of
+    the others take it.
     """
     if platform == "tpu":
         return Kernel.SPLASH if heads.v_dim % LANES == 0 else Kernel.PLAIN
@@ -99,11 +102,11 @@ def choose(
         return Kernel.MOSAIC
     if hopper and versions.jax >= OFFSETS_SINCE:
         return Kernel.CUDNN_OFFSETS
-    return Kernel.PLAIN
+    return Kernel.CUDNN_MASK
 
 
 def outdated(generation: tuple[int, int] | None, heads: HeadDims, layout: Layout, versions: Versions) -> bool:
-    """Whether a GPU has the plain form for the layout because of the libraries' versions."""
+    """Whether a GPU has a slower form of the layout because of the libraries' versions."""
     newer = Versions(OFFSETS_SINCE, cudnn=(9,))
-    kernels = [choose("gpu", generation, heads, layout, libraries) for libraries in (versions, newer)]
-    return kernels[0] is Kernel.PLAIN and kernels[1] is not Kernel.PLAIN
+    slower, faster = (choose("gpu", generation, heads, layout, libraries) for libraries in (versions, newer))
+    return slower is not faster and slower in (Kernel.PLAIN, Kernel.CUDNN_MASK)

@@ -19,6 +19,21 @@ def causal(q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, scale: floa
     return out[:, :n, :, : v_BNKV.shape[-1]].reshape(*q_BNKRD.shape[:-1], -1)
 
 
+def masked(
+    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, first_BN: jax.Array, scale: float | None = None
+) -> jax.Array:
+    """Query n sees the keys from number first[n] of its row up to n, by a mask [B, 1, N, N] that all heads share. -> BNKRV"""
+    _, n, _, _, d = q_BNKRD.shape
+    arrays = _filled(q_BNKRD, k_BNKD, v_BNKV)
+    # A token that fills a row up sees what the last one does: without any key its softmax would have no sum.
+    first = jnp.pad(first_BN, ((0, 0), (0, n % 2)), mode="edge")
+    mask = jnp.arange(n + n % 2) >= first[:, :, None]
+    out = jax.nn.dot_product_attention(
+        *arrays, mask=mask[:, None], scale=scale or d**-0.5, is_causal=True, implementation="cudnn"
+    )
+    return out[:, :n, :, : v_BNKV.shape[-1]].reshape(*q_BNKRD.shape[:-1], -1)
+
+
 def packed(
     q_BNKRD: jax.Array,
     k_BNKD: jax.Array,

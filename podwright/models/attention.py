@@ -134,6 +134,7 @@ def packed_groups(
         Kernel.SPLASH: splash_packed,
         Kernel.CUDNN: cudnn.causal,
         Kernel.CUDNN_OFFSETS: cudnn_packed,
+        Kernel.CUDNN_MASK: cudnn_masked,
         Kernel.MOSAIC: mosaic_packed,
     }
     return _on_each_device(mesh, functools.partial(forms[chosen], scale=scale))(q_BNKRD, k_BNKD, v_BNKV, *ids)
@@ -155,15 +156,21 @@ def splash_packed(
 def cudnn_packed(
     q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, segment_ids_BN: jax.Array, *, scale: float | None = None
 ) -> jax.Array:
-    """By cuDNN unless a row has more documents than it is told of; the mask of documents holds either way."""
+    """By offsets unless a row has more documents than cuDNN is told of, else by a mask."""
     first = first_of_document(segment_ids_BN)
     most = (first == jnp.arange(first.shape[1])).sum(1).max()
     return jax.lax.cond(
         most <= DOCUMENTS,
         lambda q, k, v: cudnn.packed(q, k, v, first, DOCUMENTS, scale),
-        lambda q, k, v: plain_packed_groups(q, k, v, segment_ids_BN, scale=scale),
+        lambda q, k, v: cudnn.masked(q, k, v, first, scale),
         *(q_BNKRD, k_BNKD, v_BNKV),
     )
+
+
+def cudnn_masked(
+    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, segment_ids_BN: jax.Array, *, scale: float | None = None
+) -> jax.Array:
+    return cudnn.masked(q_BNKRD, k_BNKD, v_BNKV, first_of_document(segment_ids_BN), scale)
 
 
 def mosaic_packed(

@@ -51,11 +51,9 @@ def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path
     for name in everywhere:
         of_kernel, of_layout = name.split()
         attention.REFUSED.add((Kernel(of_kernel), Layout(of_layout)))
-    faults_here = [f"{name.replace(' ', ' for ')} {fault} on this card" for name, fault in everywhere.items()]
-    return [
-        f"attention in plain JAX, which is slower: {fault}"
-        for fault in [*faults_here, *_outdated(mesh, heads, layouts)]
-    ]
+    slower = "attention in plain JAX, which is slower"
+    faults_here = [f"{slower}: {name.replace(' ', ' for ')} {fault} on this card" for name, fault in everywhere.items()]
+    return [*faults_here, *_outdated(mesh, heads, layouts)]
 
 
 def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[str]:
@@ -63,10 +61,10 @@ def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[st
     card = generation(mesh.devices.flat[0])
     if not any(outdated(card, heads, layout, versions()) for layout in layouts):
         return []
-    needed = f"jax {'.'.join(map(str, OFFSETS_SINCE))} or newer with cuDNN"
+    needed = f"attention as fast as this card allows takes jax {'.'.join(map(str, OFFSETS_SINCE))} or newer with cuDNN"
     installed = f"jax {jax.__version__}{'' if versions().cudnn else ' without cuDNN'}"
     fix = "with Python 3.12 type: pip install -c constraints-3.12.txt -e '.[cuda13]'"
-    return [f"fused attention takes {needed}, and this is {installed}; {fix}"]
+    return [f"{needed}, and this is {installed}; {fix}"]
 
 
 def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:

@@ -81,7 +81,7 @@ class RecipeOnMesh(Generic[R, D]):
         Sums of the gradients of queries, float32, once or twice, and where query heads share keys those of keys and values for each. Given
         the documents of a row, it takes that for each document that there may be.
         """
-        if self.kernel not in (Kernel.CUDNN, Kernel.CUDNN_OFFSETS):
+        if self.kernel not in (Kernel.CUDNN, Kernel.CUDNN_OFFSETS, Kernel.CUDNN_MASK):
             return 0.0
         of_queries = 4 if like_hopper(self.accelerator.compute_capability or HOPPER) else 8
         of_keys = 4 if isinstance(self.dims, Qwen3Dims) and self.dims.num_heads > self.dims.num_kv_heads else 0

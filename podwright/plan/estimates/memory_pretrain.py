@@ -28,6 +28,7 @@ _SORTED, _WIDE, _EXPERTS, _OTHERS, _LOOPED = 3.25, 2.0, 1.5, 20, 5
 _UNSPLIT, _SPLIT = 12, 38
 _DIVISORS = 1 << 12  # that are tried for the number of chunks; beyond them the fewest that may be enough count
 _SCORES = 16  # bytes for each score in the backward pass: scores, shares and the gradients of both, float32; on GPUs shares are not
+_MASK = 3  # bytes for each query and key: whether it is seen, and that as a bfloat16 that is added to a score
 
 PretrainOnMesh = RecipeOnMesh[PretrainRecipe, Dims]
 
@@ -62,9 +63,12 @@ def _scores(at: PretrainOnMesh, tokens: float) -> float:
     """Numbers of the scores that exist at one time where no kernel works them off block by block."""
     length = at.recipe.sequence_length
     queries = tokens * min(1.0, QUERIES * at.mesh["context"] / length)
-    # rows of more documents than offsets are for take the plain form, and room for it is there in any case
-    plain = at.kernel in (Kernel.PLAIN, Kernel.CUDNN_OFFSETS)
-    return queries * length * at.query_heads if plain else 0
+    return queries * length * at.query_heads if at.kernel is Kernel.PLAIN else 0
+
+
+def _mask_bytes(at: PretrainOnMesh, tokens: float) -> float:
+    """Of the documents of rows, for each query and key, where cuDNN is told of them by a mask."""
+    return _MASK * tokens * at.recipe.sequence_length if at.kernel is Kernel.CUDNN_MASK else 0
 
 
 def _logits(at: PretrainOnMesh, tokens: float) -> float:
@@ -82,7 +86,7 @@ def _update(at: PretrainOnMesh) -> Parts:
     layer_parts |= {
         "gradients": gradients + sums,
         "activations": saved,
-        "layer": layer_parts["layer"] + max(each * _scores(at, tokens), at.kernel_bytes(tokens)),
+        "layer": layer_parts["layer"] + each * _scores(at, tokens) + _mask_bytes(at, tokens) + at.kernel_bytes(tokens),
     }
     loss = {
         "gradients": sums / 2,
