@@ -12,6 +12,7 @@ of the median step after the first. Encoders are the tiny ones: the original's c
 from __future__ import annotations
 
 import argparse
+import functools
 import itertools
 import json
 import os
@@ -97,7 +98,7 @@ def ours(folder: Path, steps: int, size: Size) -> list[float]:
         micro = [batches.collated(data.training, part, data.tokenizer.pad_id).to(around.device) for part in own]
         updates.update(learner, micro, data.training.num_targets(rows), number)
 
-    return [timed(lambda n=number: step(n), size) for number in range(steps + 1)][1:]
+    return [timed(functools.partial(step, number), size) for number in range(steps + 1)][1:]
 
 
 def plain(folder: Path, steps: int, size: Size) -> list[float]:
