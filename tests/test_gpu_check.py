@@ -26,6 +26,9 @@ def modules(monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     return SimpleNamespace(**{name: load(name) for name in ("__main__", "record", "rows", "wheels")})
 
 
+SAME_LINES = ("phase2 32", "phase2 32 trainer")
+
+
 def rows_of(path: Path) -> dict[str, dict]:
     return {row["row"]: row for row in json.loads(path.read_text())["rows"]}
 
@@ -125,7 +128,7 @@ def test_every_line_runs_on_a_cpu(tmp_path: Path) -> None:
     done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
     rows = rows_of(out)
     assert done.returncode == 0, done.stdout + done.stderr
-    odd = {name: row for name, row in rows.items() if row["status"] != "ok"}
+    odd = {name: row for name, row in rows.items() if row["status"] != "ok" and name not in SAME_LINES}
     assert all(row["status"] == "skipped" and "is not installed" in row["reason"] for row in odd.values()), odd
     assert set(odd) <= {"grpo trl"}
     for name, row in rows.items():

@@ -183,15 +183,14 @@ def kda_case(n: int) -> dict[str, Any]:
     ]
     ids = jnp.asarray(np.arange(n) >= n // 3, jnp.int32)[None]
     about = {"layout": "kda", "heads": f"{heads} of {dim}", "size": n, "kernel": "kda.chunked"}
-    with jax.default_matmul_precision("highest"):
-        right = results(
-            lambda q, k, v, g, b: kda.recurrent(q, k, v, g, b, ids),
-            [y.astype(jnp.float32) for y in values],
-            jnp.asarray(weight),
-        )
-    chunked = functools.partial(kda.chunked, segment_ids_BN=ids, bounded=True)
-    ours = results(chunked, values, jnp.asarray(weight))
-    return about | {"errors": _errors(ours, right)}
+
+    def plain(q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array) -> jax.Array:
+        return kda.recurrent(q, k, v, g, beta, ids)
+
+    def chunks(q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array) -> jax.Array:
+        return kda.chunked(q, k, v, g, beta, ids, bounded=True)
+
+    return about | compared(chunks, plain, values, jnp.asarray(weight))
 
 
 def product_case(rows: int) -> dict[str, Any]:

@@ -22,7 +22,13 @@ def transformers_loop(checkpointing: str = "") -> None:
     from transformers import Qwen3Config, Qwen3ForCausalLM
 
     rows, length, steps, device = (2, 128, 2, "cpu") if TINY else (8, 4096, 5, "cuda")
-    size = {"hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2, "vocab_size": 384, "head_dim": 16}
+    size: dict[str, Any] = {
+        "hidden_size": 64,
+        "intermediate_size": 128,
+        "num_hidden_layers": 2,
+        "vocab_size": 384,
+        "head_dim": 16,
+    }
     if not TINY:
         size = {
             "hidden_size": 1024,
@@ -32,10 +38,10 @@ def transformers_loop(checkpointing: str = "") -> None:
             "head_dim": 128,
         }
     heads = (4, 2) if TINY else (16, 8)
-    shape: dict[str, Any] = {**size, "num_attention_heads": heads[0], "num_key_value_heads": heads[1]}
-    shape |= {"tie_word_embeddings": True, "max_position_embeddings": 8192, "attn_implementation": "sdpa"}
+    shape = {**size, "num_attention_heads": heads[0], "num_key_value_heads": heads[1], "tie_word_embeddings": True}
     torch.manual_seed(0)
-    model: Any = Qwen3ForCausalLM(Qwen3Config(**shape))
+    model: Any = Qwen3ForCausalLM(Qwen3Config(**shape, max_position_embeddings=8192))
+    model.set_attn_implementation("sdpa")
     model.to(device).train()
     if checkpointing:
         model.gradient_checkpointing_enable()

@@ -43,3 +43,5 @@ TIMED = (
     Row("grpo 1.7b", "grpo", ("1.7b",), 90, 60),
 )
 ALL = (*AT_ONCE, *TIMED)
+SAME_LINES = ("phase2 32", "phase2 32 trainer")
+"""rows that differ from others in a number alone; without a GPU they would show nothing"""
