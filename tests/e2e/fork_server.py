@@ -138,6 +138,7 @@ class ForkServer:
         *lines, self._text = (self._text + piece).split(b"\n")
         for what, pid, *status in map(json.loads, lines):
             if what == "started":
+                self._statuses.pop(pid, None)  # of an earlier process: the kernel gives numbers again after 32,768
                 self._started.append(pid)
             else:
                 self._statuses[pid] = status[0]
