@@ -98,8 +98,8 @@ def test_a_worker_tells_the_test_that_fails_from_tests_that_pass(tmp_path: Path)
     (tmp_path / "conftest.py").write_text("")
     (tmp_path / "pyproject.toml").write_text("[tool.pytest.ini_options]\n")
     wanted = [["test_a.py::test_good"], ["test_a.py::test_good", "test_a.py::test_bad"], ["test_a.py::gone"]]
-    wanted.append(["test_loop.py::test_loop"])
-    jobs = "".join(json.dumps({"tests": tests, "limit_s": 2}) + "\n" for tests in wanted)
+    jobs = "".join(json.dumps({"tests": tests, "limit_s": 60}) + "\n" for tests in wanted)
+    jobs += json.dumps({"tests": ["test_loop.py::test_loop"], "limit_s": 2}) + "\n"
     code = "from tests.mutation import worker; worker.LIBRARIES = (); worker.main()"
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin"}
     argv = [sys.executable, "-c", code]
