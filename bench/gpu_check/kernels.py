@@ -1,6 +1,6 @@
 """Every kernel against its plain form, values and gradients: in bfloat16, against the plain form in float32.
 
-The kernels of attention are those that the product's table names for this card, and cuDNN's offsets where tokamax's kernel is first.
+The kernels of attention are those that the product's table names for this card, and those that it names where fewer libraries are installed.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 from unittest import mock
 
@@ -19,9 +19,10 @@ import numpy as np
 from jax.sharding import Mesh
 
 from gpu_check.part import TINY, put
+from podwright.attention_kernels import HeadDims, Kernel, Layout, choose
 from podwright.kernels import grouped, kda, mosaic
+from podwright.kernels.installed import generation, versions
 from podwright.models import attention
-from podwright.models.attention import HeadDims, Kernel, Layout
 from podwright.train.attention_check import TOLERANCE, results
 
 LONG = 300 if TINY else 4096
@@ -73,14 +74,23 @@ GROUPS = ((40, 3, 1), (128, 2, 127), (100, 2, 128), (37, 4, 129), (256, 1, LONG 
 CASES = (
     *(Case("causal", GROUPED, n) for n in LENGTHS),
     *(Case("packed", GROUPED, n) for n in LENGTHS),
-    *(Case("packed", GROUPED, n, Kernel.CUDNN_OFFSETS) for n in LENGTHS),
     *(Case("groups", GROUPED, size) for size in GROUPS),
     *(Case(layout, MLA, n) for layout in ("causal", "packed") for n in (1, 129, LONG)),
     *(Case(layout, heads, 129) for layout in ("causal", "packed") for heads in (NARROW, ALONE)),
-    *(Case("packed", heads, 129, Kernel.CUDNN_OFFSETS) for heads in (NARROW, ALONE)),
     *(Case("prompts", GROUPED, n) for n in (129, LONG)),
     Case("groups", NARROW, (37, 4, 129)),
 )
+
+
+def with_fewer_libraries(mesh: Mesh) -> Iterator[Case]:
+    """Packed documents by the kernels that this card has where tokamax is not installed, or an older jax."""
+    card, here = generation(mesh.devices.flat[0]), versions()
+    fewer = here._replace(tokamax=()), here._replace(tokamax=(), jax=())
+    for heads, lengths in ((GROUPED, LENGTHS), (MLA, (129, LONG)), (NARROW, (129,)), (ALONE, (129,))):
+        dims = HeadDims(heads.qk_dim, heads.v_dim)
+        others = {choose("gpu", card, dims, Layout.PACKED, each) for each in fewer}
+        for kernel in sorted(others - {attention.kernel_for(mesh, dims, Layout.PACKED), Kernel.PLAIN}):
+            yield from (Case("packed", heads, n, kernel) for n in lengths)
 
 
 def check(number: str, parts: str) -> None:
@@ -88,7 +98,8 @@ def check(number: str, parts: str) -> None:
     mesh = Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1), ("data", "fsdp"))
     with contextlib.suppress(ImportError):
         mosaic.load()
-    comparisons: list[Callable[[], dict[str, Any]]] = [functools.partial(attention_case, mesh, case) for case in CASES]
+    cases = [*CASES, *with_fewer_libraries(mesh)]
+    comparisons: list[Callable[[], dict[str, Any]]] = [functools.partial(attention_case, mesh, case) for case in cases]
     comparisons += [functools.partial(kda_case, n) for n in LENGTHS]
     comparisons += [functools.partial(product_case, rows) for rows in (1, LONG)]
     worst, wrong = 0.0, []
@@ -108,8 +119,6 @@ def attention_case(mesh: Mesh, case: Case) -> dict[str, Any]:
     h = case.heads
     chosen = case.kernel or attention.kernel_for(mesh, HeadDims(h.qk_dim, h.v_dim, "bfloat16"), case.table_layout)
     about = {"layout": case.layout, "heads": h.name, "size": case.size, "kernel": str(chosen)}
-    if case.kernel and TINY:
-        chosen = Kernel.PLAIN  # cuDNN's is not on a CPU
     values, weight, kernel_form, plain_form = _input(mesh, case)
     with mock.patch.object(attention, "kernel_for", lambda *_: chosen):
         return about | compared(kernel_form, plain_form, values, weight)
