@@ -202,11 +202,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The longest files are begun first, so that no worker is left alone with one of them at the end.
 
-    Of a test that is marked `brief(n)`, the cases after the first n are long.
+    Of a test that is marked `brief(n)`, the cases after the first n are long; those that are marked so anyway do not count.
     """
     tier, cases = config.stash[TIER], Counter[str]()
     for item in items:
-        if brief := item.get_closest_marker("brief"):
+        brief = item.get_closest_marker("brief")
+        if brief and not item.get_closest_marker("long"):
             name = item.nodeid.partition("[")[0]
             cases[name] += 1
             if cases[name] > brief.args[0]:

@@ -5,6 +5,7 @@ An entry says what a kernel can do at all. Whether its results are right on the 
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -79,9 +80,15 @@ def like_hopper(generation: tuple[int, int]) -> bool:
 
 
 def choose(
-    platform: str, generation: tuple[int, int] | None, heads: HeadDims, layout: Layout, versions: Versions
+    platform: str,
+    generation: tuple[int, int] | None,
+    heads: HeadDims,
+    layout: Layout,
+    versions: Versions,
+    refused: Collection[Kernel] = (),
 ) -> Kernel:
-    """The attention for one layout. `generation` is the compute capability of an NVIDIA GPU, None for everything else.
+    """The attention for one layout. `generation` is the compute capability of an NVIDIA GPU, None for everything else. `refused`: what gave
+    wrong results on a card, in whose place comes the next best.
 
     Packed documents: cuDNN with offsets was 9 % faster than tokamax's kernel on an H200 (0.436 and 0.477 s a step of Qwen3-0.6B, 8 rows
     of 4096 tokens in 8 documents each), but its buffers took 8 GiB more and grow with rows and documents. Where keys and values differ
@@ -97,12 +104,12 @@ def choose(
     if not versions.cudnn or heads.qk_dim > most or heads.qk_dim % 8 or heads.v_dim > heads.qk_dim:
         return Kernel.PLAIN
     if layout is not Layout.PACKED:
-        return Kernel.CUDNN
-    if hopper and versions.tokamax and heads.qk_dim == heads.v_dim:
-        return Kernel.MOSAIC
-    if hopper and versions.jax >= OFFSETS_SINCE:
-        return Kernel.CUDNN_OFFSETS
-    return Kernel.CUDNN_MASK
+        kernels = [Kernel.CUDNN]
+    else:
+        mosaic = hopper and versions.tokamax and heads.qk_dim == heads.v_dim
+        offsets = hopper and versions.jax >= OFFSETS_SINCE
+        kernels = [*[Kernel.MOSAIC] * bool(mosaic), *[Kernel.CUDNN_OFFSETS] * offsets, Kernel.CUDNN_MASK]
+    return next((kernel for kernel in kernels if kernel not in refused), Kernel.PLAIN)
 
 
 def outdated(generation: tuple[int, int] | None, heads: HeadDims, layout: Layout, versions: Versions) -> bool:

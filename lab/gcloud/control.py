@@ -18,6 +18,7 @@ from lab.gcloud.control_gke import GkeKnobs
 
 Row = dict[str, Any]
 FOREVER = None
+MOST_LATE_S = 30.0  # between two looks of a launcher, whose own pace is seconds
 
 
 class Folder:
@@ -123,9 +124,11 @@ class Gcloud(GkeKnobs):
 
     def seen_late_s(self) -> float:
         """By how much a launcher may see machines late at each end: the longest time between two of its looks at the node pools, however busy
-        this machine is, with a second for a call and another one to which the cluster rounds times."""
+        this machine is, with a second for a call and another one to which the cluster rounds times. AssertionError where it has looked away."""
         looks = [row["time"] for row in self.calls() if {"node-pools", "list"} <= set(row["argv"])]
-        return max((later - look for look, later in itertools.pairwise(looks)), default=0.0) + 2.0
+        longest = max((later - look for look, later in itertools.pairwise(looks)), default=0.0)
+        assert longest <= MOST_LATE_S, f"no look at the node pools for {longest:.0f} s"
+        return longest + 2.0
 
     def calls(self) -> list[Row]:
         """Every call of gcloud and of the API: {"time", "argv", "rc", "seconds"}; rc is None for a call that was killed."""

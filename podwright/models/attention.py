@@ -29,8 +29,8 @@ Attend = Callable[..., jax.Array]
 
 def kernel_for(mesh: Mesh, heads: HeadDims, layout: Layout) -> Kernel:
     """The kernel of the mesh's devices, also of machines that are not here."""
-    chosen = choose(platform(mesh), generation(mesh.devices.flat[0]), heads, layout, versions())
-    return Kernel.PLAIN if (chosen, layout) in REFUSED else chosen
+    refused = [kernel for kernel, of in REFUSED if of is layout]
+    return choose(platform(mesh), generation(mesh.devices.flat[0]), heads, layout, versions(), refused)
 
 
 def _heads(q: jax.Array, v: jax.Array) -> HeadDims:

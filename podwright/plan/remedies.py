@@ -1,7 +1,7 @@
 """Settings of a recipe that fit a slice, by the closed form of their memory, and what to type when programs are too large.
 
-Mesh, micro-batches, remat and rows of a test batch change how fast a recipe runs and what it needs, not what it computes. `--fit` (fit.py)
-takes the fastest of those that fit, a remedy the nearest to the recipe's own.
+Mesh, micro-batches, remat, rows of a test batch and where a reference waits change how fast a recipe runs and what it needs, not what it
+computes. `--fit` (fit.py) takes the fastest of those that fit, a remedy the nearest to the recipe's own.
 """
 
 from __future__ import annotations
@@ -66,7 +66,8 @@ class MemorySearch(Generic[R]):
     scales: Mapping[str, float]
 
     def candidates(self, recipe: R, where: Slice) -> Iterator[Candidate[R]]:
-        """All that divide model and batch, each with fewer rows of a test where its program alone is too large."""
+        """All that divide model and batch, each with fewer rows of a test where its program alone is too large, and with the reference
+        on the hosts where another one is."""
         for overrides in every(recipe, self.dims, where, functools.partial(self.part.takes, recipe)):
             yield self._fitted(recipe, overrides, where)
 
@@ -96,6 +97,10 @@ class MemorySearch(Generic[R]):
                 break
             rows //= 2
             overrides["evaluation.batch_size"] = rows
+            adjusted = changed(recipe, overrides)
+            needs = self._needs(adjusted, where)
+        if max(needs.values()) > room(where) and (waits := self.part.offloaded(adjusted)):
+            overrides |= waits
             adjusted = changed(recipe, overrides)
             needs = self._needs(adjusted, where)
         most = max(needs, key=lambda name: needs[name])
@@ -214,13 +219,14 @@ class MemoryRemedy(Generic[R]):
 
 
 def _distance(recipe: JaxRecipe, own: meshes.Shape, overrides: Overrides) -> tuple[float, ...]:
-    """How far settings are from the recipe's: the mesh first, then remat, micro-batches and rows of a test."""
+    """How far settings are from the recipe's: the mesh first, then remat, the reference, micro-batches and rows of a test."""
     shape = [int(overrides[f"mesh.{axis}"]) for axis in meshes.axes(recipe)]
     moved = sum(abs(math.log(n / max(1, old))) for n, old in zip(shape, own, strict=True))
     parts = int(overrides["training.gradient_accumulation_steps"])
     return (
         round(moved, 6),
         overrides["model.remat"] != recipe.model.remat,
+        "grpo.offload_reference" in overrides,
         abs(math.log(parts / recipe.training.gradient_accumulation_steps)),
         "evaluation.batch_size" in overrides,
         *map(float, reversed(shape)),

@@ -1,4 +1,5 @@
-"""The settings of a recipe that change what it needs and how fast it is, not what it computes: mesh, micro-batches, remat, rows of a test."""
+"""The settings of a recipe that change what it needs and how fast it is, not what it computes: mesh, micro-batches, remat, rows of a test,
+where the reference waits."""
 
 from __future__ import annotations
 
@@ -81,4 +82,4 @@ def halved(value: int) -> int:
 
 
 def typed(overrides: Overrides) -> str:
-    return " ".join(f"{key}={value}" for key, value in overrides.items())
+    return " ".join(f"{key}={str(value).lower() if value is True else value}" for key, value in overrides.items())

@@ -149,6 +149,9 @@ class Grpo(Section):
     beta: Annotated[float, Field(ge=0)] = Field(
         0.08, description="weight of the KL to the frozen reference; 0: no reference"
     )
+    offload_reference: bool = Field(
+        False, description="keep the reference in the hosts' memory while nothing is scored: a step waits for its copy"
+    )
     kl: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of that KL (k1 has zero expected gradient)")
     dynamic_sampling: Count = Field(
         0, description="extra rollouts allowed per step to replace groups whose rewards are all equal (DAPO); 0: off"

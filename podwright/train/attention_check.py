@@ -37,23 +37,21 @@ def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path
     """What to say of each kernel of `layouts` that is not used, in any process. Every process must call it."""
     if mesh.devices.flat[0].platform != "gpu":
         return []
-    faults: dict[str, str] = {}
+    messages = []
     for layout in layouts:
-        kernel = attention.kernel_for(mesh, heads, layout)
-        if kernel is Kernel.MOSAIC:
-            with contextlib.suppress(Exception):  # the comparison says it
-                mosaic.load()
-        if kernel is not Kernel.PLAIN and (fault := _remembered(mesh, heads, layout, kernel, folder / NAME)):
-            faults[f"{kernel} {layout}"] = fault
-    everywhere: dict[str, str] = {}
-    for of_process in gathered(faults):
-        everywhere |= of_process
-    for name in everywhere:
-        of_kernel, of_layout = name.split()
-        attention.REFUSED.add((Kernel(of_kernel), Layout(of_layout)))
-    slower = "attention in plain JAX, which is slower"
-    faults_here = [f"{slower}: {name.replace(' ', ' for ')} {fault} on this card" for name, fault in everywhere.items()]
-    return [*faults_here, *_outdated(mesh, heads, layouts)]
+        while (kernel := attention.kernel_for(mesh, heads, layout)) is not Kernel.PLAIN:
+            if kernel is Kernel.MOSAIC:
+                with contextlib.suppress(Exception):  # the comparison says it
+                    mosaic.load()
+            faults = gathered(_remembered(mesh, heads, layout, kernel, folder / NAME))
+            if not any(faults):
+                break
+            attention.REFUSED.add((kernel, layout))
+            instead = attention.kernel_for(mesh, heads, layout)
+            slower = "in plain JAX" if instead is Kernel.PLAIN else f"by {instead}"
+            fault = next(filter(None, faults))
+            messages.append(f"attention {slower}, which is slower: {kernel} for {layout} {fault} on this card")
+    return [*messages, *_outdated(mesh, heads, layouts)]
 
 
 def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[str]:

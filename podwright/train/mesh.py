@@ -30,6 +30,7 @@ from podwright.accelerators import GPU_MEMORY_FRACTION, by_device_kind
 from podwright.errors import UserError
 from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
+from podwright.recipe.extras import GPU_FIX
 from podwright.recipe.location import storage_failure
 from podwright.slices import outer_shape
 from podwright.storage.base import Cause, StorageFailure
@@ -101,8 +102,7 @@ def require_gpus(num_here: int) -> None:
     if there and all(device.platform == "cpu" for device in jax.local_devices()):
         raise UserError(
             f"host {socket.gethostname()} has {there} GPU(s), and jax {jax.__version__} sees none",
-            "install jax for CUDA there (pip install 'jax[cuda12]') and look at nvidia-smi; "
-            f"to train on CPUs, {to_train_on_cpus(os.environ)}",
+            f"{GPU_FIX}, and look at nvidia-smi; to train on CPUs, {to_train_on_cpus(os.environ)}",
         )
 
 

@@ -116,6 +116,12 @@ def test_where_the_slice_may_not_delete_itself_the_check_has_said_that_only_clea
     lose_launcher(stood_in, 40, 4.0)
     wait_for(lambda: any(row["rc"] == 403 and row["argv"][:2] == ["rest", "DELETE"] for row in gcloud.calls()), 60)
     assert nodes(gcloud)
-    # on a busy machine a sign of life may come late, and the timer asks while the trainer still works
-    wait_for(lambda: "trains without a launcher" not in stood_in.call("clean", "tpu", "--yes")[1], 90)
+
+    def cleaned() -> bool:
+        """On a busy machine a sign of life may come late, and the timer asks while the trainer still works."""
+        code, out, err = stood_in.call("clean", "tpu", "--yes")
+        assert code == 0, out + err
+        return "trains without a launcher" not in out
+
+    wait_for(cleaned, 90)
     assert gcloud.resources() == []

@@ -66,7 +66,8 @@ _OF_MUON = ("optimizer.momentum", "optimizer.muon_weight_decay")
 
 GRPO = (
     UnusedKeys(("model.lora_alpha",), "model.lora_rank", _is(0), "model.lora_rank=16"),
-    UnusedKeys(("grpo.kl",), "grpo.beta", _is(0), "grpo.beta=0.04"),
+    UnusedKeys(("grpo.kl", "grpo.offload_reference"), "grpo.beta", _is(0), "grpo.beta=0.04"),
+    UnusedKeys(("grpo.offload_reference",), "model.lora_rank", bool, "model.lora_rank=0"),
     # Each ratio is then that of the policy to itself, which is 1 (train/grpo/loss.py, total).
     UnusedKeys(_RATIO, "grpo.num_iterations", _is(1), "grpo.num_iterations=2"),
 )

@@ -48,7 +48,7 @@ def _program(at: GrpoOnMesh, name: str) -> Parts:
         used = _decode(at, prompts(at), at.recipe.grpo.num_generations)
     total = sum(used.values())
     outside = max(0.0, total - (ON_CHIP if at.accelerator.pod and at.kernel is Kernel.PLAIN else 0)) / total
-    return _resident(at) | {part: size * outside for part, size in used.items()}
+    return _resident(at, name) | {part: size * outside for part, size in used.items()}
 
 
 def _supervised(at: GrpoOnMesh) -> GrpoOnMesh:
@@ -99,12 +99,13 @@ def _held(at: GrpoOnMesh) -> float:
     return trained(at) / at.shards
 
 
-def _resident(at: GrpoOnMesh) -> Parts:
-    """What stays on a device through the whole run."""
+def _resident(at: GrpoOnMesh, name: str) -> Parts:
+    """What is on a device through the whole run, and of a reference that is offloaded what is there while the program runs."""
     total, rank = at.dims.num_params(), at.recipe.model.lora_rank
     parts = layers.state(_held(at), _held(at))
     parts["weights"] += total * at.width / at.shards if rank else 0
-    return parts | {"reference": 4 * total / at.shards if at.recipe.grpo.beta > 0 and not rank else 0}
+    held = at.recipe.grpo.beta > 0 and not rank and (name == "score" or not at.recipe.grpo.offload_reference)
+    return parts | {"reference": 4 * total / at.shards if held else 0}
 
 
 def _scores(at: GrpoOnMesh, rows: float) -> float:

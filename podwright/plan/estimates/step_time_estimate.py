@@ -16,6 +16,7 @@ from podwright.plan.compiled.step_time import runs
 from podwright.plan.compiled.work import Collective
 from podwright.plan.estimates.layers import OPERAND, dense_layer
 from podwright.plan.estimates.memory_grpo import GrpoOnMesh, place, prompts, token_counts, trained
+from podwright.plan.estimates.preemption import COPY
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice, outer_shape
@@ -33,10 +34,16 @@ def step_seconds(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], wher
     at = place(recipe, dims, shape, row)
     seconds = {
         "rollout": _rollout(at, where),
-        "score": _pass(at, where, "score"),
+        "score": _pass(at, where, "score") + _copy(at),
         "update": _pass(at, where, "update") + _apart(at, where),
     }
     return {name: times * seconds[name] for name, times in runs(recipe).items()}
+
+
+def _copy(at: GrpoOnMesh) -> float:
+    """Of a reference that waits in the hosts' memory, for its one of the scores."""
+    grpo = at.recipe.grpo
+    return 4 * at.dims.num_params() / at.shards / COPY / grpo.num_scores if grpo.offload_reference and grpo.beta else 0
 
 
 def _shares(row: Accelerator) -> Efficiency:

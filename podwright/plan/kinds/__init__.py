@@ -14,6 +14,7 @@ from podwright.errors import UserError
 from podwright.plan.checks.unused_keys import UnusedKeys
 from podwright.plan.document import MemoryEntry, Plan, ProgramEntry, StepEntry
 from podwright.plan.findings import Finding
+from podwright.plan.settings import Overrides
 from podwright.recipe import kinds
 from podwright.recipe.paths import looks_like_path
 from podwright.slices import Slice
@@ -99,6 +100,10 @@ class PlanPart(Generic[R]):
     def test_rows(self, recipe: R) -> int:
         """`evaluation.batch_size`, where a test has rows of its own and fewer of them change no result; else 0."""
         return 0
+
+    def offloaded(self, recipe: R) -> Overrides:
+        """What keeps in the hosts' memory that is on the devices now and could wait there; {} where there is nothing."""
+        return {}
 
     def lengths(self, recipe: R) -> Mapping[str, tuple[int, int]]:
         """What is trained and takes memory, by key: its value, and below what no remedy goes; of a value of 0 what to set it to."""

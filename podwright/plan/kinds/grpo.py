@@ -23,6 +23,7 @@ from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import Destination, PlanOptions
+from podwright.plan.settings import Overrides
 from podwright.recipe import positions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
@@ -75,6 +76,10 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
 
     def test_rows(self, recipe: GrpoRecipe) -> int:
         return recipe.evaluation.batch_size
+
+    def offloaded(self, recipe: GrpoRecipe) -> Overrides:
+        held = recipe.grpo.beta > 0 and not recipe.model.lora_rank and not recipe.grpo.offload_reference
+        return {"grpo.offload_reference": True} if held else {}
 
     def lengths(self, recipe: GrpoRecipe) -> dict[str, tuple[int, int]]:
         return {

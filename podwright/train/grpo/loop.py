@@ -200,9 +200,15 @@ def _begin(
 
 
 def _reference(job: GrpoRun, state: GrpoState, base: Any) -> Any:
-    return (
-        start.reference(job.emit.storage, job.source, job.setup) if base is None else lora.reference(state.params, base)
-    )
+    if base is not None:
+        return lora.reference(state.params, base)
+    weights = start.reference(job.emit.storage, job.source, job.setup)
+    return start.on_hosts(weights) if job.recipe.grpo.offload_reference else weights
+
+
+def _on_devices(reference: Any, recipe: GrpoRecipe) -> Any:
+    """Of an offloaded reference a copy, which is gone once it has scored."""
+    return start.on_devices(reference) if recipe.grpo.offload_reference else reference
 
 
 def step(
@@ -225,7 +231,7 @@ def step(
     if hurried():
         return None
     old = programs["score"](policy, sampled.group) if recipe.grpo.num_iterations > 1 else None
-    scores = programs["score"](reference, sampled.group) if reference is not None else None
+    scores = programs["score"](_on_devices(reference, recipe), sampled.group) if reference is not None else None
     clock.mark("score_s", (old, scores))
     advantages = collect.advantages(sampled, recipe)
     batch = collector.batch(sampled, advantages, old, scores)

@@ -109,12 +109,15 @@ def programs(setup: GrpoSetup, num_test: int | None = None) -> dict[str, Program
 def _resident(setup: GrpoSetup, name: str) -> dict[str, Tree]:
     """What loop.py keeps on the devices while this program runs, besides the program's own arguments.
 
-    With LoRA the frozen weights are an argument of every program, and the reference is these with empty adapters.
+    With LoRA the frozen weights are an argument of every program, and the reference is these with empty adapters. An offloaded one is only
+    there while it scores.
     """
     state = abstract_state(setup, policy_schedule(setup.recipe))
     kept = {"weights": state.params, "optimizer": state.opt_state}
     if setup.recipe.grpo.beta > 0 and not setup.recipe.model.lora_rank:
         kept["reference"] = state.params
+    if setup.recipe.grpo.offload_reference and name != "score":
+        kept.pop("reference", None)
     used = {
         "update": {"weights", "optimizer"},
         "score": {"reference" if "reference" in kept else "weights"},

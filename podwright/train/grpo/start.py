@@ -153,6 +153,20 @@ def reference(storage: RunStorage, source: Source, setup: GrpoSetup) -> Tree:
     return convert.read(source.path, setup.dims, setup.mesh)
 
 
+def on_hosts(weights: Tree) -> Tree:
+    """The arrays in the memory of their devices' hosts, sharded as they are."""
+    return _moved(weights, "pinned_host")
+
+
+def on_devices(weights: Tree) -> Tree:
+    """The arrays on their devices, without a copy where they are there."""
+    return _moved(weights, "device")
+
+
+def _moved(weights: Tree, kind: str) -> Tree:
+    return jax.device_put(weights, jax.tree.map(lambda x: x.sharding.with_memory_kind(kind), weights))
+
+
 def base(storage: RunStorage, source: Source, setup: GrpoSetup) -> Tree | None:
     """The frozen weights of a run that goes on: those at step 0. None where all parameters are trained."""
     return program.freeze(setup, reference(storage, source, setup)) if setup.recipe.model.lora_rank else None

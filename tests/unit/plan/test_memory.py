@@ -41,14 +41,13 @@ def estimate(*overrides, on="v6e-8", name=SHIPPED):
     return {one.name: one for one in found}
 
 
-@pytest.mark.parametrize("rank", [0, 2])
-def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
-    recipe = load.load(
-        "qwen3-tiny-gsm8k-grpo", ["mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2", f"model.lora_rank={rank}"]
-    )
+@pytest.mark.parametrize("other", ["model.lora_rank=0", "model.lora_rank=2", "grpo.offload_reference=true"])
+def test_what_stays_on_the_devices_is_what_the_trainer_declares(other):
+    recipe = load.load("qwen3-tiny-gsm8k-grpo", ["mesh.data=2", "mesh.fsdp=2", "mesh.tensor=2", other])
     dims = MODELS["qwen3-tiny"]
     setup = program.GrpoSetup(recipe, dims, make_mesh(GrpoMesh(data=2, fsdp=2, tensor=2), jax.devices()[:8]), (0,), 0)
-    (found,) = memory_grpo.estimates(recipe, dims, (2, 2, 2), slices.parse("v6e-8").accelerator, ["update"])
+    names = ["update", "rollout", "score"]
+    found, *others = memory_grpo.estimates(recipe, dims, (2, 2, 2), slices.parse("v6e-8").accelerator, names)
 
     def size(tree):
         return sum(
@@ -60,8 +59,13 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(rank):
     base = program.abstract_base(setup)
     assert found.parts["weights"] == pytest.approx(size(state.params) + size(base), rel=0.04)
     assert found.parts["optimizer"] == pytest.approx(size(state.opt_state), rel=0.02)
-    resident = program.programs(setup)["update"].resident
-    assert found.parts.get("reference", 0) == pytest.approx(size(resident.get("reference", ())), rel=0.02)
+    built = program.programs(setup)
+    for name, parts in zip(names[:2], (found.parts, others[0].parts), strict=True):
+        assert parts.get("reference", 0) == pytest.approx(size(built[name].resident.get("reference", ())), rel=0.02)
+    assert ("reference" in found.parts) == (other == "model.lora_rank=0")
+    scored = others[1].parts.get("reference", 0)  # an argument of its program
+    assert scored == (0 if recipe.model.lora_rank else pytest.approx(size(state.params), rel=0.02))
+    assert ("reference" in built["score"].resident) is False and "optimizer" in built["score"].resident
 
 
 def test_what_a_plan_knows_of_programs_is_true_of_them():

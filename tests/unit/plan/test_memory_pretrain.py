@@ -9,6 +9,7 @@ import pytest
 
 from podwright import slices
 from podwright.accelerators import GIB
+from podwright.attention_kernels import Kernel
 from podwright.cli.app import main
 from podwright.models import moe
 from podwright.plan.checks import meshes
@@ -58,15 +59,19 @@ def test_what_a_plan_knows_of_programs_is_true_of_them():
     assert memory_pretrain.MOST_ROWS == moe.MOST_ROWS
 
 
-def test_without_the_kernel_the_scores_of_some_queries_are_counted_and_nothing_is_kept_of_attention():
-    """65,536 tokens a device in rows of 4096 and 16 heads; the update has scores, shares and the gradients of both, 12 bytes together."""
-    tokamax, plain = (estimate(DENSE, on=on)["update"].parts for on in ("8xH100-80GB", "8xT4"))
+def test_without_the_kernel_the_scores_of_some_queries_are_counted_and_nothing_is_kept_of_attention(monkeypatch):
+    """65,536 tokens a device in rows of 4096 and 16 heads; the update has scores, shares and the gradients of both: on GPUs 12 bytes together,
+    on TPUs 16."""
+    tpu, tokamax, plain = (estimate(DENSE, on=on)["update"].parts for on in ("v6e-8", "8xH100-80GB", "8xT4"))
     assert plain["layer"] - tokamax["layer"] == 12 * (16 * 512) * 4096 * 16
+    with monkeypatch.context() as patch:
+        patch.setattr(layers, "choose", lambda *_: Kernel.PLAIN)
+        assert estimate(DENSE, on="v6e-8")["update"].parts["layer"] - tpu["layer"] == 16 * (16 * 512) * 4096 * 16
     kept = [
         estimate(DENSE, "model.remat=attention", on=on)["update"].parts["activations"]
         for on in ("v6e-8", "8xH100-80GB")
     ]
-    assert kept[0] == 3 * kept[1] == 3 * plain["activations"]
+    assert kept[0] == 3 * kept[1] == 3 * plain["activations"] == 3 * tpu["activations"]
 
 
 @pytest.mark.parametrize(

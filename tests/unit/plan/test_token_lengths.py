@@ -322,6 +322,7 @@ def of_pretraining(folder: Path, *overrides: str) -> list[Finding]:
     return [f for f in plan.findings if f.level == "error"]
 
 
+@pytest.mark.usefixtures("counting_process")
 def test_the_tokenizer_of_a_text_to_pretrain_on_is_loaded(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Refused as training refuses it."""
     monkeypatch.chdir(folder)

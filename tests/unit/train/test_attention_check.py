@@ -13,14 +13,16 @@ from podwright.models import attention
 from podwright.train import attention_check
 
 HEADS = HeadDims(16, 16)
-CARD = SimpleNamespace(devices=np.array([SimpleNamespace(platform="gpu")], object))
+CARD = SimpleNamespace(devices=np.array([SimpleNamespace(platform="gpu", compute_capability="9.0")], object))
 
 
 @pytest.fixture
 def kernels(monkeypatch):
-    """cuDNN's kernel for everything, and what each layout's function gives for it."""
+    """A Hopper with all libraries, and what each layout's function gives by its kernels."""
     monkeypatch.setattr(attention, "REFUSED", set())
-    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: Kernel.CUDNN)
+    for module in (attention, attention_check):
+        monkeypatch.setattr(module, "versions", lambda: Versions((0, 11, 2), (9, 10), (0, 0, 17)))
+    monkeypatch.setattr(mosaic, "load", lambda: None)
     plain = attention.plain_packed_groups
     forms = {
         "of_groups": lambda mesh, q, k, v, lengths, s, g: attention.plain_groups(q, k, v, lengths, s=s, g=g),
@@ -63,11 +65,31 @@ def absent(mesh, q, k, v, ids):
 )
 def test_one_that_does_not_is_refused_and_remembered(kernels, tmp_path, form, says):
     kernels(packed_groups=form)
-    (message,) = attention_check.refused(CARD, HEADS, [Layout.PACKED, Layout.GROUPS], tmp_path)
-    assert message.startswith("attention in plain JAX, which is slower: cudnn for packed " + says)
-    assert {(Kernel.CUDNN, Layout.PACKED)} == attention.REFUSED
+    first, *others = attention_check.refused(CARD, HEADS, [Layout.PACKED, Layout.GROUPS], tmp_path)
+    assert first.startswith("attention by cudnn-offsets, which is slower: mosaic for packed " + says)
+    assert [other.partition(f" {says}")[0] for other in others] == [
+        "attention by cudnn-mask, which is slower: cudnn-offsets for packed",
+        "attention in plain JAX, which is slower: cudnn-mask for packed",
+    ]
+    kinds = (Kernel.MOSAIC, Kernel.CUDNN_OFFSETS, Kernel.CUDNN_MASK)
+    assert {(kernel, Layout.PACKED) for kernel in kinds} == attention.REFUSED
+    assert attention.kernel_for(CARD, HEADS, Layout.PACKED) is Kernel.PLAIN
+    assert attention.kernel_for(CARD, HEADS, Layout.GROUPS) is Kernel.CUDNN
     answers = json.loads((tmp_path / "attention.json").read_text())
-    assert [bool(fault) for fault in answers.values()] == [True, False]
+    assert [bool(fault) for fault in answers.values()] == [True, True, True, False]
+
+
+def test_one_whose_next_best_is_right_gives_way_to_that_and_is_remembered(kernels, tmp_path):
+    def by_kernel(mesh, q, k, v, ids):
+        if attention.kernel_for(CARD, HEADS, Layout.PACKED) is Kernel.MOSAIC:
+            return no_documents(mesh, q, k, v, ids)
+        return attention.plain_packed_groups(q, k, v, *(() if ids is None else (ids,)))
+
+    kernels(packed_groups=by_kernel)
+    (message,) = attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path)
+    assert message.startswith("attention by cudnn-offsets, which is slower: mosaic for packed differs by")
+    assert attention.kernel_for(CARD, HEADS, Layout.PACKED) is Kernel.CUDNN_OFFSETS
+    attention.REFUSED.clear()
     kernels()
     assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == [message]
     (tmp_path / "attention.json").write_text("{")
@@ -77,7 +99,6 @@ def test_one_that_does_not_is_refused_and_remembered(kernels, tmp_path, form, sa
 
 def test_tokamax_is_imported_before_a_program_is_traced_also_where_its_answer_is_known(kernels, tmp_path, monkeypatch):
     loaded = []
-    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: Kernel.MOSAIC)
     monkeypatch.setattr(mosaic, "load", lambda: loaded.append(1))
     for _ in range(2):
         assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == []

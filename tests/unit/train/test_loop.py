@@ -5,6 +5,7 @@ import functools
 import itertools
 import json
 import shutil
+import types
 
 import jax
 import numpy as np
@@ -18,7 +19,7 @@ from podwright.recipe import load
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
 from podwright.train import checkpoint, speed
 from podwright.train.emit import Emitter
-from podwright.train.grpo import loop
+from podwright.train.grpo import loop, start
 from podwright.train.grpo.collect import Collector
 from podwright.train.grpo.program import GrpoState
 from podwright.train.grpo.reward import LoadedReward
@@ -117,6 +118,20 @@ def test_a_step_without_time_is_dropped_after_its_rollouts_and_leaves_the_state_
     assert loop.step(made.collector, state, "reference", cursor, hurried=lambda: True) is None
     assert made.drew == [(7.0, 1)] and made.scored == [] and made.updates == [] and state.params == 7.0
     assert cursor == {"step": 2, "used": 0, "rollouts": 1}
+
+
+@pytest.mark.parametrize(("offload", "waits"), [("true", "pinned_host"), ("false", "device")])
+def test_an_offloaded_reference_is_on_the_devices_only_while_it_scores(monkeypatch, offload, waits):
+    made = Scripted("grpo.beta=0.1", f"grpo.offload_reference={offload}")
+    job = types.SimpleNamespace(
+        recipe=made.setup.recipe, emit=types.SimpleNamespace(storage=None), source=None, setup=None
+    )
+    monkeypatch.setattr(start, "reference", lambda *_: {"w": jax.numpy.arange(8.0)})
+    reference = loop._reference(job, GrpoState(7.0, None), None)
+    loop.step(made.collector, GrpoState(7.0, None), reference, {"step": 0, "used": 0, "rollouts": 0})
+    assert reference["w"].sharding.memory_kind == waits
+    (scored,) = made.scored
+    assert scored["w"].sharding.memory_kind == "device" and scored["w"].tolist() == list(range(8))
 
 
 def test_several_updates_share_a_batch_and_the_log_probabilities_from_before_the_first():
@@ -261,7 +276,7 @@ def test_a_step_that_was_dropped_in_a_hurry_is_done_again_as_if_it_had_not_begun
     run, outcome = train(tmp_path / "run", hurried=lambda: next(taken) > 3)
     assert (outcome.ending, outcome.step, outcome.detail) == (Ending.STOPPED, 3, "stopped after step 3")
     assert events(run)[-2:] == ["saving", "checkpoint 3"] and steps(run) == steps(whole)[:3]
-    run, outcome = train(tmp_path / "run", attempt=2)
+    run, outcome = train(tmp_path / "run", "grpo.offload_reference=true", attempt=2)
     assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5) and steps(run) == steps(whole)
 
 

@@ -280,7 +280,7 @@ def test_a_target_with_gpus_of_which_jax_sees_none_is_refused(
     with pytest.raises(UserError) as error:
         mesh.require_gpus(0)
     assert error.value.what == f"host {socket.gethostname()} has 2 GPU(s), and jax {jax.__version__} sees none"
-    assert "pip install 'jax[cuda12]'" in error.value.fix and "gpus_per_node" in error.value.fix
+    assert "pip install -e '.[cuda12]'" in error.value.fix and "gpus_per_node" in error.value.fix
 
 
 @pytest.fixture(scope="module")
