@@ -69,7 +69,7 @@ def test_without_libtpu_settings_are_chosen_by_estimate_and_the_plan_says_so(cap
 
 
 def test_without_libtpu_settings_near_the_limit_are_not_refused(capsys, tmp_path, without_libtpu):
-    tight = ["rollout.total_generation_steps=4000"]
+    tight = ["rollout.total_generation_steps=5000"]
     code, plan = planned(capsys, tmp_path, *GRPO, "model.name=qwen3-4b", *tight, "--on", "v6e-8", "--fit")
     (near,) = [finding for finding in plan["findings"] if finding["check"] == "fit"]
     assert code == 4 and near["level"] == "inconclusive" and "that an estimate needs" in near["message"]
