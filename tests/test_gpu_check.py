@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
+import psutil
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -114,11 +115,12 @@ def test_an_end_from_outside_keeps_the_result_and_leaves_no_process(tmp_path: Pa
     while not out.exists():
         assert process.poll() is None and time.monotonic() < deadline
         time.sleep(0.05)
+    started = psutil.Process(process.pid).children(recursive=True)
+    assert any("gpu_check.part kernels 0 6" in " ".join(child.cmdline()) for child in started)
     process.send_signal(signal.SIGTERM)
     assert process.wait(30) == 1
     assert rows_of(out)["kernels 1/6"]["status"] == "interrupted"
-    listed = subprocess.run(["ps", "-A", "-o", "args"], capture_output=True, text=True, check=True).stdout
-    assert "gpu_check.part kernels 0 6" not in listed
+    assert not psutil.wait_procs(started, timeout=5)[1]
 
 
 @pytest.mark.long

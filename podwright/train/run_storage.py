@@ -76,16 +76,19 @@ class RunStorage:
     def leave(self, attempt: int, process: int) -> None:
         """What is left to say when a process ends, within LEAVE_S: its files, and the last records of the first process."""
         if self._storage:
-            thread = threading.Thread(target=self._leave, args=(self._storage, attempt, process), daemon=True)
+            faults: list[UserError] = []
+            thread = threading.Thread(target=self._leave, args=(self._storage, attempt, process, faults), daemon=True)
             thread.start()
             thread.join(LEAVE_S)
+            for fault in faults:  # a thread that is late finds nobody who reads
+                print(f"files of process {process} are not in the storage: {fault}", flush=True)
 
-    def _leave(self, storage: Storage, attempt: int, process: int) -> None:
+    def _leave(self, storage: Storage, attempt: int, process: int, faults: list[UserError]) -> None:
         try:
             self.publish()
             process_files.leave(self.run, storage, attempt, process)
         except UserError as e:
-            print(f"files of process {process} are not in the storage: {e}", flush=True)
+            faults.append(e)
 
     def exists(self, name: str) -> bool:
         """Whether a tree was saved under `name` and committed."""
