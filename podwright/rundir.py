@@ -33,6 +33,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
+from podwright import growing_file
 from podwright.errors import UserError
 
 Record = dict[str, Any]
@@ -315,13 +316,10 @@ def is_below(name: str) -> bool:
 
 
 def append_jsonl(path: Path, record: Record) -> None:
-    """One record, one write: a reader or a kill never sees two records mixed. A line cut short before is left behind."""
-    with _naming(path), path.open("ab+") as f:
-        end = f.seek(0, os.SEEK_END)
-        if end:
-            f.seek(end - 1)
-        newline = b"" if not end or f.read(1) == b"\n" else b"\n"
-        f.write(newline + json.dumps(record).encode() + b"\n")
+    """One record, one write: a reader or a kill never sees two records mixed, and a full disk leaves no part of one. A line that was cut
+    short before goes: the step that it was of is done again."""
+    with _naming(path):
+        growing_file.append(path, json.dumps(record).encode() + b"\n", lambda text: parse_record(text) is not None)
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:

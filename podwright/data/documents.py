@@ -7,7 +7,10 @@ What a source looks like from outside is `recipe/corpus.py`; text and its tokeni
 from __future__ import annotations
 
 import dataclasses
+import functools
+import hashlib
 import io
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,6 +28,8 @@ from podwright.recipe.location import Location, ranges
 Ids = np.ndarray[Any, Any]
 PIECE = 1 << 16
 """Tokens of what stands for a document where nothing says where documents end."""
+_READ = 1 << 28  # bytes of tokens that a digest reads
+_MARKED, _PLACES = 1 << 20, 64  # bytes of a larger file that it reads at one place, and the number of places
 _SCAN = 1 << 22  # tokens at a time
 
 
@@ -53,6 +58,33 @@ class Documents:
 
     def only(self, which: Ids) -> Documents:
         return dataclasses.replace(self, part=self.part[which], start=self.start[which], length=self.length[which])
+
+    def joined(self, others: Documents) -> Documents:
+        """These, and behind them `others` of the same parts."""
+        part, start, length = (
+            np.concatenate([getattr(self, name), getattr(others, name)]) for name in ("part", "start", "length")
+        )
+        return dataclasses.replace(self, part=part, start=start, length=length)
+
+    def digest(self, size: int) -> str:
+        """Of the first `size` documents: of their tokens up to 256 MiB of them; else of their files and of where in these they lie.
+
+        Of a file so large that says no checksum of its tokens, 64 places are read.
+        """
+        mark = hashlib.sha256()
+        here = [held for held in self.mapped if held is not None]
+        small = len(here) == len(self.parts) and sum(held.nbytes for held in here) <= _READ
+        for p in np.unique(self.part[:size]):
+            mine = np.flatnonzero(self.part[:size] == p)
+            begins, lengths, part, held = self.start[mine], self.length[mine], self.parts[p], self.mapped[p]
+            mark.update(lengths.tobytes())
+            if isinstance(part, Shard) and not (small and held is not None):
+                mark.update(_mark(part).encode() + begins.tobytes())
+                continue
+            assert held is not None
+            for begin, length in zip(begins, lengths, strict=True):
+                mark.update(held[begin : begin + length].tobytes())
+        return mark.hexdigest()[:32]
 
     def read(self, pieces: Sequence[tuple[int, int, int]]) -> list[Ids]:
         """Tokens [start, stop) of documents, for each (document, start, stop); UserError for ids outside the vocabulary."""
@@ -162,6 +194,18 @@ def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, v
     return _cut(
         arrays, [np.cumsum([len(d) for d in part]) for part in parts if part], source, vocab_size, tokenizer, arrays
     )
+
+
+@functools.cache
+def _mark(shard: Shard) -> str:
+    if shard.crc32 is not None:
+        return f"{shard.dtype} {shard.tokens} {shard.crc32} {shard.ends_crc32}"
+    size = shard.header + shard.tokens * corpus.ITEM_BYTES[shard.dtype]
+    last, checksum = max(0, size - _MARKED), 0
+    for n in range(_PLACES):
+        begin = n * last // (_PLACES - 1)
+        checksum = zlib.crc32(shard.place.read(begin, min(size, begin + _MARKED)), checksum)
+    return f"{shard.dtype} {shard.tokens} {checksum}"
 
 
 def require_records(files: Sequence[Location]) -> None:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import NamedTuple
 
 from podwright.data import arithmetic, hub
 from podwright.errors import expanded
@@ -30,28 +31,45 @@ class SampledPart:
     """examples that training reads; an estimate where these are not all of them"""
 
 
+class Parts(NamedTuple):
+    train: list[Example]
+    test: list[Example]
+    read: dict[str, int]
+    """examples of each part of the source"""
+
+
 def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
-    """(train, test), each cut to the first `num_train` / `num_test`. Raises UserError for whatever is wrong with the source.
+    """(train, test) of a run that begins."""
+    return parts(data, seed)[:2]
+
+
+def parts(data: GrpoData, seed: int, began: Mapping[str, int] = MappingProxyType({})) -> Parts:
+    """Training and test, each cut to the first `num_train` / `num_test`. Raises UserError for whatever is wrong with the source.
 
     A single .jsonl file has no test set: `num_test` of its distinct questions (or a tenth) are drawn by `seed` and held out.
+    `began`: the sizes that a run has begun with. The test is chosen among the first so many examples.
     """
     if data.source == "arithmetic":
-        return _generated(data, seed)
-    path = expanded(data.source)
+        train, test = _generated(data, seed)
+        return Parts(train, test, {})
+    path, test = expanded(data.source), []
     if path.exists():
         files = worked_examples.files(data.source, path)
         train = _examples(worked_examples.rows(files.train))
-        train, test = (
-            (train, _examples(worked_examples.rows(files.test))) if files.test else _hold_out(train, data, seed)
-        )
+        test = _examples(worked_examples.rows(files.test))
     elif looks_like_path(data.source, Path()):
         raise missing("data.source", data.source, Path())
     else:
         train, test = (_examples(part) for part in hub.load(data.source))
+    read = {"train": len(train), "test": len(test)}
+    if path.exists() and not files.test:
+        train, test = worked_examples.hold_out(train, data, seed, began.get("train"))
+    else:
+        test = test[: began.get("test")]
     for name, part in (("train", train), ("test", test)):
         if not part:
             raise worked_examples.no_examples(data.source, name)
-    return train[: data.num_train or None], test[: data.num_test or None]
+    return Parts(train[: data.num_train or None], test[: data.num_test or None], read)
 
 
 def sampled(data: GrpoData, seed: int) -> tuple[SampledPart, SampledPart]:
@@ -72,7 +90,7 @@ def sampled(data: GrpoData, seed: int) -> tuple[SampledPart, SampledPart]:
         of_test = worked_examples.sampled(files.test)
         test, num_test = list(of_test.examples), of_test.num_rows
     else:
-        train, test = _hold_out(train, data, seed)
+        train, test = worked_examples.hold_out(train, data, seed)
         num_test = len(test) if sample.complete else worked_examples.num_held_out(num_train, data)
         num_train -= num_test
     return _cut(train, num_train, data.num_train), _cut(test, num_test, data.num_test)
@@ -98,11 +116,3 @@ def _generated(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]
 
 def _examples(located_rows: Rows) -> list[Example]:
     return [example(where, row) for where, row in located_rows]
-
-
-def _hold_out(examples: list[Example], data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
-    """By question, so that a question that stands twice in the file is never in both parts."""
-    questions = list(dict.fromkeys(e.question for e in examples))
-    size = worked_examples.num_held_out(len(questions), data)
-    held = set(random.Random(seed).sample(questions, size))
-    return [e for e in examples if e.question not in held], [e for e in examples if e.question in held]

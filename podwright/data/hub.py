@@ -6,8 +6,9 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import extras
-from podwright.recipe.worked_examples import Rows
+from podwright.recipe.worked_examples import Rows, used
 
+_ELSEWHERE = "download it where there is a network and type data.source=DIRECTORY with train.jsonl and test.jsonl"
 _CONFIGS = {"openai/gsm8k": "main"}  # hub sets of which one configuration must be chosen
 
 
@@ -26,7 +27,7 @@ def load(name: str, *, streaming: bool = False) -> tuple[Rows, Rows]:
         reason = (str(e).splitlines() or [""])[0][:160]
         raise UserError(
             f"data.source={name} is no local path and cannot be had from the Hugging Face hub ({type(e).__name__}: {reason})",
-            "download it where there is a network and type data.source=DIRECTORY with train.jsonl and test.jsonl",
+            _ELSEWHERE,
         ) from e
     test = "test" if "test" in dataset else "validation"
     if "train" not in dataset or test not in dataset:
@@ -35,5 +36,13 @@ def load(name: str, *, streaming: bool = False) -> tuple[Rows, Rows]:
 
 
 def _named(name: str, table: Any) -> Rows:
-    for number, row in enumerate(table, 1):
-        yield f"{name} row {number}", row
+    names = table.column_names or []  # a set that is streamed may not know them
+    if names and not used(names):  # of no column there are no rows, and whoever takes the first says which are missing
+        yield f"{name} row 1", dict.fromkeys(names)
+        return
+    try:
+        for number, row in enumerate(table.select_columns(used(names)) if names else table, 1):
+            yield f"{name} row {number}", dict.fromkeys(names) | row
+    except Exception as e:  # of the network, or of a file that is no table
+        reason = (str(e).splitlines() or [""])[0][:160]
+        raise UserError(f"{name} cannot be read ({type(e).__name__}: {reason})", _ELSEWHERE) from e

@@ -9,9 +9,10 @@ import dataclasses
 import functools
 import os
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TypeVar
+from types import MappingProxyType
+from typing import Generic, NamedTuple, TypeVar
 
 from podwright.data import annotated, synthetic_images
 from podwright.data.annotated import AnnotatedExample, Record, learned, prompt_ids, response_ids
@@ -51,7 +52,7 @@ def lengths(recipe: MultimodalRecipe) -> Lengths:
             synthetic_images.write(source, num_train, num_test, recipe.seed, files=False)
         if not source.exists() or not (directory is None or _has_tokenizer(directory)):
             return Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
-        training, held_out = split(source, recipe.data, annotated_lines(recipe.data))
+        training, held_out, _ = split(source, recipe.data, annotated_lines(recipe.data))
     tokenizer = learned(training, recipe) if directory is None else Tokenizer.load(directory)
     training_ids, _ = (_longest(part, tokenizer, recipe.data) for part in (training, held_out))
     return Lengths(
@@ -101,8 +102,18 @@ def annotated_lines(data: MultimodalData) -> Reader[AnnotatedExample]:
     return functools.partial(annotated.read, schema=data.schema_of_answers, root=data.root)
 
 
-def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[list[T], list[T]]:
-    """(training, held out): of a directory its train.jsonl and val.jsonl; without that, the last lines are held out."""
+class Split(NamedTuple, Generic[T]):
+    training: list[T]
+    held_out: list[T]
+    read: dict[str, int]
+    """lines of each file"""
+
+
+def split(
+    source: Path, data: MultimodalData | Pairs, read: Reader[T], began: Mapping[str, int] = MappingProxyType({})
+) -> Split[T]:
+    """Of a directory its train.jsonl and val.jsonl; without that, the last lines are held out. `began`: the lines that a run has begun
+    with, the last of which are; what was appended since is trained on."""
     require_root("data.root", data.root, Path())
     if not source.exists():
         raise UserError(
@@ -112,12 +123,17 @@ def split(source: Path, data: MultimodalData | Pairs, read: Reader[T]) -> tuple[
     training = read_all(source / "train.jsonl" if source.is_dir() else source, read, data.check_options)
     has_val = source.is_dir() and os.path.lexists(source / "val.jsonl")
     held_out = read_all(source / "val.jsonl", read, data.check_options) if has_val else []
-    if not held_out:
-        count = pairs.num_held_out(len(training), data.num_test)
+    sizes = {"train": len(training), "val": len(held_out)}
+    if held_out:
+        held_out = held_out[: began.get("val")]
+    else:
+        first = began.get("train", len(training))
+        count = pairs.num_held_out(first, data.num_test)
         if len(training) < 2 or count >= len(training):
             raise pairs.none_left(str(source), len(training), pairs.LEAST_HELD_OUT if isinstance(data, Pairs) else 1)
-        training, held_out = training[:-count], training[-count:]
-    return training[: data.num_train or None], held_out[: data.num_test or None]
+        held_out = training[first - count : first]
+        training = training[: first - count] + training[first:]
+    return Split(training[: data.num_train or None], held_out[: data.num_test or None], sizes)
 
 
 def read_all(path: Path, read: Reader[T], options: str = "") -> list[T]:

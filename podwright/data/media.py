@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import os
@@ -109,7 +110,14 @@ def check(field: str, path: Path) -> str:
 
 def digest(path: Path) -> str:
     """Of the content: the same file under two names is one file."""
-    with _explained(path), path.open("rb") as f:
+    with _explained(path):
+        stat = path.stat()
+        return _digest(path, stat.st_mtime_ns, stat.st_size)
+
+
+@functools.cache
+def _digest(path: Path, *_: int) -> str:
+    with path.open("rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
 

@@ -111,19 +111,26 @@ def _packed(pieces: list[Ids], starts: list[int], length: int) -> Row:
 
 
 def split(
-    documents: Documents, sequence_length: int, holdout: int = 0, seed: int = 0, multiple_of: int = 1
+    everything: Documents,
+    sequence_length: int,
+    holdout: int = 0,
+    seed: int = 0,
+    multiple_of: int = 1,
+    first: int | None = None,
 ) -> tuple[Rows, Rows | None]:
     """(training, held out): documents drawn by `seed` that fill `holdout` rows are never trained on; None when holdout is 0.
 
-    Where these would be most of the tokens, as of a single document, the last of them is cut: its end is held out, the rest trains.
+    `first`: the number of documents among which these are drawn, where others were appended since. Where these would be most of the tokens, as of a single document, the last of them is cut: its end is held out, the rest trains.
     """
+    documents = everything.only(np.arange(len(everything))[:first])
+    appended = everything.only(np.arange(len(everything))[len(documents) :])
     if documents.tokens <= sequence_length:
         raise UserError(
             f"sequence_length={sequence_length:,} is more than all {documents.tokens:,} tokens of {documents.source}",
             f"type a sequence_length of {max(1, documents.tokens // 10):,} or less, or give more data",
         )
     if not holdout:
-        return Rows(documents, sequence_length, seed=seed, multiple_of=multiple_of), None
+        return Rows(everything, sequence_length, seed=seed, multiple_of=multiple_of), None
     order = _drawn(len(documents), seed, _HOLDOUT)
     wanted = holdout * sequence_length + 1
     count = int(np.searchsorted(np.cumsum(_room(documents, multiple_of)[order]), wanted)) + 1
@@ -139,7 +146,7 @@ def split(
         before = int(_room(documents, multiple_of)[order[: count - 1]].sum())
         rest, held = _cut(documents, order, count, wanted - before)
     make_rows = functools.partial(Rows, sequence_length=sequence_length, seed=seed, multiple_of=multiple_of)
-    return make_rows(rest), make_rows(held, limit=holdout)
+    return make_rows(rest.joined(appended)), make_rows(held, limit=holdout)
 
 
 def _cut(documents: Documents, order: Ids, count: int, wanted: int) -> tuple[Documents, Documents]:

@@ -152,7 +152,10 @@ class Grpo(Section):
     offload_reference: bool = Field(
         False, description="keep the reference in the hosts' memory while nothing is scored: a step waits for its copy"
     )
-    kl: Literal["k1", "k2", "k3"] = Field("k3", description="estimator of that KL (k1 has zero expected gradient)")
+    kl: Literal["k1", "k2", "k3"] = Field(
+        "k3",
+        description="estimator of that KL, whose gradient is of KL(policy || reference) with k2, of the reverse with k3, 0 with k1",
+    )
     dynamic_sampling: Count = Field(
         0, description="extra rollouts allowed per step to replace groups whose rewards are all equal (DAPO); 0: off"
     )

@@ -10,14 +10,16 @@ import codecs
 import dataclasses
 import itertools
 import json
+import random
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import extras, held_out, text_lines
+from podwright.recipe.answer_numbers import gold
 from podwright.recipe.conversions import to_questions
 from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
 from podwright.recipe.sampled_files import all_lines, head_of, sampled_text
@@ -26,17 +28,16 @@ from podwright.recipe.schema import GrpoData
 Rows = Iterator[tuple[str, Mapping[str, Any]]]
 """("file:line" or "set row n", the row)"""
 
+COLUMNS = ("question", "answer")
 HELD_OUT = 10
 """One question in so many is held out of a file that has no test set of its own."""
 
 
-# The pattern and the stripping of commas are those of the data set's authors (openai/grade-school-math, dataset.py).
 _PLACE = re.compile(r"(.+?)(?::\d+| at byte [\d,]+)")  # of a line in a file
-_GOLD = re.compile(r"#### (\-?[0-9\.\,]+)")
 _NAMED = 3  # files of a message
 _HEAD_BYTES = 1 << 10  # that show whether a file holds a list
 _IN_TABLE = re.compile(r".+ row \d+")
-_COLUMNS = 20  # of a message
+_COLUMNS, _SHOWN = 20, 60  # of a message: names, characters of an answer
 _SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
 
 
@@ -160,6 +161,11 @@ def _half(folder: Path, train: tuple[Path, ...], test: tuple[Path, ...]) -> User
     return UserError(f"{folder} has {(train + test)[0].name}, and no {absent}*.parquet", fix)
 
 
+def used(names: Iterable[str]) -> list[str]:
+    """Of a table's columns those that are read: what others hold need not even be readable."""
+    return [name for name in COLUMNS if name in names]
+
+
 def rows(paths: Iterable[Path]) -> Rows:
     """Every row of some files."""
     for path in paths:
@@ -178,7 +184,7 @@ def sampled(paths: Iterable[Path]) -> Sample:
 
 def example(where: str, row: Mapping[str, Any]) -> Example:
     """What a row holds; UserError naming the place and what is wrong with it."""
-    for key in ("question", "answer"):
+    for key in COLUMNS:
         in_table = _IN_TABLE.fullmatch(where)
         if key not in row and in_table:
             columns = ", ".join(json.dumps(str(name), ensure_ascii=False) for name in list(row)[:_COLUMNS])
@@ -200,19 +206,26 @@ def example(where: str, row: Mapping[str, Any]) -> Example:
             raise UserError(what, fix)
         if not text_lines.require_text(where, key, row[key]).strip():
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
-    number = gold(row["answer"])
+    number, line, unread = gold(row["answer"])
     if number is None:
         raise UserError(
             f"{where}: the answer has no '#### n'", "end the worked answer with a line '#### ' and the number"
         )
+    if unread:
+        what = f"{where}: of the answer {line[:_SHOWN]!r} only {number} would be read"
+        raise UserError(what, "write one number behind ####, such as 18, -0.5, 3/7, 1 1/2 or 1e-3, or remove the row")
     return Example(row["question"], number, row["answer"])
 
 
-def gold(solution: str) -> str | None:
-    """The number of the first `#### n` of a worked answer, as the data set's authors read it; None if there is none."""
-    match = _GOLD.search(solution)
-    number = match.group(1).replace(",", "").rstrip(".") if match else ""
-    return number if re.fullmatch(r"-?([0-9]+\.?[0-9]*|\.[0-9]+)", number) else None
+def hold_out(
+    examples: Sequence[Example], data: GrpoData, seed: int, first: int | None = None
+) -> tuple[list[Example], list[Example]]:
+    """(train, test) of a single file, by question, so that a question that stands twice in it is never in both. `first`: examples among
+    which the test is chosen."""
+    questions = list(dict.fromkeys(e.question for e in examples[:first]))
+    size = num_held_out(len(questions), data)
+    held = set(random.Random(seed).sample(questions, size))
+    return [e for e in examples if e.question not in held], [e for e in examples[:first] if e.question in held]
 
 
 def num_held_out(num_questions: int, data: GrpoData) -> int:
@@ -284,6 +297,7 @@ class _Parquet:
             self._file = pyarrow.parquet.ParquetFile(path)
         except self._faults as e:
             raise self._unreadable() from e
+        self._names: list[str] = self._file.schema_arrow.names
         self.num_rows: int = self._file.metadata.num_rows
         self.num_row_groups: int = self._file.metadata.num_row_groups
 
@@ -298,12 +312,24 @@ class _Parquet:
         listed = list(groups)
         number = sum(self._file.metadata.row_group(n).num_rows for n in range(listed[0] if listed else 0))
         try:
-            for batch in self._file.iter_batches(1024, row_groups=listed):
-                for row in batch.to_pylist():
+            for batch in self._file.iter_batches(1024, row_groups=listed, columns=used(self._names)):
+                for row in self._values(batch):
                     number += 1
-                    yield f"{self._path} row {number}", row
+                    yield f"{self._path} row {number}", dict.fromkeys(self._names) | row
         except self._faults as e:
             raise self._unreadable() from e
+
+    def _values(self, batch: Any) -> list[dict[str, Any]]:
+        try:
+            values: list[dict[str, Any]] = batch.to_pylist()
+        except (OverflowError, ValueError) as e:  # a date that Python has no value for
+            types = {field.name: str(field.type) for field in batch.schema}
+            name = next((name for name in types if "string" not in types[name]), None)
+            if name is None:
+                raise self._unreadable() from e
+            what = f"{self._path}: column {name!r} holds {types[name]}, not text"
+            raise UserError(what, f"store the column {name!r} as text") from e
+        return values
 
     def _unreadable(self) -> UserError:
         return UserError(

@@ -7,6 +7,7 @@ import json
 import re
 from typing import Any
 
+from podwright.recipe import even_groups
 from podwright.report.records import Result, number
 
 DASH = "–"
@@ -109,7 +110,13 @@ def visible(text: Any) -> str:
 
 
 def headline(result: Result) -> str:
-    """The results of a GRPO run, in a sentence or two."""
+    """The results of a GRPO run, in a sentence or two; first that most of it taught nothing, where that is so."""
+    even = result.get("even_steps")
+    nothing = even_groups.sentence(even_groups.EvenSteps(**even)) if even else ""
+    return f"{nothing} {_results(result)}".strip()
+
+
+def _results(result: Result) -> str:
     if result["accuracy_after"] is not None:
         return _after(result)
     far = how_far(result, "GRPO step")

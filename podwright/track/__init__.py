@@ -5,18 +5,21 @@ What is sent is decided in `batch.py`; one file for each tracker says how.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import sys
+import time
 from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, nearest
 from podwright.rundir import RunDir, recipe_of
-from podwright.track import batch
+from podwright.track import batch, mlflow_server
 
 # A tracker is named as its package, its extra and its file here.
 TRACKERS = ("tensorboard", "mlflow", "wandb")
+_AGAIN_S = 60.0  # after a failure
 
 
 def check(trackers: Sequence[str]) -> list[UserError]:
@@ -35,12 +38,18 @@ def mirror(run: RunDir, trackers: Sequence[str]) -> list[str]:
 def ui_argv(runs: Path) -> list[str]:
     """The command that opens MLflow's page on the runs in `runs` (or beside the run `runs`) until Ctrl-C."""
     folder = runs.resolve().parent if (runs / "recipe.json").is_file() else runs.resolve()
-    database = batch.mlflow_database(folder)
+    database, uri = batch.mlflow_database(folder), mlflow_server.uri()
     if (fault := _fault("mlflow")) is not None:
         raise fault
-    if not database.is_file():
+    if uri.startswith(("http:", "https:")):
+        raise UserError(
+            f"runs are mirrored to the MLflow server {mlflow_server.public(uri)} ({mlflow_server.URI})",
+            "open it in a browser",
+        )
+    if not uri and not database.is_file():
         raise UserError(f"no run in {runs} was mirrored to MLflow", "start one with trackers=[mlflow]")
-    return [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", f"sqlite:///{database}", "--host", "127.0.0.1"]
+    place = uri or f"sqlite:///{database}"
+    return [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", place, "--host", "127.0.0.1"]
 
 
 def tensorboard_argv(run: RunDir) -> list[str]:
@@ -56,20 +65,27 @@ def tensorboard_argv(run: RunDir) -> list[str]:
 def _mirror(run: RunDir, name: str) -> str | None:
     if (fault := _fault(name)) is not None:
         return str(fault)
+    mark = mlflow_server.mark() if name == "mlflow" else ""
+    cursor = f"{name}-{mark}" if mark else name
     try:
-        pending = batch.pending(run, name)
+        pending = batch.pending(run, cursor)
         if pending.empty:
             return None
+        if pending.failure and not pending.ending_is_new and 0 <= time.time() - pending.failed_at < _AGAIN_S:
+            return pending.failure  # a server that does not answer takes seconds of a launcher each time
         tracker = importlib.import_module(f"podwright.track.{name}")
         if not tracker.due(pending):
             return None
         warning: str | None = tracker.send(run, pending)
-        batch.done(run, name, pending)
+        batch.done(run, pending)
     except UserError as e:
         return f"{name} is behind: {e}"
     except Exception as e:
-        what = str(e).strip().split("\n")[0]
-        return f"{name} is behind ({type(e).__name__}: {what}); nothing is lost, the next look tries again"
+        what = mlflow_server.public(str(e).strip().split("\n")[0])
+        behind = f"{name} is behind ({type(e).__name__}: {what}); nothing is lost, a later look tries again"
+        with contextlib.suppress(OSError, UserError):
+            batch.failed(run, cursor, behind)
+        return behind
     return warning
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -36,14 +37,21 @@ class MetricBatch:
     """what the tracker itself remembers of this run; it may change it"""
     cursor: dict[str, Any]
     """what is sent once this batch is"""
+    name: str
+    """of the cursor's file"""
+    failure: str
+    """what went wrong the last time; "" for nothing"""
+    failed_at: float
+    """when, in seconds since 1970"""
 
     @property
     def empty(self) -> bool:
         return not (self.rows or self.ending_is_new or self.report)
 
 
-def pending(run: RunDir, tracker: str) -> MetricBatch:
-    before = _cursor(run, tracker)
+def pending(run: RunDir, name: str) -> MetricBatch:
+    """`name`: of the tracker, and of the server if it has several."""
+    before = _cursor(run, name)
     sent = before.get("sent", {})
     rows = [row for row in _rows(run) if row.step > sent.get(row.stage, -1)]
     ending, written = _ending(run), _report_written(run)
@@ -55,16 +63,24 @@ def pending(run: RunDir, tracker: str) -> MetricBatch:
         report=run.report if written != before.get("report") else None,
         state=before.get("state", {}),
         cursor={"sent": sent | {row.stage: row.step for row in rows}, "ending": ending, "report": written},
+        name=name,
+        failure=before.get("failure", ""),
+        failed_at=before.get("failed_at", 0.0),
     )
 
 
-def done(run: RunDir, tracker: str, batch: MetricBatch) -> None:
-    write_json(run.trackers / f"{tracker}.json", batch.cursor | {"state": batch.state})
+def done(run: RunDir, batch: MetricBatch) -> None:
+    write_json(run.trackers / f"{batch.name}.json", batch.cursor | {"state": batch.state})
 
 
-def remember(run: RunDir, tracker: str, batch: MetricBatch) -> None:
+def remember(run: RunDir, batch: MetricBatch) -> None:
     """Keep the tracker's own state before anything is sent, so that a kill in between does not start a second run there."""
-    write_json(run.trackers / f"{tracker}.json", _cursor(run, tracker) | {"state": batch.state})
+    write_json(run.trackers / f"{batch.name}.json", _cursor(run, batch.name) | {"state": batch.state})
+
+
+def failed(run: RunDir, name: str, failure: str) -> None:
+    """Keep what went wrong until something is sent."""
+    write_json(run.trackers / f"{name}.json", _cursor(run, name) | {"failure": failure, "failed_at": time.time()})
 
 
 def mlflow_database(runs: Path) -> Path:

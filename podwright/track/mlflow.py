@@ -1,4 +1,6 @@
-"""MLflow on sqlite beside the run directories: one MLflow run for each of ours, with parameters, figures and the report."""
+"""MLflow, on sqlite beside the run directories or at MLFLOW_TRACKING_URI: one MLflow run for each of ours, with parameters, figures and the
+report.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podwright.rundir import RunDir, flat
+from podwright.track import mlflow_server
 from podwright.track.batch import MetricBatch, mlflow_database, remember
 
 if TYPE_CHECKING:
@@ -27,7 +30,7 @@ def send(run: RunDir, batch: MetricBatch) -> str | None:
     run_id = batch.state.get("run_id")
     if run_id is None:
         run_id = batch.state["run_id"] = _create(client, run, batch.recipe)
-        remember(run, "mlflow", batch)
+        remember(run, batch)
     _metrics(client, run_id, batch)
     if batch.report is not None:
         client.log_artifacts(run_id, str(batch.report), "report")
@@ -41,20 +44,22 @@ def send(run: RunDir, batch: MetricBatch) -> str | None:
 
 
 def _client(run: RunDir) -> MlflowClient:
+    mlflow_server.have_little_patience()
     from mlflow import MlflowClient
 
     for name in ("alembic", "mlflow.store.db.utils"):  # they tell each table that they create
         logging.getLogger(name).setLevel(logging.WARNING)
-    return MlflowClient(tracking_uri=f"sqlite:///{mlflow_database(_runs(run))}")
+    return MlflowClient(tracking_uri=mlflow_server.uri() or f"sqlite:///{mlflow_database(_runs(run))}")
 
 
 def _create(client: MlflowClient, run: RunDir, recipe: dict[str, Any]) -> str:
     """A new MLflow run with the recipe as its parameters, in the experiment of that recipe."""
     from mlflow.entities import Param
 
-    name = str(recipe.get("name") or "podwright")
+    name = mlflow_server.experiment() or str(recipe.get("name") or "podwright")
     experiment = client.get_experiment_by_name(name)
-    where = (_runs(run) / "mlflow-artifacts" / name).as_uri()
+    # A server knows itself where artifacts go.
+    where = None if mlflow_server.uri() else (_runs(run) / "mlflow-artifacts" / name).as_uri()
     number = experiment.experiment_id if experiment else client.create_experiment(name, artifact_location=where)
     tags = {"podwright.run": run.path.resolve().name, "podwright.path": str(run.path.resolve())}
     run_id: str = client.create_run(number, run_name=run.path.resolve().name, tags=tags).info.run_id

@@ -32,7 +32,7 @@ def send(run: RunDir, batch: MetricBatch) -> str | None:
 
     if "id" not in batch.state:
         batch.state["id"] = uuid.uuid4().hex[:12]
-        remember(run, "wandb", batch)
+        remember(run, batch)
     folder = run.trackers
     folder.mkdir(parents=True, exist_ok=True)
     tracked = wandb.init(

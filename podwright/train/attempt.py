@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
+import getpass
 import json
 import os
 import re
@@ -13,8 +14,10 @@ import signal
 import socket
 import sys
 import tempfile
+import threading
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +25,7 @@ from podwright.errors import UserError
 from podwright.recipe import extras, load
 from podwright.recipe.advice import DEVICE_MEMORY_FULL, of_run
 from podwright.recipe.location import storage_failure
-from podwright.rundir import Ending, RunDir, full_disk, recipe_of, write_json
+from podwright.rundir import Ending, RunDir, full_disk, read_events, recipe_of, write_json
 from podwright.storage.base import StorageFailure, cause_of, failure_of
 from podwright.train import entry, patient_gcs, run_directory
 from podwright.train.emit import TrainingOutcome
@@ -42,6 +45,9 @@ _NO_ADDRESSES = re.compile(
     r"(?i)(can't|cannot) allocate memory|not enough memory|bad_alloc|start new thread|failed to map segment"
 )
 STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
+AT_ONCE_S = 5.0
+"""that an attempt which has trained nothing yet may take to stop by itself"""
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 
 
 class StopRequest:
@@ -53,11 +59,26 @@ class StopRequest:
         self.listen()
 
     def listen(self) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):
+        for number in _SIGNALS:
             signal.signal(number, self._ask)
 
     def _ask(self, *_: Any) -> None:
         self.requests += 1
+
+    def then(self, leave: Callable[[], None]) -> None:
+        """Calls `leave` in a thread, AT_ONCE_S after the first request, whatever this thread is at: Python runs its handlers of signals
+        between two instructions of its own, and a compiler takes minutes for one."""
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+        def wait() -> None:
+            while os.read(reader, 1)[0] not in _SIGNALS:
+                pass
+            time.sleep(AT_ONCE_S)
+            leave()
+
+        threading.Thread(target=wait, name="stop", daemon=True).start()
 
     def __call__(self) -> bool:
         return self.requests > 0
@@ -84,11 +105,13 @@ def main() -> int:
             names = {"process": failure[0], "host": socket.gethostname(), "code": failure[1]}
             _write(run, run.fault(args.attempt), names)
         return _status_of(run, args.attempt)
-    number = int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
+    number = _number()
     run_directory.guard(run.recipe)
     if limit := _address_limit():
         _say(f"podwright: {limit}")
-    record, fault, own = _guarded(run, start, StopRequest())
+    stopping = StopRequest()
+    stopping.then(lambda: _leave(run, start))
+    record, fault, own = _guarded(run, start, stopping)
     _say(f"{record['ending']}: {record['detail']}; {record['fix']}".rstrip("; "))
     if number == 0 or (fault and own):  # the first process may not live to tell the fault of another
         _write(run, run.exit(args.attempt, number), record | {"time": time.time()})
@@ -147,6 +170,7 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
     """The exit record of the training, whether it ended by a fault, and whether that was this process's own."""
     try:
         outcome = _run(run, start, stopping)
+        start.trained = lambda: True  # whatever it is, it is written down now
     except UserError as e:
         ending, detail, fix = Ending.BAD_INPUT, e.what, e.fix
         if failure := storage_failure(e):
@@ -163,6 +187,30 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
         False,
         True,
     )
+
+
+def _leave(run: RunDir, start: AttemptStart) -> None:
+    """Ends an attempt that has trained nothing yet: nothing is lost, and a resume begins where this one did."""
+    if start.trained():
+        return
+    number = _number()
+    saved = max((e["step"] for e in read_events(run.events) if e["event"] == "checkpoint"), default=0)
+    record = {
+        "ending": str(Ending.STOPPED),
+        "step": saved,
+        "detail": "stopped before a step of this attempt had ended",
+        "fix": "",
+    }
+    _say(f"{record['ending']}: {record['detail']}")
+    if number == 0:
+        _write(run, run.exit(start.number, number), record | {"time": time.time()})
+    if start.storage:
+        start.storage.leave(start.number, number)
+    os._exit(0 if "TORCHELASTIC_RUN_ID" in os.environ else STATUS[Ending.STOPPED])
+
+
+def _number() -> int:
+    return int(os.environ.get("JAX_PROCESS_ID", os.environ.get("RANK", "0")))
 
 
 def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOutcome:
@@ -201,11 +249,10 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     if (isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)) or _DISK_FULL.search(str(e)):
         return Ending.CRASHED, f"the disk of {_full_place(e, run)} is full", f"free some space there, {then}"
     if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        return (
-            Ending.CRASHED,
-            f"{e.filename or run.path} cannot be written ({e.strerror})",
-            f"make it writable, {then}",
-        )
+        what = f"{e.filename or run.path} cannot be read or written ({e.strerror})"
+        return Ending.CRASHED, what, f"give {getpass.getuser()} the right to, {then}"
+    if isinstance(e, OSError) and e.errno in (errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.ENODEV):
+        return Ending.CRASHED, f"the disk of {e.filename or run.path} fails ({e.strerror})", f"mount it again, {then}"
     if "CUDA out of memory" in str(e):
         return Ending.OUT_OF_MEMORY, first, of_run(run).device_memory
     if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):

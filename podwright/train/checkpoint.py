@@ -2,24 +2,18 @@
 
 from __future__ import annotations
 
-import re
-import shlex
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 
 from podwright.errors import UserError
-from podwright.storage.base import cause_of
-from podwright.train import gathered, trees
+from podwright.train import gathered, saved_states, trees
 from podwright.train.mesh import anywhere, from_first, together
 from podwright.train.run_storage import RunStorage
 
 Tree = Any
 KEPT = 2  # the newest, and one more in case that one is damaged
-# Signs of a fault that is not the checkpoint's: falling back to an older one would throw good steps away.
-_NOT_DAMAGE = re.compile(
-    "RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED"
-)
 
 
 class Restored(NamedTuple):
@@ -29,6 +23,8 @@ class Restored(NamedTuple):
     """the host's part: how far the data and the random numbers have been used"""
     damaged: tuple[int, ...]
     """newer steps that could not be read"""
+    notices: list[str]
+    """what to say of them"""
 
 
 class Checkpoints:
@@ -78,27 +74,11 @@ class Checkpoints:
         `part`: `abstract` names only what is wanted of the state. Damaged newer states are put aside as STEP.damaged, so that
         training can save under their names again.
         """
-        damaged: list[int] = []
-        first_fault = ""
-        for step in from_first(lambda: self._storage.steps()[::-1]):
-            with together():
-                self._refuse_misfit(step, abstract, part)
-            stored, fault = self._read(step, abstract, part)
-            if not anywhere(stored is None):
-                self._put_aside(damaged)
-                return self._restored(step, stored, abstract, tuple(damaged))
-            first_fault = first_fault or fault
-            damaged.append(step)
-        where, run = f"{self._storage.root}/checkpoints", self._storage.run
-        aside = f"mv {shlex.quote(where)} {shlex.quote(where + '.damaged')}"
-        if self._storage.in_bucket:
-            aside = f"gcloud storage rm -r {where}"
-        begin = run.train_again if run.is_finished else f"{aside} && podwright resume {run.typed}"
-        listed = f"{', '.join(map(str, damaged))} {'are' if len(damaged) > 1 else 'is'} damaged ({first_fault})"
-        raise UserError(
-            f"no checkpoint in {where} can be read: {listed}",
-            f"bring one back from a copy, or train from step 0: type {begin}",
-        )
+        steps = from_first(lambda: self._storage.steps()[::-1])
+        newest = saved_states.newest(self._storage, steps, lambda step: self._read(step, abstract, part), anywhere)
+        assert newest, "asked for where there are none"
+        self._put_aside(newest.damaged)
+        return self._restored(newest, abstract)
 
     def close(self) -> None:
         """Waits for what is being written."""
@@ -108,27 +88,23 @@ class Checkpoints:
     def _reads_here(self) -> bool:
         return not self._storage.gathered or jax.process_index() == 0
 
-    def _read(self, step: int, abstract: Tree, part: bool) -> tuple[Any, str]:
-        """What the checkpoint holds, or None and why not. Each process reads its own shards and waits for no other."""
+    def _read(self, step: int, abstract: Tree, part: bool) -> dict[str, Any]:
+        """What the checkpoint holds. Each process reads its own shards and waits for no other."""
+        with together():
+            self._refuse_misfit(step, abstract, part)
         if not self._reads_here():
-            return {"state": None, "cursor": None}, ""
-        try:
-            return {
-                "state": trees.read(self._storage, f"{_name(step)}/state", abstract, part),
-                "cursor": trees.read_json(self._storage, f"{_name(step)}/cursor"),
-            }, ""
-        except Exception as e:
-            fault = _damage(e)
-            if self._keep:  # in the log of the attempt: the cause, for whoever restores the files
-                print(f"checkpoint {step}: {type(e).__name__}: {(str(e).splitlines() or [''])[0][:300]}", flush=True)
-            return None, fault
+            return {"state": None, "cursor": None}
+        return {
+            "state": trees.read(self._storage, f"{_name(step)}/state", abstract, part),
+            "cursor": trees.read_json(self._storage, f"{_name(step)}/cursor"),
+        }
 
-    def _restored(self, step: int, stored: dict[str, Any], abstract: Tree, damaged: tuple[int, ...]) -> Restored:
-        state, cursor = stored["state"], stored["cursor"]
+    def _restored(self, newest: saved_states.Newest[dict[str, Any]], abstract: Tree) -> Restored:
+        state, cursor = newest.state["state"], newest.state["cursor"]
         if self._storage.gathered:
             cursor = from_first(lambda: cursor)
             state = gathered.distribute(state, abstract)
-        return Restored(step, state, cursor, damaged)
+        return Restored(newest.step, state, cursor, newest.damaged, newest.notices())
 
     def _refuse_misfit(self, step: int, abstract: Tree, part: bool) -> None:
         """UserError if the checkpoint is of another recipe by its own account; one that gives none is damaged."""
@@ -137,7 +113,7 @@ class Checkpoints:
         try:
             held = trees.held_shapes(self._storage, f"{_name(step)}/state")
         except Exception as e:
-            _damage(e)
+            saved_states.damage(e)
             return
         wanted = trees.shapes(abstract)
         unlike = [name for name in wanted if held.get(name) != wanted[name]]
@@ -149,7 +125,7 @@ class Checkpoints:
                 "use the recipe it was made with",
             )
 
-    def _put_aside(self, steps: list[int]) -> None:
+    def _put_aside(self, steps: Sequence[int]) -> None:
         if not steps or not self._keep:
             return
         if jax.process_index() == 0:
@@ -160,15 +136,6 @@ class Checkpoints:
 
 def _name(step: int) -> str:
     return f"checkpoints/{step}"
-
-
-def _damage(e: Exception) -> str:
-    """Why a read failed; raises what is no fault of the bytes. The libraries use many types, bare Exception among them."""
-    unread = isinstance(e, OSError) and not isinstance(e, FileNotFoundError | NotADirectoryError | IsADirectoryError)
-    if unread or isinstance(e, MemoryError | UserError) or cause_of(e) or _NOT_DAMAGE.search(str(e)):
-        raise e
-    missing = isinstance(e, OSError) or "NOT_FOUND" in str(e)
-    return "a file of it is missing" if missing else "its content cannot be decoded"
 
 
 def save_weights(storage: RunStorage, params: Tree) -> None:
@@ -186,7 +153,7 @@ def load_weights(storage: RunStorage, abstract: Tree) -> Tree:
                 weights = trees.read(storage, "start", abstract)
             except Exception as e:
                 raise UserError(
-                    f"the weights in {storage.root}/start cannot be read ({_damage(e)})",
+                    f"the weights in {storage.root}/start cannot be read ({saved_states.damage(e)})",
                     f"bring them back from a copy, or train from step 0: type {storage.run.train_again}",
                 ) from e
     return gathered.distribute(weights, abstract) if storage.gathered else weights

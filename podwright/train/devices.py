@@ -19,6 +19,7 @@ from typing import Any
 
 import psutil
 
+from podwright import growing_file
 from podwright.rundir import DEVICE_COLUMNS
 from podwright.train.emit import Emitter
 
@@ -82,6 +83,8 @@ def _sample(path: Path, measure: Gauge, ended: threading.Event, first_s: float) 
                 now = round(time.time(), 3)
                 rows.writerows({"time_s": now} | sample for sample in measure())
     except Exception as e:
+        with contextlib.suppress(OSError):
+            growing_file.drop_torn(path)
         print(f"the use of the device is no longer written down: {type(e).__name__}: {e}", flush=True)
 
 

@@ -40,8 +40,11 @@ class Emitter:
         self.mine = mine
         self._programs = programs
         self._begun: set[str] = set()
+        self.trained = False
+        """whether a step has ended whose weights are the run's"""
 
     def metrics(self, stage: str, step: int, figures: dict[str, Any]) -> None:
+        self.trained = self.trained or stage != "warm_start"
         if self.mine:
             known = {name: _plain(value) for name, value in figures.items()}
             append_jsonl(

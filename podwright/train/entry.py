@@ -127,6 +127,7 @@ def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping
         from podwright.train.attach import attach
 
         emit = Emitter(run, start.number, first, attach(run, start), programs.take)
+        start.trained = lambda: emit.trained
         if uncached:
             emit.event("notice", message=uncached)
         yield recipe, emit

@@ -6,6 +6,7 @@ import dataclasses
 import os
 import shutil
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -103,8 +104,19 @@ class RunStorage:
             assert self._storage
             parts = [name.split("/") for name in self._storage.names("checkpoints/")]
             return sorted(int(p[1]) for p in parts if len(p) == 3 and p[1].isdigit() and p[2] == COMMITTED)
+        return sorted(int(name) for name in self.entries() if name.isdigit())
+
+    def entries(self) -> list[str]:
+        """Names in the folder of checkpoints; [] where nothing was saved yet. OSError where it cannot be looked into, UserError where it is
+        on a disk that is not there."""
         folder = Path(self.root, "checkpoints")
-        return sorted(int(p.name) for p in folder.iterdir() if p.name.isdigit()) if folder.is_dir() else []
+        try:
+            return os.listdir(folder)
+        except FileNotFoundError as e:
+            if folder.is_symlink():
+                what = f"{folder} is a link to {folder.readlink()}, which is not there"
+                raise UserError(what, f"mount its disk, then type: podwright resume {self.run.typed}") from e
+            return []
 
     def clear(self, name: str) -> None:
         """Remove what is left of a tree, or all of it; what says that it is committed goes first."""
@@ -143,6 +155,8 @@ class AttemptStart:
     takeover: bool = False
     """whether the launcher knows that no process of an earlier attempt is left"""
     storage: RunStorage | None = None
+    trained: Callable[[], bool] = lambda: False
+    """whether a step of the attempt has ended, so that a stop has something to save"""
 
     def finish(self, process: int) -> None:
         """Of every process, after its exit record."""

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.recipe import even_groups
 from podwright.recipe.advice import GENERAL, RecipeAdvice, of_kind, of_run
-from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of
+from podwright.rundir import Ending, Record, RunDir, read_jsonl, read_metrics, recipe_of
 from podwright.watch import log_files
 from podwright.watch.rules import Role
 from podwright.watch.scan import LogMatch, scan, text_blocks
@@ -106,8 +107,8 @@ def run(run: RunDir) -> list[Record]:
         last_word = _last_word(run, attempts[-1])
         if not last_word and run.recipe.exists():
             recipe_of(run)  # a damaged one is a fault of its own
-        return last_word
-    return [typed(record, run) for record in ranked(matches, keys=of_run(run))]
+        return last_word + _nothing_learned(run)
+    return [typed(record, run) for record in ranked(matches, keys=of_run(run))] + _nothing_learned(run)
 
 
 def sources(run: RunDir, attempt: int, paths: Iterable[Path]) -> list[LogSource]:
@@ -178,6 +179,15 @@ def _last_word(run: RunDir, attempt: int) -> list[Record]:
     remedy = own.get("fix") or f"read the end of its log: podwright logs {run.typed}"
     record = {"rule": "last-word", "ending": str(ending), "cause": cause, "remedy": remedy}
     return [record | {"evidence": f"{ending}: {cause}", "file": str(path), "logs": 1}]
+
+
+def _nothing_learned(run: RunDir) -> list[Record]:
+    """Of a run of GRPO whose steps had a gradient of 0, however it ended."""
+    even = even_groups.count(read_metrics(run.metrics).get("grpo", []))
+    if not (sentence := even_groups.sentence(even)) or not even:
+        return []
+    record = {"rule": "even-groups", "ending": str(Ending.FINISHED), "cause": even.why, "remedy": even.fix}
+    return [record | {"evidence": sentence, "file": str(run.metrics), "logs": 1}]
 
 
 def typed(match: Record, run: RunDir) -> Record:

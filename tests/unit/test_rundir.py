@@ -1,5 +1,6 @@
 """What to type for a run."""
 
+import resource
 import shlex
 from pathlib import Path
 
@@ -8,7 +9,7 @@ import pytest
 from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.run import create, listing
-from podwright.rundir import RUNS, RunDir, planned_steps, read_jsonl, recipe_of, write_json
+from podwright.rundir import RUNS, RunDir, append_jsonl, planned_steps, read_jsonl, recipe_of, write_json
 from podwright.watch.metrics import Tail
 
 
@@ -69,6 +70,41 @@ def test_records_that_no_parser_takes_are_passed_over(tmp_path: Path) -> None:
     path.write_text('{"a": 1}\n' + "[" * 100_000 + '\n{"a": ' + "1" * 5000 + '}\n{"b": 2}\n')
     assert list(read_jsonl(path)) == [{"a": 1}, {"b": 2}]
     assert Tail(path).new() == [{"a": 1}, {"b": 2}]
+
+
+@pytest.mark.parametrize("torn", ['{"step": 2, "lo', '{"step": 2, "text": "' + "x" * 50_000, "\x00" * 9000])
+@pytest.mark.parametrize("before", ["", '{"step": 1}\n'])
+def test_a_line_that_was_cut_short_goes_with_the_next_record(tmp_path: Path, before: str, torn: str) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text(before + torn)
+    tail = Tail(path)
+    assert len(tail.new()) == bool(before)
+    append_jsonl(path, {"step": 2})
+    assert path.read_text() == before + '{"step": 2}\n'
+    assert tail.new() == [{"step": 2}] and tail.damage(True) == ""
+
+
+def test_a_record_without_the_end_of_its_line_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "records.jsonl"
+    path.write_text('{"step": 1}')
+    append_jsonl(path, {"step": 2})
+    assert list(read_jsonl(path)) == [{"step": 1}, {"step": 2}]
+
+
+def test_a_full_disk_leaves_no_part_of_a_record(tmp_path: Path) -> None:
+    """A limit on the size of files cuts a write short as a full disk does."""
+    path = tmp_path / "records.jsonl"
+    append_jsonl(path, {"step": 1})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (path.stat().st_size + 5, before[1]))
+    try:
+        with pytest.raises(OSError, match="No space left") as full:
+            append_jsonl(path, {"step": 2})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert full.value.filename == str(path) and path.read_text() == '{"step": 1}\n'
+    append_jsonl(path, {"step": 2})
+    assert list(read_jsonl(path)) == [{"step": 1}, {"step": 2}]
 
 
 def test_a_run_that_has_finished_is_trained_again_under_a_free_name(

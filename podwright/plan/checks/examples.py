@@ -34,7 +34,7 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     """What is wrong with the data, or how long it lasts."""
     data = recipe.data
     try:
-        counted = counts(data, cwd)
+        counted = counts(data, cwd, recipe.seed)
     except UserError as e:
         return [Finding("data", "error", e.what, e.fix)]
     if counted is None:
@@ -55,8 +55,8 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     return findings
 
 
-def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
-    """None for a hub id. UserError for data that training refuses."""
+def counts(data: GrpoData, cwd: Path, seed: int) -> ExampleCounts | None:
+    """`seed`: by which a test is held out. None for a hub id. UserError for data that training refuses."""
     if data.source == "arithmetic":
         return _generated(data)
     path = cwd / expanded(data.source)
@@ -74,9 +74,10 @@ def counts(data: GrpoData, cwd: Path) -> ExampleCounts | None:
         samples.append(worked_examples.sampled(files.test))
         num_test = samples[1].num_rows
         warnings += _shared(data, files, *samples)
+    elif train.complete and train.num_rows:
+        num_train, num_test = map(len, worked_examples.hold_out(train.examples, data, seed))
     elif train.num_rows:
-        questions = {e.question for e in train.examples}
-        num_test = worked_examples.num_held_out(len(questions) if train.complete else num_train, data)
+        num_test = worked_examples.num_held_out(num_train, data)
         num_train -= num_test
     else:
         num_test = 0
@@ -111,7 +112,7 @@ def _uncounted(recipe: GrpoRecipe) -> list[Finding]:
 
 def in_steps(recipe: GrpoRecipe, cwd: Path) -> GrpoRecipe:
     """`recipe` with its steps in the place of epochs, by the examples that are read here; as it is where they cannot be counted."""
-    if recipe.training.max_steps or not (num_train := num_train_examples(recipe.data, cwd)):
+    if recipe.training.max_steps or not (num_train := num_train_examples(recipe.data, cwd, recipe.seed)):
         return recipe
     try:
         return recipe.in_steps(num_train)
@@ -119,10 +120,10 @@ def in_steps(recipe: GrpoRecipe, cwd: Path) -> GrpoRecipe:
         return recipe
 
 
-def num_train_examples(data: GrpoData, cwd: Path) -> int | None:
+def num_train_examples(data: GrpoData, cwd: Path, seed: int) -> int | None:
     """None where they cannot be counted here."""
     try:
-        counted = counts(data, cwd)
+        counted = counts(data, cwd, seed)
     except UserError:
         return None
     return counted.train if counted else None
@@ -133,10 +134,10 @@ def more(data: GrpoData) -> Callable[[int, int], str]:
     return lambda number, _: f"make data.num_train={number}" if data.source == "arithmetic" else "give more data"
 
 
-def num_test_examples(data: GrpoData, cwd: Path) -> int | None:
+def num_test_examples(data: GrpoData, cwd: Path, seed: int) -> int | None:
     """None where they cannot be counted here."""
     try:
-        counted = counts(data, cwd)
+        counted = counts(data, cwd, seed)
     except UserError:
         return None
     return counted.test if counted else data.num_test or None

@@ -52,7 +52,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             recipe,
             dims,
             where,
-            lambda: examples.num_train_examples(recipe.data, cwd),
+            lambda: examples.num_train_examples(recipe.data, cwd, recipe.seed),
             examples.more(recipe.data),
         )
 
@@ -122,7 +122,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             raise verdict.unknown_dimensions(recipe.model.name)
         recipe = examples.in_steps(recipe, options.cwd)
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
-        num_test = examples.num_test_examples(recipe.data, options.cwd)
+        num_test = examples.num_test_examples(recipe.data, options.cwd, recipe.seed)
         step = step_time.compiled_grpo(compiled, recipe, dims, where, num_test, options.price)
         return verdict.results(self, compiled, recipe, where, step, options.cwd)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import statistics
 from typing import Any
 
+from podwright.recipe import even_groups
 from podwright.report import device_utilization, timing
 from podwright.report.comparison.comparable import Curve, Figure
 from podwright.report.figures import style
@@ -39,6 +40,7 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "warm_start_steps": len(records.steps("warm_start")),
         **_accuracy(tests),
         "paired_test": _paired(records),
+        "even_steps": even._asdict() if (even := even_groups.count(steps)) else None,
         "reward": timing.trend(steps, "reward") | {"unit": "weighted sum, mean over completions"},
         "kl_last": timing.last(steps, "kl"),
         "loss_last": timing.last(steps, "loss"),

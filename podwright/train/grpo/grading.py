@@ -6,8 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
+from podwright.recipe.answer_numbers import extract_flexible, extract_strict, same_number
 from podwright.train import confidence
-from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
 
 
 def grade_one(completion: str, answer: str) -> tuple[bool, bool]:

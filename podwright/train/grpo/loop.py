@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +13,11 @@ from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import lora
+from podwright.recipe import even_groups
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, RunDir
-from podwright.train import attention_check, checkpoint, observe, profile, speed
+from podwright.train import attention_check, checkpoint, data_record, not_finite, observe, profile, speed
+from podwright.train.data_record import Written
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
 from podwright.train.entry import Stopping
 from podwright.train.grpo import collect, evaluate, grading, program, prompts, reward, start
@@ -50,10 +52,10 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) 
     emit.event("phase", phase="loading")
     begun = from_first(lambda: start.begun_with(run))
     revision = from_first(lambda: start.find_source(recipe, begun.get("model_revision")).revision)
+    before = Written(**from_first(lambda: data_record.written(run)._asdict()))
     with together():
         rewards = reward.load(recipe.rewards)
-        train, test = gsm8k.load(recipe.data, recipe.seed)
-        data = start.check_data(run, recipe, begun, train, test)
+        (train, test, _), data, notices = start.data_of(run, recipe, before)
     data_of_first = from_first(lambda: data)
     with together():
         if data != data_of_first:
@@ -69,7 +71,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) 
         recipe = recipe.in_steps(len(training))
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     heads = heads_of(dims, recipe.model.compute_dtype)
-    for message in attention_check.refused(mesh, heads, [Layout.CAUSAL, Layout.GROUPS], cache_folder()):
+    for message in [*notices, *attention_check.refused(mesh, heads, [Layout.CAUSAL, Layout.GROUPS], cache_folder())]:
         emit.event("notice", message=message)
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
@@ -79,7 +81,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) 
     rank, total = recipe.model.lora_rank, dims.num_params()
     sizes = {"num_params": total, "num_trained_params": dims.num_lora_params(rank) if rank else total}
     sizes["max_steps"] = recipe.training.max_steps
-    emit.event("environment", **speed.environment(), **sizes, model_revision=source.revision, data=data)
+    emit.event("environment", **speed.environment(), **sizes, model_revision=source.revision, rows=data)
     programs = program.programs(setup, len(testing))
     collector = Collector(setup, programs, training, tokenizer, rewards)
     stop, hurry = agreed(stopping), agreed(stopping.hurried)
@@ -137,6 +139,7 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
 
     emit.event("phase", phase="grpo")
     traced, stragglers = profile.of(job.run), observe.stragglers()
+    recent: deque[dict[str, Any]] = deque(maxlen=even_groups.SAID_AFTER + 1)
     with watchdog.pacing(cursor["step"]):
         while (number := cursor["step"]) < recipe.training.max_steps:
             every = recipe.evaluation.every_n_steps
@@ -154,12 +157,16 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
                     return _stop(job, checkpoints, state, cursor)
             state, cursor, figures = done
             number = cursor["step"]
-            for message in stragglers.stepped(figures.pop("own_s"), figures["step_s"]):
+            recent.append(figures)
+            even = even_groups.notice(recent)
+            for message in stragglers.stepped(figures.pop("own_s"), figures["step_s"]) + [even] * bool(even):
                 emit.event("notice", message=message)
             emit.metrics("grpo", number, figures | marks)
             watchdog.stepped(number)
             if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
-                return _not_finite(job, checkpoints, number, figures)
+                updates, rate = number * recipe.grpo.num_iterations - 1, program.policy_schedule(recipe)
+                moved = any(rate(n) for n in range(updates))
+                return not_finite.outcome(job.run, recipe, number, checkpoints.latest() or 0, figures, moved)
             if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
                 emit.event("checkpoint", step=number)
                 with watchdog.resting():
@@ -183,11 +190,8 @@ def _begin(
     rate = program.policy_schedule(job.recipe)
     if checkpoints.latest() is not None:
         restored = checkpoints.restore(program.abstract_state(job.setup, rate))
-        for step in restored.damaged:
-            job.emit.event(
-                "notice",
-                message=f"the checkpoint of step {step} is damaged and was put aside; this resumes from step {restored.step}",
-            )
+        for message in restored.notices:
+            job.emit.event("notice", message=message)
         job.emit.event("resumed", step=restored.step)
         return restored.state, start.base(job.emit.storage, job.source, job.setup), restored.cursor
     job.emit.begins_again("grpo")
@@ -251,23 +255,6 @@ def step(
     )
     figures["epoch"] = cursor["used"] / len(collector.prompts)
     return state, cursor, figures
-
-
-def _not_finite(
-    job: GrpoRun, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]
-) -> TrainingOutcome:
-    """Nothing is saved: the newest checkpoint is from before. The advice names the resolved recipe: what ran, whatever was typed."""
-    recipe, good = job.recipe, checkpoints.latest() or 0
-    wrong = (
-        f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
-    )
-    lower = f"{recipe.optimizer.learning_rate / 3:.1g}"
-    return TrainingOutcome(
-        Ending.NOT_FINITE,
-        good,
-        wrong,
-        f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}",
-    )
 
 
 def _stop(

@@ -74,7 +74,11 @@ def policy_terms(
 
 
 def kl_term(kind: str, logps: jax.Array, reference: jax.Array) -> jax.Array:
-    """An estimate of KL(policy || reference) from the policy's own tokens (Schulman 2020), elementwise."""
+    """An estimate of KL(policy || reference) from the policy's own tokens (Schulman 2020), elementwise.
+
+    Tokens are drawn before, and no gradient goes through the draw: that of k3 is on average the gradient of KL(reference || policy), as
+    TRL's is, and that of k2 the gradient of KL(policy || reference).
+    """
     d = logps - reference
     if kind == "k1":
         return d

@@ -19,7 +19,7 @@ from typing import Any
 
 from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import schema
-from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
+from podwright.recipe.answer_numbers import extract_flexible, extract_strict, same_number
 
 __all__ = [
     "LoadedReward",
@@ -33,6 +33,7 @@ __all__ = [
 ]
 
 RIGHT = 3.0
+_LARGEST = 1e15  # groups are compared in float32, where the squares of their differences are to be finite, weights and sums included
 SIGNATURE = "fn(prompts, completions, **columns) -> list[float]"
 _COLUMNS = ("question", "answer", "solution")
 
@@ -192,10 +193,10 @@ def _number(name: str, value: Any, index: int, columns: Mapping[str, Sequence[An
         number = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not math.isfinite(number):
+    if not abs(number) <= _LARGEST:
         raise UserError(
             f"the reward {name} gave {value!r:.40} for {_sample(index, columns, completion)}",
-            "return a finite number for every completion",
+            f"return a finite number up to {_LARGEST:g} for every completion: within a group only differences count",
         )
     return number
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from podwright.data import gsm8k
@@ -15,7 +16,7 @@ from podwright.recipe import load, positions, schema
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, read_events, read_metrics, recipe_of
 from podwright.storage import inputs
-from podwright.train import atomic_dir, checkpoint, compile_cache, entry
+from podwright.train import atomic_dir, checkpoint, compile_cache, data_record, entry
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import make_mesh
@@ -37,7 +38,8 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     for sentence in load.unused(overrides, unused, f"eval of {path}"):
         print(f"warning: {sentence}", file=sys.stderr)
     original = _original_source(path) if recipe.data.source == own.data.source else ""
-    test = _questions(recipe, source, original)[: limit or None]
+    began = data_record.written(RunDir(path)).read
+    test = _questions(recipe, source, original, began)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
     _check_room(setup)
     encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout, setup.dims.max_positions)
@@ -68,9 +70,11 @@ def _original_source(path: Path) -> str:
     return str(recipe_of(run)["data"]["source"]) if run.recipe.exists() else ""
 
 
-def _questions(recipe: GrpoRecipe, source: str, original: str = "") -> list[gsm8k.Example]:
+def _questions(
+    recipe: GrpoRecipe, source: str, original: str = "", began: Mapping[str, int] = MappingProxyType({})
+) -> list[gsm8k.Example]:
     """The test part of `source`: the run's own when it is the run's own data, so that no training question is in it. `original`:
-    where the run's own data was before it was copied."""
+    where the run's own data was before it was copied. `began`: how many examples the run has begun with."""
     data, path = recipe.data, expanded(source)
     names = [data.source, *([original] if original else [])]
     own = path.resolve() in [expanded(name).resolve() for name in names]
@@ -80,7 +84,7 @@ def _questions(recipe: GrpoRecipe, source: str, original: str = "") -> list[gsm8
         sizes = (GENERATED_TRAIN, GENERATED_TEST) if source == "arithmetic" else (0, 0)
         data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})
     try:
-        return gsm8k.load(data, recipe.seed)[1]
+        return gsm8k.parts(data, recipe.seed, began if own else {}).test
     except UserError as e:  # the words of a recipe, of which the user has typed the option
         raise UserError(*(text.replace("data.source=", "--data=") for text in (e.what, e.fix))) from e
 

@@ -6,7 +6,6 @@ The weights at step 0 are written to start/ when no other place holds them, so t
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 
 import jax
 
+from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded
 from podwright.models import convert, param, qwen3
@@ -22,7 +22,8 @@ from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.recipe.worked_examples import Example
 from podwright.rundir import Record, RunDir, read_events
-from podwright.train import checkpoint
+from podwright.train import checkpoint, data_record
+from podwright.train.data_record import Written
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program, prompts, warm_start
 from podwright.train.grpo.program import GrpoSetup
@@ -47,24 +48,13 @@ def begun_with(run: RunDir) -> Record:
     return next((e for e in read_events(run.events) if e["event"] == "environment"), {})
 
 
-def check_data(
-    run: RunDir, recipe: GrpoRecipe, begun: Record, train: list[Example], test: list[Example]
-) -> dict[str, str]:
-    """Fingerprints of both parts of the data. UserError when the run began with others: its records would not be of one test."""
-    fingerprints = {name: _fingerprint(part) for name, part in (("train", train), ("test", test))}
-    before = begun.get("data") or fingerprints
-    changed = [name for name in fingerprints if fingerprints[name] != before[name]]
-    if changed:
-        raise UserError(
-            f"data.source={recipe.data.source} is not what run {run.name} began with: its {' and '.join(changed)} examples have changed",
-            "bring it back as it was and resume, or run the recipe again under another name",
-        )
-    return fingerprints
-
-
-def _fingerprint(examples: list[Example]) -> str:
-    text = json.dumps([(e.question, e.solution) for e in examples])
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+def data_of(run: RunDir, recipe: GrpoRecipe, before: Written) -> tuple[gsm8k.Parts, Record, list[str]]:
+    """What the run trains on and is tested with, what to write down of it, and what to say. UserError where it began with other data."""
+    parts = gsm8k.parts(recipe.data, recipe.seed, before.read)
+    training, test = (
+        data_record.rows(json.dumps((e.question, e.solution)) for e in part) for part in (parts.train, parts.test)
+    )
+    return parts, *data_record.check(run, recipe.data.source, before, parts.read, training, test)
 
 
 def find_source(recipe: GrpoRecipe, revision: str | None = None) -> Source:

@@ -3,32 +3,55 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+import re
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from podwright.train import saved_states
+from podwright.train.run_storage import RunStorage
+from podwright.train.saved_states import Newest
+
 KEPT = 2
+_NAME = re.compile(r"step-(\d+)\.pt")
 
 
-def save(folder: Path, step: int, state: dict[str, Any]) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    write(folder / f"step-{step:08}.pt", state | {"step": step})
-    for _, path in sorted(_stored(folder))[:-KEPT]:
-        path.unlink()
+def save(storage: RunStorage, step: int, state: dict[str, Any]) -> None:
+    storage.run.checkpoints.mkdir(parents=True, exist_ok=True)
+    write(_path(storage, step), state | {"step": step})
+    for old in _steps(storage)[KEPT:]:
+        _path(storage, old).unlink()
 
 
-def latest(folder: Path) -> tuple[dict[str, Any] | None, list[int]]:
-    """The newest state that can be read, and the steps of those that could not."""
-    damaged: list[int] = []
-    for step, path in sorted(_stored(folder), reverse=True):
-        try:
-            return torch.load(path, map_location="cpu", weights_only=True), damaged
-        except Exception:  # whatever a torn file makes of the reader
-            path.rename(path.with_suffix(".damaged"))
-            damaged.append(step)
-    return None, damaged
+def latest(storage: RunStorage) -> Newest[dict[str, Any]] | None:
+    """The newest state that can be read, None before the first. Damaged newer ones are put aside as NAME.damaged."""
+    newest = saved_states.newest(storage, _steps(storage), lambda step: _read(_path(storage, step)))
+    for step in newest.damaged if newest else ():
+        path = _path(storage, step)
+        path.rename(path.with_suffix(".damaged"))
+    return newest
+
+
+def newest_step(storage: RunStorage) -> int:
+    """That a resume begins with; 0 before the first."""
+    return next(iter(_steps(storage)), 0)
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+    except Exception:
+        _read_through(path)
+        raise
+    return state
+
+
+def _read_through(path: Path) -> None:
+    """OSError where the file cannot be read to its end, of which PyTorch's reader tells in words of its own."""
+    with path.open("rb") as f:
+        while f.read(1 << 24):
+            pass
 
 
 def write(path: Path, value: Any) -> None:
@@ -44,6 +67,11 @@ def write(path: Path, value: Any) -> None:
         raise
 
 
-def _stored(folder: Path) -> Iterator[tuple[int, Path]]:
-    for path in folder.glob("step-*.pt"):
-        yield int(path.stem.removeprefix("step-")), path
+def _path(storage: RunStorage, step: int) -> Path:
+    return storage.run.checkpoints / f"step-{step:08}.pt"
+
+
+def _steps(storage: RunStorage) -> list[int]:
+    """The newest first."""
+    names = [_NAME.fullmatch(name) for name in storage.entries()]
+    return sorted((int(name[1]) for name in names if name), reverse=True)

@@ -88,6 +88,7 @@ class ContrastiveRun:
         scales = {m: self.model.scale(m) for m in units}
         total = 0.0
         for part in parts(len(lines), size):
+            self.world.require_going_on()
             present = {m: x[part].to(self.world.device) for m, x in lines.present.items()}
             loss = aligner.info_nce({m: x[part] for m, x in units.items()}, scales, present)
             total += float(loss) * (part.stop - part.start)
@@ -185,9 +186,8 @@ def prepare(run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, world: World)
             message=f"aligner.source={recipe.aligner.source} has no head for {modality}: it starts from random weights",
         )
     count = sum(p.numel() for group in groups for p in group["params"])
-    emit.event(
-        "environment", **machine.environment(world, count, count), max_steps=max_steps, data=_about(recipe, data)
-    )
+    about = {"data": _about(recipe, data), "rows": data.rows}
+    emit.event("environment", **machine.environment(world, count, count), max_steps=max_steps, **about)
     optimizer = torch.optim.AdamW(groups, recipe.optimizer.learning_rate, fused=world.device.type == "cuda")
     return ContrastiveRun(run, recipe, world, data, order, model, optimizer, max_steps)
 
@@ -196,7 +196,7 @@ def train(
     run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, stopping: Callable[[], bool], world: World
 ) -> TrainingOutcome:
     """As `loop.train` does for Phase 2."""
-    return course.follow(prepare(run, recipe, emit, world), course.place(run, emit, stopping, world))
+    return course.train(lambda here: prepare(run, recipe, emit, here), run, emit, stopping, world)
 
 
 def _sizes(batch_size: int, lines: int, world: World) -> None:

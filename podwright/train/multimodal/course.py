@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +11,13 @@ from typing import Any, Protocol
 
 from podwright.recipe.kinds import TorchRecipe
 from podwright.rundir import Ending, RunDir
-from podwright.train import devices
+from podwright.train import devices, not_finite
 from podwright.train.data_wait import DataWait
 from podwright.train.emit import Emitter, TrainingOutcome, evaluations
 from podwright.train.multimodal import checkpoints
 from podwright.train.multimodal.data.batches import Order
 from podwright.train.multimodal.processes import machine
-from podwright.train.multimodal.processes.world import World
+from podwright.train.multimodal.processes.world import StopAsked, World
 from podwright.train.stragglers import Stragglers
 from podwright.train.watchdog import Patience, Watchdog
 
@@ -60,7 +59,7 @@ class Trainable(Protocol):
         """
 
     def test(self) -> tuple[Figures, list[Figures]]:
-        """Figures of what is held out, and a few samples."""
+        """Figures of what is held out, and a few samples. StopAsked where that is asked for on the way."""
 
     def state(self) -> dict[str, Any]:
         """Every process has to ask for it."""
@@ -73,6 +72,18 @@ class Trainable(Protocol):
 
 def place(run: RunDir, emit: Emitter, stopping: Callable[[], bool], world: World) -> RunContext:
     return RunContext(run, emit, world, lambda: world.any(stopping()))
+
+
+def train(
+    prepare: Callable[[World], Trainable], run: RunDir, emit: Emitter, stopping: Callable[[], bool], world: World
+) -> TrainingOutcome:
+    """What `prepare` makes, to its end or to where somebody asks for a stop."""
+    world = dataclasses.replace(world, stopping=stopping)
+    try:
+        training = prepare(world)
+    except StopAsked:
+        return TrainingOutcome(Ending.STOPPED, checkpoints.newest_step(emit.storage), "stopped while loading")
+    return follow(training, place(run, emit, stopping, world))
 
 
 def follow(training: Trainable, at: RunContext, patience: Patience = PATIENCE) -> TrainingOutcome:
@@ -96,6 +107,7 @@ def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> Training
         with watchdog.resting():
             _test(training, at, "before", 0)
     emit.event("phase", phase=recipe.kind)
+    moved, rate = False, 0.0 if number == 0 else 1.0
     while number < training.max_steps:
         every = recipe.evaluation.every_n_steps
         if number and every and number % every == 0 and ("during", number) not in tested:
@@ -112,16 +124,18 @@ def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> Training
             emit.event("notice", message=notice)
         emit.metrics(recipe.kind, number, figures)
         watchdog.stepped(number)
+        moved, rate = moved or bool(rate), figures["learning_rate"]
         bad = not math.isfinite(figures["loss"]) or not (math.isfinite(figures["grad_norm"]) or "skipped" in figures)
         if bad:
-            return _not_finite(training, at, number, figures)
+            good = checkpoints.newest_step(emit.storage)
+            return not_finite.outcome(at.run, recipe, number, good, figures, moved)
         saved = recipe.checkpoint.every_n_steps or training.order.steps_per_epoch
         if number % saved == 0 or number == training.max_steps:
             with watchdog.resting():
                 _save(training, at, number)
     with watchdog.resting():
-        if ("after", number) not in tested:
-            _test(training, at, "after", number)
+        if ("after", number) not in tested and not _test(training, at, "after", number):
+            return _stop(training, at, number)
         path, content = training.result()
         if at.world.rank == 0:
             checkpoints.write(path, content)
@@ -129,15 +143,14 @@ def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> Training
 
 
 def _begin(training: Trainable, at: RunContext) -> int:
-    state, damaged = at.world.from_first(lambda: checkpoints.latest(at.run.checkpoints))
-    then = "" if state or not damaged else "; no other is left, and training begins at step 0"
-    for step in damaged:
-        at.emit.event("notice", message=f"the checkpoint of step {step} is damaged and was put aside{then}")
-    if state is None:
+    newest = at.world.from_first(lambda: checkpoints.latest(at.emit.storage))
+    if newest is None:
         at.emit.begins_again(training.recipe.kind)
         return 0
-    training.load(state)
-    number, lines, own = int(state["step"]), state["lines"], training.order.batch_size
+    for message in newest.notices():
+        at.emit.event("notice", message=message)
+    training.load(newest.state)
+    number, lines, own = newest.step, newest.state["lines"], training.order.batch_size
     if lines != own:
         message = (
             f"steps were of {lines} lines up to step {number} and are of {own} from there on: the devices are others"
@@ -147,19 +160,24 @@ def _begin(training: Trainable, at: RunContext) -> int:
     return number
 
 
-def _test(training: Trainable, at: RunContext, when: str, number: int) -> None:
+def _test(training: Trainable, at: RunContext, when: str, number: int) -> bool:
+    """False when stopped on the way."""
     begin = time.perf_counter()
     at.emit.event("phase", phase=f"evaluation {when}")
-    figures, samples = training.test()
+    try:
+        figures, samples = training.test()
+    except StopAsked:
+        return False
     if when != "during":
         at.emit.samples([{"when": when, **sample} for sample in samples])
     at.emit.event("evaluation", when=when, step=number, **figures, seconds=time.perf_counter() - begin)
+    return True
 
 
 def _save(training: Trainable, at: RunContext, number: int) -> None:
     state = training.state() | {"lines": training.order.batch_size}
     if at.world.rank == 0:
-        checkpoints.save(at.run.checkpoints, number, state)
+        checkpoints.save(at.emit.storage, number, state)
     at.emit.event("checkpoint", step=number)
     at.world.barrier()
 
@@ -169,11 +187,3 @@ def _stop(training: Trainable, at: RunContext, number: int) -> TrainingOutcome:
     if number:
         _save(training, at, number)
     return TrainingOutcome(Ending.STOPPED, number, f"stopped after step {number}")
-
-
-def _not_finite(training: Trainable, at: RunContext, number: int, figures: Figures) -> TrainingOutcome:
-    """Nothing is saved: the newest checkpoint is from before."""
-    wrong = f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the newest checkpoint is from before it"
-    lower = f"{training.recipe.optimizer.learning_rate / 3:.1g}"
-    retry = f"type: podwright run {shlex.quote(str(at.run.recipe))} optimizer.learning_rate={lower}"
-    return TrainingOutcome(Ending.NOT_FINITE, number - 1, wrong, retry)

@@ -54,7 +54,9 @@ def _in_torch(run: RunDir, schema: type[R], start: AttemptStart) -> Iterator[tup
         joined.from_first(lambda: locks.append(locked(run)))
         for lock in locks:
             held.enter_context(lock)
-        yield recipe, Emitter(run, start.number, joined.rank == 0), joined
+        emit = Emitter(run, start.number, joined.rank == 0)
+        start.trained = lambda: emit.trained
+        yield recipe, emit, joined
 
 
 class MultimodalEntry(TrainerEntry):

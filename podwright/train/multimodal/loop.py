@@ -111,7 +111,13 @@ def prepare(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, world: World) 
     built = model.build(recipe, data.directory)
     learner = updates.learner(built, recipe, world, max_steps)
     counts = (sum(p.numel() for p in built.parameters()), sum(p.numel() for p in built.trained().values()))
-    emit.event("environment", **machine.environment(world, *counts), max_steps=max_steps, data=_about(recipe, data))
+    emit.event(
+        "environment",
+        **machine.environment(world, *counts),
+        max_steps=max_steps,
+        data=_about(recipe, data),
+        rows=data.rows,
+    )
     grammar = Grammar(data.tokenizer, recipe.data.schema_of_answers, recipe.evaluation.max_new_tokens)
     return MultimodalRun(run, recipe, world, data, grammar, order, learner, max_steps)
 
@@ -120,7 +126,7 @@ def train(
     run: RunDir, recipe: MultimodalRecipe, emit: Emitter, stopping: Callable[[], bool], world: World
 ) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
-    return course.follow(prepare(run, recipe, emit, world), course.place(run, emit, stopping, world))
+    return course.train(lambda here: prepare(run, recipe, emit, here), run, emit, stopping, world)
 
 
 def _about(recipe: MultimodalRecipe, data: MultimodalInputs) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from podwright.data import documents, tokens
 from podwright.data.documents import Ids
 from podwright.data.tokens import Row, Rows
 from podwright.recipe.pretrain import PretrainRecipe
+from podwright.rundir import Record, RunDir
+from podwright.train import data_record
+from podwright.train.data_record import Written
 from podwright.train.mesh import batch_sharding, token_sharding
 from podwright.train.pretrain.program import PretrainBatch
 
@@ -26,6 +29,9 @@ class Feed:
     held: Rows | None
     about: dict[str, Any]
     """of the training data: source, tokens, documents, rows an epoch"""
+    rows: Record
+    """what the next attempt compares its data with"""
+    notices: list[str]
 
     def batches(self, start_step: int) -> tokens.Batches:
         """Rows of this process, from step `start_step` on."""
@@ -56,8 +62,14 @@ class Feed:
         return PretrainBatch(*(laid(named[name]) for name in ("tokens", "targets", "positions", "segment_ids")))
 
 
-def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:
-    """UserError for whatever is wrong with the data."""
+def open_(
+    run: RunDir,
+    recipe: PretrainRecipe,
+    vocab_size: int,
+    mesh: Mesh,
+    before: Written = Written({}, {}),  # noqa: B008
+) -> Feed:
+    """UserError for whatever is wrong with the data. `before`: what earlier attempts of the run have read."""
     data = recipe.data
     loaded = documents.load(
         data.source,
@@ -68,7 +80,10 @@ def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:
         seed=recipe.seed,
     )
     holdout = recipe.evaluation.num_batches * recipe.batch_size
-    training, held = tokens.split(loaded, recipe.sequence_length, holdout, recipe.seed, recipe.model.document_multiple)
+    first, multiple = before.read.get("documents"), recipe.model.document_multiple
+    training, held = tokens.split(loaded, recipe.sequence_length, holdout, recipe.seed, multiple, first)
+    parts = [_rows(part) for part in (training, held)]
+    rows, notices = data_record.check(run, data.source, before, {"documents": len(loaded)}, *parts)
     about = {
         "source": data.source,
         "tokens": training.documents.tokens,
@@ -76,7 +91,11 @@ def open_(recipe: PretrainRecipe, vocab_size: int, mesh: Mesh) -> Feed:
         "rows": len(training),
         "held_out_documents": len(held.documents) if held else 0,
     }
-    return Feed(recipe, mesh, training, held, about)
+    return Feed(recipe, mesh, training, held, about, rows, notices)
+
+
+def _rows(part: Rows | None) -> data_record.DataRows:
+    return data_record.DataRows(len(part.documents), part.documents.digest) if part else data_record.rows([])
 
 
 def unigram_entropy(targets: list[Ids]) -> float:

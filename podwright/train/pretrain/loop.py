@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import shlex
 import time
 from collections.abc import Callable
 from typing import Any
@@ -15,10 +14,11 @@ from podwright.errors import UserError
 from podwright.recipe import dimensions
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir
-from podwright.train import attention_check, checkpoint, observe, profile, speed
+from podwright.train import attention_check, checkpoint, data_record, not_finite, observe, profile, speed
+from podwright.train.data_record import Written
 from podwright.train.data_wait import DataWait
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
-from podwright.train.mesh import agreed, cache_folder, make_mesh, num_batch_shards, together
+from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, num_batch_shards, together
 from podwright.train.pretrain import feed, program
 from podwright.train.pretrain.program import PretrainSetup, PretrainState
 from podwright.train.program import Program
@@ -44,6 +44,7 @@ class PretrainRun:
 def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> PretrainRun:
     """Reads the data and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
+    before = Written(**from_first(lambda: data_record.written(run)._asdict()))
     with together():
         dims = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
         mesh = make_mesh(recipe.mesh)
@@ -56,9 +57,9 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
             )
         setup = PretrainSetup(recipe, dims, mesh)
         built = program.programs(setup)
-        fed = feed.open_(recipe, dims.vocab_size, mesh)
+        fed = feed.open_(run, recipe, dims.vocab_size, mesh, before)
     heads = heads_of(dims, recipe.model.compute_dtype)
-    for message in attention_check.refused(mesh, heads, [Layout.PACKED], cache_folder()):
+    for message in [*fed.notices, *attention_check.refused(mesh, heads, [Layout.PACKED], cache_folder())]:
         emit.event("notice", message=message)
     emit.event(
         "environment",
@@ -66,6 +67,7 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
         num_params=dims.num_params(),
         num_active_params=dims.num_active_params(),
         data=fed.about,
+        rows=fed.rows,
     )
     return PretrainRun(run, recipe, emit, setup, built, fed, stopping)
 
@@ -112,12 +114,13 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
             emit.metrics(STAGE, number, figures)
             watchdog.stepped(number)
             if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
-                return _not_finite(job, checkpoints, number, figures)
+                moved = any(program.schedule(recipe)(n) for n in range(number - 1))
+                return not_finite.outcome(job.run, recipe, number, checkpoints.latest() or 0, figures, moved)
             if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
                 with watchdog.resting():
                     _save(job, checkpoints, state, number)
-    if ("after", number) not in tested:
-        evaluate(job, state, "after", number)
+    if ("after", number) not in tested and not evaluate(job, state, "after", number):
+        return _stop(job, checkpoints, state, number)
     return TrainingOutcome(Ending.FINISHED, number)
 
 
@@ -126,10 +129,7 @@ def _begin(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> tuple[Pretr
         job.emit.begins_again(STAGE)
         return program.new_state(job.setup), 0
     restored = checkpoints.restore(program.abstract_state(job.setup))
-    for damaged in restored.damaged:
-        message = (
-            f"the checkpoint of step {damaged} is damaged and was put aside; this resumes from step {restored.step}"
-        )
+    for message in restored.notices:
         job.emit.event("notice", message=message)
     job.emit.event("resumed", step=restored.step, stage=STAGE)
     return restored.state, restored.step
@@ -158,17 +158,21 @@ def step(job: PretrainRun, state: PretrainState, rows: Row, number: int) -> tupl
     return state, figures | speed.rates(3 * job.setup.dims.forward_flops(tokens, context), seconds)
 
 
-def evaluate(job: PretrainRun, state: PretrainState, when: str, number: int) -> None:
-    """Mean loss on held-out documents, in nats a token, and what it is without context; nothing where none are held out."""
+def evaluate(job: PretrainRun, state: PretrainState, when: str, number: int) -> bool:
+    """Mean loss on held-out documents, in nats a token, and what it is without context; nothing where none are held out. False when
+    stopped on the way."""
     begin, total, count, targets = time.perf_counter(), 0.0, 0, []
     job.emit.event("phase", phase=f"evaluation {when}")
     for rows in job.feed.held_out():
+        if job.stopping():
+            return False
         batch_loss, counted = job.programs["evaluate"](state.params, state.bias_LX, job.feed.on_devices(rows))
         total, count = total + float(batch_loss), count + int(counted)
         targets.append(rows["targets"][rows["loss_mask"]])
     if count:
         figures = {"loss": total / count, "unigram_entropy": feed.unigram_entropy(targets)}
         job.emit.event("evaluation", when=when, step=number, num=count, **figures, seconds=time.perf_counter() - begin)
+    return True
 
 
 def _save(job: PretrainRun, checkpoints: checkpoint.Checkpoints, state: PretrainState, number: int) -> None:
@@ -194,16 +198,3 @@ def _out_of_data(
     return TrainingOutcome(
         Ending.OUT_OF_DATA, number, wrong, fix + ", or run it with data.num_epochs=0, training.max_steps=" + str(number)
     )
-
-
-def _not_finite(
-    job: PretrainRun, checkpoints: checkpoint.Checkpoints, number: int, figures: dict[str, Any]
-) -> TrainingOutcome:
-    """Nothing is saved: the newest checkpoint is from before. The advice names the resolved recipe: what ran, whatever was typed."""
-    good = checkpoints.latest() or 0
-    wrong = (
-        f"step {number}: loss={figures['loss']}, grad_norm={figures['grad_norm']}; the weights of step {good} are kept"
-    )
-    lower = f"{job.recipe.optimizer.learning_rate / 3:.1g}"
-    retry = f"type: podwright run {shlex.quote(str(job.run.recipe))} optimizer.learning_rate={lower}"
-    return TrainingOutcome(Ending.NOT_FINITE, good, wrong, retry)

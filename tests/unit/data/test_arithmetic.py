@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 from podwright.data import arithmetic, wording
 from podwright.data.arithmetic import Problem, generate
 from podwright.errors import UserError
-from podwright.recipe import arithmetic_capacity, worked_examples
+from podwright.recipe import arithmetic_capacity
+from podwright.recipe.answer_numbers import gold
 
 DEMO = {"num_train": 4000, "num_test": 500, "max_operations": 2, "max_number": 20}
 
@@ -30,7 +31,7 @@ def check(problem: Problem, max_number: int) -> None:
     assert [int(b) for _, _, b, _ in steps] == told[1:]
     for a, operation, b, result in steps:
         assert eval(f"{a}{operation}{b}") == int(result)
-    assert last == f"#### {steps[-1][3]}" and problem.answer == steps[-1][3] == worked_examples.gold(problem.solution)
+    assert last == f"#### {steps[-1][3]}" and problem.answer == steps[-1][3] == gold(problem.solution).number
     assert all(0 <= int(n) <= max_number for step in steps for n in (step[0], step[2], step[3]))
 
 

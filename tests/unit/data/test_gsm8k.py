@@ -2,16 +2,16 @@
 
 import json
 import sys
-import types
 from pathlib import Path
 
+import datasets
 import pyarrow
 import pyarrow.parquet
 import pytest
 
-from podwright.data import gsm8k
+from podwright.data import gsm8k, hub
 from podwright.errors import UserError
-from podwright.recipe import worked_examples
+from podwright.recipe.answer_numbers import gold
 from podwright.recipe.schema import GrpoData
 from podwright.recipe.worked_examples import Example
 
@@ -128,7 +128,11 @@ def test_files_as_editors_leave_them(folder: Path, end: str, mark: bytes) -> Non
         ('{"question": " ", "answer": "#### 1"}', "train.jsonl:3: question is empty"),
         ('{"question": "x", "answer": "it is 7"}', "train.jsonl:3: the answer has no '#### n'"),
         ('{"question": "x", "answer": "#### seven"}', "train.jsonl:3: the answer has no '#### n'"),
-        ('{"question": "x", "answer": "#### 1.2.3"}', "train.jsonl:3: the answer has no '#### n'"),
+        (
+            '{"question": "x", "answer": "#### 1.2.3"}',
+            "train.jsonl:3: of the answer '1.2.3' only 1.2 would be read; write one number",
+        ),
+        ('{"question": "x", "answer": "#### 3 sqrt(2)"}', "of the answer '3 sqrt(2)' only 3 would be read"),
         ("\x00", "train.jsonl:3 is not JSON"),
         ("[" * 100_000, "train.jsonl:3 is not JSON"),
         ('{"question": ' + "1" * 5000, "train.jsonl:3 is not JSON"),
@@ -158,6 +162,21 @@ def test_what_is_missing(folder: Path) -> None:
     refused(folder, "there is no", "train.jsonl; give a directory with train.jsonl and test.jsonl")
 
 
+def test_a_column_that_is_not_used_may_hold_what_python_has_no_value_for(tmp_path: Path) -> None:
+    late = pyarrow.array([2**62, 1], pyarrow.timestamp("us"))
+    good = {"question": ["a", "b"], "answer": ["#### 1", "#### 2"]}
+    for name, columns in (("train", good | {"made": late}), ("test", good)):
+        pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / f"{name}.parquet")
+    assert [len(part) for part in load(str(tmp_path))] == [2, 2]
+    assert [len(part.examples) for part in gsm8k.sampled(GrpoData(source=str(tmp_path)), 0)] == [2, 2]
+    pyarrow.parquet.write_table(pyarrow.table(good | {"answer": late}), tmp_path / "test.parquet")
+    refused(
+        tmp_path, "test.parquet: column 'answer' holds timestamp[us], not text", "store the column 'answer' as text"
+    )
+    pyarrow.parquet.write_table(pyarrow.table({"q": ["x"], "made": late[:1]}), tmp_path / "test.parquet")
+    refused(tmp_path, """test.parquet row 1 has no column 'question'; its columns are "q", "made";""")
+
+
 @pytest.mark.parametrize("empty", ["train", "test"])
 def test_empty_sets(folder: Path, empty: str) -> None:
     (folder / f"{empty}.jsonl").write_text("\n\n")
@@ -166,15 +185,17 @@ def test_empty_sets(folder: Path, empty: str) -> None:
 
 def test_arithmetic_needs_sizes() -> None:
     train, test = load("arithmetic", num_train=20, num_test=5)
-    assert (len(train), len(test)) == (20, 5) and all(
-        worked_examples.gold(e.solution) == e.answer for e in train + test
-    )
+    assert (len(train), len(test)) == (20, 5) and all(gold(e.solution).number == e.answer for e in train + test)
     refused("arithmetic", "data.num_train=0", "type data.num_train=N", num_test=5)
     refused("arithmetic", "data.num_test=0", num_train=5)
 
 
 def fake_hub(monkeypatch: pytest.MonkeyPatch, answer) -> list[tuple]:
+    """A hub that has `answer`: parts by name, each a list of rows or a data set."""
     calls: list[tuple] = []
+    if isinstance(answer, dict):
+        made = {k: datasets.Dataset.from_list(v) if isinstance(v, list) else v for k, v in answer.items()}
+        answer = datasets.DatasetDict(made)
 
     def load_dataset(*arguments, streaming=False):
         calls.append(arguments)
@@ -182,7 +203,7 @@ def fake_hub(monkeypatch: pytest.MonkeyPatch, answer) -> list[tuple]:
             raise answer
         return answer
 
-    monkeypatch.setitem(sys.modules, "datasets", types.SimpleNamespace(load_dataset=load_dataset))
+    monkeypatch.setattr(datasets, "load_dataset", load_dataset)
     return calls
 
 
@@ -200,8 +221,36 @@ def test_hub_sets_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     assert [len(part) for part in load("a/b")] == [1, 1]
     fake_hub(monkeypatch, {"train": [good]})
     refused("a/b", "a/b has the parts train", "give a set with train and test")
-    fake_hub(monkeypatch, {"train": [good, {"text": "x"}], "test": [good]})
-    refused("a/b", "a/b train row 2 has no column 'question'; its columns are", '"text"')
+    fake_hub(monkeypatch, {"train": [{"text": "x"}], "test": [good]})
+    refused("a/b", "a/b train row 1 has no column 'question'; its columns are", '"text"')
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_other_columns_of_a_set_are_not_decoded(monkeypatch: pytest.MonkeyPatch, streaming: bool) -> None:
+    rows = [json.loads(line(n)) | {"picture": b"none at all"} for n in range(3)]
+    features = datasets.Features(
+        {"question": datasets.Value("string"), "answer": datasets.Value("string"), "picture": datasets.Image()}
+    )
+    part = datasets.Dataset.from_list(rows).cast(features)
+    with pytest.raises(Exception, match="identify image"):
+        list(part)
+    part = part.to_iterable_dataset() if streaming else part
+    fake_hub(monkeypatch, {"train": part, "test": part})
+    assert [len(examples) for examples in load("a/b")] == [3, 3]
+    for lazy in hub.load("a/b", streaming=True):
+        assert len(list(lazy)) == 3
+
+
+def test_a_part_that_fails_while_it_is_read_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Broken:
+        column_names = None
+
+        def __iter__(self):
+            yield json.loads(line(1))
+            raise ConnectionError("reset\nby peer")
+
+    monkeypatch.setattr(datasets, "load_dataset", lambda *_, streaming: {"train": Broken(), "test": Broken()})
+    refused("a/b", "a/b train cannot be read (ConnectionError: reset)", "type data.source=DIRECTORY")
 
 
 def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:

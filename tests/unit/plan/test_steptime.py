@@ -4,7 +4,7 @@ import pytest
 
 from podwright import slices
 from podwright.data import gsm8k
-from podwright.plan.checks.examples import num_test_examples
+from podwright.plan.checks.examples import num_test_examples, num_train_examples
 from podwright.plan.checks.meshes import axes, resolved, spanned
 from podwright.plan.compiled import dump, step_time
 from podwright.plan.compiled.compile import Compiled
@@ -158,10 +158,15 @@ def test_a_dump_is_read_whole_or_not_at_all(tmp_path):
 
 
 @pytest.mark.parametrize("num_test", [0, 7])
-def test_test_questions_are_counted_as_the_trainer_reads_them(tmp_path, num_test):
+def test_questions_are_counted_as_the_trainer_reads_them(tmp_path, num_test):
+    """Also those that stand in a file twice, of which a part is held out."""
     for name, lines in (("train.jsonl", 43), ("test.jsonl", 12)):
-        (tmp_path / name).write_text("".join(f'{{"question": "{n}?", "answer": "#### {n}"}}\n' for n in range(lines)))
+        rows = [f'{{"question": "{n % 29}?", "answer": "#### {n % 29}"}}\n' for n in range(lines)]
+        (tmp_path / name).write_text("".join(rows))
     for source in (tmp_path, tmp_path / "train.jsonl"):
         data = GrpoData(source=str(source), num_test=num_test)
-        assert num_test_examples(data, tmp_path) == len(gsm8k.load(data, 0)[1])
-    assert num_test_examples(GrpoData(source="openai/gsm8k", num_test=num_test), tmp_path) == (num_test or None)
+        for seed in range(5):
+            train, test = gsm8k.load(data, seed)
+            assert num_test_examples(data, tmp_path, seed) == len(test)
+            assert num_train_examples(data, tmp_path, seed) == len(train)
+    assert num_test_examples(GrpoData(source="openai/gsm8k", num_test=num_test), tmp_path, 0) == (num_test or None)

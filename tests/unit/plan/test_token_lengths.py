@@ -2,11 +2,10 @@
 
 import json
 import os
-import sys
 import time
-import types
 from pathlib import Path
 
+import datasets
 import numpy as np
 import pytest
 import tokenizers
@@ -263,9 +262,12 @@ def test_what_cannot_be_read_here_is_named_as_unchecked(folder: Path) -> None:
 
 
 def test_a_data_set_of_the_hub_without_test_rows_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    parts = {"train": [{"question": "1+1?", "answer": "#### 2"}], "test": []}
-    hub = types.SimpleNamespace(load_dataset=lambda *names, streaming: parts)
-    monkeypatch.setitem(sys.modules, "datasets", hub)
+    rows = {"question": ["1+1?"], "answer": ["#### 2"]}
+    parts = {
+        "train": datasets.Dataset.from_dict(rows),
+        "test": datasets.Dataset.from_dict({"question": [], "answer": []}),
+    }
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, streaming: parts)
     (finding,) = token_check.findings(recipe("data.source=some/set"), ())
     assert (finding["level"], finding["message"]) == ("error", "data.source=some/set has no test examples")
 

@@ -47,7 +47,7 @@ def test_a_tracker_that_raises_is_reported_and_the_others_go_on(
     run = made_runs.finished(tmp_path / "made", steps=8)
     warnings = track.mirror(run, ["mlflow", "tensorboard"])
     assert warnings == [
-        "mlflow is behind (ConnectionError: no route to host); nothing is lost, the next look tries again"
+        "mlflow is behind (ConnectionError: no route to host); nothing is lost, a later look tries again"
     ]
     assert not batch.pending(run, "tensorboard").rows
     assert len(batch.pending(run, "mlflow").rows) == 8 + 8 + 4

@@ -1,6 +1,7 @@
 """What a fault of the trainer is called, and what it says to type."""
 
 import errno
+import json
 import os
 import re
 import signal
@@ -300,3 +301,42 @@ def test_a_second_request_to_stop_is_one_in_a_hurry() -> None:
     finally:
         for number, handler in zip(numbers, before, strict=True):
             signal.signal(number, handler)
+
+
+AT_ONCE = """
+import hashlib, sys
+from pathlib import Path
+from podwright.rundir import RunDir, append_jsonl
+from podwright.train import attempt
+from podwright.train.run_storage import AttemptStart
+
+run, trained = RunDir(Path(sys.argv[1])), sys.argv[2] == "trained"
+append_jsonl(run.events, {"event": "checkpoint", "time": 1.0, "step": 4})
+attempt.AT_ONCE_S = 0.3
+start = AttemptStart(2, trained=lambda: trained)
+stop = attempt.StopRequest()
+stop.then(lambda: attempt._leave(run, start))
+print("ready", flush=True)
+begun = __import__("time").monotonic()
+while __import__("time").monotonic() - begun < 3:  # as a compiler: one instruction of Python
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 20_000_000 if not trained else 200_000)
+sys.exit(7 if stop() else 8)
+"""
+
+
+@pytest.mark.parametrize("state", ["new", "trained"])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
+def test_a_stop_ends_a_compilation_in_which_nothing_is_lost(tmp_path: Path, state: str, number: int) -> None:
+    """Once a step has ended there is something to save, and the loop does it."""
+    run = RunDir(tmp_path)
+    argv = [sys.executable, "-c", AT_ONCE, str(tmp_path), state]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout and process.stdout.readline() == "ready\n"
+        process.send_signal(number)
+        code = process.wait(60)
+    if state == "trained":
+        assert code == 7 and not run.exit(2).exists()
+    else:
+        record = json.loads(run.exit(2).read_text())
+        assert code == 3 and (record["ending"], record["step"]) == ("STOPPED", 4)
+        assert record["detail"] == "stopped before a step of this attempt had ended"

@@ -23,13 +23,14 @@ from podwright.errors import UserError
 from podwright.recipe import ethogram, llm
 from podwright.recipe.load import load
 from podwright.recipe.multimodal import Encoders, MultimodalRecipe
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, read_jsonl
 from podwright.train.emit import Emitter
 from podwright.train.multimodal import checkpoints, loop, updates
 from podwright.train.multimodal.data import batches, features, inputs
 from podwright.train.multimodal.inference.decode import Grammar, answered
 from podwright.train.multimodal.networks import aligner, encoders, model
 from podwright.train.multimodal.processes.world import World
+from podwright.train.run_storage import RunStorage
 
 torch.set_num_threads(1)
 SMALL = (
@@ -572,8 +573,13 @@ def trained(folder: Path, asked: MultimodalRecipe, stop_after: int | None = None
     """Runs, and stops after so many steps."""
     run = RunDir(folder / "run")
     run.path.mkdir(parents=True, exist_ok=True)
-    count = iter(range(1000))
-    stopping = lambda: stop_after is not None and next(count) >= stop_after  # noqa: E731
+    phases = sum(e.get("phase") == "multimodal" for e in read_jsonl(run.events))
+    begun = len(list(read_jsonl(run.metrics)))
+
+    def stopping() -> bool:
+        trains = sum(e.get("phase") == "multimodal" for e in read_jsonl(run.events)) > phases
+        return stop_after is not None and trains and len(list(read_jsonl(run.metrics))) - begun >= stop_after
+
     return run, loop.train(run, asked, Emitter(run, 1, True), stopping, ONE)
 
 
@@ -600,8 +606,8 @@ def test_a_resume_within_an_epoch_comes_to_the_same_weights(tmp_path: Path) -> N
     kept = sorted(p.name for p in parts.checkpoints.iterdir())
     assert kept == ["step-00000009.pt", "step-00000012.pt"]
     (parts.checkpoints / kept[1]).write_bytes(b"torn")
-    state, damaged = checkpoints.latest(parts.checkpoints)
-    assert state and state["step"] == 9 and damaged == [12]
+    found = checkpoints.latest(RunStorage(parts))
+    assert found and (found.step, found.state["step"], found.damaged) == (9, 9, (12,))
     asked = asked.model_copy(update={"per_device_batch_size": 4})  # as half the devices would have it
     _, there = trained(tmp_path / "b", asked, stop_after=0)
     assert (

@@ -151,8 +151,11 @@ def of_lines(
         missing = world.on_each_disk(lambda: _missing(store, keys))  # once, before any process adds to it
         wrong: dict[str, str] = {}
         for start in range(0, len(missing), _PART):
+            if world.stopping():
+                break
             own = missing[start : start + _PART][near.index(world.rank) :: len(near)]
             wrong |= _compute({key: keys[key] for key in own}, sight, store, world, pool, waited)
+    world.require_going_on()
     for other in world.gathered(wrong):
         wrong |= other
     known = _read(store)
@@ -195,6 +198,11 @@ def _sources(contents: Contents) -> dict[str, tuple[str, _Source]] | str:
         except media.Unreadable as e:
             return f"{content.name}: {e}"
     return sources
+
+
+def marks(contents: Contents) -> dict[str, str]:
+    """What each field holds: a text itself, of a file the digest."""
+    return {field: x if isinstance(x, str) else media.digest(x) for field, x in contents.items()}
 
 
 def _prepared(modality: str, source: _Source, sight: Sight) -> Tensor:
@@ -253,6 +261,8 @@ def _compute(
             files.clear()
 
     for key, modality, content in decoded():
+        if world.stopping():
+            break
         if isinstance(content, str):
             wrong[key] = content
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import shlex
 import zlib
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from podwright.errors import UserError, expanded
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
 from podwright.rundir import RunDir
+from podwright.train import data_record
 from podwright.train.multimodal.data import features
 from podwright.train.multimodal.data.batches import LineBatches
 from podwright.train.multimodal.data.features import Sight
@@ -29,6 +31,8 @@ class MultimodalInputs:
     tokenizer: Tokenizer
     directory: Path | None
     """of the language model's weights"""
+    rows: Record
+    """what the next attempt compares its lines with"""
 
 
 def load(
@@ -36,7 +40,8 @@ def load(
 ) -> MultimodalInputs:
     """`say`: takes a notice for the user."""
     source = world.on_each_disk(lambda: source_of(recipe, run.path / "data"))
-    training, held_out = split(source, recipe.data, annotated_lines(recipe.data))
+    before = world.from_first(lambda: data_record.written(run))
+    training, held_out, read = split(source, recipe.data, annotated_lines(recipe.data), before.read)
     same_everywhere(source, world)
     directory = world.on_each_disk(lambda: weights(recipe.model.source))
     tokenizer = tokenizer_of(run, recipe, directory, training, world)
@@ -47,7 +52,15 @@ def load(
         faults += wrong
         parts.append(lines)
     require_decoded(faults, source, recipe.data)
-    return MultimodalInputs(parts[0], parts[1], tokenizer, directory)
+    rows, notices = data_record.check(run, recipe.data.source, before, read, *(_rows(part) for part in parts))
+    for notice in notices:
+        say(notice)
+    return MultimodalInputs(parts[0], parts[1], tokenizer, directory, rows)
+
+
+def _rows(lines: LineBatches) -> data_record.DataRows:
+    contents = ([e.instruction, e.answer, features.marks(e.paths)] for e in lines.examples)
+    return data_record.rows(json.dumps(content, sort_keys=True) for content in contents)
 
 
 def require_decoded(faults: list[Record], source: Path, data: MultimodalData | Pairs) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 from collections.abc import Callable, Sequence
 
 import torch
@@ -17,6 +18,7 @@ from podwright.errors import UserError, counted, expanded
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.pairs import alone
 from podwright.rundir import RunDir
+from podwright.train import data_record
 from podwright.train.multimodal.data import features, inputs
 from podwright.train.multimodal.data.features import Sight
 from podwright.train.multimodal.networks import encoders
@@ -61,6 +63,8 @@ class PairedInputs:
     """features of each modality that two training lines or more pair with another"""
     num_alone: int
     """lines left out because they have one modality"""
+    rows: Record
+    """what the next attempt compares its lines with"""
 
 
 def load(
@@ -74,13 +78,14 @@ def load(
         )
     else:
         source = expanded(recipe.data.source)
-    all_parts = split(source, recipe.data, functools.partial(pairs.read, root=recipe.data.root))
+    before = world.from_first(lambda: data_record.written(run))
+    *all_parts, read = split(source, recipe.data, functools.partial(pairs.read, root=recipe.data.root), before.read)
     inputs.same_everywhere(source, world)
     parts = [[line for line in part if not alone(line.contents)] for part in all_parts]
     num_alone = sum(map(len, all_parts)) - sum(map(len, parts))
     seen = sight(recipe, named([line for part in parts for line in part]), say)
     wrong: list[Record] = []
-    built = []
+    built, used = [], []
     for lines in parts:
         values, present, faults = features.of_lines(
             [line.contents for line in lines], seen, recipe.data.num_workers, world, run.path.parent / features.FEATURES
@@ -88,6 +93,7 @@ def load(
         wrong += [{"line": lines[i].line, "field": None, "message": message} for i, message in sorted(faults.items())]
         several = torch.stack([*present.values(), torch.zeros(len(lines), dtype=torch.bool)]).sum(0) > 1
         num_alone += int((~several).sum())
+        used.append([lines[i].contents for i in several.nonzero()[:, 0]])
         built.append(PairedLines(values, present).at(several.nonzero()[:, 0]))
     inputs.require_decoded(wrong, source, recipe.data)
     dims = {m: dim for m, dim in seen.dims.items() if _paired(built[0], m) > 1}
@@ -101,7 +107,11 @@ def load(
             f"data.source={recipe.data.source} holds out {counted(len(built[1]), 'line')} with two modalities, and retrieval needs 2",
             "give val.jsonl more, or leave it away and type data.num_test=2 or more",
         )
-    return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, num_alone)
+    digests = (data_record.rows(json.dumps(features.marks(line), sort_keys=True) for line in part) for part in used)
+    rows, notices = data_record.check(run, recipe.data.source, before, read, *digests)
+    for notice in notices:
+        say(notice)
+    return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, num_alone, rows)
 
 
 def sight(recipe: ContrastiveRecipe, modalities: Sequence[str], say: Callable[[str], None] = features.silent) -> Sight:

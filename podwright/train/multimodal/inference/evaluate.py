@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import collections
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -28,18 +28,25 @@ _SAMPLES = 6
 
 
 def loss(model: Phase2, lines: LineBatches, recipe: MultimodalRecipe, world: World, pad_id: int) -> float:
-    """Nats a response token, over all lines."""
+    """Nats a response token, over all lines. StopAsked where that is asked for on the way."""
     was_training = model.training
     model.eval()
     total = torch.zeros((), device=world.device)
-    order = sorted(range(len(lines)), key=lines.lengths.__getitem__)[world.rank :: world.size]
+    order = sorted(range(len(lines)), key=lines.lengths.__getitem__)
     with torch.no_grad(), updates.autocast(recipe, world.device):
-        for start in range(0, len(order), recipe.evaluation.batch_size):
-            total += model(
-                batches.collated(lines, order[start : start + recipe.evaluation.batch_size], pad_id).to(world.device)
-            )
+        for part in _own(order, recipe, world):
+            total += model(batches.collated(lines, part, pad_id).to(world.device))
     model.train(was_training)
     return float(world.summed(total)) / lines.num_targets(range(len(lines)))
+
+
+def _own(rows: Sequence[int], recipe: MultimodalRecipe, world: World) -> Iterator[list[int]]:
+    """This process's rows, a batch at a time. All processes come here equally often."""
+    own, size = list(rows[world.rank :: world.size]), recipe.evaluation.batch_size
+    for start in range(0, -(-len(rows) // world.size), size):
+        world.require_going_on()
+        if part := own[start : start + size]:
+            yield part
 
 
 def grade(
@@ -50,7 +57,8 @@ def grade(
     recipe: MultimodalRecipe,
     world: World,
 ) -> tuple[Record, list[Record]]:
-    """Figures of an evaluation, and a few answers. Every process answers its share; without `training` there is no answer to beat."""
+    """Figures of an evaluation, and a few answers. Every process answers its share; without `training` there is no answer to beat.
+    StopAsked where that is asked for on the way."""
     texts = _answered(model, lines, grammar, recipe, world, texts=True)
     schema = grammar.schema
     given = [_parsed(text, schema) for text in texts]
@@ -93,9 +101,7 @@ def _answered(
     model: Phase2, lines: LineBatches, grammar: Grammar, recipe: MultimodalRecipe, world: World, *, texts: bool
 ) -> list[str]:
     own: list[tuple[int, str]] = []
-    rows = list(range(len(lines)))[world.rank :: world.size]
-    for start in range(0, len(rows), recipe.evaluation.batch_size):
-        part = rows[start : start + recipe.evaluation.batch_size]
+    for part in _own(range(len(lines)), recipe, world):
         prompts = [lines.prompts[i] for i in part]
         features, present = lines.features[part].to(world.device), lines.present[part].to(world.device)
         own += zip(part, answered(model, grammar, recipe, prompts, features, present, texts=texts), strict=True)

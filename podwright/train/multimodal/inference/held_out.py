@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -15,7 +16,7 @@ from podwright.data.lines import annotated_lines, read_all, split
 from podwright.errors import UserError, expanded
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalData
-from podwright.train import confidence
+from podwright.train import confidence, data_record
 from podwright.train.multimodal.data import features, inputs
 from podwright.train.multimodal.inference import evaluate, trained
 from podwright.train.multimodal.inference.decode import Grammar
@@ -44,7 +45,7 @@ def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> di
     with tempfile.TemporaryDirectory() as scratch:  # an export stays as it is
         kept = Path(scratch) if opened.exported else path
         lines_at = inputs.source_of(recipe, kept / "data")
-        training, selected = _selected(lines_at, opened.source, recipe.data)
+        training, selected = _selected(lines_at, opened.source, recipe.data, data_record.written(opened.run).read)
         sight = features.sight(recipe)
         folder = (kept if opened.exported else path.parent) / features.FEATURES
         lines, skipped = inputs.seen(selected[: limit or None], lines_at, tokenizer, sight, recipe, world, folder)
@@ -72,10 +73,12 @@ def _share(share: float, num: int) -> dict[str, Any]:
     return confidence.counted(round(share * num), num)
 
 
-def _selected(place: Path, own: str, data: MultimodalData) -> tuple[list[AnnotatedExample], list[AnnotatedExample]]:
+def _selected(
+    place: Path, own: str, data: MultimodalData, began: Mapping[str, int] = MappingProxyType({})
+) -> tuple[list[AnnotatedExample], list[AnnotatedExample]]:
     """Training lines, where they are the model's own, and those to ask: of a foreign file all."""
     if data.source == own or expanded(data.source).resolve() == expanded(own).resolve():
-        return split(place, data, annotated_lines(data))
+        return split(place, data, annotated_lines(data), began)[:2]
     if not place.exists():
         raise UserError(f"data.source={data.source} is not there", "check the path")
     held_out = [place / name for name in ("val.jsonl", "train.jsonl") if (place / name).is_file()]

@@ -16,7 +16,7 @@ from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import RunDir, recipe_of
-from podwright.train import entry
+from podwright.train import entry, saved_states
 from podwright.train.multimodal.data import inputs
 from podwright.train.multimodal.networks import model
 from podwright.train.multimodal.networks.model import Phase2
@@ -64,7 +64,7 @@ def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
         checkpoint = torch.load(place, map_location="cpu", weights_only=True)
         config, state, name = checkpoint["config"], dict(checkpoint["model_state_dict"]), str(checkpoint["run_id"])
     except Exception as e:  # whatever a torn file makes of the reader
-        raise _damaged(place, run.train_again) from e
+        raise _unread(place, e, run.train_again) from e
     recipe = _recipe(config, place)
     resolved = load.require(load.override(recipe, overrides), MultimodalRecipe)
     built = model.build(resolved, inputs.weights(resolved.model.source))
@@ -79,7 +79,7 @@ def _of_export(run: RunDir, overrides: Sequence[str]) -> Trained:
     try:
         state = load_file(place)
     except (OSError, ValueError, SafetensorError) as e:
-        raise _damaged(place, "podwright export RUN DIR, of the run that it is from") from e
+        raise _unread(place, e, "podwright export RUN DIR, of the run that it is from") from e
     recipe = _recipe(config, run.recipe)
     here = {
         "model": recipe.model.model_copy(update={"source": str(path), "lora_rank": 0}),
@@ -106,6 +106,7 @@ def _recipe(config: object, place: Path) -> MultimodalRecipe:
     return load.require(parsed, MultimodalRecipe)
 
 
-def _damaged(place: Path, command: str) -> UserError:
+def _unread(place: Path, e: Exception, command: str) -> UserError:
     """`command` writes another one."""
-    return UserError(f"{place} cannot be read: it is damaged", f"bring it back from a copy, or type {command}")
+    fix = f"bring it back from a copy, or type {command}"
+    return UserError(f"{place} cannot be read ({saved_states.why(e)})", fix)

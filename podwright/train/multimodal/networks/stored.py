@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from podwright.errors import UserError
+from podwright.train import saved_states
 
 
 def read(path: Path, key: str, fix: str) -> dict[str, Tensor]:
@@ -24,7 +25,7 @@ def read(path: Path, key: str, fix: str) -> dict[str, Tensor]:
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:  # whatever a torn file makes of the reader
-        raise UserError(f"{key}={path} cannot be read: it is damaged, or no file of weights", fix) from e
+        raise UserError(f"{key}={path} cannot be read as weights ({saved_states.why(e)})", fix) from e
     inner = content.get("model", content.get("state_dict", content)) if isinstance(content, dict) else None
     if not isinstance(inner, dict):
         raise UserError(f"{key}={path} holds no weights by name", fix)

@@ -23,6 +23,10 @@ _TIMEOUT = datetime.timedelta(minutes=10)  # after which a silent process is giv
 _TO_ANSWER = datetime.timedelta(seconds=30)  # that the store of words may take
 
 
+class StopAsked(Exception):
+    """Somebody asked for it while nothing was trained: between two batches of a test, or of files that are decoded. In every process."""
+
+
 @dataclasses.dataclass(frozen=True)
 class World:
     rank: int = 0
@@ -32,10 +36,17 @@ class World:
     """where a word can be left for the others without meeting them"""
     near: tuple[int, ...] = ()
     """the processes that see the same disk; () for all"""
+    stopping: Callable[[], bool] = lambda: False
+    """whether this process was asked to stop"""
 
     @property
     def neighbours(self) -> tuple[int, ...]:
         return self.near or tuple(range(self.size))
+
+    def require_going_on(self) -> None:
+        """StopAsked in every process if one was asked to stop. Every process must call it."""
+        if any(self.gathered(self.stopping())):
+            raise StopAsked
 
     def barrier(self) -> None:
         if self.size > 1:

@@ -1,4 +1,4 @@
-"""Which number a text answers with, and when two numbers are equal: the one extractor of rewards and evaluation.
+"""Which number a text answers with, and when two numbers are equal: the one extractor of gold answers, rewards and evaluation.
 
 Numbers are read as written in digits; words, formulas to work out, and units are not interpreted.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from fractions import Fraction
+from typing import NamedTuple
 
 _GROUP = "[,\u00a0\u202f\u2009]"  # a comma, or a space that does not break: an ordinary space parts two numbers
 _DIGITS = rf"(?>[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])|[0-9]+)"
@@ -19,8 +20,63 @@ _SIGN = "[-+\u2212\u2013]"
 _START = rf"(?:\\?[$€£]{_SIGN}|(?:(?<![\w)\]}}]){_SIGN})?(?:\\?[$€£])?)"
 _NUMBER = re.compile(f"{_START}(?:{_FRACTION}|{_DECIMAL})")
 _MARKED = re.compile(rf"####[ \t\u00a0]*({_NUMBER.pattern})")
+_DOTTED = re.compile(r"\.\w")
+_SIGNS = ("", "%", "$", "\\$", "°", "°c", "°f")
+# Behind a number they make another one of it.
+_NOT_UNITS = frozenset(
+    [
+        "x",
+        "y",
+        "z",
+        "n",
+        "i",
+        "e",
+        "k",
+        "pi",
+        "π",
+        "sqrt",
+        "root",
+        "squared",
+        "cubed",
+        "or",
+        "and",
+        "to",
+        "mod",
+        "half",
+        "dozen",
+        "hundred",
+        "thousand",
+        "million",
+        "billion",
+        "trillion",
+    ]
+)
 _LONGEST = 64
 """characters; a longer number is babble, and costly to compare"""
+
+
+class Gold(NamedTuple):
+    """What a worked answer is graded by."""
+
+    number: str | None
+    """of its first `#### n`; None if there is none, or one too long to compare"""
+    line: str
+    """all that stands behind that `####`"""
+    unread: str
+    """what of it is neither the number nor a unit, without which the number may be another one: ` sqrt(2)` of `3 sqrt(2)`"""
+
+
+def gold(solution: str) -> Gold:
+    """The number of a worked answer, read as that of a completion is."""
+    match = _MARKED.search(text := _without_latex(solution))
+    if not match:
+        return Gold(None, "", "")
+    number = _plain(match.group(1))
+    rest = text[match.end() :].partition("\n")[0]
+    words = re.split(r"[\s.]+", rest.lower())
+    unit = all(word in _SIGNS or (word.isalpha() and word not in _NOT_UNITS) for word in words)
+    known = number if _value(number) is not None else None
+    return Gold(known, text[match.start(1) :].partition("\n")[0], "" if unit and not _DOTTED.match(rest) else rest)
 
 
 def extract_strict(text: str) -> str | None:

@@ -10,7 +10,7 @@ import yaml
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
+from podwright.recipe.answer_numbers import extract_flexible, extract_strict, gold, same_number
 
 AWKWARD = yaml.safe_load((Path(__file__).parent / "awkward.yaml").read_text())
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
@@ -33,8 +33,36 @@ def test_every_gold_answer() -> None:
     assert len(solutions) == 8792
     official = [OFFICIAL.search(text).group(1).replace(",", "") for text in solutions]
     assert [extract_strict(text) for text in solutions] == official
+    assert [gold(text)[::2] for text in solutions] == [(number, "") for number in official]
     assert [extract_flexible(text) for text in solutions] == official
     assert all(same_number(number, number) for number in official)
+
+
+GOLD = [
+    ("3/7", "3/7"), ("1 1/2", "1 1/2"), ("-2/3", "-2/3"), (r"\frac{3}{7}", "3/7"), (r"$\frac{3}{7}$", "3/7"), ("1e3", "1e3"), ("2.5e-2", "2.5e-2"), (".5", ".5"),
+    ("1,234.5", "1234.5"), ("$18", "18"), ("50%", "50"), ("18 dollars", "18"), ("18 km per hour.", "18"), ("18元", "18"), ("20 °C", "20"), ("−5", "-5"), ("5.", "5"), ("+7", "7"),
+]  # fmt: skip
+UNREAD = [
+    ("3 sqrt(2)", " sqrt(2)"), ("2pi", "pi"), ("3x", "x"), ("3 x + 1", " x + 1"), ("2^10", "^10"), ("3 or 4", " or 4"), ("12 345", " 345"), ("1,23", ",23"), ("1.2.3", ".3"), ("3:30", ":30"),
+    ("5-6", "-6"), ("3 million", " million"), ("18 and a half", " and a half"), ("3*4", "*4"), ("1 2 3", " 2 3"), ("7 (seven)", " (seven)"), ("3/0", "/0"), ("3/7/2", "/7/2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("written", "number"), GOLD)
+def test_a_gold_answer_is_read_as_a_completion_that_repeats_it(written: str, number: str) -> None:
+    solution = f"3 + 4 = 7\n#### {written}\nmore 9"
+    assert gold(solution)[::2] == (number, "") and extract_strict(solution) == number
+    assert same_number(extract_flexible(solution), number)
+
+
+@pytest.mark.parametrize(("written", "unread"), UNREAD)
+def test_what_of_a_gold_answer_is_not_read_is_named(written: str, unread: str) -> None:
+    assert gold(f"#### {written}\n9").unread == unread
+
+
+@pytest.mark.parametrize("written", ["seven", "", "(3, 4)", "x = 3", r"\boxed{3}", "9" * 70, "1/" + "3" * 70])
+def test_a_gold_answer_without_a_number_that_can_be_compared_has_none(written: str) -> None:
+    assert gold(f"#### {written}").number is None and gold(written).number is None
 
 
 SAME = [
@@ -90,4 +118,5 @@ def test_a_marked_number_is_found_however_it_is_written(number: int, around: str
 def test_long_babble_is_read_quickly(piece: str) -> None:
     start = time.process_time()
     extract_flexible(piece * 3000)
+    gold("#### 1" + piece * 3000)
     assert time.process_time() - start < 2

@@ -1,0 +1,62 @@
+"""Why the loss or the gradient of a step is not a finite number, and what to type: the four causes have four remedies.
+
+Weights are looked at when they are read, so that a step begins with finite ones or with what updates have made of them.
+"""
+
+from __future__ import annotations
+
+import math
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from podwright.recipe.kinds import JaxRecipe, TorchRecipe
+from podwright.rundir import Ending, RunDir, read_events, read_metrics
+from podwright.train.emit import TrainingOutcome
+
+_USUAL = 10.0  # times the median, up to which the gradient of the step before is as those before it
+_RECENT = 20
+
+
+def outcome(
+    run: RunDir, recipe: JaxRecipe | TorchRecipe, step: int, good: int, figures: Mapping[str, Any], moved: bool
+) -> TrainingOutcome:
+    """`good`: the step whose weights are kept. `moved`: whether an update before the last one had a learning rate.
+
+    A reward that overflows shows in the figures. Before the first update it is the weights, of which the first test tells, or the rows; where
+    the steps before were as ever it is the rows of this one; else the learning rate.
+    """
+    wrong = f"step {step}: loss={figures['loss']}, grad_norm={figures['grad_norm']}"
+    kept = f"the weights of step {good} are kept"
+    command = f"podwright run {shlex.quote(str(run.recipe))}"
+    lower = f"type: {command} optimizer.learning_rate={recipe.optimizer.learning_rate / 3:.1g}"
+    check = f"look at the rows of that step: type podwright data check {shlex.quote(recipe.data.source)}"
+    unlike = [n for n, x in figures.items() if n.startswith(("reward", "advantage")) and not math.isfinite(x)]
+    if unlike:
+        fix = "make the rewards smaller: within a group only their differences count"
+        return TrainingOutcome(Ending.NOT_FINITE, good, f"{wrong}, {unlike[0]}={figures[unlike[0]]}; {kept}", fix)
+    if moved:
+        sudden = _suddenly(run, recipe.kind, step)
+        what = f"{wrong}, and the steps before were as ever; {kept}" if sudden else f"{wrong}; {kept}"
+        return TrainingOutcome(
+            Ending.NOT_FINITE, good, what, f"{check}; if they are good, {lower}" if sudden else lower
+        )
+    tested = [
+        e["loss"] for e in read_events(run.events) if e["event"] == "evaluation" and isinstance(e.get("loss"), float)
+    ]
+    if tested and not math.isfinite(tested[0]):
+        what = (
+            f"{wrong}, and so was the loss of the test before any update: the weights that it began with are of no use"
+        )
+        return TrainingOutcome(
+            Ending.NOT_FINITE, good, what, f"start from other weights: type {command} with another source of them"
+        )
+    what = f"{wrong}; no update had changed the weights yet, so it is not the learning rate"
+    return TrainingOutcome(Ending.NOT_FINITE, good, what, f"{check}; if they are good, start from other weights")
+
+
+def _suddenly(run: RunDir, stage: str, step: int) -> bool:
+    """Whether the gradient had not grown before."""
+    records = [r for r in read_metrics(run.metrics).get(stage, []) if r["step"] < step][-_RECENT:]
+    norms = [float(r["grad_norm"]) for r in records if isinstance(r.get("grad_norm"), int | float)]
+    return len(norms) >= 5 and norms[-1] <= _USUAL * sorted(norms)[len(norms) // 2]

@@ -1,0 +1,105 @@
+"""A run that teaches nothing says so, with the reason: no group has a difference, or a step is not a finite number."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from podwright.recipe import even_groups, load
+from podwright.report.wording import headline
+from podwright.rundir import Ending, RunDir, append_jsonl
+from podwright.train import not_finite
+from podwright.watch import explain
+
+
+def step(even: float, reward: float = 0.0, cut: float = 0.0) -> dict[str, Any]:
+    return {even_groups.FIGURE: even, "reward": reward, "completion_clipped": cut}
+
+
+@pytest.mark.parametrize(
+    ("figures", "why", "fix"),
+    [
+        (step(1.0), "every reward was 0", "easier questions"),
+        (step(1.0, cut=0.9), "every reward was 0, and most completions were cut off", "total_generation_steps"),
+        (step(1.0, reward=3.0), "all completions of a question were rewarded alike, 3 on average", "harder questions"),
+    ],
+)
+def test_a_row_of_steps_without_a_difference_is_said_once_with_its_reason(
+    figures: dict[str, Any], why: str, fix: str
+) -> None:
+    said = [even_groups.notice([step(0.5), *[figures] * n][-6:]) for n in range(12)]
+    assert [bool(text) for text in said] == [n == 5 for n in range(12)]
+    assert said[5].startswith("nothing was learned in the last 5 steps") and f"({why});" in said[5] and fix in said[5]
+    assert even_groups.notice([figures] * 5), "from the first step on"
+    assert not even_groups.notice([*[figures] * 4, step(0.9)]) and not even_groups.notice([figures] * 4)
+
+
+def test_a_report_begins_with_it_where_it_was_so_in_half_of_the_steps() -> None:
+    found = even_groups.count([step(1.0)] * 193 + [step(0.5)] * 7)
+    assert found and even_groups.sentence(found).startswith(
+        "In 193 of 200 steps nothing was learned, since in no group did rewards differ: every reward was 0. Next time: "
+    )
+    assert even_groups.sentence(even_groups.count([step(1.0)] * 9 + [step(0.0)] * 11)) == ""
+    assert even_groups.count([step(0.99)] * 20) is None
+    result = {"accuracy_after": 0.5, "accuracy_gain": 0.0, "steps": 200, "num_test_after": 10}
+    assert headline(result | {"even_steps": found._asdict()}).startswith("In 193 of 200 steps nothing was learned")
+    assert headline(result | {"even_steps": None}).startswith("After 200 GRPO steps")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunDir:
+    return RunDir(tmp_path / "run")
+
+
+GRPO: Any = load.load("qwen3-tiny-arithmetic-grpo", ["optimizer.learning_rate=3e-4"])
+BAD = {"loss": math.nan, "grad_norm": 1.0, "reward": 1.0, "advantage_std": 0.5}
+
+
+def earlier(run: RunDir, norms: list[float]) -> None:
+    run.path.mkdir(exist_ok=True)
+    for n, norm in enumerate(norms, 1):
+        append_jsonl(run.metrics, {"stage": "grpo", "step": n, "time": float(n), "grad_norm": norm, "loss": 1.0})
+
+
+def test_the_learning_rate_is_lowered_only_where_an_update_has_moved_the_weights(run: RunDir) -> None:
+    earlier(run, [1.0, 1.2, 5.0, 30.0, 200.0, 1e4])
+    found = not_finite.outcome(run, GRPO, 7, 4, BAD, moved=True)
+    assert (found.ending, found.step) == (Ending.NOT_FINITE, 4) and "the weights of step 4 are kept" in found.detail
+    assert found.fix == f"type: podwright run {run.recipe} optimizer.learning_rate=0.0001"
+    first = not_finite.outcome(run, GRPO, 1, 0, BAD, moved=False)
+    assert "no update had changed the weights yet, so it is not the learning rate" in first.detail
+    assert "learning_rate" not in first.fix and "podwright data check arithmetic" in first.fix
+
+
+def test_a_step_among_usual_ones_points_at_its_rows(run: RunDir) -> None:
+    earlier(run, [1.0, 1.1, 0.9, 1.0, 1.3, 1.0])
+    found = not_finite.outcome(run, GRPO, 7, 4, BAD, moved=True)
+    assert "the steps before were as ever" in found.detail
+    assert found.fix.startswith("look at the rows of that step") and found.fix.endswith("learning_rate=0.0001")
+
+
+@pytest.mark.parametrize("name", ["reward", "reward/mine", "advantage_std"])
+def test_rewards_that_overflow_are_the_cause(run: RunDir, name: str) -> None:
+    found = not_finite.outcome(run, GRPO, 9, 4, BAD | {name: math.inf}, moved=True)
+    assert f"{name}=inf" in found.detail and found.fix.startswith("make the rewards smaller")
+
+
+def test_weights_whose_first_test_had_no_loss_are_the_cause(run: RunDir) -> None:
+    run.path.mkdir()
+    with run.events.open("w") as f:
+        f.write(json.dumps({"event": "evaluation", "time": 1.0, "when": "before", "step": 0, "loss": math.inf}) + "\n")
+    found = not_finite.outcome(run, GRPO, 1, 0, BAD, moved=False)
+    assert "the weights that it began with are of no use" in found.detail and "start from other weights" in found.fix
+
+
+def test_diagnose_names_it_too(run: RunDir) -> None:
+    run.attempt(1).mkdir(parents=True)
+    (run.attempt(1) / "log.txt").write_text("all well\n")
+    for n in range(1, 9):
+        append_jsonl(run.metrics, {"stage": "grpo", "step": n, "time": float(n), **step(1.0, reward=1.0)})
+    (found,) = explain.run(run)
+    assert (
+        found["rule"] == "even-groups" and "rewarded alike" in found["cause"] and "harder questions" in found["remedy"]
+    )
