@@ -81,33 +81,35 @@ def planned(name, overrides, on):
     def too_slow(*_):
         raise AssertionError(f"{name} {' '.join(overrides)} --on {on}: no plan within {LIMIT_S} s")
 
-    before = signal.signal(signal.SIGALRM, too_slow)
-    signal.alarm(LIMIT_S)
+    before = signal.signal(signal.SIGPROF, too_slow)
+    signal.setitimer(signal.ITIMER_PROF, LIMIT_S)  # of processor time
     try:
         where = None if on == "local" else slices.parse(on)
         plan = make(load.load(name, overrides), Destination(on, where, here=where is None), PlanOptions())
     except UserError as e:
         return [(e.what, e.fix)]
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        signal.signal(signal.SIGPROF, before)
     assert all(f.fix for f in plan.findings if f.level != "info"), plan.findings
     return [(f.message, f.fix) for f in plan.errors]
 
 
 def follow(name, override, on):
-    """What refuses a recipe after each remedy that names keys has been typed; what refuses it without the override is left out."""
+    """What refuses a recipe after each remedy that names keys or a slice has been typed; what refuses it without the override is left out."""
     known = {message for message, _ in planned(name, [], on)}
     overrides, faults = {override.partition("=")[0]: override.partition("=")[2]}, [("", "")]
     for _ in range(ROUNDS):
         typed = [f"{key}={value}" for key, value in overrides.items()]
         faults = [fault for fault in planned(name, typed, on) if fault[0] not in known]
-        pairs = next(
-            (dict(PAIR.findall(re.split(r"; |, or |, and | or ", fix)[0])) for _, fix in faults if "=" in fix), {}
-        )
-        if not pairs:
+        remedies = [re.split(r"; |, or |, and | or ", fix)[0] for _, fix in faults]
+        remedy = next((text for text in remedies if "=" in text or "--on " in text), "")
+        if not remedy:
             return [fault for fault in faults if fault[1].startswith("type ")]
-        overrides |= pairs
+        overrides |= dict(PAIR.findall(remedy))
+        if slice_ := re.search(r"--on (\S+)", remedy):
+            on = slice_[1]
+            known |= {message for message, _ in planned(name, [], on)}
     return faults
 
 
