@@ -218,7 +218,7 @@ class Driver:
         if self._cloud is None or self._cloud[:2] != (known, cloud):
             self._cloud = known, cloud, time.monotonic()
         if record and record.lacking is cloud:
-            return journal.lacking_s(record)
+            return max(0.0, journal.now() - record.lacking_since)
         return time.monotonic() - self._cloud[2]
 
     @contextlib.contextmanager
