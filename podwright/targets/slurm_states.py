@@ -84,6 +84,7 @@ _BUSY = re.compile(
 _STARTED = re.compile(r"^podwright: job \d+, start \d+", re.MULTILINE)
 _FAILED_TASK = re.compile(r"^srun: error: ([\w.-]+): tasks? ((\d+)[\d,-]*): (.+)$", re.MULTILINE)
 _FAILED_NODE = re.compile(r"^srun: error: Node failure on ([\w.-]+)$", re.MULTILINE)
+_ENDED_TASK = re.compile(r"^(\d+) (\S+) (\d+)$", re.MULTILINE)
 _EXITED = re.compile(r"Exited with exit code (\d+)")
 _SIGNALS = {signal.strsignal(number): number for number in signal.valid_signals()}
 
@@ -117,6 +118,15 @@ def _failure(match: re.Match[str]) -> tuple[TaskFailure, bool]:
         return TaskFailure(host, int(first), who, 128 - code if code > 128 else code), True
     number = _SIGNALS.get(how.removesuffix(" (core dumped)"))
     return TaskFailure(host, int(first), who, number and -number), False
+
+
+def first_ended(tasks: str | None) -> TaskFailure | None:
+    """Of processes that their shells (task.sh) say have ended, a line of `rank host code` each, the first that failed, else the first."""
+    ended = [(int(rank), host, int(code)) for rank, host, code in _ENDED_TASK.findall(tasks or "")]
+    if not ended:
+        return None
+    rank, host, code = next((task for task in ended if task[2] not in (0, 3)), ended[0])
+    return TaskFailure(host, rank, f"process {rank} on {host}", 128 - code if code > 128 else code)
 
 
 def failed_hosts(log: str) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ before=$(oom_kills)
 trap : USR1 TERM # for the trainer to act on
 /shared/venv/bin/python -m podwright.train /shared/runs/r --attempt 1
 code=$?
+echo "$rank $(hostname) $code" >> "$1/tasks"
 [ "$code" != 137 ] || [ "$(oom_kills)" = "$before" ] || echo "podwright: process $rank on $(hostname): the kernel killed it for memory (oom_kill of its cgroup)"
 case $code in
   # Saved and left, or left (by USR1, by TERM) before there was anything to save: no fault, for which srun would end the other processes.

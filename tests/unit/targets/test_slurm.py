@@ -141,7 +141,7 @@ def polled(handle: Handle, **answers: tuple[int, str, str]):
 def test_a_job_that_has_not_ended_runs_or_says_why_it_waits(
     folder: Path, state: str, reason: str, waiting: str
 ) -> None:
-    found = polled(attempt(folder), squeue=(0, f"12|{state}|{reason}\n", ""))
+    found = polled(attempt(folder), squeue=(0, f"12|{state}|{reason}|r.1-0|n[1-2]\n", ""))
     assert (
         found.process is Process.RUNNING and found.waiting.startswith(waiting) and bool(found.waiting) == bool(waiting)
     )
@@ -168,7 +168,7 @@ def test_how_a_job_ended_and_what_the_trainer_said_last(folder, state, last_word
     handle = attempt(folder, starts=1)
     if last_word:
         RunDir(folder).exit(1).write_text(json.dumps({"ending": last_word, "detail": "x", "step": 7}))
-    found = outcome(RunDir(folder), 1, polled(handle, squeue=(0, f"12|{state}|x\n", "")), stop_wanted)
+    found = outcome(RunDir(folder), 1, polled(handle, squeue=(0, f"12|{state}|x|r.1-0|n[1-2]\n", "")), stop_wanted)
     assert found.ending is ending and says in found.detail and found.step == (7 if last_word else None)
 
 
@@ -179,17 +179,19 @@ def test_every_state_in_which_a_job_stays_has_a_meaning() -> None:
 
 
 def test_a_job_that_could_not_be_started_is_told_from_one_that_failed(folder: Path) -> None:
-    found = polled(attempt(folder), squeue=(0, "12|FAILED|JobLaunchFailure\n", ""))
+    found = polled(attempt(folder), squeue=(0, "12|FAILED|JobLaunchFailure|r.1-0|n[1-2]\n", ""))
     assert found.ending is Ending.CRASHED and "JobLaunchFailure" in found.detail and "nodes share" in found.fix
 
 
 def test_the_exit_code_of_the_trainer_is_what_the_job_wrote_down(folder: Path) -> None:
-    found = polled(attempt(folder, starts=2, code=137, why="done"), squeue=(0, "12|FAILED|NonZeroExitCode\n", ""))
+    found = polled(
+        attempt(folder, starts=2, code=137, why="done"), squeue=(0, "12|FAILED|NonZeroExitCode|r.1-0|n[1-2]\n", "")
+    )
     assert (found.process, found.returncode) == (Process.ENDED, -9)
 
 
 def test_the_accounting_knows_a_job_that_the_controller_has_forgotten(folder: Path) -> None:
-    handle, rows = attempt(folder, starts=1), "11|FAILED|x\n12|CANCELLED by 1000|None\n"
+    handle, rows = attempt(folder, starts=1), "11|FAILED|x|r.1-0|n1\n12|CANCELLED by 1000|None|r.1-0|n1\n"
     found = polled(handle, squeue=(0, "", ""), sacct=(0, rows, ""))
     assert found.ending is Ending.STOPPED and "job 12, CANCELLED" in found.detail
 
@@ -275,14 +277,21 @@ def test_what_sbatch_refused_is_the_end_whoever_asks(folder: Path) -> None:
 
 def test_a_stop_counts_only_when_scancel_has_passed_it_on(folder: Path) -> None:
     handle = attempt(folder)
-    running, down = (0, "12|RUNNING|None\n", ""), (1, "", "scancel: error: Unable to contact slurm controller\n")
+    running, down = (
+        (0, "12|RUNNING|None|r.1-0|n[1-2]\n", ""),
+        (1, "", "scancel: error: Unable to contact slurm controller\n"),
+    )
     reached = Answers(squeue=running, scancel=(0, "", ""))
     assert slurm.Slurm(reached, "lab", TWO_NODES).stop(handle) == Stopped(True)
     assert reached.asked[-1] == ("scancel", "--signal=TERM", "12")
     for answers in ({"squeue": running, "scancel": down}, {"squeue": down}):
         answer = slurm.Slurm(Answers(**answers), "lab", TWO_NODES).stop(handle)
         assert not answer.acknowledged and "does not answer" in answer.reason
-    assert slurm.Slurm(Answers(squeue=(0, "12|COMPLETED|None\n", "")), "lab", TWO_NODES).stop(handle).acknowledged
+    assert (
+        slurm.Slurm(Answers(squeue=(0, "12|COMPLETED|None|r.1-0|n[1-2]\n", "")), "lab", TWO_NODES)
+        .stop(handle)
+        .acknowledged
+    )
 
 
 def test_what_never_reached_a_cluster_is_released_without_asking_one(folder: Path) -> None:
@@ -300,7 +309,7 @@ def test_what_never_reached_a_cluster_is_released_without_asking_one(folder: Pat
 def test_a_job_is_released_when_slurm_says_that_it_has_ended(folder: Path) -> None:
     handle = attempt(folder)
     for state, scancel, done in (("PENDING", 0, False), ("PENDING", 1, False), ("CANCELLED", 0, True)):
-        shell = Answers(squeue=(0, f"12|{state}|None\n", ""), scancel=(scancel, "", "no"))
+        shell = Answers(squeue=(0, f"12|{state}|None|r.1-0|n[1-2]\n", ""), scancel=(scancel, "", "no"))
         assert slurm.Slurm(shell, "lab", TWO_NODES).release(handle).done is done
     assert not slurm.Slurm(Answers(squeue=(1, "", "down")), "lab", TWO_NODES).release(handle).done
 
@@ -320,7 +329,7 @@ def test_the_node_that_failed_first_is_what_srun_says_since_the_newest_start(
 ) -> None:
     handle = attempt(folder, starts=1)
     RunDir(folder).log(1).write_text("podwright: job 12, start 1, on n[1-2]\n" + said)
-    assert polled(handle, squeue=(0, "12|FAILED|x\n", "")).failed_hosts == hosts
+    assert polled(handle, squeue=(0, "12|FAILED|x|r.1-0|n[1-2]\n", "")).failed_hosts == hosts
 
 
 @pytest.mark.parametrize(
@@ -347,7 +356,7 @@ def test_the_process_that_srun_names_is_named_whatever_the_first_one_saw_of_its_
     run.log(1).write_text(f"podwright: job 12, start 1, on n[1-2]\nsrun: error: {srun}\n")
     if word:
         run.exit(1).write_text(json.dumps({"ending": word, "detail": "stopped after step 3", "step": 3}))
-    ended = polled(handle, squeue=(0, "12|FAILED|NonZeroExitCode\n", ""))
+    ended = polled(handle, squeue=(0, "12|FAILED|NonZeroExitCode|r.1-0|n[1-2]\n", ""))
     assert (ended.who, ended.returncode) == (who, code)
     told = outcome(run, 1, ended, False)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -357,7 +366,7 @@ def test_the_process_that_srun_names_is_named_whatever_the_first_one_saw_of_its_
 def test_the_process_that_slurm_killed_for_memory_is_named(folder: Path) -> None:
     handle = attempt(folder, starts=1, code=137, why="done")
     RunDir(folder).log(1).write_text("srun: error: n2: task 1: Out Of Memory\nsrun: error: n1: task 0: Killed\n")
-    ended = polled(handle, squeue=(0, "12|OUT_OF_MEMORY|OutOfMemory\n", ""))
+    ended = polled(handle, squeue=(0, "12|OUT_OF_MEMORY|OutOfMemory|r.1-0|n[1-2]\n", ""))
     told = outcome(RunDir(folder), 1, ended, False)
     assert told.ending is Ending.OUT_OF_MEMORY and told.detail.endswith(
         "more memory than it may have (process 1 on n2)"
