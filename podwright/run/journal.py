@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
@@ -16,6 +15,7 @@ from podwright.run import allocations
 from podwright.run.allocations import AllocationRecord, Capacity
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, AllocationPhase, Budget, Phase
 from podwright.rundir import Ending, Record, RunDir, append_jsonl
+from podwright.targets.clock import uptime
 
 FAILURES_OF_HOST = 2  # after which no further attempt uses it
 SHORT_ATTEMPT_S = 600.0  # attempts that end sooner, one after another, are started again after longer and longer
@@ -81,16 +81,6 @@ class RunState:
 
 def now() -> float:
     return time.time()
-
-
-def uptime() -> tuple[str, float]:
-    """The boot of this machine ("": not known) and the seconds since, suspended ones too: comparable between processes, whatever is done to
-    the clock."""
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return boot, time.clock_gettime(time.CLOCK_BOOTTIME)
-    except OSError:
-        return "", 0.0
 
 
 def since(clock: tuple[str, float]) -> float:
