@@ -126,9 +126,9 @@ def run_dirs(runs: Path) -> list[RunDir]:
 
 def rows(runs: Path) -> list[dict[str, Any]]:
     """Every run of `runs`, oldest first. UserError for a file; a directory that is not there has none yet."""
-    found = run_dirs(runs)
-    known = _asked_together(found)
-    return sorted((_row_or_fault(run, known) for run in found), key=lambda r: (r["created"], r["name"]))
+    folders = run_dirs(runs)
+    known = _asked_together(folders)
+    return sorted((_row_or_fault(run, known) for run in folders), key=lambda r: (r["created"], r["name"]))
 
 
 def living(runs: Path, target: str) -> RunDir | None:

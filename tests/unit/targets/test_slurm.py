@@ -19,7 +19,7 @@ from podwright.targets import ResolvedTarget, slurm, slurm_check, slurm_states
 from podwright.targets.base import Handle, Job, MachinesBusy, Polled, Process, Remark, Stopped
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.train.emit import Emitter
-from podwright.watch.diagnose import outcome
+from podwright.watch.diagnose import outcome, with_end
 from tests import scarce
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
@@ -181,6 +181,48 @@ def test_every_state_in_which_a_job_stays_has_a_meaning() -> None:
 def test_a_job_that_could_not_be_started_is_told_from_one_that_failed(folder: Path) -> None:
     found = polled(attempt(folder), squeue=(0, "12|FAILED|JobLaunchFailure|r.1-0|n[1-2]\n", ""))
     assert found.ending is Ending.CRASHED and "JobLaunchFailure" in found.detail and "nodes share" in found.fix
+
+
+SRUN_SAYS = "podwright: job 12, start 1, on n[1-2]\nsrun: error: n2: task 1: Killed\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "tasks", "exit_", "how"),
+    [
+        ("", "0 n1 1\n", True, "CRASHED: another process of the run is gone"),
+        (SRUN_SAYS, "", False, "process 1 on n2: killed by SIGKILL"),
+        ("srun: error: Node failure on n2\n", "", False, "host n2 failed"),
+        ("", "1 n2 0\n0 n1 134\n", False, "process 0 on n1: killed by SIGABRT"),
+        (f"{SRUN_SAYS}podwright: job 12, start 2, on n[1-2]\n", "", False, ""),
+    ],
+)
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING"])
+def test_a_trainer_that_has_ended_before_its_job_is_said_with_the_node_that_slurm_waits_for(
+    folder: Path, state: str, log: str, tasks: str, exit_: bool, how: str
+) -> None:
+    handle, run = attempt(folder, starts=1), RunDir(folder)
+    run.log(1).write_text(log)
+    (run.attempt(1) / "starts" / "1" / "tasks").write_text(tasks)
+    if exit_:
+        record = {"ending": "CRASHED", "detail": "another process of the run is gone", "step": 3}
+        run.exit(1).write_text(json.dumps(record))
+        os.utime(run.exit(1), (1e9, 1e9))
+    answers = {"squeue": (0, f"12|{state}|None|r.1-0|n[1-2]\n", ""), "sinfo": (0, "n1|mix\nn2|mix*\nn2|mix*\n", "")}
+    said = with_end(run, 1, polled(handle, **answers), stop_wanted=False)
+    waits = f"; SLURM has not ended job 12 ({state}): it waits for n2, which does not answer it"
+    assert said.process is Process.RUNNING
+    assert said.waiting == (f"Ending: the trainer has ended ({how}){waits}" if how else "")
+
+
+def test_what_is_known_of_an_end_is_said_where_slurm_does_not_answer(folder: Path) -> None:
+    handle, run = attempt(folder, starts=1), RunDir(folder)
+    run.exit(1).write_text(json.dumps({"ending": "FINISHED", "detail": "all steps done", "step": 3}))
+    os.utime(run.exit(1), (1e9, 1e9))
+    said = with_end(run, 1, polled(handle, squeue=(1, "", DOWN)), stop_wanted=False)
+    assert said.waiting.startswith("Unreachable: the controller of the cluster")
+    assert said.waiting.endswith("; the trainer has ended (FINISHED: all steps done)")
+    queued = polled(handle, squeue=(0, "12|PENDING|BeginTime|r.1-0|\n", ""))
+    assert with_end(run, 1, queued, stop_wanted=False) == queued, "the next start has not begun"
 
 
 def test_the_exit_code_of_the_trainer_is_what_the_job_wrote_down(folder: Path) -> None:
