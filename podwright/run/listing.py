@@ -7,7 +7,6 @@ import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from podwright import targets
@@ -135,12 +134,12 @@ def living(runs: Path, target: str) -> RunDir | None:
     """A run of `target` in `runs` that has not ended; None where all have. It asks the machines of that target alone."""
     for run in run_dirs(runs):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            if journal.read(run).target == target and _row_or_fault(run, {})["state"] != str(Phase.ENDED):
+            if journal.read(run).target == target and _row_or_fault(run, None)["state"] != str(Phase.ENDED):
                 return run
     return None
 
 
-def _row_or_fault(run: RunDir, known: Mapping[tuple[Path, int], Polled]) -> dict[str, Any]:
+def _row_or_fault(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None) -> dict[str, Any]:
     """One damaged directory does not hide the other runs."""
     try:
         return row(run, known)
@@ -158,7 +157,7 @@ def _row_or_fault(run: RunDir, known: Mapping[tuple[Path, int], Polled]) -> dict
         }
 
 
-def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] = MappingProxyType({})) -> dict[str, Any]:
+def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None) -> dict[str, Any]:
     """`known`: by directory and attempt, what targets have told already."""
     require_layout(run)
     state = journal.read(run)
@@ -166,9 +165,8 @@ def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] = MappingProxyType
         mirror.look(run)  # what stands in the way does not matter here: the rest is shown
         state = journal.read(run)
     recipe = recipe_of(run)
-    standing = _standing(
-        run, state, known.get((run.path, state.attempt))
-    )  # first: asking brings what is new from hosts that share no disk
+    polled = (known or {}).get((run.path, state.attempt))
+    standing = _standing(run, state, polled)  # first: asking brings what is new from hosts that share no disk
     bring_steps(run, recipe["kind"])
     progress = Progress(run, recipe)
     progress.update()

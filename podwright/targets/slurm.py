@@ -226,9 +226,8 @@ class Slurm:
     def _running(self, run: RunDir, number: int, job: _Job) -> Polled:
         """With the process that has failed, and what keeps SLURM from ending the job where the trainer has ended."""
         size = run.log(number).stat().st_size if run.log(number).exists() else 0
-        running = _with_failure(run.log_since(number, max(0, size - _LOG_END))[0], Polled(Process.RUNNING))
-        if not running.who and (failure := slurm_states.first_ended(_newest(run, number, "tasks"))):
-            running = replace(running, who=failure.who, first=failure.process, returncode=failure.returncode)
+        log = run.log_since(number, max(0, size - _LOG_END))[0] + (_newest(run, number, "failed") or "")
+        running = _with_failure(log, Polled(Process.RUNNING))
         if not running.who and not running.failed_hosts and not run.exit(number).exists():
             return running
         code, out, _ = self._ask("sinfo", "--noheader", "--Node", f"--nodes={job.nodes}", "--format=%N|%t")

@@ -82,9 +82,8 @@ _BUSY = re.compile(
     r"Requested nodes are busy|Immediate execution impossible|not available \(down, drained or reserved\)"
 )
 _STARTED = re.compile(r"^podwright: job \d+, start \d+", re.MULTILINE)
-_FAILED_TASK = re.compile(r"^srun: error: ([\w.-]+): tasks? ((\d+)[\d,-]*): (.+)$", re.MULTILINE)
+_FAILED_TASK = re.compile(r"^(?:srun: error|task\.sh): ([\w.-]+): tasks? ((\d+)[\d,-]*): (.+)$", re.MULTILINE)
 _FAILED_NODE = re.compile(r"^srun: error: Node failure on ([\w.-]+)$", re.MULTILINE)
-_ENDED_TASK = re.compile(r"^(\d+) (\S+) (\d+)$", re.MULTILINE)
 _EXITED = re.compile(r"Exited with exit code (\d+)")
 _SIGNALS = {signal.strsignal(number): number for number in signal.valid_signals()}
 
@@ -101,7 +100,7 @@ class TaskFailure:
 
 
 def first_failure(log: str) -> TaskFailure | None:
-    """The process whose end was that of the others: of all that srun names since the newest start of the job, one that was killed by
+    """The process whose end was that of the others: of all that srun, or task.sh, names since the newest start of the job, one that was killed by
     a signal while its shell (task.sh) lived, else the first. srun itself kills shell and process together.
     """
     failures = [_failure(match) for match in _FAILED_TASK.finditer(log, _newest_start(log))]
@@ -118,15 +117,6 @@ def _failure(match: re.Match[str]) -> tuple[TaskFailure, bool]:
         return TaskFailure(host, int(first), who, 128 - code if code > 128 else code), True
     number = _SIGNALS.get(how.removesuffix(" (core dumped)"))
     return TaskFailure(host, int(first), who, number and -number), False
-
-
-def first_ended(tasks: str | None) -> TaskFailure | None:
-    """Of processes that their shells (task.sh) say have ended, a line of `rank host code` each, the first that failed, else the first."""
-    ended = [(int(rank), host, int(code)) for rank, host, code in _ENDED_TASK.findall(tasks or "")]
-    if not ended:
-        return None
-    rank, host, code = next((task for task in ended if task[2] not in (0, 3)), ended[0])
-    return TaskFailure(host, rank, f"process {rank} on {host}", 128 - code if code > 128 else code)
 
 
 def failed_hosts(log: str) -> tuple[str, ...]:

@@ -18,10 +18,10 @@ before=$(oom_kills)
 trap : USR1 TERM # for the trainer to act on
 {{ trainer }}
 code=$?
-echo "$rank $(hostname) $code" >> "$1/tasks"
 [ "$code" != 137 ] || [ "$(oom_kills)" = "$before" ] || echo "podwright: process $rank on $(hostname): the kernel killed it for memory (oom_kill of its cgroup)"
 case $code in
   # Saved and left, or left (by USR1, by TERM) before there was anything to save: no fault, for which srun would end the other processes.
   3 | 138 | 143) exit 0 ;;
 esac
+[ "$code" = 0 ] || echo "task.sh: $(hostname): task $rank: Exited with exit code $code" >> "$1/failed"
 exit $code

@@ -187,22 +187,22 @@ SRUN_SAYS = "podwright: job 12, start 1, on n[1-2]\nsrun: error: n2: task 1: Kil
 
 
 @pytest.mark.parametrize(
-    ("log", "tasks", "exit_", "how"),
+    ("log", "failed", "exit_", "how"),
     [
-        ("", "0 n1 1\n", True, "CRASHED: another process of the run is gone"),
+        ("", "task.sh: n1: task 0: Exited with exit code 1\n", True, "CRASHED: another process of the run is gone"),
         (SRUN_SAYS, "", False, "process 1 on n2: killed by SIGKILL"),
         ("srun: error: Node failure on n2\n", "", False, "host n2 failed"),
-        ("", "1 n2 0\n0 n1 134\n", False, "process 0 on n1: killed by SIGABRT"),
+        ("", "task.sh: n1: task 0: Exited with exit code 134\n", False, "process 0 on n1: killed by SIGABRT"),
         (f"{SRUN_SAYS}podwright: job 12, start 2, on n[1-2]\n", "", False, ""),
     ],
 )
 @pytest.mark.parametrize("state", ["RUNNING", "COMPLETING"])
 def test_a_trainer_that_has_ended_before_its_job_is_said_with_the_node_that_slurm_waits_for(
-    folder: Path, state: str, log: str, tasks: str, exit_: bool, how: str
+    folder: Path, state: str, log: str, failed: str, exit_: bool, how: str
 ) -> None:
     handle, run = attempt(folder, starts=1), RunDir(folder)
     run.log(1).write_text(log)
-    (run.attempt(1) / "starts" / "1" / "tasks").write_text(tasks)
+    (run.attempt(1) / "starts" / "1" / "failed").write_text(failed)
     if exit_:
         record = {"ending": "CRASHED", "detail": "another process of the run is gone", "step": 3}
         run.exit(1).write_text(json.dumps(record))
