@@ -281,8 +281,8 @@ def _asked_together(runs: Sequence[RunDir]) -> dict[tuple[Path, int], Polled]:
         with contextlib.suppress(UserError, OSError):
             state = journal.read(run)
             if state.handle and _may_run(state) and not only_observed(run):
-                target = json.dumps([state.handle.get(key) for key in ("target", "kind", "settings")], sort_keys=True)
-                attempts.setdefault(target, []).append(((run.path, state.attempt), state.handle))
+                identity = json.dumps([state.handle.get(key) for key in ("target", "kind", "settings")], sort_keys=True)
+                attempts.setdefault(identity, []).append(((run.path, state.attempt), state.handle))
     known: dict[tuple[Path, int], Polled] = {}
     for of_target in attempts.values():
         keys, handles = zip(*of_target, strict=True)
