@@ -115,6 +115,7 @@ INSTALLED_FOR = (
     "lab/tests/test_simulated_gcloud.py",
     "lab/tests/test_simulated_kube.py",
     "tests/e2e/test_slurm.py",
+    "tests/e2e/test_slurm_dead_node.py",
     "tests/e2e/test_slurm_training.py",
     "tests/e2e/test_ssh.py",
     "tests/e2e/test_tpu_expiry.py",

@@ -59,7 +59,7 @@ SchedulerParameters=sched_interval=1,sched_min_interval=0,batch_sched_delay=0,bf
 MpiDefault=none
 SwitchType=switch/none
 ReturnToService=2
-SlurmdTimeout=30
+SlurmdTimeout={silence_s}
 MessageTimeout=20
 KillWait=5
 PreemptType=preempt/partition_prio
@@ -103,7 +103,9 @@ def _ports(number: int) -> list[int]:
 
 
 class Cluster:
-    def __init__(self) -> None:
+    def __init__(self, silence_s: int = 30) -> None:
+        """`silence_s`: for which a node may be silent until the controller gives it up."""
+        self._silence_s = silence_s
         self.root = Path(tempfile.mkdtemp(prefix="sl", dir="/tmp"))  # the path of a socket has at most 107 characters
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -160,6 +162,12 @@ class Cluster:
 
         self.wait(started)
 
+    def kill(self, node: str) -> None:
+        """End a node with all that runs on it, for good; nobody tells the controller."""
+        process = self._started.pop(len(self._started) - len(NODES) + NODES.index(node))
+        process.kill()
+        process.wait()
+
     def wait(self, true: Callable[[], bool], seconds: float = 60) -> None:
         end = time.monotonic() + seconds
         while not true():
@@ -210,7 +218,15 @@ class Cluster:
         # Jobs of two clusters on this machine would meet at ports and in the list of processes that are named after them.
         first = 1 + secrets.randbelow(19_000)
         (root / "slurm.conf").write_text(
-            CONF.format(root=root, host=host, control=control, first=first, nodes=nodes, partitions=PARTITIONS)
+            CONF.format(
+                root=root,
+                host=host,
+                control=control,
+                first=first,
+                nodes=nodes,
+                partitions=PARTITIONS,
+                silence_s=self._silence_s,
+            )
         )
         for number in range(2):  # GPUs are files of devices; these are as good as /dev/null
             os.mknod(root / f"gpu{number}", 0o020666, os.makedev(1, 3))

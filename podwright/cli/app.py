@@ -18,7 +18,7 @@ from podwright.cli import runs as run_verbs
 from podwright.cli.ask import ask
 from podwright.cli.exit_codes import ExitCode, of_check
 from podwright.cli.log_reports import Language, LogFile, LogProfile, LogRecipe, LogSlice
-from podwright.cli.options import EvalOverrides, Json, RunName, Runs
+from podwright.cli.options import Detach, EvalOverrides, Json, RunName, Runs
 from podwright.errors import UserError, expanded, from_os, typed_path
 from podwright.rundir import RUNS, RunDir, recipe_of, require_layout
 
@@ -67,8 +67,10 @@ def list_runs(runs: Runs = RUNS, as_json: Json = False) -> None:
     for row in rows if not as_json else ():
         if row["state"] == "unreadable":
             print(f"{row['name']} is unreadable: {row['detail']}", file=sys.stderr)
-        elif row["state"] == "waiting" and row["fix"]:  # what it does now is not known before somebody types that
+        elif row["state"] == "waiting" and (row["fix"] or row["detail"].startswith("Ending:")):  # more than it does
             print(f"{row['name']}: {row['detail']}", file=sys.stderr)
+        if row["cleanup"]:
+            print(f"{row['name']}: {row['cleanup']}", file=sys.stderr)
         if row["unattended"]:
             print(row["unattended"], file=sys.stderr)
         show.damaged(row)
@@ -138,12 +140,12 @@ def stop(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
 
 
 @app.command()
-def resume(name: RunName, runs: Runs = RUNS, as_json: Json = False) -> None:
+def resume(name: RunName, detach: Detach = False, runs: Runs = RUNS, as_json: Json = False) -> None:
     """Resume a run, or reattach if it is still training.
 
     It resumes from the last checkpoint; without one it starts at step 0.
     """
-    run_verbs.drive(_find(runs, name), "resume", as_json)
+    run_verbs.drive(_find(runs, name), "resubmit" if detach else "resume", as_json)
 
 
 @app.command()

@@ -44,4 +44,4 @@ def of_run(verb: str, ending: str | None, interrupted: bool) -> ExitCode:
         return ExitCode.OK
     if interrupted:
         return ExitCode.INTERRUPTED
-    return of_check((verb, ending) in (("submit", None), ("stop", Ending.STOPPED)))
+    return of_check((verb, ending) in (("submit", None), ("resubmit", None), ("stop", Ending.STOPPED)))

@@ -121,6 +121,7 @@ Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N,...", help="one
 Profile = Annotated[
     str, typer.Option("--profile", metavar="N[-M]", help="trace these steps with jax's profiler, such as 10-12")
 ]
+Detach = Annotated[bool, typer.Option("--detach", help="start it and return; `podwright watch` follows it")]
 Retries = Annotated[int, typer.Option("--retries", metavar="N", min=0, help="resume by itself after up to N crashes")]
 Json = Annotated[bool, typer.Option("--json", help="print one JSON document")]
 

@@ -266,6 +266,8 @@ def standing(r: Row) -> None:
     if r["report"]:
         print(f"report: {r['report']}")
     print(r["fix"])
+    if r["cleanup"]:
+        print(r["cleanup"])
     if r["unattended"]:
         print(r["unattended"])
 

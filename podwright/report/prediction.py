@@ -10,6 +10,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.plan.document import Plan, StepEntry
+from podwright.recipe.load import SMOKE_STEPS
 from podwright.report.comparison.comparable import inner
 from podwright.report.records import Records, Result, known, number
 from podwright.rundir import Ending, RunDir
@@ -89,7 +90,7 @@ def _totals(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
     the hours that it took on the chips of the plan."""
     seconds = number(inner(figures, "wall_time.total_s"))
     hours = seconds / 3600 if seconds is not None and figures["ending"] == Ending.FINISHED else None
-    if step.run is None:
+    if step.run is None or step.run.steps <= max(SMOKE_STEPS):  # which mostly loads and compiles
         return
     chips = _ratio(step.run.chip_hours, step.run.hours)
     chip_hours = None if hours is None or chips is None else hours * chips

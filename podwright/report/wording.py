@@ -177,7 +177,8 @@ def verdict(result: Result) -> str:
     """Expected against measured, in a sentence."""
     e = result["expected"]
     if e["verdict"] == "not stated":
-        return "The recipe states no expected figure yet."
+        steps = result["steps_planned"]
+        return f"The recipe states no expected figure{f' for a run of {steps:,} steps' if steps else ''}."
     promised = f"{e['metric']} {_of_metric(e, e['value'])} ± {_of_metric(e, e['tolerance'])}"
     if e["verdict"] == "not measured":
         lacking = "its damaged records lack it" if result["damaged"] else "this run has not measured it"

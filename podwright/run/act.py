@@ -72,9 +72,7 @@ class Carrier:
     def lacking(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
         assert state.allocation
         missing = cloud.state in (AllocationState.FILLING, AllocationState.REPAIRING)
-        boot, seconds = journal.uptime()
-        what = str(cloud.state) if missing else ""
-        self._allocation("lacking", state.allocation.number, state=what, boot=boot, uptime=seconds)
+        self._allocation("lacking", state.allocation.number, state=str(cloud.state) if missing else "")
 
     def refused(self, target: Target, state: RunState, _: Polled, cloud: Allocation) -> None:
         record = state.allocation
@@ -143,8 +141,7 @@ class Carrier:
         self._mirror.publish()  # `stopping` is in the journal
         answer = target.stop(state.handle or {})
         if answer.acknowledged:
-            boot, seconds = journal.uptime()
-            self._journal("signalled", state, boot=boot, uptime=seconds)
+            self._journal("signalled", state)
             return
         self._journal("stop unanswered", state, reason=answer.reason)
         if answer.barred and state.calls >= MOST_BARRED:

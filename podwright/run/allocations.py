@@ -43,8 +43,6 @@ class AllocationRecord:
     lacking: AllocationState | None = None
     """FILLING or REPAIRING, while machines of it are missing; None else"""
     lacking_since: float = 0.0
-    lacking_clock: tuple[str, float] = ("", 0.0)
-    """`journal.uptime` of the launcher's machine then"""
 
     @property
     def may_exist(self) -> bool:
@@ -113,11 +111,7 @@ def _lacking(name: str, event: Record) -> dict[str, Any]:
     if name != "allocation lacking":
         return {}
     state = AllocationState(event["state"]) if event["state"] else None
-    return {
-        "lacking": state,
-        "lacking_since": event["time"],
-        "lacking_clock": (event.get("boot", ""), event.get("uptime", 0.0)),
-    }
+    return {"lacking": state, "lacking_since": event["time"]}
 
 
 def _requested(event: Record) -> AllocationRecord:

@@ -40,6 +40,7 @@ from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target
 from podwright.targets.machines import GONE, AllocationState, HostAddress
 from podwright.targets.polling import Poller
 from podwright.watch import damage
+from podwright.watch.diagnose import with_end
 
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
 LOCK_WAIT_S = 60.0
@@ -92,6 +93,7 @@ class Driver:
         elif state.handle:
             away = outlived(state, self._poller(state.handle).target.traits, unchanged_s)
             polled = Polled(Process.ENDED) if away else self._poller(state.handle).poll(state.handle)
+            polled = with_end(self.run, state.attempt, polled, state.stop_wanted)
         barred = polled.waiting if polled.barred else _undeleted(record)
         if not barred:
             self._barred = None
@@ -218,7 +220,7 @@ class Driver:
         if self._cloud is None or self._cloud[:2] != (known, cloud):
             self._cloud = known, cloud, time.monotonic()
         if record and record.lacking is cloud:
-            return journal.lacking_s(record)
+            return max(0.0, journal.now() - record.lacking_since)
         return time.monotonic() - self._cloud[2]
 
     @contextlib.contextmanager
@@ -279,17 +281,20 @@ def ask_to_stop(run: RunDir, *, at_once: bool = False) -> None:
         journal.append(run, "stopping")
 
 
-def resume(driver: Driver, interrupts: Interrupts | None = None) -> RunState:
-    """Follow the living attempt, or start the next one if it has ended. A run that FINISHED is only brought up to date."""
+def resume(driver: Driver, interrupts: Interrupts | None = None, *, detach: bool = False) -> RunState:
+    """Follow the living attempt, or start the next one if it has ended; with `detach`, only see that there is one. A run that FINISHED is only
+    brought up to date."""
     look = driver.look()
     if look.polled.process is Process.RUNNING and not look.state.stop_wanted:
-        return driver.follow(interrupts)
+        return driver.submit() if detach else driver.follow(interrupts)
     if (state := driver.settle()).ending is not Ending.FINISHED:
         # What stands in the way of a next attempt is no ending of the run: before anything is written.
         kind = kinds.find(recipe_of(driver.run)["kind"]).name
         damage.require_recipe(driver.run)
         _require_target(driver.run, state, kind)
         journal.append(driver.run, "resumed")
+        if detach:
+            return driver.submit()
     return driver.follow(interrupts)
 
 

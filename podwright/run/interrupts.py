@@ -6,6 +6,8 @@ import signal
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
+SAVING = "saving and stopping; Ctrl-C again leaves the trainer to it"
+
 
 class Interrupts:
     """Counts Ctrl-C between `with` and its end, instead of an exception in the middle of a decision."""
@@ -13,6 +15,8 @@ class Interrupts:
     def __init__(self, stops: bool, say: Callable[[str], None]):
         self._stops = stops
         self._say = say
+        self.first_says = SAVING
+        """to one who runs"""
         self._count = 0
 
     @property
@@ -41,4 +45,4 @@ class Interrupts:
         if self._count > 2:
             raise KeyboardInterrupt
         if self._stops and self._count == 1:
-            self._say("saving and stopping; Ctrl-C again leaves the trainer to it")
+            self._say(self.first_says)

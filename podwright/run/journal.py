@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
@@ -16,6 +15,7 @@ from podwright.run import allocations
 from podwright.run.allocations import AllocationRecord, Capacity
 from podwright.run.states import BUDGETS, ENDINGS, TRANSITIONS, AllocationPhase, Budget, Phase
 from podwright.rundir import Ending, Record, RunDir, append_jsonl
+from podwright.targets.clock import uptime
 
 FAILURES_OF_HOST = 2  # after which no further attempt uses it
 SHORT_ATTEMPT_S = 600.0  # attempts that end sooner, one after another, are started again after longer and longer
@@ -23,7 +23,7 @@ SHORT_ATTEMPT_S = 600.0  # attempts that end sooner, one after another, are star
 
 @dataclass(frozen=True)
 class RunState:
-    """What the journal adds up to. Times are Unix seconds."""
+    """What the journal adds up to. Times are Unix seconds by the clock as it is set when the journal is read."""
 
     recipe: str = ""
     target: str = ""
@@ -83,14 +83,6 @@ def now() -> float:
     return time.time()
 
 
-def uptime() -> tuple[str, float]:
-    """The boot of this machine ("": not known) and the seconds since: comparable between processes, whatever is done to the clock."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip(), time.monotonic()
-    except OSError:
-        return "", 0.0
-
-
 def since(clock: tuple[str, float]) -> float:
     """Seconds since an `uptime`; 0 for that of another machine or boot."""
     boot, seconds = uptime()
@@ -102,15 +94,11 @@ def elapsed(clock: tuple[str, float], time_s: float) -> float:
     return since(clock) or max(0.0, now() - time_s)
 
 
-def lacking_s(record: AllocationRecord) -> float:
-    """For how long machines of it have been missing."""
-    return elapsed(record.lacking_clock, record.lacking_since)
-
-
 def append(run: RunDir, event: str, **fields: Any) -> None:
     """Write one decision down, to the disk: what it allows may cost money."""
+    boot, seconds = uptime()
     try:
-        append_jsonl(run.journal, {"event": event, "time": now(), **fields})
+        append_jsonl(run.journal, {"event": event, "time": now(), "boot": boot, "uptime": seconds, **fields})
         with run.journal.open("rb") as f:
             os.fsync(f.fileno())
     except OSError as e:
@@ -123,6 +111,8 @@ def append(run: RunDir, event: str, **fields: Any) -> None:
 def read(run: RunDir) -> RunState:
     """UserError for a journal that is damaged or of another version: by a part of it nothing may be decided."""
     state, count = RunState(), 0
+    boot, seconds = uptime()
+    began = now() - seconds
     text = run.journal.read_bytes() if run.journal.exists() else b""
     if not text and not run.path.exists():
         fix = "type another --name, or bring the directory back; a trainer of this machine or of a shared folder ends within a minute"
@@ -134,7 +124,10 @@ def read(run: RunDir) -> RunState:
             event = json.loads(line)
             if not isinstance(event.get("attempt", 0), int):
                 raise TypeError("an attempt is a number")
-            state, count = fold_into(state, event | {"time": float(event["time"])}), count + 1
+            # The clock may have been set since. The time of the first line stays: machines are named after it.
+            steady = boot and event.get("boot") == boot and event.get("event") != "created"
+            time_s = began + event["uptime"] if steady else float(event["time"])
+            state, count = fold_into(state, event | {"time": time_s}), count + 1
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
             if isinstance(e, json.JSONDecodeError) and _is_cut_short(line):
                 continue

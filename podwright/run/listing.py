@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +19,12 @@ from podwright.run.decide import Observed, machines_away, retries
 from podwright.run.finish import bring_steps
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
-from podwright.run.waiting import reason
+from podwright.run.waiting import DELETING, RELEASING, reason
 from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of, require_layout
-from podwright.targets.base import MissingProgram, Polled, Process
+from podwright.targets.base import Handle, MissingProgram, Polled, PollsTogether, Process
 from podwright.targets.polling import Poller
 from podwright.watch import damage, logs
-from podwright.watch.diagnose import outcome
+from podwright.watch.diagnose import outcome, with_end
 from podwright.watch.metrics import Progress
 
 _COLUMNS = [
@@ -46,6 +47,7 @@ _COLUMNS = [
     "report",
     "damaged",
     "unattended",
+    "cleanup",
 ]
 
 
@@ -123,27 +125,30 @@ def run_dirs(runs: Path) -> list[RunDir]:
 
 def rows(runs: Path) -> list[dict[str, Any]]:
     """Every run of `runs`, oldest first. UserError for a file; a directory that is not there has none yet."""
-    return sorted((_row_or_fault(run) for run in run_dirs(runs)), key=lambda r: (r["created"], r["name"]))
+    folders = run_dirs(runs)
+    known = _asked_together(folders)
+    return sorted((_row_or_fault(run, known) for run in folders), key=lambda r: (r["created"], r["name"]))
 
 
 def living(runs: Path, target: str) -> RunDir | None:
     """A run of `target` in `runs` that has not ended; None where all have. It asks the machines of that target alone."""
     for run in run_dirs(runs):
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            if journal.read(run).target == target and _row_or_fault(run)["state"] != str(Phase.ENDED):
+            if journal.read(run).target == target and _row_or_fault(run, None)["state"] != str(Phase.ENDED):
                 return run
     return None
 
 
-def _row_or_fault(run: RunDir) -> dict[str, Any]:
+def _row_or_fault(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None) -> dict[str, Any]:
     """One damaged directory does not hide the other runs."""
     try:
-        return row(run)
+        return row(run, known)
     except (UserError, OSError, ValueError, KeyError, TypeError, AttributeError) as e:
         return {
             **dict.fromkeys(_COLUMNS),
             "damaged": [],
             "unattended": "",
+            "cleanup": "",
             "name": run.name,
             "state": "unreadable",
             "detail": str(e),
@@ -152,14 +157,16 @@ def _row_or_fault(run: RunDir) -> dict[str, Any]:
         }
 
 
-def row(run: RunDir) -> dict[str, Any]:
+def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None) -> dict[str, Any]:
+    """`known`: by directory and attempt, what targets have told already."""
     require_layout(run)
     state = journal.read(run)
     if not state.reported:
         mirror.look(run)  # what stands in the way does not matter here: the rest is shown
         state = journal.read(run)
     recipe = recipe_of(run)
-    standing = _standing(run, state)  # first: asking brings what is new from hosts that share no disk
+    polled = (known or {}).get((run.path, state.attempt))
+    standing = _standing(run, state, polled)  # first: asking brings what is new from hosts that share no disk
     bring_steps(run, recipe["kind"])
     progress = Progress(run, recipe)
     progress.update()
@@ -179,7 +186,14 @@ def row(run: RunDir) -> dict[str, Any]:
         "report": str(page) if (page := run.report / "report.html").exists() else None,
         "damaged": damage.of_run(run, progress, standing["ending"] is not None),
         "unattended": _unattended(run, state),
+        "cleanup": _cleanup(state),
     }
+
+
+def _cleanup(state: RunState) -> str:
+    """What of a run that has ended is not deleted yet, and why, as `Reason: what it means`."""
+    text = reason(state, Observed(Process.ENDED), "", journal.now()) if state.phase is Phase.ENDED else ""
+    return text if text.startswith((RELEASING, DELETING)) else ""
 
 
 def _unattended(run: RunDir, state: RunState) -> str:
@@ -217,9 +231,9 @@ def _machines(state: RunState, record: AllocationRecord, polled: Polled) -> str:
     return reason(state, seen, polled.waiting, journal.now())
 
 
-def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
+def _standing(run: RunDir, state: RunState, polled: Polled | None) -> dict[str, Any]:
     """State and ending. A run that is only observed is as its journal says: its machines are another launcher's affair."""
-    phase, ending, detail, fix = _standing_of(run, state)
+    phase, ending, detail, fix = _standing_of(run, state, polled)
     return {
         "state": str(phase),
         "ending": str(ending) if ending else None,
@@ -229,13 +243,13 @@ def _standing(run: RunDir, state: RunState) -> dict[str, Any]:
     }
 
 
-def _standing_of(run: RunDir, state: RunState) -> tuple[str, Ending | None, str, str]:
+def _standing_of(run: RunDir, state: RunState, polled: Polled | None = None) -> tuple[str, Ending | None, str, str]:
     """Phase, ending, detail and fix; by the journal alone where nothing may be done about the run from here. A run whose target cannot be
     asked now (this machine lacks a program) has not changed by that."""
     if only_observed(run):
         return _by_the_journal(state)
     try:
-        return _now(run, state)
+        return _now(run, state, polled)
     except MissingProgram as e:
         return _by_the_journal(state) if state.phase is Phase.ENDED else ("waiting", None, f"NoProgram: {e}", e.fix)
 
@@ -255,8 +269,31 @@ def _by_the_journal(state: RunState) -> tuple[str, Ending | None, str, str]:
     return state.phase, state.ending, state.detail, state.fix
 
 
-def _now(run: RunDir, state: RunState) -> tuple[str, Ending | None, str, str]:
-    """The same, of a trainer that died while nobody followed it, as the next launcher will find it."""
+def _may_run(state: RunState) -> bool:
+    """Whether the journal knows of an attempt and not of its end."""
+    return state.phase in (Phase.RUNNING, Phase.STOPPING) and state.attempt > state.ended_attempt
+
+
+def _asked_together(runs: Sequence[RunDir]) -> dict[tuple[Path, int], Polled]:
+    """By directory and attempt, what is known of attempts on targets that tell of several in one answer."""
+    attempts: dict[str, list[tuple[tuple[Path, int], Handle]]] = {}
+    for run in runs:
+        with contextlib.suppress(UserError, OSError):
+            state = journal.read(run)
+            if state.handle and _may_run(state) and not only_observed(run):
+                identity = json.dumps([state.handle.get(key) for key in ("target", "kind", "settings")], sort_keys=True)
+                attempts.setdefault(identity, []).append(((run.path, state.attempt), state.handle))
+    known: dict[tuple[Path, int], Polled] = {}
+    for of_target in attempts.values():
+        keys, handles = zip(*of_target, strict=True)
+        with contextlib.suppress(UserError, OSError):  # the row of each says so
+            if isinstance(target := targets.of_handle(handles[0]), PollsTogether):
+                known |= zip(keys, target.poll_all(handles), strict=True)
+    return known
+
+
+def _now(run: RunDir, state: RunState, polled: Polled | None) -> tuple[str, Ending | None, str, str]:
+    """The same, of a trainer that died while nobody followed it, as the next launcher will find it. `polled`: if its target was asked."""
     _, ending, detail, fix = _by_the_journal(state)
     phase: str = state.phase
     record = state.allocation
@@ -264,8 +301,9 @@ def _now(run: RunDir, state: RunState) -> tuple[str, Ending | None, str, str]:
         phase, detail = "waiting", _machines(state, record, Polled(Process.ABSENT))
     elif state.phase is Phase.READY and state.capacity.refusals:
         phase, detail = "waiting", reason(state, Observed(Process.ABSENT), "", journal.now())
-    if phase in (Phase.RUNNING, Phase.STOPPING) and state.handle and state.attempt > state.ended_attempt:
-        polled = targets.of_handle(state.handle).poll(state.handle)
+    if state.handle and _may_run(state):
+        polled = polled or targets.of_handle(state.handle).poll(state.handle)
+        polled = with_end(run, state.attempt, polled, state.stop_wanted)
         if polled.silent and record and record.phase is AllocationPhase.READY:
             phase, detail = "waiting", _machines(state, record, polled)
         elif polled.waiting:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import time
 from typing import TextIO
 
+from podwright import targets
 from podwright.errors import UserError
-from podwright.run import drive, journal, mirror
+from podwright.run import cost, drive, journal, mirror
 from podwright.run.attended import attending
+from podwright.run.decide import retries
 from podwright.run.finish import Mirror
-from podwright.run.interrupts import Interrupts
+from podwright.run.interrupts import SAVING, Interrupts
 from podwright.run.journal import RunState
 from podwright.run.states import Phase
 from podwright.run.waiting import DELETING, RELEASING
@@ -44,10 +46,14 @@ def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) ->
         if state.ending and waiting.startswith((RELEASING, DELETING)):  # another reason is from before the end
             status += f", waiting ({waiting})"
         looking.refresh(status, state.attempt)
+        interrupts.first_says = _saving_or_left(state)
 
     def warn(message: str) -> None:
         looking.say(f"warning: {message}")
 
+    if verb == "resubmit":
+        target = journal.read(run).target
+        require_attended(target, targets.resolve(target).traits)
     if mirror.observes(run):
         if verb == "watch":
             return _follow_from_the_storage(run, observe, Mirror(run, warn), interrupts)
@@ -59,9 +65,20 @@ def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) ->
             return driver.submit()
         if verb == "stop":
             return drive.stop(driver, interrupts)
-        if verb == "resume":
-            return drive.resume(driver, interrupts)
+        if verb in ("resume", "resubmit"):
+            return drive.resume(driver, interrupts, detach=verb == "resubmit")
         return driver.follow(interrupts)
+
+
+def _saving_or_left(state: RunState) -> str:
+    """What a first Ctrl-C comes to, where it stops the run."""
+    record = state.allocation
+    if state.phase is not Phase.ENDED or retries(state):
+        return SAVING
+    what = f"the run has ended ({state.ending}); Ctrl-C again leaves it"
+    if record is None or not record.may_exist or record.request.borrowed:
+        return what
+    return f"{what} before {record.request.name} is seen to be gone: it may go on costing, {cost.rate(record.request)}"
 
 
 def _follow_from_the_storage(run: RunDir, observe: drive.Observe, update: Mirror, interrupts: Interrupts) -> RunState:
@@ -77,6 +94,6 @@ def _follow_from_the_storage(run: RunDir, observe: drive.Observe, update: Mirror
 
 def _require_driver(run: RunDir, verb: str) -> None:
     """UserError for a verb other than resume on a run that another machine drives."""
-    if verb != "resume":
+    if verb not in ("resume", "resubmit"):
         fix = f"type podwright {verb} there, or, if that machine is gone, podwright resume {run.typed} here"
         raise UserError(f"run {run.name} is only observed here: another machine drives it", fix)

@@ -11,7 +11,7 @@ import enum
 import json
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -167,6 +167,7 @@ class Polled:
     ending: Ending | None = None
     """of an ended one: what the scheduler of the machines says happened to them, if they did not just finish"""
     detail: str = ""
+    """of one that is taken to be running: what keeps its end from being seen, if its trainer has ended"""
     fix: str = ""
     first: int = 0
     """of several processes the one whose end was that of the others, and whose `returncode` this is"""
@@ -345,6 +346,15 @@ class KeepsObjects(Protocol):
     """A target without a provisioner of which attempts may leave something behind that nobody else deletes."""
 
     attempt_objects: KeptResources
+
+
+@runtime_checkable
+class PollsTogether(Protocol):
+    """A target that tells of several attempts in one answer."""
+
+    def poll_all(self, handles: Sequence[Handle]) -> list[Polled]:
+        """`Target.poll` of each."""
+        ...
 
 
 @runtime_checkable

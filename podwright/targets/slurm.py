@@ -40,6 +40,7 @@ from podwright.targets.settings.slurm import SlurmSettings
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
 _PATIENCE_S = 600  # for free nodes
+_LOG_END = 1 << 16  # bytes that are searched for what srun says of a job that has not ended
 _QUEUES = "a run is queued until they are free; type podwright doctor again then"
 _ACCEPTED = re.compile(r"^(\d+)(?:;\S+)?$", re.MULTILINE)  # what --parsable prints
 _NO_SBATCH = "sbatch is not on this machine"
@@ -51,6 +52,7 @@ class _Job:
     number: str
     state: str
     reason: str
+    nodes: str
 
 
 class Slurm:
@@ -199,51 +201,59 @@ class Slurm:
         return remarks
 
     def poll(self, handle: Handle) -> Polled:
-        run, number = attempt_of(handle)
-        if alive.is_held(run.alive(number)):
-            return Polled(Process.RUNNING, waiting="Submitting: sbatch has not answered yet")
-        answer = _text(run.attempt(number) / "sbatch.txt")
-        accepted = _ACCEPTED.search(answer)
-        if answer and not accepted:
-            if unknown := slurm_states.no_answer(answer):
-                what, fix = f"no job was submitted: {unknown.what}", f"{unknown.fix}; then resume the run"
-                return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=what, fix=fix)
-            what = " ".join(answer.replace("sbatch: error: ", "").split())
-            detail, fix = f"sbatch refused the job: {what}", slurm_states.remedy(answer)
-            return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=detail, fix=fix)
-        job, trouble = self._job(handle)
+        return self.poll_all([handle])[0]
+
+    def poll_all(self, handles: Sequence[Handle]) -> list[Polled]:
+        early = [_without_job(*attempt_of(handle)) for handle in handles]
+        names = [handle["job_name"] for handle, polled in zip(handles, early, strict=True) if polled is None]
+        jobs, trouble = self._jobs(names) if names else ({}, "")
+        return [
+            polled or self._of_job(*attempt_of(handle), jobs.get(handle["job_name"]), trouble)
+            for handle, polled in zip(handles, early, strict=True)
+        ]
+
+    def _of_job(self, run: RunDir, number: int, job: _Job | None, trouble: str) -> Polled:
         if trouble:
             return Polled(Process.RUNNING, waiting=f"Unreachable: {trouble}")
         if job is None:
-            return _forgotten(run, number, accepted)
-        if job.state not in slurm_states.ENDED:
-            return Polled(Process.RUNNING, waiting=slurm_states.waiting(job.state, job.reason, self._name))
-        return _ended(run, number, job)
+            return _forgotten(run, number)
+        if job.state in slurm_states.ENDED:
+            return _ended(run, number, job)
+        if waiting := slurm_states.waiting(job.state, job.reason, self._name):
+            return Polled(Process.RUNNING, waiting=waiting)
+        return self._running(run, number, job)
+
+    def _running(self, run: RunDir, number: int, job: _Job) -> Polled:
+        """With the process that has failed, and what keeps SLURM from ending the job where the trainer has ended."""
+        size = run.log(number).stat().st_size if run.log(number).exists() else 0
+        log = run.log_since(number, max(0, size - _LOG_END))[0] + (_newest(run, number, "failed") or "")
+        running = _with_failure(log, Polled(Process.RUNNING))
+        if not running.who and not running.failed_hosts and not run.exit(number).exists():
+            return running
+        code, out, _ = self._ask("sinfo", "--noheader", "--Node", f"--nodes={job.nodes}", "--format=%N|%t")
+        rows = [line.split("|") for line in out.splitlines() if not code and "|" in line]
+        silent = sorted({name for name, state in rows if not slurm_check.in_service(state)})
+        waits = f": it waits for {', '.join(silent)}, which does not answer it" if silent else ""
+        return replace(running, detail=f"SLURM has not ended job {job.number} ({job.state}){waits}")
 
     def _job(self, handle: Handle) -> tuple[_Job | None, str]:
-        """The job as SLURM knows it, or None; and why that cannot be told, or ""."""
-        name = handle["job_name"]
-        code, out, err = self._ask(
-            "squeue", "--noheader", "--all", "--states=all", f"--name={name}", "--format=%A|%T|%r"
-        )
+        jobs, trouble = self._jobs([handle["job_name"]])
+        return jobs.get(handle["job_name"]), trouble
+
+    def _jobs(self, names: Sequence[str]) -> tuple[dict[str, _Job], str]:
+        """By name, the newest job that SLURM knows; and why that cannot be told, or ""."""
+        listing = ("--noheader", "--all", "--states=all", "--format=%A|%T|%r|%j|%N")
+        code, out, err = self._ask("squeue", *listing, f"--name={','.join(names)}")
         if code:
-            return None, str(slurm_states.failure("squeue", code, err))
-        if (
-            not out.strip()
-        ):  # SLURM forgets a job some minutes after its end; its accounting, where there is one, does not
-            fields = (
-                "--noheader",
-                "--parsable2",
-                "--allocations",
-                "--starttime=now-90days",
-                "--format=JobIDRaw,State,Reason",
-            )
-            code, out, err = self._ask("sacct", f"--name={name}", *fields)
-        rows = [line.split("|") for line in out.splitlines() if line.count("|") == 2] if not code else []
-        if not rows:
-            return None, ""
-        number, state, reason = max(rows, key=lambda row: int(row[0]))
-        return _Job(number, state.split()[0], reason), ""
+            return {}, str(slurm_states.failure("squeue", code, err))
+        jobs = _listed(out)
+        # SLURM forgets a job some minutes after its end; its accounting, where there is one, does not
+        if forgotten := [name for name in names if name not in jobs]:
+            fields = ("--noheader", "--parsable2", "--allocations", "--starttime=now-90days")
+            columns = "--format=JobIDRaw,State,Reason,JobName,NodeList"
+            code, out, err = self._ask("sacct", f"--name={','.join(forgotten)}", *fields, columns)
+            jobs |= {} if code else _listed(out)
+        return jobs, ""
 
     def _ask(self, *argv: str, seconds: float = 60.0) -> tuple[int, str, str]:
         try:
@@ -290,6 +300,28 @@ def _text(path: Path) -> str:
     return path.read_text(errors="replace") if path.exists() else ""
 
 
+def _listed(out: str) -> dict[str, _Job]:
+    """By name, the newest job of each in lines of `number|state|reason|name|nodes`."""
+    rows = [line.split("|") for line in out.splitlines() if line.count("|") == 4]
+    rows.sort(key=lambda row: int(row[0]))
+    return {name: _Job(number, state.split()[0], reason, nodes) for number, state, reason, name, nodes in rows}
+
+
+def _without_job(run: RunDir, number: int) -> Polled | None:
+    """Of an attempt that sbatch has not answered, or has refused; None where SLURM may have a job of it."""
+    if alive.is_held(run.alive(number)):
+        return Polled(Process.RUNNING, waiting="Submitting: sbatch has not answered yet")
+    answer = _text(run.attempt(number) / "sbatch.txt")
+    if not answer or _ACCEPTED.search(answer):
+        return None
+    if unknown := slurm_states.no_answer(answer):
+        what, fix = f"no job was submitted: {unknown.what}", f"{unknown.fix}; then resume the run"
+        return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=what, fix=fix)
+    what = " ".join(answer.replace("sbatch: error: ", "").split())
+    detail, fix = f"sbatch refused the job: {what}", slurm_states.remedy(answer)
+    return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=detail, fix=fix)
+
+
 def _never_submitted(run: RunDir, number: int) -> bool:
     """Whether sbatch reached no cluster, so that there is no job that a cluster would have to be asked about."""
     answer = _text(run.attempt(number) / "sbatch.txt")
@@ -299,16 +331,19 @@ def _never_submitted(run: RunDir, number: int) -> bool:
     return answer == _NO_SBATCH or (unknown is not None and not unknown.may_have_submitted)
 
 
+def _newest(run: RunDir, number: int, name: str) -> str | None:
+    """A file of the newest start of the job; "" where it wrote none, None when there was no start."""
+    starts = sorted((run.attempt(number) / "starts").glob("*"), key=lambda path: int(path.name))
+    return _text(starts[-1] / name) if starts else None
+
+
 def _record(run: RunDir, number: int) -> dict[str, Any] | None:
     """What the newest start of the job wrote at its end; {} when it wrote nothing, None when there was no start."""
-    starts = sorted((run.attempt(number) / "starts").glob("*"), key=lambda path: int(path.name))
-    if not starts:
-        return None
+    text = _newest(run, number, "ended.json")
     try:
-        record: dict[str, Any] = json.loads(_text(starts[-1] / "ended.json"))
+        return None if text is None else dict(json.loads(text))
     except ValueError:
         return {}
-    return record
 
 
 def _returncode(record: dict[str, Any] | None) -> int | None:
@@ -327,12 +362,11 @@ def _ended(run: RunDir, number: int, job: _Job) -> Polled:
         return slurm_states.BY_RECORD[why]
     detail = f"job {job.number}, {job.state}: {meaning.detail}" if meaning.ending else ""
     ended = Polled(Process.ENDED, _returncode(record), ending=meaning.ending, detail=detail, fix=meaning.fix)
-    return _with_failure(run, number, ended)
+    return _with_failure(_text(run.log(number)), ended)
 
 
-def _with_failure(run: RunDir, number: int, ended: Polled) -> Polled:
+def _with_failure(log: str, ended: Polled) -> Polled:
     """With the process and the node that srun names in the log, where the job did not do its work."""
-    log = _text(run.log(number))
     ended = replace(ended, failed_hosts=slurm_states.failed_hosts(log))
     failure = slurm_states.first_failure(log)
     if failure is None or ended.returncode == 0:
@@ -342,12 +376,13 @@ def _with_failure(run: RunDir, number: int, ended: Polled) -> Polled:
     return replace(ended, returncode=code, who=failure.who, first=failure.process, detail=detail)
 
 
-def _forgotten(run: RunDir, number: int, accepted: re.Match[str] | None) -> Polled:
+def _forgotten(run: RunDir, number: int) -> Polled:
     """SLURM knows of no such job: it never came to be, or it ended a while ago."""
     record = _record(run, number)
     if record is not None:
         ended = slurm_states.BY_RECORD.get(record.get("why", ""), Polled(Process.ENDED))
-        return _with_failure(run, number, replace(ended, returncode=_returncode(record)))
+        return _with_failure(_text(run.log(number)), replace(ended, returncode=_returncode(record)))
+    accepted = _ACCEPTED.search(_text(run.attempt(number) / "sbatch.txt"))
     if accepted is None:
         return Polled(Process.ABSENT)
     detail = f"job {accepted[1]} was never started, and SLURM no longer lists it: it may have been cancelled"

@@ -128,7 +128,7 @@ def _one_partition(own: SlurmSettings, wanted: str, mine: list[list[str]]) -> tu
     if there < own.nodes:
         what = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"
         remarks.append(Remark("error", what, "lower nodes, gpus_per_node, tasks_per_node or cpus_per_task"))
-    elif own.nodes > (left := sum(int(row[3]) for row in able if _in_service(row[6]))):
+    elif own.nodes > (left := sum(int(row[3]) for row in able if in_service(row[6]))):
         waits = (
             f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
         )
@@ -136,7 +136,7 @@ def _one_partition(own: SlurmSettings, wanted: str, mine: list[list[str]]) -> tu
     return remarks, waits
 
 
-def _in_service(state: str) -> bool:
+def in_service(state: str) -> bool:
     """By sinfo's short word for the state of a node; `*` stands for one that does not answer."""
     return not state.startswith(("down", "drain", "drng", "fail", "boot", "maint", "resv", "unk")) and "*" not in state
 

@@ -82,7 +82,7 @@ _BUSY = re.compile(
     r"Requested nodes are busy|Immediate execution impossible|not available \(down, drained or reserved\)"
 )
 _STARTED = re.compile(r"^podwright: job \d+, start \d+", re.MULTILINE)
-_FAILED_TASK = re.compile(r"^srun: error: ([\w.-]+): tasks? ((\d+)[\d,-]*): (.+)$", re.MULTILINE)
+_FAILED_TASK = re.compile(r"^(?:srun: error|task\.sh): ([\w.-]+): tasks? ((\d+)[\d,-]*): (.+)$", re.MULTILINE)
 _FAILED_NODE = re.compile(r"^srun: error: Node failure on ([\w.-]+)$", re.MULTILINE)
 _EXITED = re.compile(r"Exited with exit code (\d+)")
 _SIGNALS = {signal.strsignal(number): number for number in signal.valid_signals()}
@@ -100,7 +100,7 @@ class TaskFailure:
 
 
 def first_failure(log: str) -> TaskFailure | None:
-    """The process whose end was that of the others: of all that srun names since the newest start of the job, one that was killed by
+    """The process whose end was that of the others: of all that srun, or task.sh, names since the newest start of the job, one that was killed by
     a signal while its shell (task.sh) lived, else the first. srun itself kills shell and process together.
     """
     failures = [_failure(match) for match in _FAILED_TASK.finditer(log, _newest_start(log))]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import signal
+import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,12 @@ from typing import Any
 from podwright.recipe import kinds
 from podwright.recipe.advice import kind_of, of_run
 from podwright.rundir import Ending, RunDir, full_disk
-from podwright.targets.base import Polled
+from podwright.targets.base import Polled, Process
 
 _TAIL_BYTES = 16_384
 _LIMIT = re.compile(r"^podwright: (ulimit -v allows .+)$", re.MULTILINE)
+_LEAVING_S = 10.0  # that a trainer may take to leave once it has written how it ended
+_LEFT = "not all of its processes have"
 _SCHEDULER = ("srun: ", "slurmstepd")  # it only tells that it ends what is left
 
 
@@ -36,6 +39,28 @@ def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Att
         return AttemptOutcome(polled.ending, polled.detail, polled.fix)
     follows = _follows(written.ending, stop_wanted)
     return replace(written, ending=polled.ending, detail=polled.detail, fix=polled.fix) if follows else written
+
+
+def with_end(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Polled:
+    """What its target says of an attempt; of one whose trainer has ended although it still seems to run, with how, and what is waited for."""
+    unreachable = polled.waiting.startswith("Unreachable:")
+    if polled.process is not Process.RUNNING or (polled.waiting and not unreachable):
+        return polled
+    if written := _written(run, attempt, polled, stop_wanted):
+        path = run.exit(attempt)
+        if path.exists() and 0 <= time.time() - path.stat().st_mtime < _LEAVING_S:
+            return polled
+        how = f"{written.ending}: {written.detail}"
+    elif polled.who:
+        how = f"{polled.who}: {_how(polled.returncode)}"
+    elif polled.failed_hosts:
+        how = f"host {polled.failed_hosts[0]} failed"
+    else:
+        return polled
+    known = f"the trainer has ended ({how})"
+    if unreachable:
+        return replace(polled, waiting=f"{polled.waiting}; {known}")
+    return replace(polled, waiting=f"Ending: {known}; {polled.detail or _LEFT}")
 
 
 def _by_the_log(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome | None:

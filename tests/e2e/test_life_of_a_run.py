@@ -153,6 +153,18 @@ def test_detached_then_watched_then_stopped(bench: Bench) -> None:
     assert bench.call("stop", "r")[0] == 0
 
 
+def test_resumed_detached_then_watched_to_its_end(bench: Bench) -> None:
+    assert bench.run(40, "--detach", STANDIN_STEP_S="0.05")[0] == 0
+    assert bench.call("stop", "r")[0] == 0
+    code, out, err = bench.call("resume", "r", "--detach", "--json", STANDIN_STEP_S="0.05")
+    assert code == 0 and json.loads(out)["state"] == "running" and json.loads(out)["attempt"] == 2, (out, err)
+    code, out, err = bench.call("resume", "r", "--detach", "--json")
+    assert code == 0 and json.loads(out)["attempt"] == 2, "it is alive"
+    assert bench.call("watch", "r")[0] == 0
+    assert bench.steps() == list(range(1, 41))
+    assert bench.call("resume", "r", "--detach")[0] == 0, "it has finished"
+
+
 @pytest.mark.long
 def test_a_recipe_of_an_unknown_kind_refuses_a_resume_and_leaves_the_journal_alone(bench: Bench) -> None:
     assert bench.run(5, STANDIN_DO="crash")[0] == 1

@@ -9,6 +9,9 @@ from podwright.plan.options import Destination
 from podwright.recipe.kinds import JaxRecipe
 from podwright.slices import Slice
 
+SHORT_STEP_S = 0.1
+"""below which a run is a trial, and the estimated time of its step too rough to advise an interval by"""
+
 
 def check(
     recipe: JaxRecipe, saved_bytes: float, step_s: float | None, destination: Destination, where: Slice
@@ -41,7 +44,7 @@ def check(
         f"{begin}; at {rate:g} preemptions a day, saves every {steps} steps ({steps * step_s:,.0f} s) lose {_share(loss)}"
         " to saves and to steps that are computed again"
     )
-    if loss <= MOST_LOSS:
+    if loss <= MOST_LOSS or step_s < SHORT_STEP_S:
         return entry, Finding("preemption", "info", what)
     if least >= loss:
         return entry, Finding("preemption", "warning", what, "request machines with provisioning=on-demand")

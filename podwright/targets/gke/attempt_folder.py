@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 
 from podwright.errors import counted
 from podwright.rundir import Record, write_json
+from podwright.targets import clock
 from podwright.targets.gke import pod_failures, submit
 from podwright.targets.gke.cluster_view import seconds
 from podwright.targets.gke.pod_failures import PodFailure
@@ -19,6 +19,7 @@ STOP = "stop"
 FAILURES = "failures.json"
 NODES = "nodes.json"
 """by the uids of its pods, the nodes of the attempt"""
+SUBMITTED = "submitted"
 SEEN = "seen"
 """changed whenever the JobSet is seen that has not ended"""
 MISSING = "missing"
@@ -27,7 +28,8 @@ MISSING = "missing"
 
 def submitted_s(folder: Path) -> float:
     """Unix seconds when the attempt was handed to submit.py."""
-    return (folder / submit.ORDER).stat().st_mtime
+    mark = folder / SUBMITTED
+    return clock.marked(mark) if mark.exists() else (folder / submit.ORDER).stat().st_mtime
 
 
 def began_s(log: Path) -> float:
@@ -41,11 +43,13 @@ def began_s(log: Path) -> float:
 
 def missing_since(folder: Path, *, any_missing: bool) -> float:
     """Unix seconds since when pods have been missing, for whichever launchers looked; infinite where none is."""
+    mark = folder / MISSING
     if not any_missing:
-        (folder / MISSING).unlink(missing_ok=True)
+        mark.unlink(missing_ok=True)
         return float("inf")
-    with (folder / MISSING).open("a") as f:  # which leaves the time of one that exists as it is
-        return os.fstat(f.fileno()).st_mtime
+    if not mark.exists():
+        clock.mark(mark)
+    return clock.marked(mark)
 
 
 def ending(folder: Path, jobset: str, num_pods: int) -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from podwright.rundir import Record
+from podwright.targets import clock
 from podwright.targets.base import RUN_LABEL, Handle, Released
 from podwright.targets.gke import pod_failures
 from podwright.targets.gke.attempt import ATTEMPT_LABEL
@@ -58,7 +57,7 @@ def released(kubectl: Kubectl, handle: Handle, own: GkeSettings) -> Released:
 def _stuck(kubectl: Kubectl, handle: Handle, own: GkeSettings) -> Released | None:
     """Of pods on nodes that no run deletes, where some have not ended long after their grace."""
     listed, _ = kubectl.json(("get", "pods", f"--selector={labels(handle)}"))
-    now = time.time()
+    now = clock.now()
     pods = pod_failures.stuck((listed or {}).get("items", []), now)
     if not pods:
         return None

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
-from podwright.targets import alive
+from podwright.targets import alive, clock
 from podwright.targets.base import (
     Handle,
     Job,
@@ -135,6 +135,7 @@ class Gke:
         folder.mkdir(parents=True)
         for path, text in rendered.files.items():
             path.write_text(text)
+        clock.mark(folder / attempt_folder.SUBMITTED)
         with alive.held(run.alive(number)) as lock:
             argv = (sys.executable, "-m", submit.__name__, str(folder), str(lock))
             self._shell.start(argv, cwd=folder, env=rendered.env, log=folder / "submit.txt", keep_open=(lock,))
@@ -282,7 +283,7 @@ class Gke:
         known = attempt_folder.remembered(folder, pod_failures.failures(view.pods, handle["pods_per_job"]))
         live = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "") in _LIVE]
         if view.is_gone:
-            stuck = pod_failures.stuck(live, time.time())
+            stuck = pod_failures.stuck(live, clock.now())
             unfinished = any(not is_true(job, "Failed") and not is_true(job, "Complete") for job in view.jobs)
             if len(stuck) < len(live) or (unfinished and not stuck):
                 return Polled(Process.RUNNING, waiting=attempt_folder.ending(folder, handle["jobset"], len(live)))
@@ -304,10 +305,10 @@ class Gke:
             view = self._answered(view, waiting.Question("workload", uid_of(view.jobset or {})))
             queue = handle["queue"] if view.has_kueue else ""
             return intervention.suspended(view, handle["jobset"], queue, began_s)
-        if not view.suspended and pod_failures.stuck(view.pods, time.time()):
+        if not view.suspended and pod_failures.stuck(view.pods, clock.now()):
             return self._failed(handle, view, known)
         explanation = waiting.explain(view, handle["pods"], began_s, names)
-        polled = self._lasting(handle["jobset"], explanation)
+        polled = _with_failure(handle, view, self._lasting(handle["jobset"], explanation))
         if own.capacity == "existing":
             return polled
         submitted_s, by_pods = attempt_folder.submitted_s(folder), own.capacity == "flex-start"
@@ -317,7 +318,7 @@ class Gke:
         since_s = waiting.starting_since(
             view, handle["pods"], submitted_s, began_s, nodes_come=by_pods, missing_s=missing_s
         )
-        waited_s = None if since_s is None else time.time() - since_s
+        waited_s = None if since_s is None else clock.now() - since_s
         return waiting.limited(polled, waited_s, own.patience, begun=begun)
 
     def _failed(self, handle: Handle, view: ClusterView, known: dict[str, PodFailure]) -> Polled:
@@ -362,6 +363,21 @@ class Gke:
         if now - since >= explanation.after_s:
             return replace(polled, waiting="")
         return Polled(Process.RUNNING, waiting=polled.waiting)
+
+
+def _with_failure(handle: Handle, view: ClusterView, polled: Polled) -> Polled:
+    """Of an attempt that the cluster has not ended: with the pod that has failed, and the nodes that are silent."""
+    failed = [pod for pod in view.pods if (pod.get("status") or {}).get("phase") == "Failed"]
+    at_work = polled.process is Process.RUNNING and (not polled.waiting or polled.waiting.startswith("NodeSilent:"))
+    known = pod_failures.since_resumed(pod_failures.failures(failed, handle["pods_per_job"]), view.jobset)
+    if not known or not at_work:
+        return polled
+    first = pod_failures.ended(view.jobs, known.values(), handle["pods"])
+    if not first.who:
+        return polled
+    silent = f" ({polled.waiting})" if polled.waiting else ""
+    detail = f"the cluster has not ended JobSet {handle['jobset']}{silent}"
+    return replace(first, process=Process.RUNNING, ending=None, detail=detail, fix="")
 
 
 def _lacking(view: ClusterView, failure: Reply | None) -> ClusterView:

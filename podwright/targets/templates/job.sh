@@ -35,7 +35,7 @@ if [ -e "$attempt/stop" ]; then
   last_word STOPPED "stopped before the trainer was started" ""
   exit 0
 fi
-srun --nodes={{ nodes }} --ntasks={{ tasks }} --cpus-per-task={{ cpus }} --kill-on-bad-exit=1 bash "$attempt/task.sh"
+srun --nodes={{ nodes }} --ntasks={{ tasks }} --cpus-per-task={{ cpus }} --kill-on-bad-exit=1 bash "$attempt/task.sh" "$here"
 code=$?
 
 # It left because SLURM asked it to, not a person, and not because it was done.

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
-from podwright.targets import alive
+from podwright.targets import alive, clock
 from podwright.targets.base import RUN_LABEL, Barred, run_tag
 from podwright.targets.google.gcloud import Argv, Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, expires, request_name, unix
@@ -112,7 +112,7 @@ class SliceProvisioner:
         if isinstance(record, Allocation):
             return record
         life_s = self._settings.life_s if self._settings.provisioning == "flex-start" else 0.0
-        lived_s = 0.0 if ready_since is None else time.time() - ready_since
+        lived_s = 0.0 if ready_since is None else clock.now() - ready_since
         expired = 0 < life_s <= lived_s
         if of_queue := cloud_states.of_queued(record, self._classify, place.zone, life_s if expired else 0.0):
             self._not_ready(request.name, looked)

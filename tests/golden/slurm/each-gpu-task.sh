@@ -27,4 +27,5 @@ case $code in
   # Saved and left, or left (by USR1, by TERM) before there was anything to save: no fault, for which srun would end the other processes.
   3 | 138 | 143) exit 0 ;;
 esac
+[ "$code" = 0 ] || echo "task.sh: $(hostname): task $rank: Exited with exit code $code" >> "$1/failed"
 exit $code

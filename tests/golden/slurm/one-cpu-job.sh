@@ -40,7 +40,7 @@ if [ -e "$attempt/stop" ]; then
   last_word STOPPED "stopped before the trainer was started" ""
   exit 0
 fi
-srun --nodes=1 --ntasks=1 --cpus-per-task=1 --kill-on-bad-exit=1 bash "$attempt/task.sh"
+srun --nodes=1 --ntasks=1 --cpus-per-task=1 --kill-on-bad-exit=1 bash "$attempt/task.sh" "$here"
 code=$?
 
 # It left because SLURM asked it to, not a person, and not because it was done.

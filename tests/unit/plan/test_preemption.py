@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podwright.plan.checks.preemption import _share
+from podwright.plan.checks.preemption import _share, check
 from podwright.plan.document import Plan
 from podwright.plan.estimates.preemption import DAY_S, MOST_LOSS, SaveTime, best_interval, expected_loss
 from podwright.plan.findings import Finding
@@ -124,3 +124,12 @@ def test_machines_that_are_not_taken_away_have_no_such_line() -> None:
 
 def test_a_loss_of_more_than_the_time_of_training_is_no_percentage() -> None:
     assert [_share(loss) for loss in (0.021, 32.968)] == ["2.1% of the time", "more than all of the time"]
+
+
+@pytest.mark.parametrize(("step_s", "level"), [(0.02, "info"), (0.2, "warning")])
+def test_no_interval_is_advised_where_a_step_is_far_below_a_second(step_s: float, level: str) -> None:
+    spot = Destination("tpu", V6E_16, provisioning="spot", preemptions_per_day=4.0)
+    recipe = load("qwen3-1.7b-gsm8k-grpo", ["checkpoint.every_n_steps=10"])
+    entry, said = check(recipe, 2e10, step_s, spot, V6E_16)  # type: ignore[arg-type]
+    assert entry.loss and entry.loss > MOST_LOSS
+    assert said.level == level and ("checkpoint.every_n_steps=" in said.fix) is (level == "warning")

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import made_runs
 import pytest
 
 from podwright.errors import UserError
-from podwright.report import page
+from podwright.recipe import load
+from podwright.recipe.kinds import Recipe
+from podwright.report import page, wording
 from podwright.report.result import expected, result
 from podwright.run import journal
-from podwright.rundir import append_jsonl
+from podwright.rundir import append_jsonl, write_json
+
+DEMO = "qwen3-tiny-arithmetic-grpo"
 
 
 def test_a_finished_run(tmp_path: Path) -> None:
@@ -143,6 +148,25 @@ def test_expected_against_measured(tmp_path: Path, measured: int | None, verdict
 def test_a_recipe_that_states_nothing(tmp_path: Path) -> None:
     made = made_runs.Made(tmp_path / "made", overrides=("expect.value=null",)).start()
     assert result(made.run)["expected"]["verdict"] == "not stated"
+
+
+@pytest.mark.parametrize(
+    "shorter", [lambda: load.smoke(load.load(DEMO), 3), lambda: load.load(DEMO, ["training.max_steps=3"])]
+)
+def test_a_run_shorter_than_the_recipe_is_not_compared_with_what_the_recipe_expects(
+    tmp_path: Path, shorter: Callable[[], Recipe]
+) -> None:
+    recipe = shorter()
+    assert load.load(DEMO).expect.value is not None and recipe.expect.value is None
+    made = made_runs.Made(tmp_path / "made").start()
+    write_json(made.run.recipe, recipe.model_dump(mode="json"))
+    made.evaluation("after", 200, 10)
+    document = result(made.run)
+    assert document["expected"]["verdict"] == "not stated"
+    assert wording.verdict(document).startswith("The recipe states no expected figure")
+    longer = load.load(DEMO, ["training.max_steps=100000"])
+    assert longer.expect.value is not None
+    assert load.load(DEMO, ["training.max_steps=3", "expect.value=0.5"]).expect.value == 0.5
 
 
 def test_a_report_names_damaged_records_and_denies_no_evaluation(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from podwright.run.decide import Act
 from podwright.run.states import ENDINGS, Phase, advice
 from podwright.rundir import Ending, RunDir
 from podwright.targets.base import Process
+from podwright.targets.machines import Request
 from tests.unit.run.test_decide import act_of
 
 CREATED = {"event": "created", "time": 1.0, "recipe": "r", "target": "local", "cwd": "/"}
@@ -136,3 +137,33 @@ def test_a_stop_is_not_undone_by_a_retry_that_was_decided_on_before() -> None:
     over = attempt(1, {"event": "ended", "ending": "PREEMPTED"}, {"event": "released"})
     state = journal.fold([CREATED, *over, {"event": "stopping", "time": 5.0}, {"event": "retrying", "time": 5.0}])
     assert state.phase is Phase.ENDED and act_of(state, Process.ENDED, 5.0) is Act.REPORT
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_clock_that_is_set_changes_no_time_since_a_line_of_this_boot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    clock = {"up": 50.0, "wall": 1e9, "boot": "this"}
+    monkeypatch.setattr(journal, "now", lambda: clock["wall"])
+    monkeypatch.setattr(journal, "uptime", lambda: (clock["boot"], clock["up"]))
+    run = RunDir(tmp_path)
+    journal.append(run, "created", recipe="r", target="local", cwd="/")
+    journal.append(run, "submitting", attempt=1, handle={})
+    journal.append(run, "allocation requested", allocation=1, request=vars(Request("pw-1", "z")), target={})
+    clock["up"] += 2.0
+    clock["wall"] += 2.0 + jump_s
+    state = journal.read(run)
+    assert clock["wall"] - state.submitted == pytest.approx(2.0, abs=1e-5)
+    assert state.capacity.since is not None
+    assert clock["wall"] - state.capacity.since == pytest.approx(2.0, abs=1e-5), "patience for machines"
+    assert state.created == 1e9, "machines are named after it"
+    assert act_of(state, Process.ABSENT, clock["wall"]) is Act.WAIT, "the attempt may still appear"
+    clock["boot"] = "another"
+    assert journal.read(run).submitted == 1e9
+
+
+def test_a_line_without_an_uptime_has_the_time_that_it_says(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    submitting = {"event": "submitting", "time": 7.0, "attempt": 1, "handle": {}}
+    run.journal.write_text("".join(json.dumps(event) + "\n" for event in (CREATED, submitting)))
+    assert journal.read(run).submitted == 7.0

@@ -19,7 +19,7 @@ from podwright.targets import ResolvedTarget, slurm, slurm_check, slurm_states
 from podwright.targets.base import Handle, Job, MachinesBusy, Polled, Process, Remark, Stopped
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.train.emit import Emitter
-from podwright.watch.diagnose import outcome
+from podwright.watch.diagnose import outcome, with_end
 from tests import scarce
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "slurm"
@@ -141,7 +141,7 @@ def polled(handle: Handle, **answers: tuple[int, str, str]):
 def test_a_job_that_has_not_ended_runs_or_says_why_it_waits(
     folder: Path, state: str, reason: str, waiting: str
 ) -> None:
-    found = polled(attempt(folder), squeue=(0, f"12|{state}|{reason}\n", ""))
+    found = polled(attempt(folder), squeue=(0, f"12|{state}|{reason}|r.1-0|n[1-2]\n", ""))
     assert (
         found.process is Process.RUNNING and found.waiting.startswith(waiting) and bool(found.waiting) == bool(waiting)
     )
@@ -168,7 +168,7 @@ def test_how_a_job_ended_and_what_the_trainer_said_last(folder, state, last_word
     handle = attempt(folder, starts=1)
     if last_word:
         RunDir(folder).exit(1).write_text(json.dumps({"ending": last_word, "detail": "x", "step": 7}))
-    found = outcome(RunDir(folder), 1, polled(handle, squeue=(0, f"12|{state}|x\n", "")), stop_wanted)
+    found = outcome(RunDir(folder), 1, polled(handle, squeue=(0, f"12|{state}|x|r.1-0|n[1-2]\n", "")), stop_wanted)
     assert found.ending is ending and says in found.detail and found.step == (7 if last_word else None)
 
 
@@ -179,17 +179,61 @@ def test_every_state_in_which_a_job_stays_has_a_meaning() -> None:
 
 
 def test_a_job_that_could_not_be_started_is_told_from_one_that_failed(folder: Path) -> None:
-    found = polled(attempt(folder), squeue=(0, "12|FAILED|JobLaunchFailure\n", ""))
+    found = polled(attempt(folder), squeue=(0, "12|FAILED|JobLaunchFailure|r.1-0|n[1-2]\n", ""))
     assert found.ending is Ending.CRASHED and "JobLaunchFailure" in found.detail and "nodes share" in found.fix
 
 
+SRUN_SAYS = "podwright: job 12, start 1, on n[1-2]\nsrun: error: n2: task 1: Killed\n"
+
+
+@pytest.mark.parametrize(
+    ("log", "failed", "exit_", "how"),
+    [
+        ("", "task.sh: n1: task 0: Exited with exit code 1\n", True, "CRASHED: another process of the run is gone"),
+        (SRUN_SAYS, "", False, "process 1 on n2: killed by SIGKILL"),
+        ("srun: error: Node failure on n2\n", "", False, "host n2 failed"),
+        ("", "task.sh: n1: task 0: Exited with exit code 134\n", False, "process 0 on n1: killed by SIGABRT"),
+        (f"{SRUN_SAYS}podwright: job 12, start 2, on n[1-2]\n", "", False, ""),
+    ],
+)
+@pytest.mark.parametrize("state", ["RUNNING", "COMPLETING"])
+def test_a_trainer_that_has_ended_before_its_job_is_said_with_the_node_that_slurm_waits_for(
+    folder: Path, state: str, log: str, failed: str, exit_: bool, how: str
+) -> None:
+    handle, run = attempt(folder, starts=1), RunDir(folder)
+    run.log(1).write_text(log)
+    (run.attempt(1) / "starts" / "1" / "failed").write_text(failed)
+    if exit_:
+        record = {"ending": "CRASHED", "detail": "another process of the run is gone", "step": 3}
+        run.exit(1).write_text(json.dumps(record))
+        os.utime(run.exit(1), (1e9, 1e9))
+    answers = {"squeue": (0, f"12|{state}|None|r.1-0|n[1-2]\n", ""), "sinfo": (0, "n1|mix\nn2|mix*\nn2|mix*\n", "")}
+    said = with_end(run, 1, polled(handle, **answers), stop_wanted=False)
+    waits = f"; SLURM has not ended job 12 ({state}): it waits for n2, which does not answer it"
+    assert said.process is Process.RUNNING
+    assert said.waiting == (f"Ending: the trainer has ended ({how}){waits}" if how else "")
+
+
+def test_what_is_known_of_an_end_is_said_where_slurm_does_not_answer(folder: Path) -> None:
+    handle, run = attempt(folder, starts=1), RunDir(folder)
+    run.exit(1).write_text(json.dumps({"ending": "FINISHED", "detail": "all steps done", "step": 3}))
+    os.utime(run.exit(1), (1e9, 1e9))
+    said = with_end(run, 1, polled(handle, squeue=(1, "", DOWN)), stop_wanted=False)
+    assert said.waiting.startswith("Unreachable: the controller of the cluster")
+    assert said.waiting.endswith("; the trainer has ended (FINISHED: all steps done)")
+    queued = polled(handle, squeue=(0, "12|PENDING|BeginTime|r.1-0|\n", ""))
+    assert with_end(run, 1, queued, stop_wanted=False) == queued, "the next start has not begun"
+
+
 def test_the_exit_code_of_the_trainer_is_what_the_job_wrote_down(folder: Path) -> None:
-    found = polled(attempt(folder, starts=2, code=137, why="done"), squeue=(0, "12|FAILED|NonZeroExitCode\n", ""))
+    found = polled(
+        attempt(folder, starts=2, code=137, why="done"), squeue=(0, "12|FAILED|NonZeroExitCode|r.1-0|n[1-2]\n", "")
+    )
     assert (found.process, found.returncode) == (Process.ENDED, -9)
 
 
 def test_the_accounting_knows_a_job_that_the_controller_has_forgotten(folder: Path) -> None:
-    handle, rows = attempt(folder, starts=1), "11|FAILED|x\n12|CANCELLED by 1000|None\n"
+    handle, rows = attempt(folder, starts=1), "11|FAILED|x|r.1-0|n1\n12|CANCELLED by 1000|None|r.1-0|n1\n"
     found = polled(handle, squeue=(0, "", ""), sacct=(0, rows, ""))
     assert found.ending is Ending.STOPPED and "job 12, CANCELLED" in found.detail
 
@@ -275,14 +319,21 @@ def test_what_sbatch_refused_is_the_end_whoever_asks(folder: Path) -> None:
 
 def test_a_stop_counts_only_when_scancel_has_passed_it_on(folder: Path) -> None:
     handle = attempt(folder)
-    running, down = (0, "12|RUNNING|None\n", ""), (1, "", "scancel: error: Unable to contact slurm controller\n")
+    running, down = (
+        (0, "12|RUNNING|None|r.1-0|n[1-2]\n", ""),
+        (1, "", "scancel: error: Unable to contact slurm controller\n"),
+    )
     reached = Answers(squeue=running, scancel=(0, "", ""))
     assert slurm.Slurm(reached, "lab", TWO_NODES).stop(handle) == Stopped(True)
     assert reached.asked[-1] == ("scancel", "--signal=TERM", "12")
     for answers in ({"squeue": running, "scancel": down}, {"squeue": down}):
         answer = slurm.Slurm(Answers(**answers), "lab", TWO_NODES).stop(handle)
         assert not answer.acknowledged and "does not answer" in answer.reason
-    assert slurm.Slurm(Answers(squeue=(0, "12|COMPLETED|None\n", "")), "lab", TWO_NODES).stop(handle).acknowledged
+    assert (
+        slurm.Slurm(Answers(squeue=(0, "12|COMPLETED|None|r.1-0|n[1-2]\n", "")), "lab", TWO_NODES)
+        .stop(handle)
+        .acknowledged
+    )
 
 
 def test_what_never_reached_a_cluster_is_released_without_asking_one(folder: Path) -> None:
@@ -300,7 +351,7 @@ def test_what_never_reached_a_cluster_is_released_without_asking_one(folder: Pat
 def test_a_job_is_released_when_slurm_says_that_it_has_ended(folder: Path) -> None:
     handle = attempt(folder)
     for state, scancel, done in (("PENDING", 0, False), ("PENDING", 1, False), ("CANCELLED", 0, True)):
-        shell = Answers(squeue=(0, f"12|{state}|None\n", ""), scancel=(scancel, "", "no"))
+        shell = Answers(squeue=(0, f"12|{state}|None|r.1-0|n[1-2]\n", ""), scancel=(scancel, "", "no"))
         assert slurm.Slurm(shell, "lab", TWO_NODES).release(handle).done is done
     assert not slurm.Slurm(Answers(squeue=(1, "", "down")), "lab", TWO_NODES).release(handle).done
 
@@ -320,7 +371,7 @@ def test_the_node_that_failed_first_is_what_srun_says_since_the_newest_start(
 ) -> None:
     handle = attempt(folder, starts=1)
     RunDir(folder).log(1).write_text("podwright: job 12, start 1, on n[1-2]\n" + said)
-    assert polled(handle, squeue=(0, "12|FAILED|x\n", "")).failed_hosts == hosts
+    assert polled(handle, squeue=(0, "12|FAILED|x|r.1-0|n[1-2]\n", "")).failed_hosts == hosts
 
 
 @pytest.mark.parametrize(
@@ -347,7 +398,7 @@ def test_the_process_that_srun_names_is_named_whatever_the_first_one_saw_of_its_
     run.log(1).write_text(f"podwright: job 12, start 1, on n[1-2]\nsrun: error: {srun}\n")
     if word:
         run.exit(1).write_text(json.dumps({"ending": word, "detail": "stopped after step 3", "step": 3}))
-    ended = polled(handle, squeue=(0, "12|FAILED|NonZeroExitCode\n", ""))
+    ended = polled(handle, squeue=(0, "12|FAILED|NonZeroExitCode|r.1-0|n[1-2]\n", ""))
     assert (ended.who, ended.returncode) == (who, code)
     told = outcome(run, 1, ended, False)
     how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
@@ -357,7 +408,7 @@ def test_the_process_that_srun_names_is_named_whatever_the_first_one_saw_of_its_
 def test_the_process_that_slurm_killed_for_memory_is_named(folder: Path) -> None:
     handle = attempt(folder, starts=1, code=137, why="done")
     RunDir(folder).log(1).write_text("srun: error: n2: task 1: Out Of Memory\nsrun: error: n1: task 0: Killed\n")
-    ended = polled(handle, squeue=(0, "12|OUT_OF_MEMORY|OutOfMemory\n", ""))
+    ended = polled(handle, squeue=(0, "12|OUT_OF_MEMORY|OutOfMemory|r.1-0|n[1-2]\n", ""))
     told = outcome(RunDir(folder), 1, ended, False)
     assert told.ending is Ending.OUT_OF_MEMORY and told.detail.endswith(
         "more memory than it may have (process 1 on n2)"

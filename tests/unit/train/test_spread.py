@@ -4,12 +4,14 @@ import os
 import socket
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from podwright.train.multimodal.processes.spread import spread
 from podwright.train.multimodal.processes.world import World
 from tests.unit.train import two_processes
 from tests.unit.train.two_processes import learner, loss, taken
@@ -135,3 +137,13 @@ def test_compiled_layers_compute_the_same(extra: tuple[str, ...]) -> None:
             assert loss(compiled, 2) == pytest.approx(loss(plain, 2), rel=1e-5)
     assert counted["frames"]["ok"] == 1 and not counted["graph_break"], counted
     assert all(torch.allclose(x, compiled.trained()[name], atol=MOVED) for name, x in plain.trained().items())
+
+
+def test_a_copy_of_the_model_on_each_process_is_made_without_a_warning(tmp_path: Path) -> None:
+    torch.distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", FutureWarning)
+            spread(torch.nn.Linear(2, 2), torch.nn.ModuleList(), World(size=2), fsdp=False)
+    finally:
+        torch.distributed.destroy_process_group()

@@ -11,10 +11,12 @@ import pytest
 
 from podwright.rundir import Ending, RunDir
 from podwright.shell import Shell
+from podwright.targets import clock
 from podwright.targets.base import Polled, Process
 from podwright.targets.gke import attempt_folder, submit, waiting
 from podwright.targets.gke.target import Gke
 from podwright.targets.settings.gke import GkeSettings
+from podwright.watch.diagnose import with_end
 from tests.unit.targets.gke.entry import gke
 from tests.unit.targets.gke.test_waiting import conditions, job, jobset, pod
 
@@ -180,7 +182,8 @@ def test_an_attempt_of_which_pods_do_not_exist_ends_with_the_patience_of_the_tar
     assert lacking.silent, "nodes that are away too are replaced"
     missing = RunDir(tmp_path / "r").attempt(1) / attempt_folder.MISSING
     if provisioning != "existing":
-        os.utime(missing, (time.time() - ago_s,) * 2)
+        boot, seconds = clock.uptime()
+        missing.write_text(f"{boot} {seconds - ago_s}")
     answer = polled(tmp_path, own, jobset(), job(2), pods[0])
     assert (answer.process is Process.ENDED) is ends, answer
     if ends:
@@ -207,3 +210,34 @@ def test_pods_with_nodes_on_flex_start_are_bounded_from_when_they_had_them() -> 
     replaced["metadata"]["creationTimestamp"] = "2026-01-01T09:00:00Z"
     for pods, expected in (((pod(0, "Running"), replaced), hour + 8 * 3600), ((pod(0, "Running"),), None)):
         assert since(waiting.ClusterView(jobset(), (job(2),), pods), 2, hour, hour + 60, nodes_come=False) == expected
+
+
+def test_a_pod_that_has_failed_is_said_while_the_node_of_another_is_silent(tmp_path: Path) -> None:
+    over = {"containerStatuses": [{"name": "c", "state": {"terminated": {"exitCode": 134}}}]}
+    running = {"containerStatuses": [{"name": "c", "state": {"running": {}}}], "reason": "NodeLost"}
+    both = pod(0, "Failed", "n-0", **over), pod(1, "Running", "n-1", **running)
+    answer = polled(tmp_path, gke(), jobset(), job(2), *both)
+    said = with_end(RunDir(tmp_path / "r"), 1, answer, stop_wanted=False)
+    assert said.process is Process.RUNNING and said.waiting == (
+        "Ending: the trainer has ended (pod pw-r-slice-job-0-0-abcde on node n-0: killed by SIGABRT); "
+        "the cluster has not ended JobSet pw-r (NodeSilent: n-1 does not report to the cluster)"
+    )
+    alone = polled(tmp_path, gke(), jobset(), job(2), pod(0, "Running", "n-0"), both[1])
+    assert alone.waiting.startswith("NodeSilent: n-1") and not alone.who
+
+
+@pytest.mark.parametrize("jump_s", [3600.0, -3600.0])
+def test_a_clock_that_is_set_makes_no_node_hang_and_no_wait_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: float
+) -> None:
+    running = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
+    lost = terminating(pod(1, "Running", "n-1", **running), 60.0)
+    hung = terminating(pod(1, "Running", "n-1", **running), 700.0)
+    clock.mark(tmp_path / "mark")
+    real = time.time
+    monkeypatch.setattr(time, "time", lambda: real() + jump_s)
+    assert (
+        polled(tmp_path, gke(), jobset(), job(2), pod(0, "Running", "n-0", **running), lost).process is Process.RUNNING
+    )
+    assert abs(clock.now() - clock.marked(tmp_path / "mark")) < 60
+    assert polled(tmp_path, gke(), jobset(), job(2), pod(0, "Running", "n-0", **running), hung).process is Process.ENDED
