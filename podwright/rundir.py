@@ -68,6 +68,7 @@ class Ending(enum.StrEnum):
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     OUT_OF_DATA = "OUT_OF_DATA"
     NOT_FINITE = "NOT_FINITE"
+    REWARD_TIMEOUT = "REWARD_TIMEOUT"
     STALLED = "STALLED"
     BAD_INPUT = "BAD_INPUT"
     STORAGE_UNREACHABLE = "STORAGE_UNREACHABLE"
@@ -349,6 +350,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "environment": {"max_steps": int | None, "versions": dict | None},
     "resumed": {"step": int, "stage": str | None},
     "checkpoint": {"step": int},
+    "reward_timeout": {"reward": str, "question": str, "completion": str},
     "evaluation": {"when": str, "step": int, "strict": dict | None, "flexible": dict | None},
 }
 """of an event, by its name: types of what readers rely on; None: may be absent"""

@@ -13,22 +13,26 @@ import importlib.util
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import schema
+from podwright.rundir import Record
 from podwright.train.grpo.answers import extract_flexible, extract_strict, same_number
 
 __all__ = [
     "LoadedReward",
+    "RewardFunction",
+    "RewardTimeout",
     "check_answer",
     "extract_flexible",
     "extract_strict",
     "format_reward",
     "load",
     "same_number",
+    "sample",
     "score",
 ]
 
@@ -52,12 +56,41 @@ def format_reward(prompts: Sequence[str], completions: Sequence[str], **columns:
     return [1.0 if "<think>" in text and "####" in text else 0.0 for text in completions]
 
 
+Columns = Mapping[str, Sequence[Any]]
+Row = tuple[str, str, str]
+"""name of a reward, question, completion"""
+
+
+class RewardFunction(Protocol):
+    @property
+    def name(self) -> str:
+        """It is unique among the rewards of a recipe: the function's own name, with _2, _3 ... where another has it."""
+
+    @property
+    def weight(self) -> float: ...
+
+    def values(self, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> list[float]:
+        """It raises UserError when the function fails or gives anything but one finite number per completion."""
+
+
+class RewardTimeout(Exception):
+    """A reward did not return in time. `record` (of JSON) has its name as `reward` and, if it hangs on a completion alone, the `question` and
+    the `completion`."""
+
+    def __init__(self, record: Record):
+        self.record = record
+
+
 @dataclasses.dataclass(frozen=True)
 class LoadedReward:
+    """A reward that is computed in this process."""
+
     name: str
-    """unique among the rewards of a recipe: the function's own name, with _2, _3 ... where another has it"""
     function: Callable[..., Any]
     weight: float
+
+    def values(self, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> list[float]:
+        return _scored(self, prompts, completions, columns)
 
 
 def load(rewards: Sequence[schema.Reward]) -> list[LoadedReward]:
@@ -73,19 +106,27 @@ def load(rewards: Sequence[schema.Reward]) -> list[LoadedReward]:
 
 
 def score(
-    loaded: Sequence[LoadedReward],
+    rewards: Sequence[RewardFunction],
     prompts: Sequence[str],
     completions: Sequence[str],
-    columns: Mapping[str, Sequence[Any]],
+    columns: Columns,
+    zeros: Collection[Row] = (),
 ) -> dict[str, list[float]]:
-    """Name -> unweighted value of each completion; None from a reward ("does not apply") counts as 0.0.
+    """Name -> unweighted value of each completion; None from a reward ("does not apply") counts as 0.0, and so does what `zeros` names.
 
-    Raises UserError when a reward fails or gives anything but one finite number per completion.
+    A reward gets an empty text in place of a completion of `zeros`, so that groups keep their size.
     """
     assert all(len(column) == len(completions) for column in (prompts, *columns.values())), (
         "one row of every column per completion"
     )
-    return {reward.name: _scored(reward, prompts, completions, columns) for reward in loaded}
+    scored = {}
+    for reward in rewards:
+        rows = zip(columns["question"], completions, strict=True) if zeros else ()
+        zero = {i for i, row in enumerate(rows) if (reward.name, *row) in zeros}
+        texts = ["" if i in zero else text for i, text in enumerate(completions)]
+        values = reward.values(prompts, texts, columns)
+        scored[reward.name] = [0.0 if i in zero else value for i, value in enumerate(values)]
+    return scored
 
 
 def _find(spec: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
@@ -161,9 +202,7 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _scored(
-    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> list[float]:
+def _scored(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> list[float]:
     try:
         # Lists of its own: a reward that sorts or changes what it is given spoils it for no other.
         given = reward.function(
@@ -185,7 +224,7 @@ def _scored(
     return [_number(reward.name, value, i, columns, completions[i]) for i, value in enumerate(values)]
 
 
-def _number(name: str, value: Any, index: int, columns: Mapping[str, Sequence[Any]], completion: str) -> float:
+def _number(name: str, value: Any, index: int, columns: Columns, completion: str) -> float:
     if value is None:
         return 0.0
     try:
@@ -194,25 +233,23 @@ def _number(name: str, value: Any, index: int, columns: Mapping[str, Sequence[An
         number = math.nan
     if not math.isfinite(number):
         raise UserError(
-            f"the reward {name} gave {value!r:.40} for {_sample(index, columns, completion)}",
+            f"the reward {name} gave {value!r:.40} for {sample(index, columns, completion)}",
             "return a finite number for every completion",
         )
     return number
 
 
-def _failing_sample(
-    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> str:
+def _failing_sample(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> str:
     """The first sample that makes the reward fail when it is given alone."""
     for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         try:
             reward.function(prompts=[prompt], completions=[completion], **{k: [v[i]] for k, v in columns.items()})
         except (Exception, SystemExit):
-            return f"on {_sample(i, columns, completion)}"
+            return f"on {sample(i, columns, completion)}"
     return f"on all {len(completions)} samples together but on none alone"
 
 
-def _sample(index: int, columns: Mapping[str, Sequence[Any]], completion: str) -> str:
+def sample(index: int, columns: Columns, completion: str) -> str:
     question = columns["question"][index] if "question" in columns else ""
     return f"sample {index} (question {question[:60]!r}, completion {completion[:60]!r})"
 

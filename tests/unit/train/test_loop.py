@@ -19,7 +19,7 @@ from podwright.recipe import load
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
 from podwright.train import checkpoint, speed
 from podwright.train.emit import Emitter
-from podwright.train.grpo import loop, start
+from podwright.train.grpo import loop, reward, start
 from podwright.train.grpo.collect import Collector
 from podwright.train.grpo.program import GrpoState
 from podwright.train.grpo.reward import LoadedReward
@@ -196,13 +196,14 @@ class StopWhen:
         return self.stopping()
 
 
-def train(path, *overrides, attempt=1, stopping=never, hurried=never):
+def train(path, *overrides, attempt=1, stopping=never, hurried=never, load_rewards=reward.load):
     """On one device, in this process."""
     run = RunDir(path)
     run.attempt(attempt).mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "make_mesh", functools.partial(make_mesh, devices=jax.devices()[:1]))
-        return run, loop.train(run, recipe(*overrides), Emitter(run, attempt, True), StopWhen(stopping, hurried))
+        emit, asked = Emitter(run, attempt, True), StopWhen(stopping, hurried)
+        return run, loop.train(run, recipe(*overrides), emit, asked, load_rewards)
 
 
 def steps(run):
