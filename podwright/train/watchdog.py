@@ -1,7 +1,7 @@
 """When a run hangs: a thread of every process writes down the stacks and, if nothing moves for as long again, ends it as STALLED.
 
 A step is watched by the pace of those before it. A test or a checkpoint has no pace: it is reported after half an hour, and never ended;
-neither is a step in which a process compiles or writes a trace. A process that was stopped writes its stacks with the help of its sentry;
+neither is a step in which a process compiles, writes a trace or waits for a reward. A process that was stopped writes its stacks with the help of its sentry;
 where native code lets no Python run, a run of one process is ended by its sentry.
 """
 
@@ -40,8 +40,8 @@ _MEETING = (
     "jax/experimental/multihost_utils.py",
     "podwright/train/program.py",
 )
-# where a process does once what takes as long as it takes: it compiles, or writes the trace of a step
-_UNPACED = ("jax/_src/compiler.py", "podwright/train/profile.py")
+# where a process does once what takes as long as it takes: it compiles, or writes the trace of a step; rewards have a limit of their own
+_UNPACED = ("jax/_src/compiler.py", "podwright/train/profile.py", "podwright/train/grpo/reward_process.py")
 _STEPS = 3  # after which there is a pace: the first ones compile
 Stand = dict[str, Any]
 """{rank, host, where, meets, unpaced, absent_s}: what the main thread of a process is at, whether that is waiting for others or has no
@@ -89,7 +89,6 @@ class Watchdog:
         self._recent: collections.deque[float] = collections.deque(maxlen=50)
         self._begun = time.monotonic()
         self._resting = False
-        self._allowed_s = 0.0
         self._step = 0
         self._absent_s = 0.0
         self._ended = threading.Event()
@@ -138,16 +137,6 @@ class Watchdog:
         finally:
             (self._recent, self._resting), self._begun = before, time.monotonic()
 
-    @contextlib.contextmanager
-    def allowing(self, seconds: float) -> Iterator[None]:
-        """While something runs that has a limit of its own; its time is no part of the pace of steps."""
-        begin, self._allowed_s = time.monotonic(), seconds
-        try:
-            yield
-        finally:
-            self._allowed_s = 0.0
-            self._begun += time.monotonic() - begin
-
     def _watch(self, expect: Callable[[float], None]) -> None:
         patience, begun, seen, ticked = self._patience, self._begun, 0.0, time.monotonic()
         while not self._ended.wait(patience.tick_s):
@@ -174,8 +163,7 @@ class Watchdog:
             ticked = time.monotonic()
 
     def _limit(self) -> float:
-        pace_s = self._patience.first_s if self._resting else self._patience.with_steps(self._recent)
-        return pace_s + self._allowed_s
+        return self._patience.first_s if self._resting else self._patience.with_steps(self._recent)
 
     @property
     def _fix(self) -> str:

@@ -6,11 +6,10 @@ are then made known to all, so that every process takes the same decisions. Shap
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import jax
@@ -53,8 +52,6 @@ class Collector:
     rewards: Sequence[reward.RewardFunction]
     zeros: Collection[reward.Row] = ()
     """for which a reward did not return in an earlier attempt: they count as 0.0"""
-    allowing: Callable[[float], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
-    """Watchdog.allowing"""
 
     def sample(self, params: Any, used: int, number: int) -> Sampled:
         """Rollout `number` of the run, on the questions that follow the first `used`."""
@@ -88,18 +85,16 @@ class Collector:
         prompts = [chosen.texts[p] for p in mine for _ in range(shape[1])]
         known = {r.name: np.zeros(shape, np.float32) for r in self.rewards}
         timeout = None
-        # Each reward has a limit; the search for the completion on which one hangs takes two more.
-        with self.allowing((len(self.rewards) + 2) * self.setup.recipe.rewards_timeout):
-            with together():
-                completed = [text for p in mine for text in texts[p]]
-                try:
-                    # A process whose devices hold only copies of what others reward has nothing to ask.
-                    scored = reward.score(self.rewards, prompts, completed, columns, self.zeros) if mine else {}
-                except reward.RewardTimeout as e:
-                    timeout = e.record
-                own_s = time.perf_counter() - begin
-            if timeout := next(filter(None, gathered(timeout)), None):
-                raise reward.RewardTimeout(timeout)
+        with together():
+            completed = [text for p in mine for text in texts[p]]
+            try:
+                # A process whose devices hold only copies of what others reward has nothing to ask.
+                scored = reward.score(self.rewards, prompts, completed, columns, self.zeros) if mine else {}
+            except reward.RewardTimeout as e:
+                timeout = e.record
+            own_s = time.perf_counter() - begin
+        if timeout := next(filter(None, gathered(timeout)), None):
+            raise reward.RewardTimeout(timeout)
         for name, values in scored.items():
             known[name][mine] = np.asarray(values, np.float32).reshape(len(mine), shape[1])
         return {name: combined(rows) for name, rows in known.items()}, own_s

@@ -48,9 +48,7 @@ class GrpoRun:
     """whether there is no time to finish the step"""
 
 
-def prepare(
-    run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, load_rewards: LoadRewards, watchdog: Watchdog
-) -> GrpoRun:
+def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, load_rewards: LoadRewards) -> GrpoRun:
     """Reads data, tokenizer and rewards and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
     begun = from_first(lambda: start.begun_with(run))
@@ -86,8 +84,7 @@ def prepare(
     sizes["max_steps"] = recipe.training.max_steps
     emit.event("environment", **speed.environment(), **sizes, model_revision=source.revision, data=data)
     programs = program.programs(setup, len(testing))
-    zeros = _zeros(run, emit)
-    collector = Collector(setup, programs, training, tokenizer, rewards, zeros, watchdog.allowing)
+    collector = Collector(setup, programs, training, tokenizer, rewards, _zeros(run, emit))
     stop, hurry = agreed(stopping), agreed(stopping.hurried)
     evaluator = Evaluator(setup, programs["evaluate"], testing, tokenizer, stop)
     return GrpoRun(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stop, hurry)
@@ -127,7 +124,7 @@ def train(
 ) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     with observe.observed(run, emit) as watchdog:
-        job = prepare(run, recipe, emit, stopping, load_rewards, watchdog)
+        job = prepare(run, recipe, emit, stopping, load_rewards)
         with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
             return _train(job, checkpoints, watchdog)
 
