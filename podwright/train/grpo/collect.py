@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -49,7 +49,7 @@ class Collector:
     programs: dict[str, Program]
     prompts: Prompts
     tokenizer: Tokenizer
-    rewards: Sequence[reward.RewardFunction]
+    rewards: list[reward.LoadedReward]
     zeros: Collection[reward.Row] = ()
     """for which a reward did not return in an earlier attempt: they count as 0.0"""
 

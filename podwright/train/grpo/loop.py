@@ -27,7 +27,7 @@ from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, num_batch_shards, together
 from podwright.train.watchdog import Watchdog
 
-LoadRewards = Callable[[Sequence[schema.Reward]], Sequence[reward.RewardFunction]]
+LoadRewards = Callable[[Sequence[schema.Reward]], list[reward.LoadedReward]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -300,7 +300,7 @@ def _reward_timeout(
         return stopped
     limit_s, name = job.recipe.rewards_timeout, record["reward"]
     late = f"step {cursor['step'] + 1}: the reward {name} did not return within rewards_timeout={limit_s:g} s"
-    detail = f"{late} for the {_row(record)}"
+    detail = f"{late} for the {reward.row(record['question'], record['completion'])}"
     fix = f"type: podwright resume {job.run.typed}, which scores that completion 0"
     if not hangs:
         detail = f"{late} for all its completions, and hangs on none of them alone"
@@ -312,13 +312,9 @@ def _zeros(run: RunDir, emit: Emitter) -> set[reward.Row]:
     """Completions on which rewards hung in earlier attempts. Every process must call it."""
     records = from_first(lambda: [e for e in read_events(run.events) if e["event"] == "reward_timeout"])
     for record in records:
-        message = f"the reward {record['reward']} did not return in attempt {record['attempt']}: it is 0 for the {_row(record)}"
+        message = f"the reward {record['reward']} did not return in attempt {record['attempt']}: it is 0 for the {reward.row(record['question'], record['completion'])}"
         emit.event("notice", message=message)
     return {(e["reward"], e["question"], e["completion"]) for e in records}
-
-
-def _row(record: Record) -> str:
-    return f"question {record['question'][:60]!r}, completion {record['completion'][:60]!r}"
 
 
 def _compare(job: GrpoRun) -> None:

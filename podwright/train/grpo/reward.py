@@ -13,9 +13,10 @@ import importlib.util
 import inspect
 import math
 import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import schema
@@ -24,16 +25,17 @@ from podwright.train.grpo.answers import extract_flexible, extract_strict, same_
 
 __all__ = [
     "LoadedReward",
-    "RewardFunction",
     "RewardTimeout",
     "check_answer",
     "extract_flexible",
     "extract_strict",
+    "failing_sample",
     "format_reward",
     "load",
+    "row",
     "same_number",
-    "sample",
     "score",
+    "where",
 ]
 
 RIGHT = 3.0
@@ -61,18 +63,6 @@ Row = tuple[str, str, str]
 """name of a reward, question, completion"""
 
 
-class RewardFunction(Protocol):
-    @property
-    def name(self) -> str:
-        """It is unique among the rewards of a recipe: the function's own name, with _2, _3 ... where another has it."""
-
-    @property
-    def weight(self) -> float: ...
-
-    def values(self, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> list[float]:
-        """It raises UserError when the function fails or gives anything but one finite number per completion."""
-
-
 class RewardTimeout(Exception):
     """A reward did not return in time. `record` (of JSON) has its name as `reward` and, if it hangs on a completion alone, the `question` and
     the `completion`."""
@@ -83,14 +73,10 @@ class RewardTimeout(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class LoadedReward:
-    """A reward that is computed in this process."""
-
     name: str
+    """unique among the rewards of a recipe: the function's own name, with _2, _3 ... where another has it"""
     function: Callable[..., Any]
     weight: float
-
-    def values(self, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> list[float]:
-        return _scored(self, prompts, completions, columns)
 
 
 def load(rewards: Sequence[schema.Reward]) -> list[LoadedReward]:
@@ -106,7 +92,7 @@ def load(rewards: Sequence[schema.Reward]) -> list[LoadedReward]:
 
 
 def score(
-    rewards: Sequence[RewardFunction],
+    loaded: Sequence[LoadedReward],
     prompts: Sequence[str],
     completions: Sequence[str],
     columns: Columns,
@@ -115,16 +101,17 @@ def score(
     """Name -> unweighted value of each completion; None from a reward ("does not apply") counts as 0.0, and so does what `zeros` names.
 
     A reward gets an empty text in place of a completion of `zeros`, so that groups keep their size.
+    Raises UserError when a reward fails or gives anything but one finite number per completion.
     """
     assert all(len(column) == len(completions) for column in (prompts, *columns.values())), (
         "one row of every column per completion"
     )
     scored = {}
-    for reward in rewards:
-        rows = zip(columns["question"], completions, strict=True) if zeros else ()
-        zero = {i for i, row in enumerate(rows) if (reward.name, *row) in zeros}
+    for reward in loaded:
+        rows = zip(columns.get("question", completions), completions, strict=True)
+        zero = {i for i, pair in enumerate(rows) if (reward.name, *pair) in zeros}
         texts = ["" if i in zero else text for i, text in enumerate(completions)]
-        values = reward.values(prompts, texts, columns)
+        values = _scored(reward, prompts, texts, columns)
         scored[reward.name] = [0.0 if i in zero else value for i, value in enumerate(values)]
     return scored
 
@@ -208,11 +195,13 @@ def _scored(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[
         given = reward.function(
             prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()}
         )
+    except (UserError, RewardTimeout):  # of the process that computes it
+        raise
     except (Exception, SystemExit) as e:  # a sys.exit() in it is a fault like any other
-        where = _failing_sample(reward, prompts, completions, columns)
-        raise UserError(
-            f"the reward {reward.name} failed: {_described(e)}, {where}", "fix the function, then resume the run"
-        ) from e
+        faults = (Exception, SystemExit)
+        index = failing_sample(reward.function, faults, prompts, completions, columns)
+        what = f"the reward {reward.name} failed: {_described(e)}, {where(index, columns, completions)}"
+        raise UserError(what, "fix the function, then resume the run") from e
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise UserError(f"the reward {reward.name} gave {type(given).__name__}, not a list", f"write it as {SIGNATURE}")
     values = list(given)
@@ -233,25 +222,45 @@ def _number(name: str, value: Any, index: int, columns: Columns, completion: str
         number = math.nan
     if not math.isfinite(number):
         raise UserError(
-            f"the reward {name} gave {value!r:.40} for {sample(index, columns, completion)}",
+            f"the reward {name} gave {value!r:.40} for {_sample(index, columns, completion)}",
             "return a finite number for every completion",
         )
     return number
 
 
-def _failing_sample(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> str:
-    """The first sample that makes the reward fail when it is given alone."""
+def failing_sample(
+    function: Callable[..., Any],
+    faults: tuple[type[BaseException], ...],
+    prompts: Sequence[str],
+    completions: Sequence[str],
+    columns: Columns,
+    most_s: float = math.inf,
+) -> int | None:
+    """The first sample that makes `function` fail when it is given alone, as far as they are tried in `most_s`."""
+    end = time.monotonic() + most_s
     for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         try:
-            reward.function(prompts=[prompt], completions=[completion], **{k: [v[i]] for k, v in columns.items()})
-        except (Exception, SystemExit):
-            return f"on {sample(i, columns, completion)}"
-    return f"on all {len(completions)} samples together but on none alone"
+            function(prompts=[prompt], completions=[completion], **{k: [v[i]] for k, v in columns.items()})
+        except faults:
+            return i
+        if time.monotonic() > end:
+            break
+    return None
 
 
-def sample(index: int, columns: Columns, completion: str) -> str:
+def where(index: int | None, columns: Columns, completions: Sequence[str]) -> str:
+    if index is None:
+        return f"on all {len(completions)} samples together but on none alone"
+    return f"on {_sample(index, columns, completions[index])}"
+
+
+def _sample(index: int, columns: Columns, completion: str) -> str:
     question = columns["question"][index] if "question" in columns else ""
-    return f"sample {index} (question {question[:60]!r}, completion {completion[:60]!r})"
+    return f"sample {index} ({row(question, completion)})"
+
+
+def row(question: str, completion: str) -> str:
+    return f"question {question[:60]!r}, completion {completion[:60]!r}"
 
 
 def _described(error: BaseException) -> str:

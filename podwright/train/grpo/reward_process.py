@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import dataclasses
+import functools
 import math
 import multiprocessing
 import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -34,18 +33,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)  # which a cluster se
 _PR_SET_PDEATHSIG = 1  # of prctl(2), Linux
 
 
-@dataclasses.dataclass(frozen=True)
-class ProcessReward:
-    """A reward that the child computes."""
-
-    name: str
-    weight: float
-    process: RewardProcess
-
-    def values(self, prompts: Sequence[str], completions: Sequence[str], columns: reward.Columns) -> list[float]:
-        return self.process.values(self.name, prompts, completions, columns)
-
-
 class RewardProcess:
     def __init__(self, stopping: Callable[[], bool]):
         self._stopping = stopping
@@ -53,15 +40,16 @@ class RewardProcess:
         self._rewards: list[schema.Reward] = []
         self._start()
 
-    def load(self, rewards: Sequence[schema.Reward], limit_s: float) -> list[ProcessReward]:
-        """As `reward.load` does, in the child. A call of a reward may take `limit_s`."""
+    def load(self, rewards: Sequence[schema.Reward], limit_s: float) -> list[reward.LoadedReward]:
+        """As `reward.load` does, with functions that are called in the child. A call may take `limit_s`."""
         self._rewards, self._limit_s = list(rewards), limit_s
         names = self._load()
-        return [ProcessReward(name, r.weight, self) for name, r in zip(names, rewards, strict=True)]
+        return [
+            reward.LoadedReward(name, functools.partial(self._call, name), r.weight)
+            for name, r in zip(names, rewards, strict=True)
+        ]
 
-    def values(
-        self, name: str, prompts: Sequence[str], completions: Sequence[str], columns: reward.Columns
-    ) -> list[float]:
+    def _call(self, name: str, prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
         """UserError as in the child, and for a reward that ends the child; RewardTimeout where it does not return in time."""
         try:
             return self._answer(self._limit_s, name, prompts, completions, columns)
@@ -69,14 +57,27 @@ class RewardProcess:
             ended = ""
         except (EOFError, OSError):
             ended = self._ended()
-        i = None if self._stopping() else self._culprit(name, prompts, completions, columns)
-        if ended and not self._stopping():
-            where = f"all {len(completions)} samples together but on none alone"
-            where = where if i is None else reward.sample(i, columns, completions[i])
+        index = None if self._stopping() else self._culprit(name, prompts, completions, columns)
+        if self._stopping():  # which cuts every limit short
+            index, ended = None, ""
+        if ended:
+            what = f"the reward {name} ended its process ({ended}), {reward.where(index, columns, completions)}"
             fix = "fix the function (after SIGKILL `dmesg` says whether memory was full), then resume the run"
-            raise UserError(f"the reward {name} ended its process ({ended}) on {where}", fix)
-        alone = {} if i is None else {"question": columns["question"][i], "completion": completions[i]}
+            raise UserError(what, fix)
+        alone = {} if index is None else {"question": columns["question"][index], "completion": completions[index]}
         raise reward.RewardTimeout({"reward": name, **alone})
+
+    def _culprit(self, name: str, *rows: Any) -> int | None:
+        """The sample for which a new child gives no answer alone, of those that are tried in the time of a call."""
+        self._kill()
+        self._start()
+        self._load()
+
+        def call(prompts: list[str], completions: list[str], **columns: Any) -> None:
+            with contextlib.suppress(UserError):  # it has returned
+                self._answer(self._limit_s, name, prompts, completions, columns)
+
+        return reward.failing_sample(call, (EOFError, OSError), *rows, most_s=self._limit_s)
 
     def close(self) -> None:
         self._connection.close()  # a child that waits for rows leaves by that
@@ -96,13 +97,11 @@ class RewardProcess:
 
     def _load(self) -> list[str]:
         limit_s = max(LOAD_S, self._limit_s)
-        what = "the rewards of the recipe were not loaded"
         try:
             names: list[str] = self._answer(limit_s, self._rewards)
-        except TimeoutError as e:
-            raise UserError(f"{what} within {limit_s:g} s", "fix what they do when imported") from e
         except (EOFError, OSError) as e:
-            raise UserError(f"{what}: their process ended ({self._ended()})", "fix what they do when imported") from e
+            what = f"the rewards did not load within {limit_s:g} s, or ended their process ({self._ended()})"
+            raise UserError(what, "fix what they do when they are imported") from e
         return names
 
     def _answer(self, limit_s: float, *request: Any) -> Any:
@@ -120,26 +119,6 @@ class RewardProcess:
         if fault:
             raise UserError(*fault)
         return value
-
-    def _culprit(
-        self, name: str, prompts: Sequence[str], completions: Sequence[str], columns: reward.Columns
-    ) -> int | None:
-        """The first row for which a new child gives no answer alone; None if those that take the time of a call all have one."""
-        self._kill()
-        self._start()
-        self._load()
-        begin = time.monotonic()
-        for i, completion in enumerate(completions):
-            row = {column: [values[i]] for column, values in columns.items()}
-            try:
-                self._answer(self._limit_s, name, [prompts[i]], [completion], row)
-            except UserError:
-                pass  # it has returned
-            except (EOFError, OSError):
-                return i
-            if time.monotonic() - begin > self._limit_s:
-                break
-        return None
 
     def _ended(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):
@@ -170,7 +149,7 @@ def main() -> None:
             fault = None
             try:
                 if rows:
-                    value = loaded[first].values(*rows)
+                    value = reward.score([loaded[first]], *rows)[first]
                 else:
                     loaded = {r.name: r for r in reward.load(first)}
                     value = list(loaded)

@@ -352,23 +352,21 @@ def test_one_figure_that_is_not_finite_is_enough(whole, tmp_path, monkeypatch, n
 class Hangs:
     """`varied`, which does not return for one completion of the rollouts of step 3; `shown` are all completions that it got."""
 
-    name, weight = "varied", 1.0
-
     def __init__(self):
         self.shown, self.stopping = [], False
 
     def load(self, rewards):
         (self.inner,) = reward.load(rewards)
-        return [self]
+        return [LoadedReward("varied", self, 1.0)]
 
-    def values(self, prompts, completions, columns):
+    def __call__(self, prompts, completions, **columns):
         self.shown.append([*zip(columns["question"], completions, strict=True)])
-        record = {"reward": self.name}
+        record = {"reward": "varied"}
         if len(self.shown) == 3 and not self.stopping:
             record |= zip(("question", "completion"), self.shown[-1][5], strict=True)
         if len(self.shown) == 3:
             raise reward.RewardTimeout(record)
-        return self.inner.values(prompts, completions, columns)
+        return self.inner.function(prompts, completions, **columns)
 
 
 ONE_ROLLOUT = ("grpo.dynamic_sampling=0", "evaluation.every_n_steps=0", "checkpoint.every_n_steps=100")

@@ -15,7 +15,7 @@ import pytest
 from podwright.errors import UserError
 from podwright.recipe.schema import Reward
 from podwright.train.grpo import reward, reward_process
-from podwright.train.grpo.reward_process import ProcessReward, RewardProcess
+from podwright.train.grpo.reward_process import RewardProcess
 
 ROOT = Path(__file__).resolve().parents[3]
 FILE = '''
@@ -97,11 +97,11 @@ def process() -> Iterator[RewardProcess]:
     process.close()
 
 
-def loaded(process: RewardProcess, file: Path, *names: str, limit_s: float = 60.0) -> list[ProcessReward]:
+def loaded(process: RewardProcess, file: Path, *names: str, limit_s: float = 60.0) -> list[reward.LoadedReward]:
     return process.load([Reward(function=f"{file}:{name}", weight=0.5) for name in names], limit_s)
 
 
-def scored(rewards: list[ProcessReward]) -> dict[str, list[float]]:
+def scored(rewards: list[reward.LoadedReward]) -> dict[str, list[float]]:
     return reward.score(rewards, PROMPTS, COMPLETIONS, COLUMNS)
 
 
@@ -161,9 +161,9 @@ def test_a_reward_that_is_slow_with_all_hangs_on_none(process: RewardProcess, fi
 @pytest.mark.parametrize(
     ("name", "how"),
     [
-        ("segfault", f"ended its process (killed by SIGSEGV) on {SAMPLE}"),
-        ("leaves", f"ended its process (exit code 5) on {SAMPLE}"),
-        ("leaves_at_random", "(exit code 6) on all 6 samples together but on none alone"),
+        ("segfault", f"ended its process (killed by SIGSEGV), on {SAMPLE}"),
+        ("leaves", f"ended its process (exit code 5), on {SAMPLE}"),
+        ("leaves_at_random", "(exit code 6), on all 6 samples together but on none alone"),
     ],
 )
 def test_a_reward_that_ends_its_process_is_one_line(process: RewardProcess, file: Path, name: str, how: str) -> None:
@@ -175,8 +175,8 @@ def test_a_reward_that_ends_its_process_is_one_line(process: RewardProcess, file
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("import os; os._exit(4)", "were not loaded: their process ended (exit code 4)"),
-        ("import time; time.sleep(60)", "were not loaded within 1 s"),
+        ("import os; os._exit(4)", "did not load within 60 s, or ended their process (exit code 4)"),
+        ("import time; time.sleep(60)", "did not load within 1 s, or ended their process"),
     ],
 )
 def test_a_file_that_ends_or_hangs_its_process_is_one_line(
@@ -218,7 +218,7 @@ from podwright.train.grpo.reward_process import RewardProcess
 process = RewardProcess(lambda: False)
 (hangs,) = process.load([Reward(function=sys.argv[1] + ":in_c")], 60.0)
 print(process._process.pid, flush=True)
-hangs.values(["p"], ["hang"], {"question": ["q"]})
+hangs.function(prompts=["p"], completions=["hang"], question=["q"])
 """
 
 
