@@ -48,8 +48,8 @@ def posted(stacks: Path, silence_s: float, alone: bool, record: dict[str, Any]) 
         faulthandler.register(_SIGNAL, file=dump, all_threads=True)
         # The interpreter writes the number of each signal there although it runs no Python.
         before = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-        settings = {"pid": os.getpid(), "dump": dump.fileno(), "signals": reader, "forward": before}
-        settings |= {"silence_s": silence_s, "stacks": str(stacks), "alone": alone, **record}
+        settings = record | {"pid": os.getpid(), "dump": dump.fileno(), "signals": reader, "forward": before}
+        settings |= {"silence_s": silence_s, "stacks": str(stacks), "alone": alone}
         argv = [sys.executable, "-S", "-P", __file__, json.dumps(settings)]
         kept = [fd for fd in (dump.fileno(), reader, before) if fd >= 0]
         process = subprocess.Popen(argv, stdin=subprocess.PIPE, pass_fds=kept)

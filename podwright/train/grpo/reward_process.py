@@ -52,7 +52,8 @@ class RewardProcess:
     def _call(self, name: str, prompts: list[str], completions: list[str], **columns: Any) -> list[float]:
         """UserError as in the child, and for a reward that ends the child; RewardTimeout where it does not return in time."""
         try:
-            return self._answer(self._limit_s, name, prompts, completions, columns)
+            values: list[float] = self._answer(self._limit_s, name, prompts, completions, columns)
+            return values
         except TimeoutError:
             ended = ""
         except (EOFError, OSError):
