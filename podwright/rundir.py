@@ -37,13 +37,8 @@ from podwright.errors import UserError
 
 Record = dict[str, Any]
 DEVICE_COLUMNS = (
-    "time_s",
-    "device",
-    "utilization_percent",
-    "memory_mib",
-    "memory_total_mib",
-    "power_w",
-    "temperature_c",
+    *("time_s", "device", "utilization_percent"),
+    *("memory_mib", "memory_total_mib", "power_w", "temperature_c"),
 )
 """of devices-K.csv"""
 TRAIN_COMMAND = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
