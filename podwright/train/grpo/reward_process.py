@@ -68,7 +68,7 @@ class RewardProcess:
         alone = {} if index is None else {"question": columns["question"][index], "completion": completions[index]}
         raise reward.RewardTimeout({"reward": name, **alone})
 
-    def _culprit(self, name: str, *rows: Any) -> int | None:
+    def _culprit(self, name: str, prompts: list[str], completions: list[str], columns: reward.Columns) -> int | None:
         """The sample for which a new child gives no answer alone, of those that are tried in the time of a call."""
         self._kill()
         self._start()
@@ -78,7 +78,7 @@ class RewardProcess:
             with contextlib.suppress(UserError):  # it has returned
                 self._answer(self._limit_s, name, prompts, completions, columns)
 
-        return reward.failing_sample(call, (EOFError, OSError), *rows, most_s=self._limit_s)
+        return reward.failing_sample(call, (EOFError, OSError), prompts, completions, columns, self._limit_s)
 
     def close(self) -> None:
         self._connection.close()  # a child that waits for rows leaves by that
