@@ -38,13 +38,8 @@ from podwright.errors import UserError
 
 Record = dict[str, Any]
 DEVICE_COLUMNS = (
-    "time_s",
-    "device",
-    "utilization_percent",
-    "memory_mib",
-    "memory_total_mib",
-    "power_w",
-    "temperature_c",
+    *("time_s", "device", "utilization_percent"),
+    *("memory_mib", "memory_total_mib", "power_w", "temperature_c"),
 )
 """of devices-K.csv"""
 TRAIN_COMMAND = ("{python}", "-m", "podwright.train", "{run_dir}", "--attempt", "{attempt}")
@@ -69,6 +64,7 @@ class Ending(enum.StrEnum):
     OUT_OF_MEMORY = "OUT_OF_MEMORY"
     OUT_OF_DATA = "OUT_OF_DATA"
     NOT_FINITE = "NOT_FINITE"
+    REWARD_TIMEOUT = "REWARD_TIMEOUT"
     STALLED = "STALLED"
     BAD_INPUT = "BAD_INPUT"
     STORAGE_UNREACHABLE = "STORAGE_UNREACHABLE"
@@ -347,6 +343,7 @@ _FIELDS: dict[str, dict[str, Any]] = {
     "environment": {"max_steps": int | None, "versions": dict | None},
     "resumed": {"step": int, "stage": str | None},
     "checkpoint": {"step": int},
+    "reward_timeout": {"reward": str, "question": str, "completion": str},
     "evaluation": {"when": str, "step": int, "strict": dict | None, "flexible": dict | None},
 }
 """of an event, by its name: types of what readers rely on; None: may be absent"""

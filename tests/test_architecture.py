@@ -44,6 +44,7 @@ HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "torch", "transform
 READS_ENVIRONMENT = {
     "train/attempt.py",
     "train/compile_cache.py",
+    "train/grpo/reward_process.py",
     "train/multimodal/entry.py",
     "train/mesh.py",
     "shell.py",

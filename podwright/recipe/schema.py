@@ -246,6 +246,9 @@ class GrpoRecipe(Section):
     grpo: Grpo = Grpo()
     rollout: Rollout = Rollout()
     rewards: tuple[Reward, ...] = Field(min_length=1, description="rewards that are added up")
+    rewards_timeout: Annotated[float, Field(gt=0)] = Field(
+        60.0, description="seconds that a call of a reward may take; then the run ends and names the completion"
+    )
     optimizer: GrpoOptimizer = GrpoOptimizer()
     training: GrpoTraining
     warm_start: WarmStart | None = Field(None, description="supervised start for random weights; null: none")

@@ -24,6 +24,7 @@ ENDINGS = {
     "OUT_OF_MEMORY": "ran out of memory",
     "OUT_OF_DATA": "ran out of data",
     "NOT_FINITE": "reached a value that is not finite (NaN or infinity)",
+    "REWARD_TIMEOUT": "waited too long for a reward",
     "STALLED": "stalled",
     "BAD_INPUT": "failed on invalid input",
     "CRASHED": "crashed",

@@ -121,6 +121,7 @@ ENDINGS: dict[Ending, Facts] = {
         Budget.FAILURE,
         "start it again with {not_finite}; or " + _RESUME,
     ),
+    Ending.REWARD_TIMEOUT: Facts("failed", Budget.FAILURE, _LOGS),
     Ending.STALLED: Facts("failed", Budget.FAILURE, _LOGS),
     Ending.BAD_INPUT: Facts("failed", Budget.NONE, "fix the input and start it again"),
     Ending.STORAGE_UNREACHABLE: Facts("interrupted", Budget.FAILURE, _RESUME),

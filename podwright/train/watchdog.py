@@ -1,7 +1,8 @@
 """When a run hangs: a thread of every process writes down the stacks and, if nothing moves for as long again, ends it as STALLED.
 
 A step is watched by the pace of those before it. A test or a checkpoint has no pace: it is reported after half an hour, and never ended;
-neither is a step in which a process compiles or writes a trace. A process that was stopped writes its stacks with the help of its sentry.
+neither is a step in which a process compiles, writes a trace or waits for a reward. A process that was stopped writes its stacks with the help of its sentry;
+where native code lets no Python run, a run of one process is ended by its sentry.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ _MEETING = (
     "jax/experimental/multihost_utils.py",
     "podwright/train/program.py",
 )
-# where a process does once what takes as long as it takes: it compiles, or writes the trace of a step
-_UNPACED = ("jax/_src/compiler.py", "podwright/train/profile.py")
+# where a process does once what takes as long as it takes: it compiles, or writes the trace of a step; rewards have a limit of their own
+_UNPACED = ("jax/_src/compiler.py", "podwright/train/profile.py", "podwright/train/grpo/reward_process.py")
 _STEPS = 3  # after which there is a pace: the first ones compile
 Stand = dict[str, Any]
 """{rank, host, where, meets, unpaced, absent_s}: what the main thread of a process is at, whether that is waiting for others or has no
@@ -95,10 +96,10 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Watchdog]:
-        """Of several processes each has a sentry meanwhile. A fault that comes while the run is ended as STALLED is a part of that."""
-        stacks = self._run.stacks(self._emit.attempt, self._rank)
-        alone: contextlib.AbstractContextManager[Callable[[float], None]] = contextlib.nullcontext(lambda due: None)
-        with sentry.posted(stacks, self._patience.grace_s) if self._size > 1 else alone as expect:
+        """Each process has a sentry meanwhile. A fault that comes while the run is ended as STALLED is a part of that."""
+        run, attempt = self._run, self._emit.attempt
+        record = {"rank": self._rank, "exit": str(run.exit(attempt, self._rank)), "fix": self._fix}
+        with sentry.posted(run.stacks(attempt, self._rank), self._patience.grace_s, self._size == 1, record) as expect:
             thread = threading.Thread(target=self._watch, args=(expect,), name="watchdog", daemon=True)
             thread.start()
             try:
@@ -145,7 +146,10 @@ class Watchdog:
             if now - ticked > patience.grace_s:  # a process that was stopped has its time to go on
                 self._absent_s, seen = now - ticked, seen and now
                 self._ended.wait(0.15 * patience.grace_s)  # its sentry writes first
-            expect(0.0 if self._resting else begun + patience.wake_after_s(limit, self._rank))
+            if self._size == 1:  # nobody else ends this process when it runs no Python for so long
+                expect(now + 2 * limit)
+            else:
+                expect(0.0 if self._resting else begun + patience.wake_after_s(limit, self._rank))
             if not seen and now - begun > limit:
                 seen = now
                 self._look(begun, patience.grace_s / 2 if self._rank == 0 else 0.0)
@@ -160,6 +164,10 @@ class Watchdog:
 
     def _limit(self) -> float:
         return self._patience.first_s if self._resting else self._patience.with_steps(self._recent)
+
+    @property
+    def _fix(self) -> str:
+        return f"read attempts/{self._emit.attempt}/stacks-*.txt, then type: podwright resume {self._run.typed}"
 
     def _look(self, begun: float, listen_s: float) -> tuple[str, bool]:
         """Writes the stacks. What the processes are at that are heard of within `listen_s`, in a line, and whether one of them is at what has no pace."""
@@ -208,9 +216,9 @@ class Watchdog:
         if self._ended.is_set():
             return
         attempt = self._emit.attempt
-        fix = f"read attempts/{attempt}/stacks-*.txt, then type: podwright resume {self._run.typed}"
-        print(f"{Ending.STALLED}: {summary}; {fix}", flush=True)
-        record = {"ending": str(Ending.STALLED), "step": self._step, "detail": summary, "fix": fix, "time": time.time()}
+        print(f"{Ending.STALLED}: {summary}; {self._fix}", flush=True)
+        ending = {"ending": str(Ending.STALLED), "step": self._step}
+        record = ending | {"detail": summary, "fix": self._fix, "time": time.time()}
         with contextlib.suppress(OSError):
             write_json(self._run.exit(attempt, self._rank), record)
         self._emit.storage.leave(attempt, self._rank)

@@ -12,7 +12,7 @@ from typing import Any
 
 from podwright.recipe import kinds
 from podwright.recipe.advice import kind_of, of_run
-from podwright.rundir import Ending, RunDir, full_disk
+from podwright.rundir import Ending, RunDir, full_disk, read_events
 from podwright.targets.base import Polled, Process
 
 _TAIL_BYTES = 16_384
@@ -107,7 +107,7 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
     )
     how = f"{polled.who}: {_how(returncode)}" if polled.who else _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
-        begun = any(tails.values())
+        begun = any(tails.values()) or any(e.get("attempt") == attempt for e in read_events(run.events))
         what = f"stopped before the trainer could save ({how})" if begun else "stopped before it had logged anything"
         return AttemptOutcome(Ending.STOPPED, what)
     keys, full = of_run(run), full_disk(run.path)

@@ -136,3 +136,50 @@ def test_a_warm_start_that_is_not_finite_says_which_rate_to_lower(tmp_path):
     assert not run.start.exists()
     (notice,) = [e["message"] for e in events(run, "notice") if "warm start" in e["message"]]
     assert " of 200 worked answers are left out of the warm start: longer than 12 tokens" in notice
+
+
+HANGS = """
+import json, pathlib, re
+
+CALLS, PAIR = (pathlib.Path(__file__).with_name(name) for name in ("calls", "pair.json"))
+
+def fn(prompts, completions, *, question, **columns):
+    with CALLS.open("a") as calls:
+        calls.write(".")
+    if CALLS.stat().st_size == 3:
+        PAIR.write_text(json.dumps([question[5], completions[5]]))
+    for pair in zip(question, completions):
+        if PAIR.exists() and json.loads(PAIR.read_text()) == list(pair):
+            re.match(r"(a+)+$", "a" * 40 + "b")
+    return [float(len(text) % 7) for text in completions]
+"""
+
+
+@pytest.mark.long
+def test_a_reward_that_hangs_in_c_ends_the_run_and_a_resume_scores_that_completion_0(tmp_path):
+    (tmp_path / "mine.py").write_text(HANGS)
+    rewards = [f"rewards=[{{function: '{tmp_path / 'mine.py'}:fn'}}]", "rewards_timeout=5"]
+    run, end = train(tmp_path / "run", *rewards, "checkpoint.every_n_steps=100", "warm_start=null")
+    question, completion = json.loads((tmp_path / "pair.json").read_text())
+    assert (end["ending"], end["step"]) == ("REWARD_TIMEOUT", 2) and "REWARD_TIMEOUT: step 3: " in end["log"], end
+    assert (
+        f"the reward fn did not return within rewards_timeout=5 s for the question {question[:60]!r}" in end["detail"]
+    )
+    assert f"completion {completion[:60]!r}" in end["detail"] and "which scores that completion 0" in end["fix"]
+    end = finish(run, start(run, attempt=2), attempt=2)
+    assert end["ending"] == "FINISHED" and [e["step"] for e in events(run, "resumed")] == [2]
+    assert "the reward fn did not return in attempt 1: it is 0 for the " in events(run, "notice")[-1]["message"]
+
+
+@pytest.mark.long
+def test_a_stop_of_a_run_whose_reward_hangs_in_c_saves_the_last_step_within_a_minute(tmp_path):
+    (tmp_path / "mine.py").write_text(HANGS)
+    rewards = [f"rewards=[{{function: '{tmp_path / 'mine.py'}:fn'}}]", "rewards_timeout=600"]
+    run = prepare(tmp_path / "run", *rewards, "checkpoint.every_n_steps=100", "warm_start=null")
+    process, deadline = start(run), time.time() + 240
+    while not (tmp_path / "pair.json").exists():
+        assert process.poll() is None and time.time() < deadline
+        time.sleep(0.1)
+    process.send_signal(signal.SIGTERM)
+    end = finish(run, process, timeout=60)
+    assert (end["ending"], end["step"], end["detail"]) == ("STOPPED", 2, "stopped after step 2")

@@ -15,23 +15,19 @@ from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.targets.base import Polled, Process
 from podwright.watch.diagnose import outcome
 from podwright.watch.view import view
-from tests.e2e import short_patience
+from tests.e2e import full_device, short_patience
 from tests.e2e.conftest import wait_for
 from tests.e2e.trainer import ROOT, environment, figures, finish_several, joined, logs, prepare, start_several, state
 
 # Slow enough that a signal comes in the middle of the run.
 REWARD = """
-import os, time
-from podwright.train.grpo import loss
-
-def full(*_):
-    raise RuntimeError("RESOURCE_EXHAUSTED: out of memory while trying to allocate")
+import os, re, time
 
 def fn(prompts, completions, *, question, **columns):
     if os.environ.get("FAILS_IN") == os.environ["JAX_PROCESS_ID"]:
         raise ValueError("no grade for this")
-    if os.environ.get("BREAKS_IN") == os.environ["JAX_PROCESS_ID"]:
-        loss.advantages = full
+    if os.environ.get("HANGS_IN") == os.environ["JAX_PROCESS_ID"]:
+        re.match(r"(a+)+$", "a" * 40 + "b")
     lags_in = os.environ.get("LAGS_IN")
     time.sleep(0.3 if lags_in is None else 0.1 if lags_in == os.environ["JAX_PROCESS_ID"] else 0.02)
     return [float(len(text) % 7) for text in completions]
@@ -144,9 +140,18 @@ def test_a_reward_that_fails_in_one_process_ends_both_and_is_told(folder, whole)
 @pytest.mark.long
 def test_any_other_fault_of_one_process_ends_both_and_is_told(folder, whole):
     run = make(folder, "breaks")
-    codes, end = finish_several(run, begin(folder, run, BREAKS_IN="1"))
+    codes, end = finish_several(run, begin(folder, run, module=full_device.__name__))
     assert codes == [1, 1] and end["ending"] == "OUT_OF_MEMORY", logs(run)
     assert end["detail"].endswith("out of memory while trying to allocate (in process 1)")
+
+
+@pytest.mark.long
+def test_a_reward_that_hangs_in_one_process_ends_both_with_its_completion_in_the_records(folder, whole):
+    run = make(folder, "hangs", "rewards_timeout=5")
+    codes, end = finish_several(run, begin(folder, run, HANGS_IN="1"))
+    assert codes == [1, 1] and (end["ending"], end["step"]) == ("REWARD_TIMEOUT", 0), logs(run)
+    (record,) = [e for e in read_jsonl(run.events) if e["event"] == "reward_timeout"]
+    assert record["reward"] == "fn" and f"completion {record['completion'][:60]!r}" in end["detail"]
 
 
 @pytest.mark.long

@@ -41,7 +41,7 @@ COMPILED_IN = (
     "recipe",
     *(f"plan/compiled/{name}.py" for name in READING),
 )  # whose sources change a verdict
-IRRELEVANT = ("name", "description", "expect", "rewards", "data", "checkpoint", "trackers")
+IRRELEVANT = ("name", "description", "expect", "rewards", "rewards_timeout", "data", "checkpoint", "trackers")
 """sections and keys of a recipe that no program depends on"""
 LIMIT_S = {"quick": 600, "full": 3600}
 TPU_ENV = {

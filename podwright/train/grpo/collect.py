@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
+from collections.abc import Collection
 from typing import Any
 
 import jax
@@ -22,7 +23,7 @@ from podwright.train.grpo import loss, reward
 from podwright.train.grpo.program import GrpoBatch, GrpoSetup
 from podwright.train.grpo.prompts import Prompts, bucket
 from podwright.train.grpo.rollout import Completions
-from podwright.train.mesh import batch_sharding, combined, gather, own_rows, to_device, together
+from podwright.train.mesh import batch_sharding, combined, gather, gathered, own_rows, to_device, together
 from podwright.train.program import Program
 
 
@@ -49,6 +50,8 @@ class Collector:
     prompts: Prompts
     tokenizer: Tokenizer
     rewards: list[reward.LoadedReward]
+    zeros: Collection[reward.Row] = ()
+    """for which a reward did not return in an earlier attempt: they count as 0.0"""
 
     def sample(self, params: Any, used: int, number: int) -> Sampled:
         """Rollout `number` of the run, on the questions that follow the first `used`."""
@@ -81,12 +84,17 @@ class Collector:
         }
         prompts = [chosen.texts[p] for p in mine for _ in range(shape[1])]
         known = {r.name: np.zeros(shape, np.float32) for r in self.rewards}
+        timeout = None
         with together():
-            # A process whose devices hold only copies of what others reward has nothing to ask.
-            scored = (
-                reward.score(self.rewards, prompts, [text for p in mine for text in texts[p]], columns) if mine else {}
-            )
+            completed = [text for p in mine for text in texts[p]]
+            try:
+                # A process whose devices hold only copies of what others reward has nothing to ask.
+                scored = reward.score(self.rewards, prompts, completed, columns, self.zeros) if mine else {}
+            except reward.RewardTimeout as e:
+                timeout = e.record
             own_s = time.perf_counter() - begin
+        if timeout := next(filter(None, gathered(timeout)), None):
+            raise reward.RewardTimeout(timeout)
         for name, values in scored.items():
             known[name][mine] = np.asarray(values, np.float32).reshape(len(mine), shape[1])
         return {name: combined(rows) for name, rows in known.items()}, own_s

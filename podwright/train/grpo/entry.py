@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +14,7 @@ from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record, RunDir
 from podwright.train.emit import TrainingOutcome
 from podwright.train.entry import Stopping, TrainerEntry, in_jax
+from podwright.train.grpo.reward_process import RewardProcess
 from podwright.train.run_storage import AttemptStart
 
 if TYPE_CHECKING:
@@ -26,10 +29,15 @@ class GrpoEntry(TrainerEntry):
     kind = "grpo"
 
     def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
-        with in_jax(run, GrpoRecipe, start, stopping) as (recipe, emit):
+        with (
+            contextlib.closing(RewardProcess(stopping)) as rewards,
+            in_jax(run, GrpoRecipe, start, stopping) as (recipe, emit),
+        ):
             from podwright.train.grpo import loop
 
-            return loop.train(run, recipe, emit, stopping)
+            return loop.train(
+                run, recipe, emit, stopping, functools.partial(rewards.load, limit_s=recipe.rewards_timeout)
+            )
 
     def evaluate(self, path: Path, source: str, limit: int, overrides: Sequence[str]) -> Record:
         if not source:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import shlex
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from podwright.attention_kernels import Layout, heads_of
@@ -13,9 +14,9 @@ from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import lora
-from podwright.recipe import even_groups
+from podwright.recipe import even_groups, schema
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, Record, RunDir, read_events
 from podwright.train import attention_check, checkpoint, data_record, not_finite, observe, profile, speed
 from podwright.train.data_record import Written
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
@@ -27,6 +28,8 @@ from podwright.train.grpo.program import GrpoSetup, GrpoState
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, num_batch_shards, together
 from podwright.train.watchdog import Watchdog
+
+LoadRewards = Callable[[Sequence[schema.Reward]], list[reward.LoadedReward]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,14 +50,14 @@ class GrpoRun:
     """whether there is no time to finish the step"""
 
 
-def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) -> GrpoRun:
+def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, load_rewards: LoadRewards) -> GrpoRun:
     """Reads data, tokenizer and rewards and builds the programs; every fault of the user's input shows up here."""
     emit.event("phase", phase="loading")
     begun = from_first(lambda: start.begun_with(run))
     revision = from_first(lambda: start.find_source(recipe, begun.get("model_revision")).revision)
     before = Written(**from_first(lambda: data_record.written(run)._asdict()))
     with together():
-        rewards = reward.load(recipe.rewards)
+        rewards = load_rewards(recipe.rewards)
         (train, test, _), data, notices = start.data_of(run, recipe, before)
     data_of_first = from_first(lambda: data)
     with together():
@@ -83,7 +86,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) 
     sizes["max_steps"] = recipe.training.max_steps
     emit.event("environment", **speed.environment(), **sizes, model_revision=source.revision, rows=data)
     programs = program.programs(setup, len(testing))
-    collector = Collector(setup, programs, training, tokenizer, rewards)
+    collector = Collector(setup, programs, training, tokenizer, rewards, _zeros(run, emit))
     stop, hurry = agreed(stopping), agreed(stopping.hurried)
     evaluator = Evaluator(setup, programs["evaluate"], testing, tokenizer, stop)
     return GrpoRun(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stop, hurry)
@@ -118,10 +121,12 @@ def _divides(recipe: GrpoRecipe, shards: int) -> None:
             )
 
 
-def train(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping) -> TrainingOutcome:
+def train(
+    run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, load_rewards: LoadRewards
+) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
     with observe.observed(run, emit) as watchdog:
-        job = prepare(run, recipe, emit, stopping)
+        job = prepare(run, recipe, emit, stopping, load_rewards)
         with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
             return _train(job, checkpoints, watchdog)
 
@@ -150,8 +155,12 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
             if job.stopping():
                 with watchdog.resting():
                     return _stop(job, checkpoints, state, cursor)
-            with traced.step(number + 1) as marks:
-                done = step(job.collector, state, reference, cursor, base, job.hurried)
+            try:
+                with traced.step(number + 1) as marks:
+                    done = step(job.collector, state, reference, cursor, base, job.hurried)
+            except reward.RewardTimeout as e:
+                with watchdog.resting():
+                    return _reward_timeout(job, checkpoints, state, cursor, e.record)
             if done is None:
                 with watchdog.resting():
                     return _stop(job, checkpoints, state, cursor)
@@ -265,6 +274,35 @@ def _stop(
         job.emit.event("checkpoint", step=cursor["step"])
         checkpoints.save(cursor["step"], state, cursor)
     return TrainingOutcome(Ending.STOPPED, cursor["step"], f"stopped after step {cursor['step']}")
+
+
+def _reward_timeout(
+    job: GrpoRun, checkpoints: checkpoint.Checkpoints, state: GrpoState, cursor: dict[str, int], record: Record
+) -> TrainingOutcome:
+    """The last whole step is saved: a resume samples the same completions, and knows of the one on which a reward hangs."""
+    stopped, hangs = _stop(job, checkpoints, state, cursor), "completion" in record
+    if hangs:
+        job.emit.event("reward_timeout", **record)
+    elif job.stopping():
+        return stopped
+    limit_s, name = job.recipe.rewards_timeout, record["reward"]
+    late = f"step {cursor['step'] + 1}: the reward {name} did not return within rewards_timeout={limit_s:g} s"
+    if hangs:
+        detail = f"{late} for the {reward.row(record['question'], record['completion'])}"
+        fix = f"type: podwright resume {job.run.typed}, which scores that completion 0"
+    else:
+        detail = f"{late} for all its completions, and hangs on none of them alone"
+        fix = f"make it faster and resume, or type: podwright run {shlex.quote(str(job.run.recipe))} rewards_timeout={3 * limit_s:g}"
+    return TrainingOutcome(Ending.REWARD_TIMEOUT, stopped.step, detail, fix)
+
+
+def _zeros(run: RunDir, emit: Emitter) -> set[reward.Row]:
+    """Completions on which rewards hung in earlier attempts. Every process must call it."""
+    records = from_first(lambda: [e for e in read_events(run.events) if e["event"] == "reward_timeout"])
+    for record in records:
+        message = f"the reward {record['reward']} did not return in attempt {record['attempt']}: it is 0 for the {reward.row(record['question'], record['completion'])}"
+        emit.event("notice", message=message)
+    return {(e["reward"], e["question"], e["completion"]) for e in records}
 
 
 def _compare(job: GrpoRun) -> None:

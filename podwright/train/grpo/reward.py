@@ -13,23 +13,29 @@ import importlib.util
 import inspect
 import math
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
 from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import schema
 from podwright.recipe.answer_numbers import extract_flexible, extract_strict, same_number
+from podwright.rundir import Record
 
 __all__ = [
     "LoadedReward",
+    "RewardTimeout",
     "check_answer",
     "extract_flexible",
     "extract_strict",
+    "failing_sample",
     "format_reward",
     "load",
+    "row",
     "same_number",
     "score",
+    "where",
 ]
 
 RIGHT = 3.0
@@ -51,6 +57,19 @@ def check_answer(
 def format_reward(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> list[float]:
     """1.0 if both `<think>` and `####` occur, otherwise 0.0."""
     return [1.0 if "<think>" in text and "####" in text else 0.0 for text in completions]
+
+
+Columns = Mapping[str, Sequence[Any]]
+Row = tuple[str, str, str]
+"""name of a reward, question, completion"""
+
+
+class RewardTimeout(Exception):
+    """A reward did not return in time. `record` (of JSON) has its name as `reward` and, if it hangs on a completion alone, the `question` and
+    the `completion`."""
+
+    def __init__(self, record: Record):
+        self.record = record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,16 +96,25 @@ def score(
     loaded: Sequence[LoadedReward],
     prompts: Sequence[str],
     completions: Sequence[str],
-    columns: Mapping[str, Sequence[Any]],
+    columns: Columns,
+    zeros: Collection[Row] = (),
 ) -> dict[str, list[float]]:
-    """Name -> unweighted value of each completion; None from a reward ("does not apply") counts as 0.0.
+    """Name -> unweighted value of each completion; None from a reward ("does not apply") counts as 0.0, and so does what `zeros` names.
 
+    A reward gets an empty text in place of a completion of `zeros`, so that groups keep their size.
     Raises UserError when a reward fails or gives anything but one finite number per completion.
     """
     assert all(len(column) == len(completions) for column in (prompts, *columns.values())), (
         "one row of every column per completion"
     )
-    return {reward.name: _scored(reward, prompts, completions, columns) for reward in loaded}
+    scored = {}
+    for reward in loaded:
+        rows = zip(columns.get("question", completions), completions, strict=True)
+        zero = {i for i, pair in enumerate(rows) if (reward.name, *pair) in zeros}
+        texts = ["" if i in zero else text for i, text in enumerate(completions)]
+        values = _scored(reward, prompts, texts, columns)
+        scored[reward.name] = [0.0 if i in zero else value for i, value in enumerate(values)]
+    return scored
 
 
 def _find(spec: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
@@ -162,19 +190,19 @@ def _free_name(name: str, taken: set[str]) -> str:
     return free
 
 
-def _scored(
-    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> list[float]:
+def _scored(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> list[float]:
     try:
         # Lists of its own: a reward that sorts or changes what it is given spoils it for no other.
         given = reward.function(
             prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()}
         )
+    except (UserError, RewardTimeout):  # of the process that computes it
+        raise
     except (Exception, SystemExit) as e:  # a sys.exit() in it is a fault like any other
-        where = _failing_sample(reward, prompts, completions, columns)
-        raise UserError(
-            f"the reward {reward.name} failed: {_described(e)}, {where}", "fix the function, then resume the run"
-        ) from e
+        faults = (Exception, SystemExit)
+        index = failing_sample(reward.function, faults, prompts, completions, columns)
+        what = f"the reward {reward.name} failed: {_described(e)}, {where(index, columns, completions)}"
+        raise UserError(what, "fix the function, then resume the run") from e
     if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
         raise UserError(f"the reward {reward.name} gave {type(given).__name__}, not a list", f"write it as {SIGNATURE}")
     values = list(given)
@@ -186,7 +214,7 @@ def _scored(
     return [_number(reward.name, value, i, columns, completions[i]) for i, value in enumerate(values)]
 
 
-def _number(name: str, value: Any, index: int, columns: Mapping[str, Sequence[Any]], completion: str) -> float:
+def _number(name: str, value: Any, index: int, columns: Columns, completion: str) -> float:
     if value is None:
         return 0.0
     try:
@@ -201,21 +229,39 @@ def _number(name: str, value: Any, index: int, columns: Mapping[str, Sequence[An
     return number
 
 
-def _failing_sample(
-    reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Mapping[str, Sequence[Any]]
-) -> str:
-    """The first sample that makes the reward fail when it is given alone."""
+def failing_sample(
+    function: Callable[..., Any],
+    faults: tuple[type[BaseException], ...],
+    prompts: Sequence[str],
+    completions: Sequence[str],
+    columns: Columns,
+    most_s: float = math.inf,
+) -> int | None:
+    """The first sample that makes `function` fail when it is given alone, as far as they are tried in `most_s`."""
+    end = time.monotonic() + most_s
     for i, (prompt, completion) in enumerate(zip(prompts, completions, strict=True)):
         try:
-            reward.function(prompts=[prompt], completions=[completion], **{k: [v[i]] for k, v in columns.items()})
-        except (Exception, SystemExit):
-            return f"on {_sample(i, columns, completion)}"
-    return f"on all {len(completions)} samples together but on none alone"
+            function(prompts=[prompt], completions=[completion], **{k: [v[i]] for k, v in columns.items()})
+        except faults:
+            return i
+        if time.monotonic() > end:
+            break
+    return None
 
 
-def _sample(index: int, columns: Mapping[str, Sequence[Any]], completion: str) -> str:
+def where(index: int | None, columns: Columns, completions: Sequence[str]) -> str:
+    if index is None:
+        return f"on all {len(completions)} samples together but on none alone"
+    return f"on {_sample(index, columns, completions[index])}"
+
+
+def _sample(index: int, columns: Columns, completion: str) -> str:
     question = columns["question"][index] if "question" in columns else ""
-    return f"sample {index} (question {question[:60]!r}, completion {completion[:60]!r})"
+    return f"sample {index} ({row(question, completion)})"
+
+
+def row(question: str, completion: str) -> str:
+    return f"question {question[:60]!r}, completion {completion[:60]!r}"
 
 
 def _described(error: BaseException) -> str:

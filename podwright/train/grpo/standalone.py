@@ -25,7 +25,7 @@ from podwright.train.run_storage import RunStorage
 Tree = Any
 GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
 _TRAINING = ("grpo", "rewards", "optimizer", "training", "warm_start", "checkpoint", "trackers", "batch_size", "expect")
-_UNUSED = (*_TRAINING, "name", "description", "model.remat", "evaluation.every_n_steps")
+_UNUSED = (*_TRAINING, "rewards_timeout", "name", "description", "model.remat", "evaluation.every_n_steps")
 _SAMPLING = tuple(f"rollout.{key}" for key in ("temperature", "top_k", "top_p", "min_p"))  # a test is greedy
 _OF_A_DIRECTORY = ("model.name", "model.source", "model.lora_rank", "model.lora_alpha")  # its config.json decides
 

@@ -22,6 +22,7 @@ GRPO = [
     *["evaluation.batch_size=12", "warm_start.max_steps=11", "warm_start.batch_size=6", "warm_start.terse_share=0.1"],
     *["warm_start.learning_rate=0.5", "seed=7", "grpo.num_generations=4"],
     "rewards=[{function: podwright.train.grpo.reward:check_answer, weight: 0.5}]",
+    "rewards_timeout=5",
 ]
 PRETRAIN = [
     *["data.source=elsewhere.jsonl", "data.tokenizer=elsewhere", "data.eos_id=3", "data.num_documents=5"],

@@ -19,7 +19,7 @@ from podwright.recipe import load
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
 from podwright.train import checkpoint, speed
 from podwright.train.emit import Emitter
-from podwright.train.grpo import loop, start
+from podwright.train.grpo import loop, reward, start
 from podwright.train.grpo.collect import Collector
 from podwright.train.grpo.program import GrpoState
 from podwright.train.grpo.reward import LoadedReward
@@ -196,13 +196,14 @@ class StopWhen:
         return self.stopping()
 
 
-def train(path, *overrides, attempt=1, stopping=never, hurried=never):
+def train(path, *overrides, attempt=1, stopping=never, hurried=never, load_rewards=reward.load):
     """On one device, in this process."""
     run = RunDir(path)
     run.attempt(attempt).mkdir(parents=True, exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop, "make_mesh", functools.partial(make_mesh, devices=jax.devices()[:1]))
-        return run, loop.train(run, recipe(*overrides), Emitter(run, attempt, True), StopWhen(stopping, hurried))
+        emit, asked = Emitter(run, attempt, True), StopWhen(stopping, hurried)
+        return run, loop.train(run, recipe(*overrides), emit, asked, load_rewards)
 
 
 def steps(run):
@@ -346,6 +347,65 @@ def test_one_figure_that_is_not_finite_is_enough(whole, tmp_path, monkeypatch, n
     run, outcome = train(tmp_path / "run", attempt=2)
     assert (outcome.ending, outcome.step) == (Ending.NOT_FINITE, 4) and f"{name}=nan" in outcome.detail
     assert not (run.checkpoints / "5").exists()
+
+
+class Hangs:
+    """`varied`, which does not return for one completion of the rollouts of step 3; `shown` are all completions that it got."""
+
+    def __init__(self):
+        self.shown, self.stopping = [], False
+
+    def load(self, rewards):
+        (self.inner,) = reward.load(rewards)
+        return [LoadedReward("varied", self, 1.0)]
+
+    def __call__(self, prompts, completions, **columns):
+        self.shown.append([*zip(columns["question"], completions, strict=True)])
+        record = {"reward": "varied"}
+        if len(self.shown) == 3 and not self.stopping:
+            record |= zip(("question", "completion"), self.shown[-1][5], strict=True)
+        if len(self.shown) == 3:
+            raise reward.RewardTimeout(record)
+        return self.inner.function(prompts, completions, **columns)
+
+
+ONE_ROLLOUT = ("grpo.dynamic_sampling=0", "evaluation.every_n_steps=0", "checkpoint.every_n_steps=100")
+
+
+def test_a_reward_that_hangs_keeps_the_last_step_and_a_resume_scores_that_completion_0(tmp_path):
+    hangs = Hangs()
+    run, outcome = train(tmp_path / "run", *ONE_ROLLOUT, load_rewards=hangs.load)
+    (victim,) = [e for e in read_jsonl(run.events) if e["event"] == "reward_timeout"]
+    pair = victim["question"], victim["completion"]
+    assert (outcome.ending, outcome.step) == (Ending.REWARD_TIMEOUT, 2) and pair == hangs.shown[2][5]
+    assert outcome.detail == (
+        "step 3: the reward varied did not return within rewards_timeout=60 s for the "
+        f"question {pair[0][:60]!r}, completion {pair[1][:60]!r}"
+    )
+    assert outcome.fix == f"type: podwright resume {run.typed}, which scores that completion 0"
+    assert events(run)[-3:] == ["saving", "checkpoint 2", "reward_timeout"]
+    _, outcome = train(run.path, *ONE_ROLLOUT, attempt=2, load_rewards=hangs.load)
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5) and events(run, 2)[2] == "resumed 2"
+    assert hangs.shown[3] == [(q, "" if (q, text) == pair else text) for q, text in hangs.shown[2]]
+    (notice,) = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice" and "0 for" in e["message"]]
+    assert notice.startswith("the reward varied did not return in attempt 1: it is 0 for the question ")
+
+
+@pytest.mark.parametrize("stopped", [True, False])
+def test_a_reward_that_is_too_slow_says_which_limit_to_raise_unless_the_run_is_stopped(whole, tmp_path, stopped):
+    shutil.copytree(whole.path, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "5")
+    hangs = Hangs()
+    hangs.stopping, hangs.shown = True, [None, None]
+    run, outcome = train(
+        tmp_path / "run", attempt=2, load_rewards=hangs.load, stopping=lambda: stopped and len(hangs.shown) > 2
+    )
+    if stopped:
+        assert (outcome.ending, outcome.step, outcome.detail) == (Ending.STOPPED, 4, "stopped after step 4")
+        return
+    assert (outcome.ending, outcome.step) == (Ending.REWARD_TIMEOUT, 4)
+    assert outcome.detail.endswith("rewards_timeout=60 s for all its completions, and hangs on none of them alone")
+    assert outcome.fix.endswith(f"or type: podwright run {run.recipe} rewards_timeout=180")
 
 
 def test_prompts_that_are_too_long_are_counted_in_a_notice(tmp_path):

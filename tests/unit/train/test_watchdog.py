@@ -20,7 +20,7 @@ from podwright.storage import open_storage, process_files, records
 from podwright.train.emit import Emitter
 from podwright.train.stragglers import Stragglers, slower
 from podwright.train.watchdog import Patience, Watchdog, standing, summarize
-from tests.unit.train import jax_together, together
+from tests.unit.train import jax_together, native_hang, together
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -257,3 +257,55 @@ def test_a_notice_that_cannot_be_written_does_not_end_the_watch(tmp_path: Path, 
 
 def watchdog_of(emit: Emitter) -> Watchdog:
     return Watchdog(RunDir(emit._run.path), emit, (0, 1), (lambda key, word: None, lambda key: None), Patience())
+
+
+def hanging(run: RunDir, case: str) -> subprocess.Popen[str]:
+    """The process after its fifth step."""
+    run.attempt(1).mkdir(parents=True)
+    argv = [sys.executable, "-m", native_hang.__name__, str(run.path), case]
+    process = subprocess.Popen(
+        argv, env=os.environ | {"PYTHONPATH": str(ROOT)}, stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    assert process.stdout and process.stdout.readline() == "step 5 has ended\n"
+    return process
+
+
+def ended(run: RunDir, process: subprocess.Popen[str], timeout_s: float) -> tuple[dict[str, Any], str]:
+    """How it ended, and what it printed meanwhile."""
+    try:
+        printed = process.communicate(timeout=timeout_s)[0]
+    finally:
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    stacks = run.stacks(1, 0).read_text()
+    assert "native_hang.py" in stacks and "in hang" in stacks and "most recent call first" in stacks
+    return json.loads(run.exit(1).read_text()), printed
+
+
+def test_native_code_that_lets_no_python_run_ends_a_run_of_one_process(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    end, printed = ended(run, hanging(run, "hangs"), 30)
+    assert end["ending"] == Ending.STALLED and "podwright resume" in end["fix"]
+    where = f"rank 0 (host {socket.gethostname()}) is in native code that lets no Python run"
+    assert re.fullmatch(rf"no step has ended for \d+ s: {re.escape(where)}", end["detail"]), end
+    assert printed == f"STALLED: {end['detail']}; {end['fix']}\n"
+
+
+@pytest.mark.long
+def test_a_stop_ends_a_process_that_runs_no_python_within_a_minute(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    process = hanging(run, "stops")
+    time.sleep(1)
+    process.send_signal(signal.SIGTERM)
+    end, _ = ended(run, process, 60)
+    assert end["ending"] == Ending.STOPPED and end["detail"].startswith("stopped before the trainer could save: rank 0")
+
+
+def test_a_run_of_one_process_that_a_person_has_stopped_goes_on(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "run")
+    process = hanging(run, "goes on")
+    process.send_signal(signal.SIGSTOP)
+    time.sleep(2 * native_hang.SHORT.least_s + 3 * native_hang.SHORT.grace_s)
+    process.send_signal(signal.SIGCONT)
+    process.communicate(timeout=30)
+    assert process.returncode == 0 and not run.exit(1).exists()

@@ -7,7 +7,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.run import journal
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, append_jsonl
 from podwright.targets.base import Polled, Process
 from podwright.watch.diagnose import outcome
 from tests import scarce
@@ -91,6 +91,16 @@ def test_else_how_it_died_and_its_log(
     found = outcome(attempt(tmp_path, log), 1, Polled(Process.ENDED, returncode), stop_wanted)
     assert found.ending is ending
     assert says in found.detail
+
+
+def test_what_a_trainer_wrote_into_its_records_is_no_silence_either(tmp_path: Path) -> None:
+    run = attempt(tmp_path, "")
+    stopped = "stopped before the trainer could save"
+    assert "logged anything" in outcome(run, 1, Polled(Process.ENDED, -9), True).detail
+    append_jsonl(run.events, {"event": "phase", "phase": "loading", "time": 1.0, "attempt": 2})
+    assert "logged anything" in outcome(run, 1, Polled(Process.ENDED, -9), True).detail
+    append_jsonl(run.events, {"event": "phase", "phase": "grpo", "time": 1.0, "attempt": 1})
+    assert outcome(run, 1, Polled(Process.ENDED, -9), True).detail == f"{stopped} (killed by SIGKILL)"
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"ending": "SOMETHING", "detail": ""}', '{"detail": ""}'])
