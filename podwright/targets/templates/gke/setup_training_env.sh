@@ -87,7 +87,8 @@ needs "workload policy $policy; node_pool.sh creates it" \
 {% endif %}
 {% if provisioning == "flex-start" %}
 echo "note: $nodes nodes with $accelerator $topology come when the pods of a run ask for them"
-for pool in{% for pool in pools %} {{ pool }}{% endfor %}; do
+pools=({% for pool in pools %}{{ pool }}{{ " " if not loop.last }}{% endfor %})
+for pool in "${pools[@]}"; do
   needs "node pool $pool; node_pool.sh creates it" \
     gcloud container node-pools describe "$pool" --cluster="$cluster" --location="$location" --project="$project" --format='value(name)' &&
     has "node pool $pool"
