@@ -1,9 +1,11 @@
 """Over which network the processes of several hosts exchange arrays, on hosts of many makes: each in a network and with an /etc/hosts of its own."""
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -55,6 +57,70 @@ def test_the_network_is_that_of_the_route_to_the_first_host(
     argv = ["unshare", "-n", "-m", "-u", "sh", "-c", script, "sh", sys.executable, "-c", ASK, first]
     done = subprocess.run(argv, capture_output=True, text=True, check=True)
     assert done.stdout == f"{expected}\n", json.dumps([done.stdout, done.stderr])
+
+
+HOST = """hostname $1; ip link set lo up
+until ip link show eth0 > /dev/null 2>&1; do sleep 0.05; done
+ip addr add $2/24 dev eth0; ip link set eth0 up
+mount --bind $3 /etc/hosts
+shift 3
+exec "$@\""""
+"""shell of a host: its name, its address, its /etc/hosts and what runs there"""
+TRAINERS = {
+    "jax": """
+from podwright.train import mesh
+mesh.start_processes()
+import jax
+print(mesh.gathered(jax.process_index()))
+""",
+    "torch": """
+import os
+from podwright.train.multimodal.processes import world
+joined = world.join(os.environ)
+print(joined.gathered(joined.rank), flush=True)
+os._exit(0)
+""",
+}
+
+
+@pytest.mark.parametrize("trainer", TRAINERS)
+@pytest.mark.skipif(not can_have_networks(), reason="no network of its own can be made here")
+def test_hosts_whose_own_names_stand_for_the_loopback_exchange_arrays(tmp_path: Path, trainer: str) -> None:
+    """As Debian and Ubuntu install them; each is named to the other one by its address."""
+    addresses = {"h1": "10.9.0.1", "h2": "10.9.0.2"}
+    joined = {
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "1",
+        "LOCAL_RANK": "0",
+        "MASTER_ADDR": "h1",
+        "MASTER_PORT": "13580",
+    }
+    joined |= {"JAX_COORDINATOR_ADDRESS": "h1:13579", "JAX_NUM_PROCESSES": "2", "JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": ""}  # fmt: skip
+    hosts = []
+    for rank, (name, address) in enumerate(addresses.items()):
+        others = "".join(f"{at} {other}\n" for other, at in addresses.items() if other != name)
+        (tmp_path / name).write_text(f"127.0.0.1 localhost\n127.0.1.1 {name}\n{others}")
+        words = ["sh", "-c", HOST, "sh", name, address, str(tmp_path / name), sys.executable, "-c", TRAINERS[trainer]]
+        environment = os.environ | joined | {"RANK": str(rank), "JAX_PROCESS_ID": str(rank)}
+        argv = ["unshare", "-n", "-m", "-u", "-p", "-f", "--kill-child", *words]
+        hosts.append(subprocess.Popen(argv, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))  # fmt: skip
+    _connect(*(host.pid for host in hosts))
+    outputs = [host.communicate(timeout=300)[0] for host in hosts]
+    assert [output.splitlines()[-1] for output in outputs] == ["[0, 1]"] * 2, outputs
+
+
+def _connect(*launchers: int) -> None:
+    """Two hosts by a cable, each the child of one of these processes, once they are there."""
+    children = [Path(f"/proc/{pid}/task/{pid}/children") for pid in launchers]
+    end = time.monotonic() + 60
+    while not all(path.read_text().split() for path in children):
+        assert time.monotonic() < end
+        time.sleep(0.05)
+    ends = [f"pw{os.getpid() % 10**7}x{number}" for number in range(2)]
+    subprocess.run(["ip", "link", "add", ends[0], "type", "veth", "peer", "name", ends[1]], check=True)
+    for path, name in zip(children, ends, strict=True):
+        inside = path.read_text().split()[0]
+        subprocess.run(["ip", "link", "set", name, "netns", inside, "name", "eth0"], check=True)
 
 
 SEVERAL = {"WORLD_SIZE": "4", "LOCAL_WORLD_SIZE": "2"}
