@@ -7,7 +7,8 @@ import time
 from multiprocessing.connection import Connection
 from typing import Any
 
-_LOAD_S = 60.0  # for PyTorch
+_LOAD_S = 180.0  # for PyTorch, on a slow disk
+_TO_SAY_S = 3.0  # what PyTorch itself says of a time-out
 _MEASURE_S = 180.0  # for the rates between many machines, once arrays go to and fro
 
 
@@ -18,11 +19,12 @@ def measure(rank: int, world: int, host: str, port: int, patience_s: float) -> d
     trial = context.Process(target=_trial, args=(writer, rank, world, host, port, patience_s), daemon=True)
     trial.start()
     writer.close()
-    record: dict[str, Any] = {"met": False, "interface": ""}
+    record: dict[str, Any] = {"met": False}
     end = time.monotonic() + _LOAD_S
     while not {"backend", "fault"} & record.keys():
         if not reader.poll(max(0.0, end - time.monotonic())):
-            record["fault"] = f"nothing is heard of the others within {patience_s:.0f} s"
+            loaded = f"nothing is heard of the others within {patience_s:.0f} s"
+            record["fault"] = loaded if "interface" in record else f"PyTorch is not loaded after {_LOAD_S:.0f} s"
             break
         try:
             said = reader.recv()
@@ -30,7 +32,7 @@ def measure(rank: int, world: int, host: str, port: int, patience_s: float) -> d
             said = {"fault": "the trial was killed"}
         record |= said
         if "interface" in said:  # PyTorch is loaded
-            end = time.monotonic() + patience_s
+            end = time.monotonic() + patience_s + _TO_SAY_S
         if "met_s" in said:
             end = time.monotonic() + _MEASURE_S
     trial.kill()
