@@ -40,7 +40,7 @@ def missing() -> str:
 class Hosts:
     """`root`/disk is another folder on each of them; `hidden` is empty there."""
 
-    addresses = HOSTS
+    addresses: ClassVar[dict[str, str]] = HOSTS
     namespaces: tuple[str, ...] = ("-u", "-m", "-p")
 
     def __init__(self, hidden: Path) -> None:

@@ -45,6 +45,7 @@ READS_ENVIRONMENT = {
     "train/attempt.py",
     "train/compile_cache.py",
     "train/multimodal/entry.py",
+    "train/multimodal/processes/network.py",  # a process of its own, which torch asks for its network
     "train/mesh.py",
     "shell.py",
     "cli/app.py",

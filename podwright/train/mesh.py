@@ -74,7 +74,7 @@ def _use_interface(name: str) -> None:
         of_run = distributed.global_state.client
         return xla_bridge.make_cpu_client(_jax.make_gloo_tcp_collectives(distributed_client=of_run, interface=name))
 
-    if name and jax.config.jax_cpu_collectives_implementation == "gloo":
+    if name and jax.config.jax_cpu_collectives_implementation == "gloo":  # type: ignore[attr-defined]
         xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
 
 

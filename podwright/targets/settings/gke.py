@@ -18,6 +18,7 @@ from podwright.targets.base import Remark, Traits
 from podwright.targets.gke import machine_types, xpk_shape
 from podwright.targets.settings import programs
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
+from podwright.targets.settings.gcloud import GcloudSetting
 from podwright.targets.settings.google import (
     LAG_S,
     LONGEST_FLEX_S,
@@ -56,21 +57,6 @@ NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 _LONGEST_CLUSTER = 40  # letters of its name that GKE takes
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
 _RESERVATION = re.compile(r"(?:projects/[a-z][a-z0-9-]*/reservations/)?[a-z](?:[-a-z0-9]*[a-z0-9])?(?:/reservation[A-Za-z]+/[a-z0-9-]+)*")  # fmt: skip
-_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=[^\n]*)?")
-_SET = {
-    **{"project": "project", "cluster": "cluster", "location": "region", "region": "region", "zone": "zones", "node-locations": "zones"},
-    **{"machine-type": "machine_type", "tpu-topology": "topology", "reservation": "reservations", "max-run-duration": "max_life"},
-    **dict.fromkeys(("reservation-affinity", "spot", "preemptible", "flex-start"), "provisioning"),
-}  # fmt: skip
-"""options of `gcloud container node-pools create` that another key of the target decides, by that key"""
-_OF_PODWRIGHT = {
-    *("num-nodes", "enable-autoscaling", "min-nodes", "max-nodes", "total-min-nodes", "total-max-nodes", "location-policy"),
-    *("enable-queued-provisioning", "enable-best-effort-provision", "min-provision-nodes", "enable-autorepair"),
-    *("placement-type", "placement-policy", "accelerator-network-profile", "enable-gvnic", "max-pods-per-node"),
-    *("node-version", "scopes", "node-labels", "labels", "metadata", "accelerator", "enable-autoprovisioning"),
-    *("async", "quiet", "format", "flatten", "help", "flags-file", "account", "configuration", "access-token-file"),
-    *("impersonate-service-account", "billing-project", "universe-domain", "user-output-enabled", "verbosity", "log-http"),
-}  # fmt: skip
 _RELEASE = re.compile(r"v?\d+(?:\.\d+)+(?:(?:a|b|rc|\.dev|\.post)\d+)?")
 _ZONED = re.compile(r"projects/([^/]+)/zones/([^/]+)/reservations/(.+)")
 """a reservation by its full name: there may be others of its name in other zones; `gcloud container node-pools create` takes it without the zone"""
@@ -127,10 +113,7 @@ class GkeSettings(BaseModel):
     machine_type: str = Field(
         MACHINE_TYPE, description="machine type of the nodes; default with a topology: that of its hosts"
     )
-    gcloud: tuple[str, ...] = Field(
-        (),
-        description="further options of `gcloud beta container node-pools create`, such as --disk-size=200GB or --host-maintenance-interval=PERIODIC",
-    )
+    gcloud: GcloudSetting = ()
     topology: str = Field(
         "", description="slice for recipes that name none, such as tpu7x-4x4x8; several slices: 2x tpu7x-4x4x8"
     )
@@ -219,20 +202,6 @@ class GkeSettings(BaseModel):
             raise ValueError(f"has {wrong[0]!r}, which is no reservation; write it like [NAME, OTHER]")
         if twice := next((each for each in value if value.count(each) > 1), None):
             raise ValueError(f"has {twice} twice; leave one of them out")
-        return value
-
-    @field_validator("gcloud")
-    @classmethod
-    def _are_options(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        for text in value:
-            option = _OPTION.fullmatch(text)
-            if option is None:
-                raise ValueError(f"has {text!r}, which is no option; write it like [--disk-size=200GB]")
-            name = option[1] if option[1] in _SET else option[1].removeprefix("no-")
-            if key := _SET.get(name):
-                raise ValueError(f"has {text!r}, which {key} of the target decides; set that instead")
-            if name in _OF_PODWRIGHT:
-                raise ValueError(f"has {text!r}, which is set for each node pool; leave it out")
         return value
 
     @field_validator("xpk")

@@ -25,7 +25,8 @@ def measure(
     Bytes a second are those that each machine sends: an all-reduce over n sends 2 (n - 1) / n of the array. `say` hears meanwhile over which
     `interface` arrays go, that the machines have `met` at the first one, and after how many seconds they have exchanged something (`met_s`).
     """
-    say({"interface": interface.choose(os.environ | {"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": "1"}, host)})
+    os.environ.update({"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": "1"})
+    say({"interface": interface.choose(os.environ, host)})
     gpu = torch.cuda.is_available()
     if gpu:
         torch.cuda.set_device(0)

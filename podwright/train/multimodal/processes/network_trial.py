@@ -27,13 +27,13 @@ def measure(rank: int, world: int, host: str, port: int, patience_s: float) -> d
             record["fault"] = loaded if "interface" in record else f"PyTorch is not loaded after {_LOAD_S:.0f} s"
             break
         try:
-            said = reader.recv()
+            update = reader.recv()
         except EOFError:
-            said = {"fault": "the trial was killed"}
-        record |= said
-        if "interface" in said:  # PyTorch is loaded
+            update = {"fault": "the trial was killed"}
+        record |= update
+        if "interface" in update:  # PyTorch is loaded
             end = time.monotonic() + patience_s + _TO_SAY_S
-        if "met_s" in said:
+        if "met_s" in update:
             end = time.monotonic() + _MEASURE_S
     trial.kill()
     trial.join()
