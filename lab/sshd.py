@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 from lab.slurm import _end_with_parent, _ports, lacking
 
@@ -39,12 +40,15 @@ def missing() -> str:
 class Hosts:
     """`root`/disk is another folder on each of them; `hidden` is empty there."""
 
+    addresses: ClassVar[dict[str, str]] = HOSTS
+    namespaces: tuple[str, ...] = ("-u", "-m", "-p")
+
     def __init__(self, hidden: Path) -> None:
         self.root = Path(tempfile.mkdtemp(prefix="ssh", dir="/tmp"))
         self.hidden = hidden
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.ports = dict(zip(HOSTS, _ports(len(HOSTS)), strict=True))
-        self.names = [f"{address}:{self.ports[host]}" for host, address in HOSTS.items()]
+        self.names = [f"{address}:{self.ports[host]}" for host, address in self.addresses.items()]
 
     def __enter__(self) -> "Hosts":
         root = self.root
@@ -56,7 +60,7 @@ class Hosts:
         self.config("config", "id")
         known = [
             f"[{address}]:{self.ports[host]} {(root / f'key-{host}.pub').read_text()}"
-            for host, address in HOSTS.items()
+            for host, address in self.addresses.items()
         ]
         (root / "known_hosts").write_text("".join(known))
         for host in HOSTS:
@@ -80,22 +84,35 @@ class Hosts:
         root = self.root
         (root / f"disk-{host}").mkdir(exist_ok=True)
         conf = root / f"sshd-{host}.conf"
-        conf.write_text(CONF.format(port=self.ports[host], address=HOSTS[host], root=root, host=host))
-        names = "".join(f"{address} {name}\n" for name, address in HOSTS.items())
-        (root / "hosts").write_text(Path("/etc/hosts").read_text() + names)
-        mounts = f"mount --bind {root}/hosts /etc/hosts; mount --bind {root}/disk-{host} {root}/disk; mount -t tmpfs tmpfs {self.hidden}"
+        conf.write_text(CONF.format(port=self.ports[host], address=self.addresses[host], root=root, host=host))
+        (root / f"hosts-{host}").write_text(self.names_on(host))
+        mounts = f"{self.network(host)} mount --bind {root}/hosts-{host} /etc/hosts; mount --bind {root}/disk-{host} {root}/disk; mount -t tmpfs tmpfs {self.hidden}"
         # The shell stays, as the first process of the host, to take in orphans.
         script = f"hostname {host}; {mounts}; {shutil.which('sshd')} -D -e -f {conf} & wait"
         with (root / f"{host}.log").open("ab") as log:
             self.daemons[host] = subprocess.Popen(
-                ["unshare", "-u", "-m", "-p", "-f", "--mount-proc", "--kill-child", "sh", "-c", script],
+                ["unshare", *self.namespaces, "-f", "--mount-proc", "--kill-child", "sh", "-c", script],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
                 preexec_fn=_end_with_parent,
             )
+        self.connect(host)
         wait(lambda: b"Server listening" in (root / f"{host}.log").read_bytes())
+
+    def names_on(self, host: str) -> str:
+        """Its /etc/hosts."""
+        return Path("/etc/hosts").read_text() + "".join(
+            f"{address} {name}\n" for name, address in self.addresses.items()
+        )
+
+    def network(self, host: str) -> str:
+        """What it does first: shell."""
+        return ""
+
+    def connect(self, host: str) -> None:
+        """With the network of this machine, which it shares."""
 
     def lose(self, host: str) -> None:
         """The machine is switched off: everything on it ends at once."""
@@ -112,7 +129,7 @@ class Hosts:
         self._signal_sshd(host, signal.SIGCONT)
 
     def _signal_sshd(self, host: str, number: int) -> None:
-        (init,) = Path(f"/proc/{self.daemons[host].pid}/task/{self.daemons[host].pid}/children").read_text().split()
+        init = self._init(host)
         namespace = os.readlink(f"/proc/{init}/ns/pid")
         for path in Path("/proc").glob("[0-9]*"):
             try:
@@ -120,6 +137,12 @@ class Hosts:
                     os.kill(int(path.name), number)
             except OSError:
                 continue
+
+    def _init(self, host: str) -> str:
+        """The process that is number 1 there, once it runs."""
+        children = Path(f"/proc/{self.daemons[host].pid}/task/{self.daemons[host].pid}/children")
+        wait(lambda: bool(children.read_text().split()))
+        return children.read_text().split()[0]
 
     def processes(self, what: str) -> list[int]:
         """Of both hosts, those that name `what` in their command."""
@@ -131,6 +154,53 @@ class Hosts:
             except OSError:
                 continue
         return found
+
+
+class SeparateHosts(Hosts):
+    """With a network of their own each, joined by a bridge, and /etc/hosts as Debian and Ubuntu write it: the own name of a host stands for
+    the loopback there, and for its address on the other one. There is no default route."""
+
+    addresses: ClassVar[dict[str, str]] = {"h1": "10.215.77.1", "h2": "10.215.77.2"}
+    namespaces = (*Hosts.namespaces, "-n")
+
+    def __init__(self, hidden: Path) -> None:
+        super().__init__(hidden)
+        self.bridge = f"pw{os.getpid() % 10**7}"
+
+    def __enter__(self) -> "SeparateHosts":
+        _ip(f"link add {self.bridge} type bridge")
+        _ip(f"addr add 10.215.77.254/24 dev {self.bridge}")
+        _ip(f"link set {self.bridge} up")
+        super().__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        _ip(f"link delete {self.bridge}")
+
+    def config(self, name: str, key: str, known: str = "known_hosts") -> Path:
+        path = super().config(name, key, known)
+        for host, address in self.addresses.items():
+            names = f"Host {host}\n HostName {address}\n Port {self.ports[host]}\n"
+            path.write_text(f"{path.read_text()}{names}")
+        return path
+
+    def names_on(self, host: str) -> str:
+        others = [f"{address} {name}\n" for name, address in self.addresses.items() if name != host]
+        return f"127.0.0.1 localhost\n127.0.1.1 {host}\n{''.join(others)}"
+
+    def network(self, host: str) -> str:
+        there = "until ip link show eth0; do sleep 0.05; done > /dev/null 2>&1"
+        return f"ip link set lo up; {there}; ip addr add {self.addresses[host]}/24 dev eth0; ip link set eth0 up;"
+
+    def connect(self, host: str) -> None:
+        end = f"{self.bridge}{host}"[-15:]
+        _ip(f"link add {end} type veth peer name eth0 netns {self._init(host)}")
+        _ip(f"link set {end} master {self.bridge} up")
+
+
+def _ip(words: str) -> None:
+    subprocess.run(["ip", *words.split()], check=True)
 
 
 def wait(true: Callable[[], bool], seconds: float = 20) -> None:

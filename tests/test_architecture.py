@@ -46,6 +46,7 @@ READS_ENVIRONMENT = {
     "train/compile_cache.py",
     "train/grpo/reward_process.py",
     "train/multimodal/entry.py",
+    "train/multimodal/processes/network.py",  # a process of its own, which torch asks for its network
     "train/mesh.py",
     "shell.py",
     "cli/app.py",

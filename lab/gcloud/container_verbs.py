@@ -179,6 +179,8 @@ def pool_body(session: Session) -> Json:
     placement["type"] = "COMPACT" if flags.get("placement-type", "").upper() == "COMPACT" else None
     if chosen := {key: value for key, value in placement.items() if value}:
         body["placementPolicy"] = chosen
+    if "accelerator-network-profile" in flags:
+        body["networkConfig"] = {"acceleratorNetworkProfile": flags["accelerator-network-profile"]}
     if flags.get("enable-queued-provisioning") == "true":
         body["queuedProvisioning"] = {"enabled": True}
     return body

@@ -68,6 +68,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
     ("auth", "print-access-token"): Command({"lifetime": 1}, "ACCOUNT", tracks=ALL),
     ("auth", "application-default", "print-access-token"): Command({"lifetime": 1, "scopes": 1}, tracks=ALL),
     ("version",): Command({}, tracks=("",)),
+    ("meta", "lint-gcloud-commands"): Command({"command-string": 1}, tracks=("",)),
     ("storage", "buckets", "describe"): Command({"raw": 0}, "URL", tracks=("", "alpha")),
     ("projects", "describe"): Command({}, "PROJECT_ID_OR_NUMBER", tracks=ALL),
     ("projects", "get-iam-policy"): Command(LIST, "PROJECT_ID_OR_NUMBER", tracks=ALL),
@@ -136,7 +137,7 @@ def parse(argv: list[str]) -> Call:
             f"ERROR: ({'.'.join(('gcloud', track, *command[:-1]))}) Invalid choice: '{command[-1]}'.\n{SEARCH}"
         )
     call = Call(track, command, "", {}, [], spec)
-    allowed = EVERYWHERE | spec.flags | (spec.alpha if track == "alpha" else {})
+    allowed = EVERYWHERE | spec.flags | (spec.alpha if track == "alpha" else {}) | (spec.beta if track else {})
     unknown: list[str] = []
     elsewhere: list[str] = []
     while words:

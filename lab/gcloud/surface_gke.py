@@ -14,6 +14,9 @@ POOL_FLAGS |= {"reservation": 1, "reservation-affinity": 1, "flex-start": 0, "ma
 POOL_FLAGS |= {"enable-autoscaling": 0, "min-nodes": 1, "max-nodes": 1, "total-min-nodes": 1, "total-max-nodes": 1}
 POOL_FLAGS |= {"location-policy": 1, "enable-autorepair": 0, "enable-autoupgrade": 0, "enable-queued-provisioning": 0}
 POOL_FLAGS |= {"placement-type": 1, "placement-policy": 1, "tpu-topology": 1, "workload-metadata": 1, "timeout": 1}
+# of the beta track; gcloud 528 has no network profile yet
+NEWER = {"accelerator-network-profile": 1}
+POOL_BETA = NEWER | {"host-maintenance-interval": 1}
 NUMBERS = ("num-nodes", "min-nodes", "max-nodes", "total-min-nodes", "total-max-nodes", "timeout")
 # what it has in the cloud and would not have here
 WITH_VALUE = """accelerator additional-node-network additional-pod-network boot-disk-kms-key create-pod-ipv4-range data-cache-count
@@ -49,6 +52,7 @@ COMMANDS: dict[tuple[str, ...], Command] = {
         "NAME",
         "",
         ALL,
+        beta=POOL_BETA,
         exclusive=ONE_PLACE,
         choices=POOL_CHOICES,
         numbers=NUMBERS,

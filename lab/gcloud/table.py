@@ -18,6 +18,7 @@ class Command:
     noun: str = ""  # what messages call the resource
     tracks: tuple[str, ...] = ("", "alpha")
     alpha: dict[str, int] = field(default_factory=dict)
+    beta: dict[str, int] = field(default_factory=dict)  # of the tracks beta and alpha
     required: tuple[str, ...] = ()
     exclusive: tuple[tuple[str, ...], ...] = ()  # of each of these groups at most one flag is accepted
     exactly_one: tuple[str, ...] = ()  # exactly one of these is needed

@@ -1,6 +1,7 @@
 """The simulated commands: each turns a command line into requests of the API, and their answers into what gcloud prints."""
 
 import re
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 
@@ -8,7 +9,7 @@ from lab.gcloud import compute_verbs, container_verbs, iap, metadata, store
 from lab.gcloud.api import ApiError, Json
 from lab.gcloud.session import EXPIRED, NO_DEFAULT, NO_LOGIN, Session
 from lab.gcloud.store import State
-from lab.gcloud.surface import Call
+from lab.gcloud.surface import Call, Refusal, parse
 
 UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "": 1}
 
@@ -230,6 +231,16 @@ def show_version(session: Session) -> None:
     session.show({"Google Cloud SDK": "528.0.0", "alpha": "2025.06.20", "beta": "2025.06.20", "core": "2025.06.20"})
 
 
+def lint(session: Session) -> None:
+    line = session.call.flags["command-string"]
+    row = {"command_string": line, "success": True, "error_message": None}
+    try:
+        parse(shlex.split(line)[1:])
+    except Refusal as refused:
+        row |= {"success": False, "error_message": refused.text.partition(") ")[2]}
+    session.show([row])
+
+
 def describe_bucket(session: Session) -> None:
     url = session.call.name.rstrip("/")
     bucket = signed_in(session)["knobs"]["buckets"].get(url.removeprefix("gs://"))
@@ -283,6 +294,7 @@ RUN: dict[str, Callable[[Session], None]] = {
     "auth print-access-token": print_token,
     "auth application-default print-access-token": print_token,
     "version": show_version,
+    "meta lint-gcloud-commands": lint,
     "storage buckets describe": describe_bucket,
     "projects describe": describe_project,
     "projects get-iam-policy": get_policy,

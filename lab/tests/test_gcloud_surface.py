@@ -67,6 +67,7 @@ GKE_SAMPLE |= {
     "opportunistic-maintenance": "node-idle-time=600s,window=600s,min-nodes=1",
 }
 GKE_SAMPLE |= {"resource-manager-tags": "a/b=c", "secondary-boot-disk": "disk-image=d", "threads-per-core": "1"}
+GKE_SAMPLE |= {"host-maintenance-interval": "PERIODIC"}
 GKE_SAMPLE |= {"system-config-from-file": "/etc/hostname"}
 NOT_TOGETHER = [
     {"node-id", "node-count"},
@@ -104,7 +105,8 @@ NOT_TOGETHER = [
 def lines(command: tuple[str, ...], track: str) -> Iterator[list[str]]:
     """Command lines that together have every flag of a command once."""
     spec = surface.COMMANDS[command]
-    flags = [*spec.flags, *(spec.alpha if track == "alpha" else ()), *surface.EVERYWHERE]
+    flags = [*spec.flags, *(spec.alpha if track == "alpha" else ()), *(spec.beta if track else ())]
+    flags = [flag for flag in [*flags, *surface.EVERYWHERE] if flag not in surface_gke.NEWER]
     needed = [name for name in spec.required]
     if command == (*surface.QUEUED, "create"):
         needed += ["node-id", "accelerator-type"]
@@ -134,7 +136,7 @@ def sample(command: tuple[str, ...], flag: str) -> str:
 
 
 def takes(spec: surface.Command, flag: str) -> int:
-    return (surface.EVERYWHERE | spec.flags | spec.alpha)[flag]
+    return (surface.EVERYWHERE | spec.flags | spec.alpha | spec.beta)[flag]
 
 
 def names(command: tuple[str, ...]) -> list[str]:
@@ -183,6 +185,8 @@ REFUSED = [
     "container node-pools update n --cluster=c --location=l --labels=a=b --node-labels=a=b",
     "container node-pools create n --cluster=c --location=l --enable-gvnic --force",
     "container node-pools create --cluster=c --location=l",
+    "container node-pools create n --cluster=c --location=l --accelerator-network-profile=auto",
+    "container node-pools create n --cluster=c --location=l --host-maintenance-interval=PERIODIC",
     "container node-pools delete n --cluster=c --location=l --force",
     "container node-pools list n --cluster=c --location=l",
     "container node-pools cancel n --cluster=c --location=l",

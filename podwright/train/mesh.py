@@ -21,10 +21,11 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
-from jax._src import distributed  # its store of words has no public name
+from jax._src import distributed, xla_bridge  # the store of words and the clients of devices have no public name
 from jax.experimental import multihost_utils
 from jax.experimental.mesh_utils import create_hybrid_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+from jaxlib import _jax
 
 from podwright.accelerators import GPU_MEMORY_FRACTION, by_device_kind
 from podwright.errors import UserError
@@ -34,6 +35,7 @@ from podwright.recipe.extras import GPU_FIX
 from podwright.recipe.location import storage_failure
 from podwright.slices import outer_shape
 from podwright.storage.base import Cause, StorageFailure
+from podwright.train import interface
 from podwright.train.devices import expected_gpus, to_train_on_cpus
 
 HEARTBEAT_TIMEOUT_S = 600
@@ -54,14 +56,26 @@ def start_processes() -> None:
     """Join the other processes of the run when the launcher set the address of the first one. Before jax looks for its devices."""
     if MEMORY_FRACTION_NEW not in os.environ:
         os.environ.setdefault(MEMORY_FRACTION, str(GPU_MEMORY_FRACTION))
-    if "JAX_COORDINATOR_ADDRESS" in os.environ:
+    if coordinator := os.environ.get("JAX_COORDINATOR_ADDRESS"):
+        _use_interface(interface.choose(os.environ, coordinator.rpartition(":")[0].strip("[]")))
         jax.distributed.initialize(
-            os.environ["JAX_COORDINATOR_ADDRESS"],
+            coordinator,
             int(os.environ["JAX_NUM_PROCESSES"]),
             int(os.environ["JAX_PROCESS_ID"]),
             initialization_timeout=JOIN_TIMEOUT_S,
             heartbeat_timeout_seconds=HEARTBEAT_TIMEOUT_S,
         )
+
+
+def _use_interface(name: str) -> None:
+    """Have Gloo of jax's CPU devices use the interface `name`: jax reads no variable for it."""
+
+    def client() -> Any:
+        of_run = distributed.global_state.client
+        return xla_bridge.make_cpu_client(_jax.make_gloo_tcp_collectives(distributed_client=of_run, interface=name))
+
+    if name and jax.config.jax_cpu_collectives_implementation == "gloo":  # type: ignore[attr-defined]
+        xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
 
 
 def memory_fraction() -> float | None:

@@ -180,14 +180,14 @@ def _facts(argv: list[str]) -> Document:
     parser.add_argument("--storage", metavar="URL", default="")
     parser.add_argument("--rank", type=int, default=0)
     parser.add_argument("--meet", metavar="HOST:PORT")
-    parser.add_argument("--patience", type=float, default=60.0)
+    parser.add_argument("--patience", type=float, default=25.0)
     args = parser.parse_args(argv)
     record = facts.gather(args.folder, args.peer, args.file, args.storage)
     if args.meet and len(args.peer) > 1 and "torch" in record["versions"]:
-        from podwright.train.multimodal.processes import network
+        from podwright.train.multimodal.processes import network_trial
 
         host, _, port = args.meet.rpartition(":")
-        record["network"] = network.measure(args.rank, len(args.peer), host, int(port), args.patience)
+        record["network"] = network_trial.measure(args.rank, len(args.peer), host, int(port), args.patience)
     return record
 
 

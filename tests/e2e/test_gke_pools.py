@@ -350,6 +350,21 @@ def test_several_slices_have_a_pool_each_and_come_together(both: SimpleNamespace
     assert both.gcloud.resources() == []
 
 
+@pytest.mark.parametrize("networks", [True, False])
+def test_hosts_of_several_slices_get_the_networks_that_their_cluster_has(both: SimpleNamespace, networks: bool) -> None:
+    config = {"enableMultiNetworking": networks}
+    both.gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(A, B), networkConfig=config)
+    both.gcloud.set(concurrent_pools=True)
+    own = provisioner(topology="2x v6e-8", gcloud=["--disk-size=200GB"] if networks else [])
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    own.create(request)
+    calls = [row["argv"] for row in both.gcloud.calls() if "create" in row["argv"]]
+    assert len(calls) == 2 and [argv[0] for argv in calls] == ["beta" if networks else "container"] * 2
+    assert [("--accelerator-network-profile=auto" in argv, "--disk-size=200GB" in argv) for argv in calls] == [(networks, networks)] * 2  # fmt: skip
+    assert ours(both) == request.details["pools"]
+    remove(own, request)
+
+
 @pytest.mark.parametrize(
     ("topology", "kind", "concurrent"),
     [

@@ -195,6 +195,11 @@ def _network(nodes: Sequence[Facts]) -> list[Finding]:
     """All together, and which machine is slow with both of its neighbours; nodes stand in the order of their ranks."""
     answers = [(node["host"], node["network"]) for node in nodes if "network" in node]
     faults = [f"{host} ({_in_words(network['fault'])})" for host, network in answers if "fault" in network]
+    if faults and all(network.get("met", True) for _, network in answers) and any("met" in n for _, n in answers):
+        ways = [f"{host} by {network.get('interface') or 'the address of its own name'}" for host, network in answers]
+        what = f"the machines meet at {nodes[0].get('meet', 'the first one')} and exchange nothing: {', '.join(ways)}; {'; '.join(faults)}"
+        fix = "open all ports between the machines there, or name another network (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) in setup of the target"
+        return [Finding("network", "error", what, fix)]
     if faults:
         fix = "open the ports between the nodes, or name the network (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) in setup of the target"
         meet = nodes[0].get("meet", "")

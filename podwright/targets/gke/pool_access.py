@@ -10,13 +10,18 @@ from typing import Literal
 
 from podwright.errors import UserError, counted
 from podwright.rundir import Record
+from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
 from podwright.targets.gke import pool_calls, pool_states
 from podwright.targets.gke.pool_calls import Cluster, reservation_of, zone_of
 from podwright.targets.google.access import as_warning, bucket, failed, listed, login
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.replies import Consequence
+from podwright.targets.machines import Request
 from podwright.targets.settings.gke import GkeSettings
+
+_UNKNOWN_FLAGS = "whether gcloud knows all options of the node pools is unknown"
+_UPDATE = "type gcloud components update (528 has no --accelerator-network-profile), or correct gcloud of the target"
 
 
 def check(own: GkeSettings, gcloud: Gcloud, name: str) -> list[Remark]:
@@ -83,32 +88,56 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
 
 
 def networks(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
-    """What a cluster must have been created with for several slices, which talk to each other over the network of their hosts."""
+    """What a cluster must have been created with for several slices, which talk to each other over the network of their hosts; and whether
+    the gcloud of this machine knows the flags of node pools."""
     slice_ = own.devices()
-    if slice_ is None or slice_.num_slices == 1:
+    if slice_ is None:
         return []
+    if slice_.num_slices == 1:
+        return _flags(own, gcloud, slice_, None)
     cluster = Cluster.of(own)
     where = f"cluster {cluster.name} in {cluster.location}"
+    unread = f"the network of {where}, over which slices talk, was not read"
     try:
         record, failure = gcloud.look(pool_calls.describe_cluster(cluster), own.zones[0])
     except UserError as e:
-        return [
-            Remark("inconclusive", f"the network of {where}, over which slices talk, was not read: {e.what}", e.fix)
-        ]
+        return [Remark("inconclusive", f"{unread}: {e.what}", e.fix)]
     if failure or not isinstance(record, dict):
-        why = failure.reason if failure else "the answer was cut off"
+        why, fix = (failure.reason, failure.fix) if failure else ("the answer was cut off", "")
+        return [Remark("inconclusive", f"{unread}: {why}", fix)]
+    flags = _flags(own, gcloud, slice_, record)
+    if not pool_calls.has_networks(record):
+        what = f"{where} gives each host one network interface, over which the {slice_.num_slices} slices of the target talk; more cannot be added to it later"
+        fix = "nothing, if that is enough; else create another cluster with --enable-dataplane-v2 --enable-multi-networking"
+        return [Remark("warning", what, fix), *flags]
+    what = f"{where} can give hosts several network interfaces, which joins slices faster"
+    if own.places:
+        taken = "get them" if pool_calls.takes_networks(slice_) else "do not get them: only those of v6e do"
+        what += f"; node pools of a run {taken} (--accelerator-network-profile=auto)"
+    return [Remark("info", what), *flags]
+
+
+def _flags(own: GkeSettings, gcloud: Gcloud, slice_: Slice, cluster: Record | None) -> list[Remark]:
+    """Whether the gcloud of this machine knows how node pools are requested, where that takes more than every gcloud has. It is asked itself:
+    no version is compared."""
+    networks = pool_calls.takes_networks(slice_) and cluster is not None and pool_calls.has_networks(cluster)
+    if not own.places or not (own.gcloud or networks):
+        return []
+    request = Request("podwright-check", own.places[0], labels={RUN_LABEL: "check"}, details={"policy": ""})
+    creation = pool_calls.create_pool(request, request.name, own, slice_, cluster)
+    try:
+        rows, failure = gcloud.look(pool_calls.lint(creation), own.zones[0])
+    except UserError as e:
+        return [Remark("inconclusive", f"{_UNKNOWN_FLAGS}: {e.what}", e.fix)]
+    row = next(iter(listed(rows)), None)
+    if row is None:
         return [
-            Remark(
-                "inconclusive",
-                f"the network of {where}, over which slices talk, was not read: {why}",
-                failure.fix if failure else "",
-            )
+            Remark("inconclusive", f"{_UNKNOWN_FLAGS}: {failure.reason if failure else 'it says nothing'}", _UPDATE)
         ]
-    if record.get("networkConfig", {}).get("enableMultiNetworking"):
-        return [Remark("info", f"{where} can give hosts several network interfaces, which joins slices faster")]
-    what = f"{where} gives each host one network interface, over which the {slice_.num_slices} slices of the target talk; more cannot be added to it later"
-    fix = "nothing, if that is enough; else create another cluster with --enable-dataplane-v2 --enable-multi-networking"
-    return [Remark("warning", what, fix)]
+    if row.get("success"):
+        return [Remark("info", "the gcloud of this machine knows all options of the node pools")]
+    message = " ".join(str(row.get("error_message")).partition("\n\n")[0].split())
+    return [Remark("error", f"the gcloud of this machine refuses how node pools are requested: {message}", _UPDATE)]
 
 
 def _machine_types(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:

@@ -7,9 +7,11 @@ several of other generations take a topology with compact placement.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.targets.gke import xpk_shape
 from podwright.targets.google.gcloud import Argv
@@ -20,7 +22,9 @@ from podwright.targets.settings.google import region_of
 
 MASTER_VERSION = "MASTER_VERSION"
 """in a dry run, which does not ask for the version of the cluster"""
-_POOLS = ("gcloud", "container", "node-pools")
+DRA_LABEL = {"cloud.google.com/gke-networking-dra-driver": "true"}
+"""of nodes whose further network interfaces GKE manages"""
+_POOLS = ("container", "node-pools")
 _POLICIES = ("gcloud", "compute", "resource-policies")
 _SCOPES = "storage-full,gke-default,https://www.googleapis.com/auth/cloud-platform"
 
@@ -70,11 +74,12 @@ def policy_name(name: str, slice_: Slice, own: GkeSettings) -> str:
 
 def create_policy(request: Request, own: GkeSettings, slice_: Slice) -> Argv:
     """A policy has no labels: its description says whose it is, unless it is that of xpk, which belongs to no run."""
-    description = " ".join(f"{key}={value}" for key, value in request.labels.items()) if own.submit != "xpk" else ""
+    policy = request.details["policy"]
+    description = " ".join(f"{key}={value}" for key, value in request.labels.items()) if policy == request.name else ""
     return (
-        *(*_POLICIES, "create", "workload-policy", request.details["policy"]),
+        *(*_POLICIES, "create", "workload-policy", policy),
         f"--project={own.project}",
-        f"--region={region_of(zone_of(request.zone))}",
+        f"--region={region_of(own.zones[0])}",
         "--type=HIGH_THROUGHPUT",
         f"--accelerator-topology={slice_.topology}",
         *([f"--description={description}"] if description else []),
@@ -83,25 +88,43 @@ def create_policy(request: Request, own: GkeSettings, slice_: Slice) -> Argv:
     )
 
 
-def create_pool(request: Request, pool: str, own: GkeSettings, slice_: Slice, version: str = MASTER_VERSION) -> Argv:
-    """`version`: of the cluster's control plane, which the nodes get too."""
+def takes_networks(slice_: Slice) -> bool:
+    """Whether hosts of the slices get further network interfaces where the cluster can have them: what xpk 1.16 requests for v6e. One slice
+    does not need them."""
+    return slice_.accelerator.name == "v6e" and slice_.num_slices > 1
+
+
+def has_networks(cluster: Record) -> bool:
+    """`cluster`: as gcloud describes it."""
+    return bool(cluster.get("networkConfig", {}).get("enableMultiNetworking"))
+
+
+def create_pool(request: Request, pool: str, own: GkeSettings, slice_: Slice, cluster: Record | None = None) -> Argv:
+    """The only place that decides the flags of a pool: runs, dry runs and rendered scripts send what it returns.
+
+    `cluster`: as gcloud describes it; None in a dry run, which does not ask and takes it to have what the slices can use.
+    """
     vms = xpk_shape.vms_per_slice(slice_)
-    labels = _list_of(request.labels)
-    metadata = {RUN_DIR_KEY: quoted_run_dir(request.details["run_dir"])}
+    networks = takes_networks(slice_) and (cluster is None or has_networks(cluster))
+    run_dir = request.details.get("run_dir")
+    # Only the beta track has the network profile, and some of the options that a user may want.
+    track = ("beta",) if networks or own.gcloud else ()
     return (
-        *(*_POOLS, "create", pool),
+        *("gcloud", *track, *_POOLS, "create", pool),
         *Cluster.of(own).options,
         f"--node-locations={zone_of(request.zone)}",
         f"--machine-type={own.machine_type}",
-        f"--node-version={version}",
+        f"--node-version={MASTER_VERSION if cluster is None else cluster.get('currentMasterVersion', '')}",
         f"--scopes={_SCOPES}",
         "--enable-gvnic",
         "--max-pods-per-node=15",
-        f"--node-labels={labels}",
-        f"--labels={labels}",
-        f"--metadata={_list_of(metadata)}",
+        f"--node-labels={_list_of({**request.labels, **(DRA_LABEL if networks else {})})}",
+        f"--labels={_list_of(request.labels)}",
+        *([f"--metadata={_list_of({RUN_DIR_KEY: quoted_run_dir(run_dir)})}"] if run_dir else []),
+        *(["--accelerator-network-profile=auto"] if networks else []),
         *_placement(request, slice_, vms),
         *_capacity(request, own, vms),
+        *own.gcloud,
         "--quiet",
         "--async",
         "--format=json",
@@ -129,13 +152,18 @@ def _capacity(request: Request, own: GkeSettings, vms: int) -> Argv:
     return (f"--num-nodes={vms}",)
 
 
+def lint(argv: Argv) -> Argv:
+    """Whether the gcloud of this machine knows the flags of a call: asks nothing of the cloud."""
+    return ("gcloud", "meta", "lint-gcloud-commands", f"--command-string={shlex.join(argv)}")
+
+
 def describe_cluster(cluster: Cluster) -> Argv:
     return ("gcloud", "container", "clusters", "describe", cluster.name, *cluster.place, "--format=json")
 
 
 def list_pools(cluster: Cluster) -> Argv:
     """All of the cluster: a pool of somebody else may have the name of one of ours."""
-    return (*_POOLS, "list", *cluster.options, "--format=json")
+    return ("gcloud", *_POOLS, "list", *cluster.options, "--format=json")
 
 
 def list_operations(cluster: Cluster) -> Argv:
@@ -144,7 +172,7 @@ def list_operations(cluster: Cluster) -> Argv:
 
 
 def delete_pool(cluster: Cluster, pool: str) -> Argv:
-    return (*_POOLS, "delete", pool, *cluster.options, "--quiet", "--async", "--format=json")
+    return ("gcloud", *_POOLS, "delete", pool, *cluster.options, "--quiet", "--async", "--format=json")
 
 
 def list_policies(own: GkeSettings) -> Argv:

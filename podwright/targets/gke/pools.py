@@ -92,11 +92,13 @@ class NodePoolProvisioner:
         )
         return replace(request, argv=self.creations(request)[-1])
 
-    def creations(self, request: Request, version: str = pool_calls.MASTER_VERSION) -> list[Argv]:
-        """The calls of gcloud that create it, in order; what waits for the pools, such as queues of Kueue, comes before them."""
+    def creations(self, request: Request, cluster: Record | None = None) -> list[Argv]:
+        """The calls of gcloud that create it, in order; what waits for the pools, such as queues of Kueue, comes before them.
+
+        `cluster`: as gcloud describes it; None in a dry run."""
         slice_, own = self._slice(), self._settings
         policy = [pool_calls.create_policy(request, own, slice_)] if request.details["policy"] else []
-        pools = [pool_calls.create_pool(request, pool, own, slice_, version) for pool in request.details["pools"]]
+        pools = [pool_calls.create_pool(request, pool, own, slice_, cluster) for pool in request.details["pools"]]
         return policy + pools
 
     def creating(self, request: Request) -> list[PlannedCall]:
@@ -132,7 +134,7 @@ class NodePoolProvisioner:
             failure, any_there = self._queues.create(request)
             if failure:
                 return self._answer(failure, request, uncreated=not (named or any_there))
-            return self._create_missing(request, there, str(cluster.get("currentMasterVersion", "")), lock)
+            return self._create_missing(request, there, cluster, lock)
 
     def _unreadable(self, request: Request) -> Reply | None:
         """Why something could not be read without which nobody can tell later what has become of the request; None if all can."""
@@ -140,10 +142,10 @@ class NodePoolProvisioner:
         reads += [lambda: self._policies()[1]] if request.details["policy"] else []
         return next(filter(None, (read() for read in reads)), None)
 
-    def _create_missing(self, request: Request, there: dict[str, Record], version: str, lock: int) -> Allocation:
+    def _create_missing(self, request: Request, there: dict[str, Record], cluster: Record, lock: int) -> Allocation:
         missing = [name for name in request.details["pools"] if name not in there]
         policy = request.details["policy"]
-        for argv in self.creations(request, version):
+        for argv in self.creations(request, cluster):
             if policy not in argv and not set(missing) & set(argv):
                 continue
             failure = self._gcloud.do(argv, request.zone, keep_open=[lock])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,12 +20,22 @@ from podwright.slices import Slice
 from podwright.storage import inputs
 from podwright.targets import scripts
 from podwright.targets.base import Job
-from podwright.targets.gke import capacity, jobset, trainer, workload, xpk_calls, xpk_shape
+from podwright.targets.gke import capacity, jobset, pool_calls, trainer, workload, xpk_calls, xpk_shape
+from podwright.targets.gke.pool_calls import Cluster
+from podwright.targets.machines import Request
 from podwright.targets.settings.gke import XPK_QUEUE, GkeSettings
 from podwright.targets.settings.google import region_of
 
+_VARIABLE = re.compile(
+    r"(?P<flag>--(?:[a-z]+-)*[a-z]+=)?(?P<variable>\$(?:project|cluster|location|zone|reservation|version|policy|pool|name))"
+)
+"""a word that is a variable of a script, or a flag whose whole value is one"""
+_FOR_PROGRAMS = ("--async", "--format=json")
+"""options with which gcloud is called by a run, and not by a person"""
 MANIFEST = "jobset.yaml"
 CODE = "configmap.yaml"
+POOL_LABEL = "podwright-pool"
+"""of the pools of node_pool.sh, and of their nodes"""
 
 
 @dataclass(frozen=True)
@@ -58,6 +68,8 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
     workload.require_own_options(ready, own.submit)
     lines = command_lines(ready)
     workload.require_one_line(lines)
+    if own.submit == "xpk" and own.xpk:
+        ready = xpk_calls.versioned(ready, own)
     manifest = jobset.maxtext(ready, own, f"${{{workload.NAME}}}", command(ready))
     manifest = jobset.with_secrets(manifest, [trainer.SECRET])
     only_xpk, by_xpk = ", ".join(xpk_shape.left_to_xpk(ready)), (own.namespace, own.queue) == XPK_QUEUE
@@ -70,11 +82,9 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
         **versions,
         "image": ready.image,
         "builds": recipe.image == f"${{{workload.IMAGE}}}",
-        "xpk_version": recipe.versions.xpk,
-        "xpk_options": xpk_options(ready, own) if by_xpk else None,
+        "xpk_version": ready.versions.xpk,
+        "xpk_call": _xpk_call(ready, own) if by_xpk else "",
         "only_xpk": only_xpk,
-        "device_option": xpk_calls.device_option(ready),
-        "device_type": slice_.names()["xpk"],
         "command_lines": lines,
         "delimiter": _delimiter(lines),
     }
@@ -92,6 +102,9 @@ def _common(
     assert slice_.accelerator.pod
     spec = manifest["spec"]["replicatedJobs"][0]
     pod = spec["template"]["spec"]["template"]["spec"]
+    created = own
+    if own.capacity == "existing":  # whose runs create none, unlike node_pool.sh
+        created = own.model_copy(update={"provisioning": "reserved" if own.reservations else "on-demand"})
     vms, one_slice = xpk_shape.vms_per_slice(slice_), f"{slice_.accelerator.name}-{slice_.topology}"
     own_name = one_slice.lower()
     return {
@@ -107,7 +120,10 @@ def _common(
         "queue": own.queue,
         "bucket": bucket_of(own),
         "reservations": own.reservation_names,
-        "places": own.reserved_places or own.zones,
+        "places": created.places,
+        "provisioning": created.capacity,
+        "hours": f"{created.life_s / 3600:g}",
+        "pool_calls": _pool_calls(created, slice_, own_name),
         "machine_type": own.machine_type,
         "priority": pod["priorityClassName"],
         "accelerator": slice_.accelerator.pod.gke_accelerator,
@@ -122,7 +138,7 @@ def _common(
         "label": own_name,
         "container": pod["containers"][0]["name"],
         "xpk_version": "",
-        "xpk_options": None,
+        "xpk_call": "",
         "only_xpk": "",
         "code": "",
     }
@@ -148,16 +164,49 @@ def _folder(
 
 def _heading(values: dict[str, Any]) -> str:
     version = values["xpk_version"] or xpk_shape.NEWEST
-    shape = f" in the shape of xpk {comment(version)}" if "device_type" in values else ""
+    shape = f" in the shape of xpk {comment(version)}" if "command_lines" in values else ""
     lines = [f"The JobSet of {comment(values['recipe'])}{shape}."]
     lines += [f"{values['submit']} puts a name in place of ${{{workload.NAME}}} and creates it."]
     return "".join(f"# {line}\n" for line in lines)
 
 
-def xpk_options(recipe: MaxTextRecipe, own: GkeSettings) -> list[str]:
-    """Words of shell for every option of the recipe, with the target's priority if it has one."""
-    options = xpk_calls.options(recipe, own).items()
-    return [f"--{name}" + (f"={shlex.quote(value)}" if value else "") for name, value in options]
+def _in_script(own: GkeSettings, **changes: object) -> GkeSettings:
+    """The settings with variables of a script for what its first lines set."""
+    return own.model_copy(update={"project": "$project", "cluster": "$cluster", **changes})
+
+
+def _words(argv: Sequence[str], indent: str) -> str:
+    """A call as lines of shell."""
+    flat = []
+    for word in (each for each in argv if each not in _FOR_PROGRAMS):
+        variable = _VARIABLE.fullmatch(word)
+        flat.append(f'{variable["flag"] or ""}"{variable["variable"]}"' if variable else shlex.quote(word))
+    first = next(i for i, word in enumerate(flat) if word.startswith("--"))
+    return f" \\\n{indent}".join([" ".join(flat[:first]), *flat[first:]])
+
+
+def _pool_calls(own: GkeSettings, slice_: Slice, label: str) -> dict[str, str]:
+    """The calls of gcloud that a run would make, by what they do. With `networks` they are those for a cluster that has several."""
+    place = "$zone/$reservation" if own.capacity == "reserved" else "$zone"
+    details = {"policy": "$policy" if xpk_shape.placement_policy(slice_) else ""}
+    request = Request("", place, labels={POOL_LABEL: label}, details=details)
+    shown, cluster = _in_script(own, region="$location"), {"currentMasterVersion": "$version"}
+    with_networks = cluster | {"networkConfig": {"enableMultiNetworking": True}}
+    calls = {
+        "create": pool_calls.create_pool(request, "$pool", shown, slice_, cluster),
+        "networks": pool_calls.create_pool(request, "$pool", shown, slice_, with_networks),
+        "policy": pool_calls.create_policy(request, _in_script(own), slice_),
+        "delete": pool_calls.delete_pool(Cluster.of(shown), "$pool"),
+    }
+    lines = {name: _words(argv, "    ") for name, argv in calls.items()}
+    return lines if pool_calls.takes_networks(slice_) else lines | {"networks": ""}
+
+
+def _xpk_call(recipe: MaxTextRecipe, own: GkeSettings) -> str:
+    """The call of xpk that a run would make, but for the zone, which is that of the nodes, and for the command, which stands above it."""
+    shown = _in_script(own, zones=("$zone",), region=own.location)
+    *words, _command = xpk_calls.workload_create(recipe, shown, "$name")
+    return _words(words, "      ") + ' \\\n      --command="$command"'
 
 
 def bucket_of(own: GkeSettings) -> str:

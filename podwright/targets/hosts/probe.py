@@ -87,7 +87,7 @@ def check(
                     )
                 )
     if all(remark.of_jax for remark in remarks):
-        remarks.append(Remark("info", f"{len(hosts)} host(s) answer and can start a run"))
+        remarks.append(Remark("info", f"{len(hosts)} host(s) answer, with a Python and a folder for runs"))
     if address and len(hosts) == 1:
         what = f"address={address} has no effect: the processes of a target with one host meet on that host itself"
         remarks.append(Remark("warning", what, "leave address out of the target"))

@@ -18,6 +18,7 @@ from podwright.targets.base import Remark, Traits
 from podwright.targets.gke import machine_types, xpk_shape
 from podwright.targets.settings import programs
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
+from podwright.targets.settings.gcloud import GcloudSetting
 from podwright.targets.settings.google import (
     LAG_S,
     LONGEST_FLEX_S,
@@ -112,6 +113,7 @@ class GkeSettings(BaseModel):
     machine_type: str = Field(
         MACHINE_TYPE, description="machine type of the nodes; default with a topology: that of its hosts"
     )
+    gcloud: GcloudSetting = ()
     topology: str = Field(
         "", description="slice for recipes that name none, such as tpu7x-4x4x8; several slices: 2x tpu7x-4x4x8"
     )

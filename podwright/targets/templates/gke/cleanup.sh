@@ -41,7 +41,7 @@ for pool in "${pools[@]}"; do
   owner=$(gcloud container node-pools describe "$pool" --cluster="$cluster" --location="$location" --project="$project" --format='value(config.labels.podwright-pool)') ||
     fail "node pool $pool cannot be described: whether node_pool.sh created it is not known"
   [ "$owner" = "$label" ] || fail "node pool $pool was not created by node_pool.sh (its label is '$owner'); it is left alone"
-  gcloud container node-pools delete "$pool" --cluster="$cluster" --location="$location" --project="$project" --quiet ||
+  {{ pool_calls.delete }} ||
     fail "node pool $pool could not be deleted; it costs while it exists"
 done
 left=$(gcloud container node-pools list --cluster="$cluster" --location="$location" --project="$project" --filter="config.labels.podwright-pool=$label" --format='value(name)') ||

@@ -85,12 +85,22 @@ needs "workload policy $policy; node_pool.sh creates it" \
   gcloud compute resource-policies describe "$policy" --region="$region" --project="$project" --format='value(name)' &&
   has "workload policy $policy"
 {% endif %}
+{% if provisioning == "flex-start" %}
+echo "note: $nodes nodes with $accelerator $topology come when the pods of a run ask for them"
+pools=({% for pool in pools %}{{ pool }}{{ " " if not loop.last }}{% endfor %})
+for pool in "${pools[@]}"; do
+  needs "node pool $pool; node_pool.sh creates it" \
+    gcloud container node-pools describe "$pool" --cluster="$cluster" --location="$location" --project="$project" --format='value(name)' &&
+    has "node pool $pool"
+done
+{% else %}
 selector={{ selector | quoted }}
 listed=$(k get nodes --selector="$selector" --output=name) || fail "the nodes of cluster $cluster cannot be listed"
 ready=$(grep -c . <<< "$listed")
 if [ "$ready" -ge "$nodes" ]; then has "$ready nodes with $topology"; else
   lacks "$ready of $nodes nodes with $accelerator $topology{% if policy %} and policy $policy{% endif %}; node_pool.sh creates node pools"
 fi
+{% endif %}
 
 # 4. Namespace and queue: JobSet and Kueue are installed, the queue and the priority exist
 {% if namespace != "default" %}
@@ -102,7 +112,7 @@ needs "namespace $namespace has no queue $queue of Kueue; podwright target check
   k get localqueues.kueue.x-k8s.io "$queue" --output=name
 needs "the cluster has no PriorityClass $priority: a run with it is never admitted, without a message; {% if priority.startswith("system-") %}set priority of the target to one of: kubectl get priorityclasses{% else %}type kubectl create priorityclass $priority --value=500{% endif %} --context=$context" \
   k get priorityclass "$priority" --output=name
-{% if xpk_options is not none %}
+{% if xpk_call %}
 # Runs by kubectl do not need what xpk looks up: how many hosts the cluster has of a slice, by its devices
 config=$cluster-resources-configmap
 if listed=$(kubectl --context="$context" --namespace=default get configmap "$config" --ignore-not-found --output=jsonpath='{.data}') && [ -n "$listed" ]; then

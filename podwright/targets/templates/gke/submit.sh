@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # {{ submit }}: submits one run of {{ recipe | comment }} and prints how to follow it.
 #   bash {{ submit }}          {{ "creates the JobSet of jobset.yaml with kubectl" if not only_xpk else "submits it with xpk: " ~ (only_xpk | comment) ~ " of the recipe is carried out by xpk alone" }}
-{% if not only_xpk and xpk_options is not none %}
+{% if not only_xpk and xpk_call %}
 #   bash {{ submit }} xpk      submits the same run with xpk{{ " " ~ (xpk_version | comment) if xpk_version }}
 {% endif %}
 # WORKLOAD_NAME=my-run before it names the run; else the name is made of your user name, the model and the time.
@@ -37,7 +37,7 @@ case $way in
     sed "s/\${WORKLOAD_NAME}/$name/g" "$here/jobset.yaml" | k create -f -
     ;;
 {% endif %}
-{% if xpk_options is not none %}
+{% if xpk_call %}
   xpk)
     requirement={{ ("xpk==" ~ xpk_version if xpk_version else "xpk") | quoted | quoted }}   # quoted for a shell that it is pasted into
     command -v xpk > /dev/null || fail "xpk is not installed; type pip install $requirement, or install that tag from its repository where PyPI has none"
@@ -55,20 +55,10 @@ case $way in
       fail "the cluster does not answer; bash setup_training_env.sh says why"
     zone=${there%% *}
     [ -n "$zone" ] || zone={{ zones[0] | quoted }}
-    xpk workload create \
-      --cluster="$cluster" \
-      --project="$project" \
-      --zone="$zone" \
-      --workload="$name" \
-      --{{ device_option }}={{ device_type | quoted }} \
-      --num-slices={{ num_slices }} \
-{% for option in xpk_options %}
-      {{ option }} \
-{% endfor %}
-      --command="$command"
+    {{ xpk_call }}
     ;;
 {% endif %}
-  *) fail "$way is no way to submit; the first word is {{ "xpk" if only_xpk else "kubectl" if xpk_options is none else "kubectl or xpk" }}" ;;
+  *) fail "$way is no way to submit; the first word is {{ "xpk" if only_xpk else "kubectl" if not xpk_call else "kubectl or xpk" }}" ;;
 esac
 
 container={{ container | quoted }}

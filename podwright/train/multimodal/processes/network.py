@@ -2,45 +2,47 @@
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
+from podwright.train import interface
+
 SIZE_BYTES = 64 << 20
 _TIMES = 4
 
 
-def measure(rank: int, world: int, host: str, port: int, patience_s: float) -> dict[str, Any]:
-    """`all_reduce_bytes_per_s` of all machines, {rank of a neighbour: bytes_per_s}, and how long they took to meet; or the `fault`.
+def measure(
+    rank: int, world: int, host: str, port: int, patience_s: float, say: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """`all_reduce_bytes_per_s` of all machines, and {rank of a neighbour: bytes_per_s}; or the `fault`.
 
-    Bytes a second are those that each machine sends: an all-reduce over n sends 2 (n - 1) / n of the array.
+    Bytes a second are those that each machine sends: an all-reduce over n sends 2 (n - 1) / n of the array. `say` hears meanwhile over which
+    `interface` arrays go, that the machines have `met` at the first one, and after how many seconds they have exchanged something (`met_s`).
     """
+    os.environ.update({"WORLD_SIZE": str(world), "LOCAL_WORLD_SIZE": "1"})
+    say({"interface": interface.choose(os.environ, host)})
     gpu = torch.cuda.is_available()
     if gpu:
         torch.cuda.set_device(0)
     begin = time.monotonic()
+    patience = timedelta(seconds=patience_s)
     try:
-        store = dist.TCPStore(host, port, world, rank == 0, timeout=timedelta(seconds=patience_s))
-        dist.init_process_group(
-            "nccl" if gpu else "gloo",
-            store=store,
-            rank=rank,
-            world_size=world,
-            timeout=timedelta(seconds=max(patience_s, 30)),
-        )
+        store = dist.TCPStore(host, port, world, rank == 0, timeout=patience)
+        say({"met": True})
+        dist.init_process_group("nccl" if gpu else "gloo", store=store, rank=rank, world_size=world, timeout=patience)
         array = torch.ones(SIZE_BYTES // 4, device="cuda" if gpu else "cpu")
         dist.all_reduce(array[:1])
-        met_s = time.monotonic() - begin
-        figures = {"backend": dist.get_backend(), "met_s": met_s, "all_reduce_bytes_per_s": _rate(array, None, world)}
+        say({"met_s": time.monotonic() - begin})
+        figures = {"backend": dist.get_backend(), "all_reduce_bytes_per_s": _rate(array, None, world)}
         return figures | {"neighbours": _neighbours(array, rank, world)}
     except (RuntimeError, ValueError) as e:  # what torch makes of a connection that fails
         return {"fault": str(e).splitlines()[0][:300]}
-    finally:
-        if dist.is_initialized():
-            dist.destroy_process_group()
 
 
 def _neighbours(array: torch.Tensor, rank: int, world: int) -> dict[int, float]:

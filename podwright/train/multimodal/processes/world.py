@@ -7,7 +7,7 @@ import dataclasses
 import datetime
 import secrets
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch import distributed as dist
 
 from podwright.errors import UserError
-from podwright.train import devices
+from podwright.train import devices, interface
 
 T = TypeVar("T")
 _TIMEOUT = datetime.timedelta(minutes=10)  # after which a silent process is given up
@@ -158,7 +158,7 @@ def _why_none(hidden: str | None) -> tuple[str, str]:
     return "the driver shows none", "look at nvidia-smi there"
 
 
-def join(environment: Mapping[str, str]) -> World:
+def join(environment: MutableMapping[str, str]) -> World:
     """The world that torchrun's variables describe; a world of one without them."""
     local, size = int(environment.get("LOCAL_RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
     require_gpus(environment, devices.num_nvidia_gpus())
@@ -168,8 +168,9 @@ def join(environment: Mapping[str, str]) -> World:
         torch.cuda.set_device(device)
     store = None
     if size > 1:
-        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
         address, port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
+        interface.choose(environment, address)
+        dist.init_process_group("nccl" if on_gpu else "gloo", timeout=_TIMEOUT)
         # a connection of its own: on that of the process group a thread would wait for whoever hangs there
         store = dist.TCPStore(address, port, is_master=False, wait_for_workers=False, timeout=_TO_ANSWER)
     return World(int(environment.get("RANK", "0")), size, device, store)

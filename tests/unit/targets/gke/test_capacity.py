@@ -8,7 +8,7 @@ import pytest
 
 from podwright.cli.app import main
 from podwright.recipe import load
-from podwright.targets.gke import capacity, rendering
+from podwright.targets.gke import capacity, xpk_calls
 from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.targets.gke.entry import ENTRY, gke
 
@@ -48,8 +48,11 @@ def test_what_the_target_decides_otherwise_is_one_line(
 
 def test_the_call_of_xpk_is_without_what_the_target_decides() -> None:
     recipe = example(xpk={"spot": "", "reservation": "r1", "max-restarts": "0"})
-    assert [word for word in rendering.xpk_options(recipe, gke(**R1)) if "docker" not in word] == ["--max-restarts=0"]
-    kept = rendering.xpk_options(recipe, gke())
+    called = xpk_calls.workload_create(recipe, gke(**R1), "r")
+    assert "--max-restarts=0" in called and not [
+        word for word in called if word.startswith(("--spot", "--reservation"))
+    ]
+    kept = xpk_calls.workload_create(recipe, gke(), "r")
     assert "--spot" in kept and "--reservation=r1" in kept, "the cluster decides, not the target"
 
 

@@ -37,6 +37,8 @@ def variants(tmp_path: Path) -> list[Scripts]:
         (STORAGE, {}),
         ({}, {"queue": "mine", "namespace": "team-a"}),
         ({"image": "fixed:1"}, {"image": ""}),
+        (V6E, {"machine_type": "ct6e-standard-4t", "provisioning": "flex-start", "gcloud": ["--disk-size=200"]}),
+        ({"topology": "tpu7x-2x2x1"}, {"provisioning": "flex-start", "queue": "mine"}),
     ]
     made = []
     for number, (changes, settings) in enumerate(given):
@@ -49,7 +51,7 @@ def variants(tmp_path: Path) -> list[Scripts]:
 def test_every_script_is_clean_for_shellcheck(tmp_path: Path) -> None:
     files = [str(file) for each in variants(tmp_path) for file in each.path.glob("*.sh")]
     done = subprocess.run([SHELLCHECK, "--shell=bash", *files], capture_output=True, text=True, check=False)
-    assert len(files) == 28 and done.stdout == ""
+    assert len(files) == 36 and done.stdout == ""
 
 
 def test_every_script_says_what_it_does_and_is_executable(tmp_path: Path) -> None:

@@ -29,6 +29,7 @@ def test_slices_of_one_host_are_refused(topology: str) -> None:
         ("v6e-16", {}, {}),
         ("2x v6e-16", {}, {"warning": "gives each host one network interface, over which the 2 slices of the target talk"}),
         ("2x v6e-16", {"enableMultiNetworking": True}, {"info": "can give hosts several network interfaces"}),
+        ("2x tpu7x-4x4x4", {"enableMultiNetworking": True}, {"info": "can give hosts several network interfaces"}),
     ],
 )  # fmt: skip
 def test_a_check_looks_at_what_cannot_be_added_to_a_cluster(
@@ -50,3 +51,27 @@ def test_a_check_looks_at_what_cannot_be_added_to_a_cluster(
 
 def networks(own: GkeSettings) -> list[Remark]:
     return pool_access.networks(own, Gcloud(Shell(), PoolReplies(own).classify))
+
+
+@pytest.mark.parametrize(
+    ("topology", "networks_there", "said"),
+    [
+        ("2x v6e-16", True, ["info: get them (--accelerator-network-profile=auto)", "info: knows all options of the node pools"]),
+        ("2x v6e-16", False, ["warning: gives each host one network interface"]),
+        ("2x tpu7x-4x4x4", True, ["info: do not get them: only those of v6e do"]),
+    ],
+)  # fmt: skip
+def test_a_check_says_whether_node_pools_get_the_networks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, topology: str, networks_there: bool, said: list[str]
+) -> None:
+    own = gke(topology=topology, zones=["us-central1-a"], provisioning="spot")
+    with control.Folder(tmp_path) as folder, control.Gcloud(folder) as cloud:
+        network = {"enableMultiNetworking": True} if networks_there else {}
+        cloud.cluster("my-cluster", "us-central1", project="my-project", networkConfig=network)
+        monkeypatch.setenv("PATH", cloud.environment["PATH"])
+        remarks = networks(own)
+    lines = [f"{remark.level}: {remark.what}" for remark in remarks]
+    assert len(lines) == len(said)
+    for line, expected in zip(lines, said, strict=True):
+        level, _, text = expected.partition(": ")
+        assert line.startswith(f"{level}: ") and text in line
