@@ -39,7 +39,14 @@ class Sums:
         time.sleep(0.1 if self.case == "stopped" else 0.03 if lags and self.case == "lags" else 0.01)
         own = time.perf_counter() - begin
         loss = float(self.world.summed(torch.ones(())))
-        return {"loss": loss, "grad_norm": 1.0, "learning_rate": 1e-3, "data_wait_s": 0.0, "own_s": own, "step_s": time.perf_counter() - begin}
+        return {
+            "loss": loss,
+            "grad_norm": 1.0,
+            "learning_rate": 1e-3,
+            "data_wait_s": 0.0,
+            "own_s": own,
+            "step_s": time.perf_counter() - begin,
+        }
 
     def test(self) -> tuple[dict[str, Any], list[dict[str, Any]]]:
         return {}, []
