@@ -30,7 +30,10 @@ SECRET = secret_values.SECRET
 """of Kubernetes, with variables such as HF_TOKEN; a run starts without it too"""
 PORT = 8476
 """of the first host, where the processes of jax meet; not 8471, which libtpu takes"""
-_MODULES = ("__init__.py", "errors.py", "accelerators.py", "slices.py", "rundir.py")
+_MODULES = tuple(
+    f"{name}.py"
+    for name in ("__init__", "errors", "accelerators", "attention_kernels", "growing_file", "rundir", "slices")
+)
 _FOLDERS = ("storage", "recipe", "recipes", "train", "models", "kernels", "data")
 _PARTS = ("code/recipes", *(f"code/podwright/{part}" for part in (*_MODULES, *(f"{each}/" for each in _FOLDERS))))
 _MOUNT = "/podwright"
