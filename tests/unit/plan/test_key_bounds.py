@@ -81,16 +81,16 @@ def planned(name, overrides, on):
     def too_slow(*_):
         raise AssertionError(f"{name} {' '.join(overrides)} --on {on}: no plan within {LIMIT_S} s")
 
-    before = signal.signal(signal.SIGPROF, too_slow)
-    signal.setitimer(signal.ITIMER_PROF, LIMIT_S)  # of processor time
+    before = signal.signal(signal.SIGALRM, too_slow)
+    signal.alarm(LIMIT_S)
     try:
         where = None if on == "local" else slices.parse(on)
         plan = make(load.load(name, overrides), Destination(on, where, here=where is None), PlanOptions())
     except UserError as e:
         return [(e.what, e.fix)]
     finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        signal.signal(signal.SIGPROF, before)
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
     assert all(f.fix for f in plan.findings if f.level != "info"), plan.findings
     return [(f.message, f.fix) for f in plan.errors]
 
