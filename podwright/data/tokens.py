@@ -120,7 +120,8 @@ def split(
 ) -> tuple[Rows, Rows | None]:
     """(training, held out): documents drawn by `seed` that fill `holdout` rows are never trained on; None when holdout is 0.
 
-    `first`: the number of documents among which these are drawn, where others were appended since. Where these would be most of the tokens, as of a single document, the last of them is cut: its end is held out, the rest trains.
+    Where these would be most of the tokens, as of a single document, the last of them is cut: its end is held out, the rest trains.
+    `first`: the number of documents among which they are drawn, where others were appended since.
     """
     documents = everything.only(np.arange(len(everything))[:first])
     appended = everything.only(np.arange(len(everything))[len(documents) :])

@@ -23,34 +23,7 @@ _MARKED = re.compile(rf"####[ \t\u00a0]*({_NUMBER.pattern})")
 _DOTTED = re.compile(r"\.\w")
 _SIGNS = ("", "%", "$", "\\$", "°", "°c", "°f")
 # Behind a number they make another one of it.
-_NOT_UNITS = frozenset(
-    [
-        "x",
-        "y",
-        "z",
-        "n",
-        "i",
-        "e",
-        "k",
-        "pi",
-        "π",
-        "sqrt",
-        "root",
-        "squared",
-        "cubed",
-        "or",
-        "and",
-        "to",
-        "mod",
-        "half",
-        "dozen",
-        "hundred",
-        "thousand",
-        "million",
-        "billion",
-        "trillion",
-    ]
-)
+_NOT_UNITS = frozenset(["x", "y", "z", "n", "i", "e", "k", "pi", "π", "sqrt", "root", "squared", "cubed", "or", "and", "to", "mod", "half", "dozen", "hundred", "thousand", "million", "billion", "trillion"])  # fmt: skip
 _LONGEST = 64
 """characters; a longer number is babble, and costly to compare"""
 

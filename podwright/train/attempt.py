@@ -170,7 +170,6 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
     """The exit record of the training, whether it ended by a fault, and whether that was this process's own."""
     try:
         outcome = _run(run, start, stopping)
-        start.trained = lambda: True  # whatever it is, it is written down now
     except UserError as e:
         ending, detail, fix = Ending.BAD_INPUT, e.what, e.fix
         if failure := storage_failure(e):
@@ -182,6 +181,8 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
         elsewhere = run.fault_elsewhere(start.number)
         seen = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
         return elsewhere or seen, True, elsewhere is None and not _PEER_GONE.search(str(e))
+    finally:
+        start.trained = lambda: True  # however it ended, that is written down now, and no stop comes before it
     return (
         {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix},
         False,

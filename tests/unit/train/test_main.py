@@ -340,3 +340,21 @@ def test_a_stop_ends_a_compilation_in_which_nothing_is_lost(tmp_path: Path, stat
         record = json.loads(run.exit(2).read_text())
         assert code == 3 and (record["ending"], record["step"]) == ("STOPPED", 4)
         assert record["detail"] == "stopped before a step of this attempt had ended"
+
+
+@pytest.mark.parametrize("fault", [UserError("no data", "give some"), RuntimeError("broken"), None])
+def test_a_stop_that_comes_after_the_end_writes_no_ending_over_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
+) -> None:
+    def run(*_: Any) -> Any:
+        if fault:
+            raise fault
+        return SimpleNamespace(ending=Ending.FINISHED, step=1, detail="", fix="")
+
+    monkeypatch.setattr(attempt, "_run", run)
+    start = AttemptStart(1)
+    assert not start.trained()
+    attempt._guarded(RunDir(tmp_path), start, attempt.StopRequest.__new__(attempt.StopRequest))
+    assert start.trained()
+    attempt._leave(RunDir(tmp_path), start)
+    assert not RunDir(tmp_path).exit(1).exists()
