@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from podwright.errors import counted
 from podwright.plan.prices import LIST_PRICES, ListPrice
 from podwright.rundir import Record
+from podwright.targets.machines import Request
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,16 @@ def of_chips(
     """USD, by `price` per chip-hour where a target names it, else by the table; None where neither knows it."""
     known = _price({"chip": chip, "price": price}, prices)[0]
     return None if known is None else known * chip_hours
+
+
+def rate(request: Request) -> str:
+    """The chips of a request and what they cost, as a phrase; "" for machines that cost nothing here."""
+    if not request.num_chips or request.borrowed:
+        return ""
+    usd = of_chips(request.chip, request.num_chips, request.price)
+    most = "up to " if request.price is None else ""
+    price = "at a price that is not known" if usd is None else f"for {most}{usd:.2f} USD per hour"
+    return f"{counted(request.num_chips, f'{request.chip} chip')} {price}"
 
 
 def _price(request: Record, prices: Mapping[str, ListPrice]) -> tuple[float | None, str]:

@@ -6,7 +6,7 @@ import time
 from typing import TextIO
 
 from podwright.errors import UserError
-from podwright.run import drive, journal, mirror
+from podwright.run import drive, journal, mirror, strays
 from podwright.run.attended import attending
 from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
@@ -55,13 +55,21 @@ def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) ->
         mirror.take_over(run)
     driver = drive.Driver(run, observe, warn, starts=verb != "watch")
     with attending(run):
-        if verb == "submit":
-            return driver.submit()
-        if verb == "stop":
-            return drive.stop(driver, interrupts)
-        if verb == "resume":
-            return drive.resume(driver, interrupts)
-        return driver.follow(interrupts)
+        try:
+            return _drive(driver, verb, interrupts)
+        except mirror.DrivenElsewhere:
+            strays.leave(run, warn)
+            raise
+
+
+def _drive(driver: drive.Driver, verb: str, interrupts: Interrupts) -> RunState:
+    if verb == "submit":
+        return driver.submit()
+    if verb == "stop":
+        return drive.stop(driver, interrupts)
+    if verb == "resume":
+        return drive.resume(driver, interrupts)
+    return driver.follow(interrupts)
 
 
 def _follow_from_the_storage(run: RunDir, observe: drive.Observe, update: Mirror, interrupts: Interrupts) -> RunState:
