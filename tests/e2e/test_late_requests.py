@@ -7,7 +7,7 @@ import contextlib
 import json
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from lab.gcloud.control import Folder, Gcloud
 from lab.kube import controllers
 from lab.kube.control import Kube
 from tests.e2e.conftest import Bench, wait_for
-from tests.e2e.gke_cluster import A, LAUNCH
+from tests.e2e.fork_server import ForkedProcess
+from tests.e2e.gke_cluster import LAUNCH, A
 from tests.e2e.test_tpu_vm import ZONES
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
@@ -58,15 +59,22 @@ class Both:
         self.gcloud, self.first, self.second = gcloud, first, second
         self.create, self.row = create, row
 
-    def freeze_in_creation(self, seconds: float = 3.0) -> list[psutil.Process]:
+    def freeze_in_creation(self, seconds: float = 15.0) -> list[psutil.Process]:
         """A launcher of the first machine and its gcloud, both stopped before the request is sent."""
         self.gcloud.fault(self.create, delay_s=seconds)
         launcher = self.first.start_run(5, "mesh.fsdp=16", "--on", "pod")
-        wait_for(lambda: any(set(self.create.split()) <= set(row["argv"]) for row in self.gcloud.calls()), 60)
+        self.wait(lambda: any(set(self.create.split()) <= set(row["argv"]) for row in self.gcloud.calls()), launcher)
         frozen = [psutil.Process(launcher.pid), *psutil.Process(launcher.pid).children(recursive=True)]
         for process in frozen:
             process.suspend()
+        assert not self.there(), "frozen too late"
         return frozen
+
+    @staticmethod
+    def wait(true: Callable[[], bool], launcher: ForkedProcess) -> None:
+        """Until something is true; AssertionError with what the launcher has printed if it ends before."""
+        wait_for(lambda: true() or launcher.poll() is not None, 300)
+        assert launcher.poll() is None, launcher.communicate()
 
     def there(self) -> list[str]:
         return [row["name"] for row in self.gcloud.resources() if row["kind"] == self.row]
@@ -82,14 +90,16 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Both]:
         if gke:
             kube = stack.enter_context(Kube(tmp_path, **{key: GKE[key] for key in ("project", "cluster")}))
             gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(A,))
-            gcloud.times(pool=600.0)
+            gcloud.times(pool=8.0)
             environment |= kube.environment
         else:
             gcloud.capacity(ZONES[0], 0)  # no hosts are started
         entry = GKE | {"bucket": f"{bucket.url}/runs"} if gke else TPU | {"storage": f"{bucket.url}/runs"}
         launch = LAUNCH if gke else LAUNCH.with_name("launch_tpu.py")
         machines = [Machine(tmp_path / name, launch, entry, environment) for name in ("a", "b")]
-        create, row = ("node-pools create", "node-pool") if gke else ("queued-resources create", "queued-resource")
+        create, row = (
+            ("container node-pools create", "node-pool") if gke else ("queued-resources create", "queued-resource")
+        )
         yield Both(gcloud, *machines, create, row)
         for machine in machines:
             for process in machine.started:
@@ -101,9 +111,9 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Both]:
 def stopped_elsewhere(both: Both) -> None:
     """The second machine takes the run over, requests its machines again, and has them deleted."""
     resumed = both.second.start("resume", both.first.url)
-    wait_for(lambda: bool(both.there()), 60)
+    both.wait(lambda: bool(both.there()), resumed)
     resumed.send_signal(signal.SIGINT)
-    out, err = resumed.communicate(timeout=120)
+    out, err = resumed.communicate(timeout=300)
     assert both.there() == [] and both.second.happened("allocation gone") == 1, out + err
 
 
@@ -113,7 +123,7 @@ def test_a_launcher_that_was_frozen_deletes_what_it_requests_after_the_run_has_e
     stopped_elsewhere(both)
     for process in frozen:
         process.resume()
-    out, err = both.first.started[0].communicate(timeout=120)
+    out, err = both.first.started[0].communicate(timeout=300)
     assert "run r was continued from another machine" in out + err, out + err
     assert "exists, and its run has had it deleted: it is deleted again" in out + err
     assert "16 v6e chips for " in out + err and " USD per hour" in out + err
