@@ -49,9 +49,9 @@ CHECK_AGAIN_S = 86_400.0  # a day
 OFFLINE_S = 60.0
 """for which the cloud must not have answered until hosts that are silent too say nothing: this machine may have no network"""
 DELETION_LIMIT_S = 7200.0
-"""for which a launcher waits until machines are gone: it asks again all the while, and a deletion that was accepted may take an hour"""
+"""for which a launcher waits until machines, or what attempts hold, are gone: it asks again all the while, and a deletion that was accepted may take an hour"""
 UNANSWERED_LIMIT_S = 1800.0
-"""the same for a stop and a release that hosts or the cluster do not answer; machines of the run are deleted before (decide.py)"""
+"""the same for a stop that hosts or the cluster do not answer; machines of the run are deleted before (decide.py)"""
 BARRED_S = 60.0
 """for which a stop waits for a look at what nobody can see before a person acts"""
 
@@ -175,9 +175,11 @@ class Driver:
     def _require_answers(self, state: RunState) -> None:
         """UserError for machines that the cloud does not delete, and for a stop or a release that nobody answers, for long."""
         deletes = bool(state.allocation and state.allocation.phase is AllocationPhase.DELETING)
+        deletes |= state.phase is Phase.ENDED and bool(state.calls)
+        stops = state.phase is Phase.STOPPING and bool(state.calls)
         limits = {
-            f"its machines are not gone {DELETION_LIMIT_S / 3600:.0f} h": DELETION_LIMIT_S if deletes else 0.0,
-            f"it has not ended {UNANSWERED_LIMIT_S / 60:.0f} min": UNANSWERED_LIMIT_S if state.calls else 0.0,
+            f"what it has created is not gone {DELETION_LIMIT_S / 3600:.0f} h": DELETION_LIMIT_S if deletes else 0.0,
+            f"it has not ended {UNANSWERED_LIMIT_S / 60:.0f} min": UNANSWERED_LIMIT_S if stops else 0.0,
         }
         for what, limit_s in limits.items():
             if not limit_s:
