@@ -83,7 +83,7 @@ class Driver:
         self._stopping: tuple[int, float, float] | None = None
         self._barred: tuple[float, str] | None = None
         self._offline = -math.inf
-        self._asked: dict[str, float] = {}
+        self._waits_since: dict[str, float] = {}
         self._strays = Strays(run, warn)
         self._cloud: tuple[tuple[int, AllocationPhase] | None, AllocationState, float] | None = None
         self._waiting = ""
@@ -183,8 +183,8 @@ class Driver:
         }
         for what, limit_s in limits.items():
             if not limit_s:
-                self._asked.pop(what, None)
-            elif time.monotonic() - self._asked.setdefault(what, time.monotonic()) > limit_s:
+                self._waits_since.pop(what, None)
+            elif time.monotonic() - self._waits_since.setdefault(what, time.monotonic()) > limit_s:
                 why = f"run {self.run.name}: {what} after that was asked for: {self._waiting}"
                 raise UserError(why, f"then type podwright stop {self.run.typed}")
 

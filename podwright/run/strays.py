@@ -124,7 +124,7 @@ class Strays:
         for owned in listed:
             if not self._needs(state, owned.request.name):
                 self._delete(provisioner, owned, rows[owned.request.name])
-        name, newest = next(reversed(rows.items()))
+        name, newest = list(rows.items())[-1]
         if self._elsewhere and name not in self._left and not self._needs(state, name):
             cloud = provisioner.describe(newest.request)
             if cloud.state is not AllocationState.GONE:  # gcloud may be at work on it
