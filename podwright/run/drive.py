@@ -24,7 +24,7 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import Recipe
-from podwright.run import journal, mirror, silence
+from podwright.run import attended, journal, mirror, silence
 from podwright.run.act import ACTS, Carrier
 from podwright.run.allocations import AllocationRecord
 from podwright.run.attempt_job import job_of
@@ -278,8 +278,8 @@ class Driver:
     def _wait_for_lock(self, lock: TextIO) -> None:
         """A holder on this machine that lives is at work, perhaps for minutes; so is one that writes to the journal."""
         stopped = ""
-        if (pid := _holder(lock)) and psutil.pid_exists(pid):
-            stopped = f"type kill -CONT {pid} to let it go on, or kill -KILL {pid}" if _is_stopped(pid) else ""
+        if (pid := attended.holder(lock)) and psutil.pid_exists(pid):
+            stopped = f"type kill -CONT {pid} to let it go on, or kill -KILL {pid}" if attended.is_stopped(pid) else ""
             self._waiting = f"Busy: another podwright (process {pid}) is at work on the run"
             if not stopped:
                 self._locked_out = None
@@ -303,24 +303,6 @@ def _recorded(state: RunState) -> dict[str, Any] | None:
 def _undeleted(record: AllocationRecord | None) -> str:
     """Why machines whose deletion was asked for exist until a person acts; "" where nothing is known to keep them."""
     return record.undeleted if record and record.phase is AllocationPhase.DELETING else ""
-
-
-def _holder(lock: TextIO) -> int:
-    """The process on this machine that wrote itself into the launcher lock; 0 for none or one on another machine."""
-    lock.seek(0)
-    try:
-        holder = json.loads(lock.read())
-        return int(holder["pid"]) if holder["host"] == socket.gethostname() else 0
-    except (ValueError, KeyError, TypeError):
-        return 0
-
-
-def _is_stopped(pid: int) -> bool:
-    """Whether a process waits for SIGCONT."""
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return False
 
 
 def ask_to_stop(run: RunDir, *, at_once: bool = False) -> None:
