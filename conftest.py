@@ -104,6 +104,7 @@ INSTALLED_FOR = (
     "tests/e2e/test_gke_maxtext.py",
     "tests/e2e/test_gke_pool_runs.py",
     "tests/e2e/test_gke_pools.py",
+    "tests/e2e/test_late_requests.py",
     "tests/e2e/test_gke_remedies.py",
     "tests/e2e/test_gke_secrets.py",
     "tests/e2e/test_gke_training.py",

@@ -89,6 +89,9 @@ class Carrier:
         reason = cloud.reason or "Lost: the machines no longer exist"
         if cloud.state is AllocationState.REPAIRING:
             reason += f", for more than {target.traits.repair_s / 60:g} min"
+        elif cloud.ending is None and cloud.state not in (AllocationState.GONE, AllocationState.DELETING):
+            reason = f"Silent: no host has answered for {target.traits.silence_s / 60:g} min"
+            reason += f"; the cloud says of them: {cloud.reason or cloud.state}"
         self._allocation("lost", state.allocation.number, ending=ending, reason=reason, since=cloud.since)
 
     def delete(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:

@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
+import socket
 from collections.abc import Iterator
+from typing import TextIO
+
+import psutil
 
 from podwright.rundir import RunDir
 
@@ -39,3 +44,21 @@ def unattended(run: RunDir) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+def holder(lock: TextIO) -> int:
+    """The process on this machine that wrote itself into the launcher lock; 0 for none or one on another machine."""
+    lock.seek(0)
+    try:
+        written = json.loads(lock.read())
+        return int(written["pid"]) if written["host"] == socket.gethostname() else 0
+    except (ValueError, KeyError, TypeError):
+        return 0
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether a process waits for SIGCONT."""
+    try:
+        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False

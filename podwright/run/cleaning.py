@@ -15,7 +15,7 @@ from pathlib import Path
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.run import cost, journal, listing, mirror, unlisted
+from podwright.run import cost, journal, listing, mirror, strays, unlisted
 from podwright.run.allocations import due
 from podwright.run.attended import unattended
 from podwright.run.finish import write_report
@@ -42,11 +42,12 @@ class Need(enum.StrEnum):
     ENDED = "ended"
     GONE = "gone"  # a run whose directory is gone from among others
     OTHERS = "others"  # another user or machine created it
+    STRAY = "stray"  # its run has had it deleted, and it exists again
     ELSEWHERE = "elsewhere"  # a run with pools in a cluster that is not listed: this is their workload policy
     UNCLEAR = "unclear"
 
 
-_FREE = (Need.LEFT, Need.ENDED, Need.GONE)
+_FREE = (Need.LEFT, Need.ENDED, Need.GONE, Need.STRAY)
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,7 @@ def _delete(each: CloudSlice, request: Request) -> None:
     """`request`: as the cloud lists it now. UserError where it may not be deleted, or no repetition helps."""
     if (opened := owning(each.target)) is None:
         return
-    if each.run is None or not each.run.path.is_dir():
+    if each.run is None or each.need is Need.STRAY or not each.run.path.is_dir():
         opened[1].delete(request)
         return
     with unattended(each.run) as free:  # so that no launcher takes the slice into use now
@@ -297,9 +298,8 @@ def _listed_again(
         try:
             if opened := owning(name):
                 pause_s = max(pause_s, opened[0].traits.poll_s)
-                keys = {
-                    each.key for each in slices if each.target == name
-                }  # of the others it may list a policy, and no pools
+                # Of those of other targets it may list a policy, and no pools.
+                keys = {each.key for each in slices if each.target == name}
                 listed |= {key: owned for owned in opened[1].list_owned() if (key := key_of(owned)) in keys}
         except UserError as e:
             listed |= {each.key: before[each.key] for each in slices if each.target == name and each.key in left}
@@ -357,7 +357,7 @@ def _slice(target: str, owned: Owned, journals: dict[str, RunDir]) -> CloudSlice
         need, detail = _need_of_absent(Path(owned.run_dir))
     else:
         need, detail = Need.UNCLEAR, "its run cannot be determined"
-    if not (owned.mine or owned.request.borrowed) and need not in (Need.LIVING, Need.ELSEWHERE):
+    if not (owned.mine or owned.request.borrowed) and need not in (Need.LIVING, Need.ELSEWHERE, Need.STRAY):
         where = f" for {owned.run_dir}" if owned.run_dir else ""
         need, detail = Need.OTHERS, f"another user or machine created it{where}"
     return CloudSlice(target, owned, need, detail, run)
@@ -378,13 +378,13 @@ def _need_of_absent(run_dir: Path) -> tuple[Need, str]:
 def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
     """Whether `run` needs what it has created."""
     try:
+        if strays.is_stray(run, owned.request.name):
+            return Need.STRAY, f"run {run.name} has had it deleted, and it exists again"
         state = journal.read(run)
         if mirror.observes(run):
-            ended = state.phase is Phase.ENDED
-            return (Need.ENDED, f"run {run.name} {state.ending}") if ended else (
-                Need.UNCLEAR,
-                f"another machine drives run {run.name}",
-            )  # fmt: skip
+            if state.phase is Phase.ENDED:
+                return Need.ENDED, f"run {run.name} {state.ending}"
+            return Need.UNCLEAR, f"another machine drives run {run.name}"
         with unattended(run) as free:
             if not free:
                 return Need.LIVING, f"run {run.name} is followed by a launcher"

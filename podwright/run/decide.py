@@ -14,6 +14,8 @@ from podwright.targets.machines import GONE, Allocation, AllocationState
 _GIVEN_UP = (AllocationPhase.REFUSED, AllocationPhase.DELETING, AllocationPhase.GONE)
 MOST_UNANSWERED = 10  # calls in a row to hosts, about a quarter of an hour; after that their machines are deleted
 LEAST_REQUESTS = 4  # in a place, before it is left for giving no answer that is known
+SILENT_STOP_S = 60.0
+"""for which hosts must have been silent until the machines of a run that is to stop, which they do not hear of, are deleted"""
 REFUSED_DELETION_S = 20.0
 """at most between two calls to delete machines, while these are refused"""
 
@@ -56,6 +58,8 @@ class Observed:
     missing, for how long any launcher has"""
     silent_s: float = 0.0
     """for how long no host of a running attempt has answered any launcher"""
+    unheard_s: float = 0.0
+    """how much of that without a pause of the cloud's own answers, and without anything in the way that a person has to correct"""
 
 
 def next_action(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
@@ -98,6 +102,8 @@ def _allocation_news(state: RunState, seen: Observed, traits: Traits) -> Act | N
         if cloud in (AllocationState.LOST, AllocationState.REFUSED, AllocationState.DELETING):
             return Act.LOST
         if cloud is AllocationState.REPAIRING and _stays_away(state, seen, traits):
+            return Act.LOST
+        if cloud is not AllocationState.UNKNOWN and seen.unheard_s >= traits.silence_s:
             return Act.LOST
         return Act.LOST if cloud is AllocationState.GONE and seen.unchanged_s >= traits.lag_s else None
     if record.phase is AllocationPhase.DELETING:
@@ -148,9 +154,15 @@ def _alive(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
 
 def _delete_silent(state: RunState, seen: Observed) -> Act:
     """Delete machines whose hosts have not answered for long although the cloud says that they are ready. Comes only after
-    a call of just now: this machine may have been without a network all the while."""
+    a call of just now: this machine may have been without a network all the while. A person who stops the run waits less long."""
     silent = state.calls >= MOST_UNANSWERED and seen.allocation.state is AllocationState.READY
-    return Act.DELETE if silent else Act.WAIT
+    return Act.DELETE if silent or _stops_unheard(state, seen) else Act.WAIT
+
+
+def _stops_unheard(state: RunState, seen: Observed) -> bool:
+    """Whether a stop cannot reach hosts, by two calls of it, that have been silent for some time while the cloud tells of their machines."""
+    exists = seen.allocation.state not in (AllocationState.UNKNOWN, AllocationState.GONE, AllocationState.DELETING)
+    return exists and state.stop_wanted and state.calls > 1 and seen.unheard_s >= SILENT_STOP_S
 
 
 def _start(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:

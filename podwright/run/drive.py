@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
+import math
 import os
 import socket
 import time
@@ -23,7 +24,7 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import Recipe
-from podwright.run import journal, mirror, silence
+from podwright.run import attended, journal, mirror, silence
 from podwright.run.act import ACTS, Carrier
 from podwright.run.allocations import AllocationRecord
 from podwright.run.attempt_job import job_of
@@ -32,11 +33,12 @@ from podwright.run.finish import Mirror
 from podwright.run.interrupts import Interrupts
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
+from podwright.run.strays import Strays
 from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget, entries
-from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target
+from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target, Traits
 from podwright.targets.machines import GONE, AllocationState, HostAddress
 from podwright.targets.polling import Poller
 from podwright.watch import damage
@@ -45,6 +47,12 @@ from podwright.watch.diagnose import with_end
 TICK_S = 0.5  # between two looks at the journal and at what the trainer has written
 LOCK_WAIT_S = 60.0
 CHECK_AGAIN_S = 86_400.0  # a day
+OFFLINE_S = 60.0
+"""for which the cloud must not have answered until hosts that are silent too say nothing: this machine may have no network"""
+DELETION_LIMIT_S = 7200.0
+"""for which a launcher waits until machines, or what attempts hold, are gone: it asks again all the while, and a deletion that was accepted may take an hour"""
+UNANSWERED_LIMIT_S = 1800.0
+"""the same for a stop that hosts or the cluster do not answer; machines of the run are deleted before (decide.py)"""
 BARRED_S = 60.0
 """for which a stop waits for a look at what nobody can see before a person acts"""
 
@@ -75,6 +83,9 @@ class Driver:
         self._locked_out: tuple[float, int] | None = None
         self._stopping: tuple[int, float, float] | None = None
         self._barred: tuple[float, str] | None = None
+        self._offline = -math.inf
+        self._waits_since: dict[str, float] = {}
+        self._strays = Strays(run, warn)
         self._cloud: tuple[tuple[int, AllocationPhase] | None, AllocationState, float] | None = None
         self._waiting = ""
 
@@ -101,9 +112,14 @@ class Driver:
             self._barred = time.monotonic(), barred
         changed = polled.handle is not None and polled.handle != state.handle
         silent_s = silence.silent_s(self.run, state.attempt, silent=polled.silent)
-        seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, silent_s)
-        patience_s = self._poller(record.target).target.traits.place_patience_s if record else 0.0
-        self._waiting = reason(state, seen, polled.waiting, journal.now(), self._kill_at(state), patience_s)
+        if cloud.state is AllocationState.UNKNOWN and unchanged_s > OFFLINE_S:
+            self._offline = time.monotonic()
+        unheard_s = 0.0 if polled.barred else min(silent_s, time.monotonic() - self._offline)
+        seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, silent_s, unheard_s)
+        traits = self._poller(record.target).target.traits if record else Traits(place_patience_s=0.0)
+        limits = traits.place_patience_s, traits.silence_s
+        at = self._kill_at(state)
+        self._waiting = reason(state, seen, polled.waiting, journal.now(), at, *limits, self.run.typed)
         return Look(state, polled, seen)
 
     def step(self) -> Act:
@@ -139,11 +155,16 @@ class Driver:
             self._require_seen(state)
             if act in (Act.WAIT, Act.SIGNAL, Act.KILL, Act.REFRESH):
                 self._mirror()
+                self._strays.look_now_and_then()
                 time.sleep(TICK_S)
+        if act is Act.DONE:
+            self._strays.clear()
         return journal.read(self.run)
 
     def _require_seen(self, state: RunState) -> None:
-        """UserError for a stop of which nobody can see before a person acts whether it has come to its end."""
+        """UserError for a stop of which nobody can see before a person acts whether it has come to its end, and for calls and deletions that
+        come to nothing for long."""
+        self._require_answers(state)
         if not state.stop_wanted or self._barred is None or time.monotonic() - self._barred[0] < BARRED_S:
             return
         name, why = self.run.name, self._barred[1]
@@ -152,6 +173,22 @@ class Driver:
         if _undeleted(state.allocation):
             what = f"the machines of run {name} are not deleted, and may cost: {why}"
         raise UserError(what, f"then type podwright stop {self.run.typed}")
+
+    def _require_answers(self, state: RunState) -> None:
+        """UserError for machines that the cloud does not delete, and for a stop or a release that nobody answers, for long."""
+        deletes = bool(state.allocation and state.allocation.phase is AllocationPhase.DELETING)
+        deletes |= state.phase is Phase.ENDED and bool(state.calls)
+        stops = state.phase is Phase.STOPPING and bool(state.calls)
+        limits = {
+            f"what it has created is not gone {DELETION_LIMIT_S / 3600:.0f} h": DELETION_LIMIT_S if deletes else 0.0,
+            f"it has not ended {UNANSWERED_LIMIT_S / 60:.0f} min": UNANSWERED_LIMIT_S if stops else 0.0,
+        }
+        for what, limit_s in limits.items():
+            if not limit_s:
+                self._waits_since.pop(what, None)
+            elif time.monotonic() - self._waits_since.setdefault(what, time.monotonic()) > limit_s:
+                why = f"run {self.run.name}: {what} after that was asked for: {self._waiting}"
+                raise UserError(why, f"then type podwright stop {self.run.typed}")
 
     def settle(self) -> RunState:
         """Bring what is past up to date without starting anything: until the run is ready or its end is written down."""
@@ -240,17 +277,21 @@ class Driver:
 
     def _wait_for_lock(self, lock: TextIO) -> None:
         """A holder on this machine that lives is at work, perhaps for minutes; so is one that writes to the journal."""
-        if (pid := _holder(lock)) and psutil.pid_exists(pid):
+        stopped = ""
+        if (pid := attended.holder(lock)) and psutil.pid_exists(pid):
+            stopped = f"type kill -CONT {pid} to let it go on, or kill -KILL {pid}" if attended.is_stopped(pid) else ""
             self._waiting = f"Busy: another podwright (process {pid}) is at work on the run"
-            self._locked_out = None
-            return
+            if not stopped:
+                self._locked_out = None
+                return
+            self._waiting += f", and is stopped; {stopped}"
         written = self.run.journal.stat().st_size
         if self._locked_out is None or self._locked_out[1] != written:
             self._locked_out = time.monotonic(), written
         if time.monotonic() - self._locked_out[0] > LOCK_WAIT_S:
             raise UserError(
                 f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s",
-                "wait for it, or end the process that holds launcher.lock",
+                stopped or "wait for it, or end the process that holds launcher.lock",
             )
 
 
@@ -262,16 +303,6 @@ def _recorded(state: RunState) -> dict[str, Any] | None:
 def _undeleted(record: AllocationRecord | None) -> str:
     """Why machines whose deletion was asked for exist until a person acts; "" where nothing is known to keep them."""
     return record.undeleted if record and record.phase is AllocationPhase.DELETING else ""
-
-
-def _holder(lock: TextIO) -> int:
-    """The process on this machine that wrote itself into the launcher lock; 0 for none or one on another machine."""
-    lock.seek(0)
-    try:
-        holder = json.loads(lock.read())
-        return int(holder["pid"]) if holder["host"] == socket.gethostname() else 0
-    except (ValueError, KeyError, TypeError):
-        return 0
 
 
 def ask_to_stop(run: RunDir, *, at_once: bool = False) -> None:

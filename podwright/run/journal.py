@@ -110,13 +110,21 @@ def append(run: RunDir, event: str, **fields: Any) -> None:
 
 def read(run: RunDir) -> RunState:
     """UserError for a journal that is damaged or of another version: by a part of it nothing may be decided."""
-    state, count = RunState(), 0
-    boot, seconds = uptime()
-    began = now() - seconds
     text = run.journal.read_bytes() if run.journal.exists() else b""
     if not text and not run.path.exists():
         fix = "type another --name, or bring the directory back; a trainer of this machine or of a shared folder ends within a minute"
         raise UserError(f"the run directory {run.path} was deleted", fix)
+    state = parse(text, str(run.journal), f"; its checkpoints and records in {run.path} are as they were")
+    if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
+        state = replace(state, handle=state.handle | {"run_dir": str(run.path.resolve())})
+    return state
+
+
+def parse(text: bytes, source: str, kept: str = "") -> RunState:
+    """Of the lines of a journal; `kept`: what is said of one that is damaged."""
+    state, count = RunState(), 0
+    boot, seconds = uptime()
+    began = now() - seconds
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         if not line.endswith(b"\n"):
             break  # it is being written, or its launcher was killed
@@ -131,17 +139,12 @@ def read(run: RunDir) -> RunState:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
             if isinstance(e, json.JSONDecodeError) and _is_cut_short(line):
                 continue
-            kept = f"its checkpoints and records in {run.path} are as they were"
-            what = (
-                f"{run.journal} line {number} is damaged or of another version: {line.decode(errors='replace')[:60]!r}"
-            )
-            raise UserError(what, f"restore the file from a copy, or start a run under another name; {kept}") from e
+            what = f"{source} line {number} is damaged or of another version: {line.decode(errors='replace')[:60]!r}"
+            raise UserError(what, f"restore the file from a copy, or start a run under another name{kept}") from e
     if not count:
         state_lost = "is cut off in its first line" if text.strip() else "is empty"
         fix = "restore the file from a copy, or start the run again under another name"
-        raise UserError(f"{run.journal} {state_lost}: the state of the run is lost", fix)
-    if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
-        state = replace(state, handle=state.handle | {"run_dir": str(run.path.resolve())})
+        raise UserError(f"{source} {state_lost}: the state of the run is lost", fix)
     return state
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ from typing import Any
 from podwright import targets
 from podwright.errors import UserError, expanded, nearest
 from podwright.recipe.advice import of_run
-from podwright.run import cost, journal, mirror
+from podwright.run import cost, journal, mirror, silence
 from podwright.run.allocations import AllocationRecord
 from podwright.run.attended import is_attended
 from podwright.run.decide import Observed, machines_away, retries
@@ -22,6 +23,7 @@ from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
 from podwright.run.waiting import DELETING, RELEASING, reason
 from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of, require_layout
 from podwright.targets.base import Handle, MissingProgram, Polled, PollsTogether, Process
+from podwright.targets.machines import GONE
 from podwright.targets.polling import Poller
 from podwright.watch import damage, logs
 from podwright.watch.diagnose import outcome, with_end
@@ -224,11 +226,15 @@ def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
     return {**where, "state": str(record.phase), "since": record.since, "reason": record.reason}
 
 
-def _machines(state: RunState, record: AllocationRecord, polled: Polled) -> str:
+def _machines(run: RunDir, state: RunState, polled: Polled) -> str:
     """Why a run waits for the machines that it has requested, as the cloud tells now, or for an attempt on them."""
-    cloud = Poller(targets.of_handle(record.target)).describe(record.request, record.ready_since)
-    seen = Observed(polled.process, cloud, silent_s=float(polled.silent))
-    return reason(state, seen, polled.waiting, journal.now())
+    cloud, silence_s, record = GONE, math.inf, state.allocation
+    if record and record.may_exist:
+        poller = Poller(targets.of_handle(record.target))
+        cloud, silence_s = poller.describe(record.request, record.ready_since), poller.target.traits.silence_s
+    silent_s = max(1.0, silence.known_s(run, state.attempt)) if polled.silent else 0.0
+    seen = Observed(polled.process, cloud, silent_s=silent_s, unheard_s=0.0 if polled.barred else silent_s)
+    return reason(state, seen, polled.waiting, journal.now(), silence_s=silence_s, typed=run.typed)
 
 
 def _standing(run: RunDir, state: RunState, polled: Polled | None) -> dict[str, Any]:
@@ -298,14 +304,14 @@ def _now(run: RunDir, state: RunState, polled: Polled | None) -> tuple[str, Endi
     phase: str = state.phase
     record = state.allocation
     if state.phase is Phase.READY and record and record.phase is not AllocationPhase.GONE:
-        phase, detail = "waiting", _machines(state, record, Polled(Process.ABSENT))
+        phase, detail = "waiting", _machines(run, state, Polled(Process.ABSENT))
     elif state.phase is Phase.READY and state.capacity.refusals:
         phase, detail = "waiting", reason(state, Observed(Process.ABSENT), "", journal.now())
     if state.handle and _may_run(state):
         polled = polled or targets.of_handle(state.handle).poll(state.handle)
         polled = with_end(run, state.attempt, polled, state.stop_wanted)
-        if polled.silent and record and record.phase is AllocationPhase.READY:
-            phase, detail = "waiting", _machines(state, record, polled)
+        if polled.silent:
+            phase, detail, fix = "waiting", _machines(run, state, polled), polled.fix
         elif polled.waiting:
             phase, detail, fix = "waiting", polled.waiting, polled.fix
         elif polled.process is not Process.RUNNING:

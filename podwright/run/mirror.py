@@ -15,6 +15,7 @@ from pathlib import Path
 from podwright.errors import UserError, expanded
 from podwright.recipe import paths
 from podwright.run import journal
+from podwright.run.journal import RunState
 from podwright.rundir import RunDir, recipe_of, write_json
 from podwright.storage import inputs, name_of_run, open_storage, process_files, records, url_of_run
 from podwright.storage.base import Conflict, Storage, StorageFailure, Versioned
@@ -176,6 +177,12 @@ def fetch(url: str, runs: Path) -> RunDir:
 def observes(run: RunDir) -> bool:
     """Whether this machine only observes `run`: it was fetched, or another machine has gone on with it. UserError as `RunDir.kept`."""
     return bool(run.kept.get("observer"))
+
+
+def newest(run: RunDir) -> RunState:
+    """The state of a run by the journal in its storage, whoever wrote it. StorageFailure; UserError for a journal that is damaged."""
+    storage = open_storage(run.storage_url, END_PATIENCE_S)
+    return journal.parse(_journal_in(storage, storage.url).data, f"{storage.url}/{_JOURNAL}")
 
 
 def take_over(run: RunDir) -> None:

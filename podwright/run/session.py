@@ -7,7 +7,7 @@ from typing import TextIO
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.run import cost, drive, journal, mirror
+from podwright.run import cost, drive, journal, mirror, strays
 from podwright.run.attended import attending
 from podwright.run.decide import retries
 from podwright.run.finish import Mirror
@@ -61,13 +61,21 @@ def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) ->
         mirror.take_over(run)
     driver = drive.Driver(run, observe, warn, starts=verb != "watch")
     with attending(run):
-        if verb == "submit":
-            return driver.submit()
-        if verb == "stop":
-            return drive.stop(driver, interrupts)
-        if verb in ("resume", "resubmit"):
-            return drive.resume(driver, interrupts, detach=verb == "resubmit")
-        return driver.follow(interrupts)
+        try:
+            return _drive(driver, verb, interrupts)
+        except mirror.DrivenElsewhere:
+            strays.leave(run, warn)
+            raise
+
+
+def _drive(driver: drive.Driver, verb: str, interrupts: Interrupts) -> RunState:
+    if verb == "submit":
+        return driver.submit()
+    if verb == "stop":
+        return drive.stop(driver, interrupts)
+    if verb in ("resume", "resubmit"):
+        return drive.resume(driver, interrupts, detach=verb == "resubmit")
+    return driver.follow(interrupts)
 
 
 def _saving_or_left(state: RunState) -> str:

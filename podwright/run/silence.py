@@ -1,11 +1,12 @@
-"""For how long no host of an attempt has answered its launchers, one after the other. It is kept in a file of the attempt, and not in the
-journal: it is no decision, and changes with each look."""
+"""For how long nothing has been heard of the hosts of an attempt, by launchers one after the other or through the run's storage. It is kept in
+a file of the attempt, and not in the journal: it is no decision, and changes with each look."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import os
+from pathlib import Path
 
 from podwright.run import journal
 from podwright.rundir import Record, RunDir, write_json
@@ -16,20 +17,45 @@ PAUSE_S = 600.0
 
 def silent_s(run: RunDir, attempt: int, *, silent: bool) -> float:
     """`silent`: whether no host answers now, which is written down."""
-    path = run.attempt(attempt) / "silence.json"
+    path = _path(run, attempt)
     if not silent:
         path.unlink(missing_ok=True)
         return 0.0
-    now = journal.now()
-    try:
-        began: Record = json.loads(path.read_text())
-        looked = path.stat().st_mtime
-    except (FileNotFoundError, ValueError):
-        began, looked = {}, 0.0
-    if not began or now - looked > PAUSE_S:
+    now, began = journal.now(), _began(run, attempt)
+    if not began:
         boot, uptime = journal.uptime()
-        began = {"time": now, "boot": boot, "uptime": uptime}
+        began = {"time": now, "boot": boot, "uptime": uptime, "heard_bytes": _heard_bytes(run)}
         write_json(path, began)
     with contextlib.suppress(FileNotFoundError):  # another launcher has just had an answer
         os.utime(path, (now, now))
+    return _since(began)
+
+
+def known_s(run: RunDir, attempt: int) -> float:
+    """The same as launchers have written it down; 0 where they have not, or have looked away."""
+    began = _began(run, attempt)
+    return _since(began) if began else 0.0
+
+
+def _path(run: RunDir, attempt: int) -> Path:
+    return run.attempt(attempt) / "silence.json"
+
+
+def _began(run: RunDir, attempt: int) -> Record:
+    """{} where nobody has looked for long, or records have come since."""
+    try:
+        began: Record = json.loads(_path(run, attempt).read_text())
+        looked = _path(run, attempt).stat().st_mtime
+    except (FileNotFoundError, ValueError):
+        return {}
+    lasts = journal.now() - looked <= PAUSE_S and began.get("heard_bytes") == _heard_bytes(run)
+    return began if lasts else {}
+
+
+def _heard_bytes(run: RunDir) -> int:
+    """Of the records of the run: hosts that this machine does not reach may write to the storage."""
+    return sum(path.stat().st_size for path in (run.metrics, run.events) if path.exists())
+
+
+def _since(began: Record) -> float:
     return journal.elapsed((began["boot"], began["uptime"]), began["time"])

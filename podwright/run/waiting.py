@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 
-from podwright.run.allocations import back_off
+from podwright.run import cost
+from podwright.run.allocations import AllocationRecord, back_off
 from podwright.run.decide import Observed
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
@@ -13,25 +15,36 @@ from podwright.targets.machines import AllocationState
 
 RELEASING, DELETING = "Releasing:", "Deleting:"
 """how reasons begin that hold after the end of an attempt"""
+SHOWN_AFTER_S = 60.0
+"""for which nothing must have been heard of an attempt before its price is shown"""
 
 
 def reason(
-    state: RunState, seen: Observed, polled: str, now: float, kill_at: float = 0.0, place_patience_s: float = 0.0
+    state: RunState,
+    seen: Observed,
+    polled: str,
+    now: float,
+    kill_at: float = 0.0,
+    place_patience_s: float = 0.0,
+    silence_s: float = math.inf,
+    typed: str = "",
 ) -> str:
     """`Reason: what it means`; "" for an attempt at work.
 
     `polled`: the target's own reason, or "". `kill_at`: Unix seconds, when an attempt that has acknowledged a stop is killed; 0 before.
     `place_patience_s`: of the target's traits, where `seen` says for how long machines have been missing; else 0.
+    `silence_s`: of the target's traits. `typed`: the run, as it is typed.
     """
     if seen.allocation.state is AllocationState.FILLING and state.phase not in (Phase.STOPPING, Phase.ENDED):
         until = now - seen.unchanged_s + place_patience_s if place_patience_s else 0.0
         return f"{polled or seen.allocation.reason}{_given_up_at(until)}"
     if state.phase is Phase.STOPPING and state.calls and not state.signalled:
-        return f"Stopping: the stop has not arrived ({state.reason}); it is sent again"
+        return _unheard(state, seen, f"Stopping: the stop has not arrived ({state.reason}); it is sent again", now)
     if state.phase is Phase.ENDED and not state.released and state.calls:
         return f"{RELEASING} {state.reason}; it is tried again"
     if seen.process is Process.RUNNING:
-        return (seen.silent_s and _repairing(seen)) or polled or _saving(state, kill_at)
+        away = _repairing(seen) if seen.silent_s else ""
+        return _unheard(state, seen, away or polled, now, silence_s, typed) or _saving(state, kill_at)
     if state.phase in (Phase.READY, Phase.ENDED) and (text := _of_machines(state, seen, now)):
         return text
     if state.phase is Phase.READY and state.short_attempts > 1:
@@ -39,6 +52,30 @@ def reason(
     if state.phase in (Phase.SUBMITTING, Phase.STOPPING, Phase.RUNNING):
         return polled or "Starting: no process of the attempt is running yet"
     return polled
+
+
+def _unheard(
+    state: RunState, seen: Observed, text: str, now: float, silence_s: float = math.inf, typed: str = ""
+) -> str:
+    """`text`, and of an attempt of which nothing is heard since when, what its machines cost meanwhile, and what ends the wait."""
+    if not text or seen.silent_s < SHOWN_AFTER_S:
+        return text
+    began, cloud = now - seen.silent_s, seen.allocation
+    parts = [f"{text} (since {_minute(began)}{_at_cost(state.allocation)})"]
+    if cloud.state is AllocationState.WAITING:  # which may be a state that nobody knows
+        parts.append(f"the cloud says of the machines: {cloud.reason}")
+    if seen.unheard_s and silence_s < math.inf:
+        parts.append(f"at {_minute(began + silence_s)} its machines count as lost, and others are requested")
+    return "; ".join([*parts, *([f"podwright stop {typed} ends it now"] if typed else [])])
+
+
+def _at_cost(record: AllocationRecord | None) -> str:
+    rate = cost.rate(record.request) if record and record.may_exist else ""
+    return f", {rate}" if rate else ""
+
+
+def _minute(time_s: float) -> str:
+    return time.strftime("%H:%M", time.localtime(time_s))
 
 
 def _given_up_at(until: float) -> str:
@@ -61,14 +98,15 @@ def _of_machines(state: RunState, seen: Observed, now: float) -> str:
         return _capacity(state, now) if state.phase is Phase.READY else ""
     name = record.request.name
     if record.undeleted and cloud.state is not AllocationState.DELETING:
-        return f"{DELETING} {name} is not deleted, and may cost ({record.undeleted}); it is tried again"
+        why = f"{record.undeleted}{_at_cost(record)}"
+        return f"{DELETING} {name} is not deleted, and may cost ({why}); it is tried again"
     if cloud.state is AllocationState.UNKNOWN:
         return f"Unreachable: the state of {name} is not known ({cloud.reason})"
     if record.phase is AllocationPhase.REQUESTED:
         return cloud.reason or f"Requested: {name} in {record.request.zone} does not exist yet"
     if record.phase is AllocationPhase.READY:
         return _repairing(seen)
-    why = cloud.reason or record.reason
+    why = f"{cloud.reason or record.reason}{_at_cost(record)}".removeprefix(", ")
     return f"{DELETING} {name} is not gone yet{f' ({why})' if why else ''}"
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import json
+import math
 import re
 import zlib
 from collections.abc import Mapping, Sequence
@@ -71,6 +72,8 @@ class Traits:
     """for how long the cloud may answer as if a creation or deletion had not happened yet"""
     repair_s: float = 600.0
     """for how long machines may be under maintenance, and their hosts silent, until others are requested"""
+    silence_s: float = math.inf
+    """for how long no host of a running attempt may answer while the cloud tells of its machines, until others are requested"""
     patience_s: float = 6 * 3600.0
     """how long a run waits for machines until it ends with NO_CAPACITY"""
     place_patience_s: float = 6 * 3600.0

@@ -1,5 +1,7 @@
 """Workers of a simulated slice that are lost, or under maintenance, while a run trains on them: each is named in one line, and the slice is replaced."""
 
+import json
+
 import pytest
 
 from lab import cloud
@@ -85,3 +87,44 @@ def test_a_slice_that_stays_away_for_maintenance_is_given_up_in_one_line(gcloud:
     assert first == ("NODE_LOST", "Maintenance: the cloud restarts the machines, for more than 0.05 min")
     assert second[0] == "FINISHED" and sorted(set(stood_in.steps())) == list(range(1, 41))
     assert gcloud.resources() == [] and [row["name"] for row in gcloud.ledger()] == [node, f"{node[:-1]}2"]
+
+
+def silence(gcloud: Gcloud, node: str) -> None:  # noqa: F811
+    """No packet reaches a worker of the slice, which the cloud goes on calling READY."""
+    for worker in range(4):
+        gcloud.unreachable(node, worker)
+
+
+@pytest.mark.long
+def test_a_slice_whose_workers_fall_silent_is_named_with_its_price_and_replaced(
+    gcloud: Gcloud,  # noqa: F811
+    stood_in: TpuBench,  # noqa: F811
+) -> None:
+    steps = 72
+    node = training(gcloud, stood_in, steps, 20.0, SILENCE_S="40", SHOWN_AFTER_S="5")
+    silence(gcloud, node)
+
+    def row() -> str:
+        code, out, err = stood_in.call("list", "--json", SILENCE_S="40", SHOWN_AFTER_S="5")
+        assert code == 0, err
+        return str(json.loads(out)[0]["detail"])
+
+    wait_for(lambda: "its machines count as lost, and others are requested; podwright stop r ends it now" in row(), 120)
+    out, err = stood_in.started[0].communicate(timeout=300)
+    assert stood_in.started[0].returncode == 0, (out, err)
+    assert "Unreachable: " in out and ", 16 v6e chips for up to 43.20 USD per hour); at " in out, out
+    first, second = endings(stood_in)
+    assert first[0] == "NODE_LOST" and first[1].startswith("Silent: no host has answered for "), first
+    assert second[0] == "FINISHED" and sorted(set(stood_in.steps())) == list(range(1, steps + 1))
+    assert gcloud.resources() == [] and [row["name"] for row in gcloud.ledger()] == [node, f"{node[:-1]}2"]
+
+
+@pytest.mark.long
+def test_a_stop_ends_although_no_worker_hears_it(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
+    node = training(gcloud, stood_in, 400, 200.0)
+    silence(gcloud, node)
+    wait_for(lambda: "Unreachable: " in str(stood_in.standing()["detail"]), 120)
+    code, out, err = stood_in.call("stop", "r", SILENT_STOP_S="20")
+    assert code == 0 and gcloud.resources() == [], (out, err)
+    assert stood_in.standing()["ending"] == "STOPPED"
+    stood_in.started[0].communicate(timeout=120)

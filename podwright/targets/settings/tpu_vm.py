@@ -30,6 +30,8 @@ Provisioning = Literal["spot", "on-demand", "reserved", "flex-start"]
 
 REPAIR_S = 600.0
 """that machines under maintenance may stay away before others are requested: an assumption, no source states how long a restart takes"""
+SILENCE_S = 1800.0
+"""that all hosts of an attempt may be silent while the cloud calls their machines ready: longer than a boot, and than a gap in a network"""
 SPOT_NOTICE_S = 25.0
 """of the 30 s between the notice of a preemption and the end of the machines"""
 _RUNTIME = re.compile(r"[a-z0-9][a-z0-9.-]*")
@@ -165,6 +167,7 @@ class TpuVmSettings(BaseModel):
             zones=self.zones[:1] if self.node else self.zones,
             lag_s=LAG_S,
             repair_s=REPAIR_S,
+            silence_s=SILENCE_S,
             patience_s=seconds(self.patience),
             borrowed=self.node,
             provisioning=self.provisioning,

@@ -9,6 +9,7 @@ from podwright.run.allocations import AllocationRecord, Capacity, Refusals, avoi
 from podwright.run.decide import (
     MOST_UNANSWERED,
     REFUSED_DELETION_S,
+    SILENT_STOP_S,
     Act,
     Observed,
     machines_away,
@@ -228,6 +229,30 @@ def test_machines_under_maintenance_are_waited_for_and_given_up_once_they_stay_a
         assert act(over, away) is before and act(over, away, **long) is Act.LOST
     assert act(state(Phase.READY, allocation(P.READY)), ready(HOSTS), **long) is Act.SUBMIT
     assert act(state(Phase.READY, missing[P.REQUESTED]), away, **long) is Act.WAIT
+
+
+def test_machines_whose_hosts_are_silent_for_long_are_lost_whatever_the_cloud_calls_them() -> None:
+    traits = replace(TRAITS, silence_s=1800.0)
+    training = state(Phase.RUNNING, allocation(P.READY), ended_attempt=0)
+    for cloud in (ready(HOSTS), waiting("MOVING: the cloud says no more")):
+        heard = {unheard_s: Observed(Process.RUNNING, cloud, unheard_s=unheard_s) for unheard_s in (1799.0, 1800.0)}
+        assert next_action(training, heard[1799.0], traits, NOW) is Act.WAIT
+        assert next_action(training, heard[1800.0], traits, NOW) is Act.LOST
+        assert next_action(training, heard[1800.0], TRAITS, NOW) is Act.WAIT, "not where the target names no limit"
+    offline = Observed(Process.RUNNING, unknown("x"), unheard_s=1800.0)
+    assert next_action(training, offline, traits, NOW) is Act.WAIT, "no network here is no fault of the hosts"
+
+
+def test_a_stop_that_silent_hosts_do_not_hear_deletes_their_machines_soon() -> None:
+    stopping = state(Phase.STOPPING, allocation(P.READY), ended_attempt=0, stop_wanted=True, called=NOW, calls=2)
+    silent, running = {"unheard_s": SILENT_STOP_S}, Process.RUNNING
+    for cloud in (ready(HOSTS), waiting("MOVING: x")):
+        assert act(stopping, cloud, running, **silent) is Act.DELETE
+        assert act(stopping, cloud, running, unheard_s=SILENT_STOP_S - 1) is Act.WAIT
+        assert act(replace(stopping, calls=1), cloud, running, **silent) is Act.WAIT, "a call may be lost"
+    assert act(stopping, unknown("x"), running, **silent) is Act.WAIT
+    ended = state(Phase.ENDED, allocation(P.READY), released=False, ending=Ending.FINISHED, called=NOW, calls=2)
+    assert act(ended, ready(HOSTS), **silent) is Act.WAIT, "nobody has stopped it"
 
 
 def test_an_attempt_that_runs_on_lost_machines_may_save_and_is_then_given_up() -> None:

@@ -387,6 +387,7 @@ class Provided(Silent):
             describe_request=lambda run_dir, created, number, avoid: Request(f"pw-{run_dir.name}-{number}", "z"),
             create=lambda request: waiting("Creating"),
             describe=lambda request, ready_since=None: self.cloud,
+            list_owned=lambda: [],
         )
         self.cloud = ready((HostAddress("h", "10.0.0.1"),), since=990.0)
 

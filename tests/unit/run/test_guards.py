@@ -24,6 +24,7 @@ _LACKING = "record.lacking is not _missing(record, cloud)"
 _HELD = "record.phase in (AllocationPhase.REQUESTED, AllocationPhase.READY)"
 _NO_ANSWER = "missing and len(traits.zones) > 1 and _without_answer(record, traits, now)"
 _REQUESTS = "record.calls >= LEAST_REQUESTS and now - record.since > traits.place_patience_s"
+_UNHEARD = "exists and state.stop_wanted and (state.calls > 1) and (seen.unheard_s >= SILENT_STOP_S)"
 BY_EXAMPLES = {
     # no simulated place leaves a request for so long without an answer that is known
     f"_start: if {_NO_ANSWER}",
@@ -79,6 +80,17 @@ BY_EXAMPLES = {
     "_stays_away: if seen.unchanged_s < traits.repair_s",
     "_stays_away: if seen.process is Process.RUNNING",
     "_start: choosing by seen.allocation.state is AllocationState.REPAIRING, always Act.SUBMIT",
+    # no simulated host is seen to be silent; the examples have some
+    "_allocation_news: if cloud is not AllocationState.UNKNOWN and seen.unheard_s >= traits.silence_s",
+    "_allocation_news: cloud is not AllocationState.UNKNOWN in "
+    "cloud is not AllocationState.UNKNOWN and seen.unheard_s >= traits.silence_s",
+    "_allocation_news: seen.unheard_s >= traits.silence_s in "
+    "cloud is not AllocationState.UNKNOWN and seen.unheard_s >= traits.silence_s",
+    "_delete_silent: _stops_unheard(state, seen) in silent or _stops_unheard(state, seen)",
+    f"_stops_unheard: exists in {_UNHEARD}",
+    f"_stops_unheard: state.stop_wanted in {_UNHEARD}",
+    f"_stops_unheard: state.calls > 1 in {_UNHEARD}",
+    f"_stops_unheard: seen.unheard_s >= SILENT_STOP_S in {_UNHEARD}",
     # before the first attempt nothing was submitted lately, and the one before is past when a stop comes
     "_may_still_appear: submitted in process is Process.ABSENT and submitted and (state.phase is not Phase.RUNNING)"
     " and (0 <= now - state.submitted < traits.start_grace_s)",

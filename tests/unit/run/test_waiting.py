@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from podwright.run.allocations import AllocationRecord, Capacity, Refusals
 from podwright.run.decide import Observed
@@ -8,7 +9,7 @@ from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase, Phase
 from podwright.run.waiting import reason
 from podwright.targets.base import Process
-from podwright.targets.machines import Request, deleting, repairing
+from podwright.targets.machines import Request, deleting, ready, repairing, waiting
 
 
 def test_maintenance_is_named_only_where_no_host_answers() -> None:
@@ -18,6 +19,26 @@ def test_maintenance_is_named_only_where_no_host_answers() -> None:
     assert reason(state, silent, "Unreachable: host h", 0.0) == text
     assert reason(state, Observed(Process.RUNNING, away), "", 0.0) == ""
     assert reason(state, Observed(Process.RUNNING, silent_s=1.0), "Unreachable: host h", 0.0) == "Unreachable: host h"
+
+
+def test_a_silence_says_since_when_at_which_price_until_when_and_what_ends_it() -> None:
+    request = Request("pw-1", "a", chip="v6e", num_chips=16)
+    state = RunState(phase=Phase.RUNNING, allocation=AllocationRecord(1, AllocationPhase.READY, 0.0, request, {}))
+    seen = Observed(Process.RUNNING, ready(()), silent_s=600.0, unheard_s=600.0)
+    since, until = (time.strftime("%H:%M", time.localtime(1e9 + s)) for s in (-600.0, 1200.0))
+    text = reason(state, seen, "Unreachable: host h", 1e9, silence_s=1800.0, typed="r")
+    assert text == (
+        f"Unreachable: host h (since {since}, 16 v6e chips for up to 43.20 USD per hour); at {until} its machines count as lost, and "
+        "others are requested; podwright stop r ends it now"
+    )
+    unknown_state = replace(seen, allocation=waiting("MOVING: the cloud says no more"))
+    assert "; the cloud says of the machines: MOVING: " in reason(state, unknown_state, "Unreachable: host h", 1e9)
+    barred = reason(state, replace(seen, unheard_s=0.0), "Unreachable: no key", 1e9, silence_s=1800.0, typed="r")
+    assert barred.endswith("43.20 USD per hour); podwright stop r ends it now"), "a person has to act"
+    priced = replace(state, allocation=replace(state.allocation, request=replace(request, price=1.0)))  # type: ignore[type-var]
+    assert "16 v6e chips for 16.00 USD per hour" in reason(priced, seen, "Unreachable: host h", 1e9)
+    stopping = replace(state, phase=Phase.STOPPING, calls=3, reason="host h does not answer")
+    assert f"it is sent again (since {since}, 16 v6e chips" in reason(stopping, seen, "", 1e9)
 
 
 def test_a_stop_says_which_command_kills_the_trainer() -> None:
