@@ -26,32 +26,19 @@ def save(storage: RunStorage, step: int, state: dict[str, Any]) -> None:
 
 def latest(storage: RunStorage) -> Newest[dict[str, Any]] | None:
     """The newest state that can be read, None before the first. Damaged newer ones are put aside as NAME.damaged."""
-    newest = saved_states.newest(storage, _steps(storage), lambda step: _read(_path(storage, step)))
+    paths = {step: _path(storage, step) for step in _steps(storage)}
+    names = {step: f"checkpoints/{path.name}" for step, path in paths.items()}
+    newest = saved_states.newest(
+        storage, names, lambda step: torch.load(paths[step], map_location="cpu", weights_only=True)
+    )
     for step in newest.damaged if newest else ():
-        path = _path(storage, step)
-        path.rename(path.with_suffix(".damaged"))
+        paths[step].rename(paths[step].with_suffix(".damaged"))
     return newest
 
 
 def newest_step(storage: RunStorage) -> int:
     """That a resume begins with; 0 before the first."""
     return next(iter(_steps(storage)), 0)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:
-        _read_through(path)
-        raise
-    return state
-
-
-def _read_through(path: Path) -> None:
-    """OSError where the file cannot be read to its end, of which PyTorch's reader tells in words of its own."""
-    with path.open("rb") as f:
-        while f.read(1 << 24):
-            pass
 
 
 def write(path: Path, value: Any) -> None:
