@@ -209,6 +209,16 @@ def test_an_evaluation_afterwards_asks_what_was_held_out(made: Any, kind: str, t
     assert asked == first.held
 
 
+def test_a_val_jsonl_that_was_added_later_moves_nothing(made: Any, tmp_path: Path) -> None:
+    folder, first = made("multimodal")
+    for name in ("data", "run"):
+        shutil.copytree(folder / name, tmp_path / name)
+    (tmp_path / "data/rows.jsonl").rename(tmp_path / "data/train.jsonl")
+    assert (tmp_path / "data/val.jsonl").is_file()
+    opened = phase2(RunDir(tmp_path / "run"), tmp_path / "data")
+    assert (opened.training, opened.held, opened.said) == (first.training, first.held, [])
+
+
 def test_a_picture_that_changed_under_its_name_refuses_a_resume(made: Any, tmp_path: Path) -> None:
     folder, _ = made("multimodal")
     for name in ("data", "run"):
