@@ -23,6 +23,7 @@ T = TypeVar("T")
 # Signs of a fault that is not the state's, in the words of orbax, of the storage's clients, of PyTorch and of the C library.
 _NOT_DAMAGE = re.compile(
     "RESOURCE_EXHAUSTED|PERMISSION_DENIED|UNAUTHENTICATED|UNAVAILABLE|DEADLINE_EXCEEDED|ABORTED|CANCELLED"
+    "|os_error_code='(?!2')"  # of TensorStore; 2: no such file
     "|(?i:can't allocate memory|cannot allocate memory|not enough memory|out of memory|bad_alloc|unsupported (global|class))"
 )
 

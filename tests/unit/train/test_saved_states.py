@@ -29,6 +29,7 @@ NOT_NOW = [
     ModuleNotFoundError("No module named 'numpy'"),
     RuntimeError("Weights only load failed. WeightsUnpickler error: Unsupported global: GLOBAL a.b was not an allowed global"),
     RuntimeError("UNAVAILABLE: connection reset"),
+    ValueError("UNKNOWN: Error reading local file: Failed to read from file: Input/output error [os_error_code='5']"),
     RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes"),
 ]  # fmt: skip
 
