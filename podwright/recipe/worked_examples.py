@@ -208,8 +208,11 @@ def example(where: str, row: Mapping[str, Any]) -> Example:
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
     number, line, unread = gold(row["answer"])
     if number is None:
+        _, marked, behind = row["answer"].partition("####")
+        written = marked + behind.partition("\n")[0]
+        but = f", but {written[:_SHOWN]!r}" if written else ""
         raise UserError(
-            f"{where}: the answer has no '#### n'", "end the worked answer with a line '#### ' and the number"
+            f"{where}: the answer has no '#### n'{but}", "end the worked answer with a line '#### ' and the number"
         )
     if unread:
         what = f"{where}: of the answer {line[:_SHOWN]!r} only {number} would be read"
