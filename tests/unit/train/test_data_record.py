@@ -192,6 +192,19 @@ def test_appended_rows_are_trained_on_and_named_and_what_is_held_out_stays(
         KINDS[kind](run, file)
 
 
+@pytest.mark.parametrize("kind", ["pretrain", "contrastive"])
+def test_what_is_held_out_cannot_be_appended(made: Any, kind: str, tmp_path: Path) -> None:
+    """GRPO leaves out the questions that are held out, and Phase 2 refuses lines that stand twice."""
+    folder, first = made(kind)
+    for name in ("data", "run"):
+        shutil.copytree(folder / name, tmp_path / name)
+    file, run = tmp_path / "data/rows.jsonl", RunDir(tmp_path / "run")
+    rows = file.read_text()
+    file.write_text(rows + rows)
+    with pytest.raises(UserError, match=rf"of the rows appended to data.source={file}, {len(first.held)} are held out"):
+        KINDS[kind](run, file)
+
+
 @pytest.mark.parametrize("kind", ["grpo", "multimodal"])
 def test_an_evaluation_afterwards_asks_what_was_held_out(made: Any, kind: str, tmp_path: Path) -> None:
     folder, first = made(kind)
