@@ -74,8 +74,10 @@ class Checkpoints:
         `part`: `abstract` names only what is wanted of the state. Damaged newer states are put aside as STEP.damaged, so that
         training can save under their names again.
         """
-        names = {step: _name(step) for step in from_first(lambda: self._storage.steps()[::-1])}
-        newest = saved_states.newest(self._storage, names, lambda step: self._read(step, abstract, part), anywhere)
+        steps = from_first(lambda: self._storage.steps()[::-1])
+        newest = saved_states.newest(
+            self._storage, steps, _name, lambda step: self._read(step, abstract, part), anywhere
+        )
         assert newest, "asked for where there are none"
         self._put_aside(newest.damaged)
         return self._restored(newest, abstract)

@@ -11,7 +11,7 @@ import errno
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, NamedTuple, NoReturn, TypeVar
 
@@ -42,24 +42,25 @@ class Newest(NamedTuple, Generic[T]):
 
 def newest(
     storage: RunStorage,
-    names: Mapping[int, str],
+    steps: Iterable[int],
+    name: Callable[[int], str],
     read: Callable[[int], T],
     anywhere: Callable[[bool], bool] = lambda here: here,
 ) -> Newest[T] | None:
-    """The state of the first step that `read` gives; None without steps. `names`: of the file or folder of each, the newest first.
+    """The state of the first of `steps` that `read` gives; None without steps. `name`: of the file or folder of a step.
 
     `anywhere`: whether something holds in any process, if several read. UserError when all are damaged. What is no fault of the bytes is
     raised as it came.
     """
     damaged: list[int] = []
     first = ""
-    for step, name in names.items():
+    for step in steps:
         state: T | None = None
         fault = ""
         try:
             state = read(step)
         except Exception as e:
-            fault = damage(e, storage.path(name))
+            fault = damage(e, storage.path(name(step)))
             # In the log of the attempt: the cause, for whoever restores the files.
             print(f"checkpoint {step}: {type(e).__name__}: {(str(e).splitlines() or [''])[0][:300]}", flush=True)
         if not anywhere(state is None):

@@ -26,13 +26,15 @@ def save(storage: RunStorage, step: int, state: dict[str, Any]) -> None:
 
 def latest(storage: RunStorage) -> Newest[dict[str, Any]] | None:
     """The newest state that can be read, None before the first. Damaged newer ones are put aside as NAME.damaged."""
-    paths = {step: _path(storage, step) for step in _steps(storage)}
-    names = {step: f"checkpoints/{path.name}" for step, path in paths.items()}
     newest = saved_states.newest(
-        storage, names, lambda step: torch.load(paths[step], map_location="cpu", weights_only=True)
+        storage,
+        _steps(storage),
+        _name,
+        lambda step: torch.load(_path(storage, step), map_location="cpu", weights_only=True),
     )
     for step in newest.damaged if newest else ():
-        paths[step].rename(paths[step].with_suffix(".damaged"))
+        path = _path(storage, step)
+        path.rename(path.with_suffix(".damaged"))
     return newest
 
 
@@ -55,7 +57,11 @@ def write(path: Path, value: Any) -> None:
 
 
 def _path(storage: RunStorage, step: int) -> Path:
-    return storage.run.checkpoints / f"step-{step:08}.pt"
+    return storage.run.path / _name(step)
+
+
+def _name(step: int) -> str:
+    return f"checkpoints/step-{step:08}.pt"
 
 
 def _steps(storage: RunStorage) -> list[int]:

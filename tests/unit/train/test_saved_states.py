@@ -48,7 +48,7 @@ def names(storage: RunStorage) -> list[str]:
 
 
 BOTH = ["step-00000003.pt", "step-00000005.pt"]
-NAMES = {5: f"checkpoints/{BOTH[1]}", 3: f"checkpoints/{BOTH[0]}"}
+STATES = [5, 3], "checkpoints/step-{:08}.pt".format
 
 
 @pytest.mark.parametrize("fault", NOT_NOW, ids=lambda fault: f"{type(fault).__name__} {fault}"[:40])
@@ -63,7 +63,7 @@ def test_a_state_that_cannot_be_read_now_is_neither_put_aside_nor_passed_over(
         checkpoints.latest(storage)
     assert raised.value is fault and names(storage) == BOTH
     with pytest.raises(type(fault)):
-        saved_states.newest(storage, NAMES, load)
+        saved_states.newest(storage, *STATES, load)
     assert saved_states.why(fault, storage.run.checkpoints / BOTH[1])
 
 
@@ -109,7 +109,7 @@ def test_a_fault_that_a_library_tells_in_words_of_its_own_is_told_by_the_files(
 
     monkeypatch.setattr(Path, "open", failing)
     with pytest.raises(OSError, match="Input/output") as raised:
-        saved_states.newest(storage, NAMES, read)
+        saved_states.newest(storage, *STATES, read)
     assert attempt.explain(raised.value, storage.run)[1] == f"the disk of {state} fails (Input/output error)"
     assert names(storage) == BOTH
 
