@@ -53,6 +53,15 @@ def written(run: RunDir) -> Written:
     return Written(records[0]["read"], records[-1]) if records else Written({}, {})
 
 
+def require_held_out(run: RunDir, source: str, held_out: DataRows) -> None:
+    """UserError where the run has held out other rows than an evaluation is to ask: it may have been trained on these."""
+    last = written(run).last
+    if last and held_out.record() != last["held_out"]:
+        what = f"data.source={source} does not hold out what it did for run {run.name}, which may have been trained on these rows"
+        fix = "bring it back as it was, with data.num_test of the run (--limit N asks fewer), or name other data with --data"
+        raise UserError(what, fix)
+
+
 def check(
     run: RunDir, source: str, before: Written, read: Mapping[str, int], training: DataRows, held_out: DataRows
 ) -> tuple[Record, list[str]]:
