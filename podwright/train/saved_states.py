@@ -82,9 +82,8 @@ def damage(e: Exception, path: Path | None) -> str:
     if path and not isinstance(e, UserError):
         _read_through(path)
     unread = isinstance(e, OSError) and not isinstance(e, FileNotFoundError | NotADirectoryError | IsADirectoryError)
-    unread = (
-        unread and e.errno != errno.EINVAL
-    )  # of a place before the beginning, for which a reader of a short file asks
+    if isinstance(e, OSError) and e.errno == errno.EINVAL:  # of a short file, for a place before its beginning
+        unread = False
     if unread or isinstance(e, MemoryError | ImportError | UserError) or cause_of(e) or _NOT_DAMAGE.search(str(e)):
         raise e
     missing = isinstance(e, OSError) or "NOT_FOUND" in str(e)
