@@ -71,9 +71,7 @@ class Documents:
 
         Of a file so large that says no checksum of its tokens, 64 places are read.
         """
-        mark = hashlib.sha256()
-        here = [held for held in self.mapped if held is not None]
-        small = len(here) == len(self.parts) and sum(held.nbytes for held in here) <= _READ
+        mark, small = hashlib.sha256(), self._are_small()
         for p in np.unique(self.part[:size]):
             mine = np.flatnonzero(self.part[:size] == p)
             begins, lengths, part, held = self.start[mine], self.length[mine], self.parts[p], self.mapped[p]
@@ -85,6 +83,19 @@ class Documents:
             for begin, length in zip(begins, lengths, strict=True):
                 mark.update(held[begin : begin + length].tobytes())
         return mark.hexdigest()[:32]
+
+    def marks(self, first: int) -> set[bytes]:
+        """Of the tokens of each document behind the first so many; none of files of more than 256 MiB."""
+        if any(isinstance(part, Shard) for part in self.parts) and not self._are_small():
+            return set()
+        return {
+            hashlib.sha256(ids.tobytes()).digest()
+            for ids in self.read([(d, 0, int(self.length[d])) for d in range(first, len(self))])
+        }
+
+    def _are_small(self) -> bool:
+        here = [held for held in self.mapped if held is not None]
+        return len(here) == len(self.parts) and sum(held.nbytes for held in here) <= _READ
 
     def read(self, pieces: Sequence[tuple[int, int, int]]) -> list[Ids]:
         """Tokens [start, stop) of documents, for each (document, start, stop); UserError for ids outside the vocabulary."""

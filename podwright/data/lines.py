@@ -124,9 +124,8 @@ def split(
     has_val = source.is_dir() and os.path.lexists(source / "val.jsonl")
     held_out = read_all(source / "val.jsonl", read, data.check_options) if has_val else []
     sizes = {"train": len(training), "val": len(held_out)}
-    if held_out:
-        held_out = held_out[: began.get("val")]
-    else:
+    held_out = held_out[: began.get("val")]
+    if not held_out:
         first = began.get("train", len(training))
         count = pairs.num_held_out(first, data.num_test)
         if len(training) < 2 or count >= len(training):

@@ -25,6 +25,7 @@ _MOST_SECONDS = 600.0
 _MOST_PIXELS = 178_956_970  # of PIL, for pictures made to fill a memory
 _HEAD_BYTES = 512
 _UNKNOWN_BYTES = 0x7FFF0000  # from here on a WAV header has a length that its writer did not know, as of a pipe
+_LOUDEST = 1e12  # a sample is -1 to 1, of careless writers an integer of 32 bits; with larger ones features overflow
 _CUT_SHARE = 0.01  # of a sound that may be missing at its end
 _FORMATS = (
     ("PNG", "picture", rb"\x89PNG"),
@@ -210,4 +211,7 @@ def _sound(opened: Any) -> Array:
             break
     if not parts:
         raise Unreadable("it holds no sound")
-    return np.concatenate(parts).astype(np.float32)
+    samples = np.concatenate(parts).astype(np.float32)
+    if not np.abs(samples).max() <= _LOUDEST:
+        raise Unreadable(f"its sound holds samples that are not finite, or beyond {_LOUDEST:g}")
+    return samples

@@ -22,8 +22,11 @@ _NUMBER = re.compile(f"{_START}(?:{_FRACTION}|{_DECIMAL})")
 _MARKED = re.compile(rf"####[ \t\u00a0]*({_NUMBER.pattern})")
 _DOTTED = re.compile(r"\.\w")
 _SIGNS = ("", "%", "$", "\\$", "°", "°c", "°f")
-# Behind a number they make another one of it.
-_NOT_UNITS = frozenset(["x", "y", "z", "n", "i", "e", "k", "pi", "π", "sqrt", "root", "squared", "cubed", "or", "and", "to", "mod", "half", "dozen", "hundred", "thousand", "million", "billion", "trillion"])  # fmt: skip
+# Behind a number they make another one of it: 5 thousandths, 10M, 3 lakh, 5万, 5个半.
+_NOT_UNIT = re.compile(
+    r"(?i:[xyznekiπ]|pi|sqrt|root|squared|cubed|factorial|or|and|to|mod|half|halves|thirds|dozens?|lakhs?|crores?"
+    r"|(?:ten|hundred|thousand|million|billion|trillion)(?:s|ths?)?)|[MB]|[十百千]|.*[万萬亿億半].*"
+)
 _LONGEST = 64
 """characters; a longer number is babble, and costly to compare"""
 
@@ -46,8 +49,8 @@ def gold(solution: str) -> Gold:
         return Gold(None, "", "")
     number = _plain(match.group(1))
     rest = text[match.end() :].partition("\n")[0]
-    words = re.split(r"[\s.]+", rest.lower())
-    unit = all(word in _SIGNS or (word.isalpha() and word not in _NOT_UNITS) for word in words)
+    words = re.split(r"[\s.]+", rest)
+    unit = all(word.lower() in _SIGNS or (word.isalpha() and not _NOT_UNIT.fullmatch(word)) for word in words)
     known = number if _value(number) is not None else None
     return Gold(known, text[match.start(1) :].partition("\n")[0], "" if unit and not _DOTTED.match(rest) else rest)
 
@@ -101,8 +104,9 @@ def _plain(number: str) -> str:
 
 
 def _without_latex(text: str) -> str:
-    r"""\frac{3}{4} as 3/4, and 1{,}234, 1,\!234 and 1\,234 as 1,234."""
+    r"""\frac{3}{4} and \frac34 as 3/4, 2\frac{1}{2} as 2 1/2, and 1{,}234, 1,\!234 and 1\,234 as 1,234."""
     if "\\" in text or "{,}" in text:
-        text = re.sub(r"\\[dt]?frac\{([0-9]+)\}\{([0-9]+)\}", r"\1/\2", text)
+        text = re.sub(r"(?<=[0-9])(?=\\[dt]?frac)", " ", text)
+        text = re.sub(r"\\[dt]?frac(?:\{(-?[0-9]+)\}\{([0-9]+)\}|([0-9])([0-9]))", r"\1\3/\2\4", text)
         text = text.replace("{,}", ",").replace("\\!", "").replace("\\,", "\u2009")
     return text

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, from_os
 from podwright.recipe import extras, held_out, text_lines
 from podwright.recipe.answer_numbers import gold
 from podwright.recipe.conversions import to_questions
@@ -208,8 +208,11 @@ def example(where: str, row: Mapping[str, Any]) -> Example:
             raise UserError(f"{where}: {key} is empty", "fill it in or remove the row")
     number, line, unread = gold(row["answer"])
     if number is None:
+        _, marked, behind = row["answer"].partition("####")
+        written = marked + behind.partition("\n")[0]
+        but = f", but {written[:_SHOWN]!r}" if written else ""
         raise UserError(
-            f"{where}: the answer has no '#### n'", "end the worked answer with a line '#### ' and the number"
+            f"{where}: the answer has no '#### n'{but}", "end the worked answer with a line '#### ' and the number"
         )
     if unread:
         what = f"{where}: of the answer {line[:_SHOWN]!r} only {number} would be read"
@@ -296,7 +299,7 @@ class _Parquet:
         try:
             self._file = pyarrow.parquet.ParquetFile(path)
         except self._faults as e:
-            raise self._unreadable() from e
+            raise self._unreadable(e) from e
         self._names: list[str] = self._file.schema_arrow.names
         self.num_rows: int = self._file.metadata.num_rows
         self.num_row_groups: int = self._file.metadata.num_row_groups
@@ -317,7 +320,7 @@ class _Parquet:
                     number += 1
                     yield f"{self._path} row {number}", dict.fromkeys(self._names) | row
         except self._faults as e:
-            raise self._unreadable() from e
+            raise self._unreadable(e) from e
 
     def _values(self, batch: Any) -> list[dict[str, Any]]:
         try:
@@ -326,12 +329,16 @@ class _Parquet:
             types = {field.name: str(field.type) for field in batch.schema}
             name = next((name for name in types if "string" not in types[name]), None)
             if name is None:
-                raise self._unreadable() from e
+                raise self._unreadable(e) from e
             what = f"{self._path}: column {name!r} holds {types[name]}, not text"
             raise UserError(what, f"store the column {name!r} as text") from e
         return values
 
-    def _unreadable(self) -> UserError:
+    def _unreadable(self, e: Exception) -> UserError:
+        if isinstance(e, OSError) and (of_disk := from_os(e, self._path)):
+            return of_disk
+        if isinstance(e, UnicodeError):
+            return UserError(f"{self._path} holds text that is not UTF-8", "write it again as UTF-8")
         return UserError(
             f"{self._path} cannot be read as parquet", "fetch it again, or give train.jsonl and test.jsonl"
         )

@@ -75,7 +75,9 @@ class Checkpoints:
         training can save under their names again.
         """
         steps = from_first(lambda: self._storage.steps()[::-1])
-        newest = saved_states.newest(self._storage, steps, lambda step: self._read(step, abstract, part), anywhere)
+        newest = saved_states.newest(
+            self._storage, steps, _name, lambda step: self._read(step, abstract, part), anywhere
+        )
         assert newest, "asked for where there are none"
         self._put_aside(newest.damaged)
         return self._restored(newest, abstract)
@@ -113,7 +115,7 @@ class Checkpoints:
         try:
             held = trees.held_shapes(self._storage, f"{_name(step)}/state")
         except Exception as e:
-            saved_states.damage(e)
+            saved_states.damage(e, None)  # which is found again by whoever reads on
             return
         wanted = trees.shapes(abstract)
         unlike = [name for name in wanted if held.get(name) != wanted[name]]
@@ -153,7 +155,7 @@ def load_weights(storage: RunStorage, abstract: Tree) -> Tree:
                 weights = trees.read(storage, "start", abstract)
             except Exception as e:
                 raise UserError(
-                    f"the weights in {storage.root}/start cannot be read ({saved_states.damage(e)})",
+                    f"the weights in {storage.root}/start cannot be read ({saved_states.damage(e, storage.path('start'))})",
                     f"bring them back from a copy, or train from step 0: type {storage.run.train_again}",
                 ) from e
     return gathered.distribute(weights, abstract) if storage.gathered else weights

@@ -19,6 +19,8 @@ class DataRows(NamedTuple):
     size: int
     digest: Callable[[int], str]
     """of the first so many rows"""
+    marks: Callable[[int], set[bytes]]
+    """of each row behind the first so many, by its content; none where that is too much to read"""
 
     def record(self) -> Record:
         return {"rows": self.size, "digest": self.digest(self.size)}
@@ -39,7 +41,11 @@ class Written(NamedTuple):
 def rows(contents: Iterable[str]) -> DataRows:
     """Of rows by all that they hold."""
     marks = [hashlib.sha256(content.encode(errors="surrogatepass")).digest() for content in contents]
-    return DataRows(len(marks), lambda size: hashlib.sha256(b"".join(marks[:size])).hexdigest()[:32])
+    return DataRows(
+        len(marks),
+        lambda size: hashlib.sha256(b"".join(marks[:size])).hexdigest()[:32],
+        lambda first: set(marks[first:]),
+    )
 
 
 def written(run: RunDir) -> Written:
@@ -47,10 +53,20 @@ def written(run: RunDir) -> Written:
     return Written(records[0]["read"], records[-1]) if records else Written({}, {})
 
 
+def require_held_out(run: RunDir, source: str, held_out: DataRows) -> None:
+    """UserError where the run has held out other rows than an evaluation is to ask: it may have been trained on these."""
+    last = written(run).last
+    if last and held_out.record() != last["held_out"]:
+        what = f"data.source={source} does not hold out what it did for run {run.name}, which may have been trained on these rows"
+        fix = "bring it back as it was, with data.num_test of the run (--limit N asks fewer), or name other data with --data"
+        raise UserError(what, fix)
+
+
 def check(
     run: RunDir, source: str, before: Written, read: Mapping[str, int], training: DataRows, held_out: DataRows
 ) -> tuple[Record, list[str]]:
-    """What to write down of this attempt, and what to say. UserError where rows were changed, removed or reordered."""
+    """What to write down of this attempt, and what to say. UserError where rows were changed, removed or reordered, or where rows that are
+    held out were appended."""
     last = before.last
     changed = []
     if last and not training.begins_with(last["training"]):
@@ -65,5 +81,8 @@ def check(
         raise UserError(what, fix)
     record = {"read": dict(before.read or read), "training": training.record(), "held_out": held_out.record()}
     appended = training.size - last["training"]["rows"] if last else 0
+    if appended and (repeated := training.marks(last["training"]["rows"]) & held_out.marks(0)):
+        what = f"of the rows appended to data.source={source}, {len(repeated):,} are held out: they would be trained on"
+        raise UserError(what, f"remove them and resume, or train anew: type {run.train_again}")
     notice = f"data.source={source} has {counted(appended, 'more row')} than before: training goes on with all, what is held out stays"
     return record, [notice] if appended else []

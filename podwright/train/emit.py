@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
+import shlex
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from podwright.errors import UserError
 from podwright.recipe.advice import BEGINS_AGAIN
 from podwright.rundir import Ending, RunDir, append_jsonl, read_events, read_metrics
 from podwright.train.run_storage import RunStorage
@@ -65,13 +69,16 @@ class Emitter:
                 append_jsonl(self._run.samples, record)
 
     def begins_again(self, stage: str) -> None:
-        """A notice where steps of `stage` were trained, and saved, by an earlier attempt, and no checkpoint of them is left."""
-        if not self.mine:
-            return
+        """A notice where steps of `stage` were trained, and saved, by an earlier attempt, and no checkpoint of them is left. UserError where
+        their folder is there and empty, as that of a disk which is not mounted."""
         saved = [e["step"] for e in read_events(self._run.events) if e["event"] == "checkpoint"]
         last = max((r["step"] for r in read_metrics(self._run.metrics).get(stage, [])), default=0)
         if saved and last:
-            gone = f"no checkpoint is left in {self.storage.root}/checkpoints, where that of step {max(saved)} was"
+            folder = Path(self.storage.root, "checkpoints")
+            gone = f"no checkpoint is left in {folder}, where that of step {max(saved)} was"
+            if folder.is_dir() and not os.listdir(folder):
+                begin = f"rmdir {shlex.quote(str(folder))} && podwright resume {self._run.typed}"
+                raise UserError(f"{gone}: it is empty", f"mount its disk, or train from step 0: type {begin}")
             self.event("notice", message=f"{gone}: {BEGINS_AGAIN}, after {last} steps")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import shutil
@@ -10,10 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.rundir import RunDir, write_json
+from podwright.rundir import RunDir, read_events, write_json
 from podwright.storage import open_storage, process_files
 from podwright.storage.base import COMMITTED, Storage, StorageFailure
-from podwright.storage.claim import Claim, gone
+from podwright.storage.claim import NAME, Claim, gone
 from podwright.storage.folder import Folder
 from podwright.storage.records import Recorder
 
@@ -44,9 +45,15 @@ class RunStorage:
         return self._in_bucket
 
     def claim(self, attempt: int, allocation: str, takeover: bool) -> None:
-        """In the first process, before it reads or writes anything else of the run: records of earlier attempts come with it."""
+        """In the first process, before it reads or writes anything else of the run: records of earlier attempts come with it.
+
+        StorageFailure where checkpoints were saved and no attempt has left its claim: an empty folder is there, as of a disk not mounted.
+        """
         if self._storage is None:
             return
+        saved = any(e["event"] == "checkpoint" for e in read_events(self.run.events))
+        if saved and self._storage.read(NAME) is None:
+            raise gone(self.url)
         self._claim = Claim.take(self._storage, attempt, allocation, takeover)
         self._recorder = Recorder(self.run, self._claim)
 
@@ -91,6 +98,10 @@ class RunStorage:
         except UserError as e:
             faults.append(e)
 
+    def path(self, name: str) -> Path | None:
+        """Of a tree or file here; None in a bucket."""
+        return None if self._in_bucket else Path(self.root, name)
+
     def exists(self, name: str) -> bool:
         """Whether a tree was saved under `name` and committed."""
         if self._in_bucket:
@@ -107,16 +118,16 @@ class RunStorage:
         return sorted(int(name) for name in self.entries() if name.isdigit())
 
     def entries(self) -> list[str]:
-        """Names in the folder of checkpoints; [] where nothing was saved yet. OSError where it cannot be looked into, UserError where it is
-        on a disk that is not there."""
-        folder = Path(self.root, "checkpoints")
-        try:
-            return os.listdir(folder)
-        except FileNotFoundError as e:
-            if folder.is_symlink():
-                what = f"{folder} is a link to {folder.readlink()}, which is not there"
-                raise UserError(what, f"mount its disk, then type: podwright resume {self.run.typed}") from e
-            return []
+        """Names in the folder of checkpoints; [] where nothing was saved yet. OSError where it cannot be looked into, UserError where it, or
+        what is in it, is on a disk that is not there."""
+        folder, names = Path(self.root, "checkpoints"), list[str]()
+        with contextlib.suppress(FileNotFoundError):
+            names = os.listdir(folder)
+        for path in (folder, *(folder / name for name in names)):
+            if path.is_symlink() and not path.exists():
+                what = f"{path} is a link to {path.readlink()}, which is not there"
+                raise UserError(what, f"mount its disk, then type: podwright resume {self.run.typed}")
+        return names
 
     def clear(self, name: str) -> None:
         """Remove what is left of a tree, or all of it; what says that it is committed goes first."""

@@ -191,40 +191,46 @@ def _free_name(name: str, taken: set[str]) -> str:
 
 
 def _scored(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[str], columns: Columns) -> list[float]:
-    try:
+    def call(prompts: Sequence[str], completions: Sequence[str], **columns: Any) -> Any:
         # Lists of its own: a reward that sorts or changes what it is given spoils it for no other.
-        given = reward.function(
-            prompts=list(prompts), completions=list(completions), **{k: list(v) for k, v in columns.items()}
-        )
+        columns = {k: list(v) for k, v in columns.items()}
+        given = reward.function(prompts=list(prompts), completions=list(completions), **columns)
+        listed = isinstance(given, Iterable) and not isinstance(given, str | bytes | Mapping)
+        return list(given) if listed else given  # a generator computes only here
+
+    try:
+        values = call(prompts, completions, **columns)
     except (UserError, RewardTimeout):  # of the process that computes it
         raise
     except (Exception, SystemExit) as e:  # a sys.exit() in it is a fault like any other
         faults = (Exception, SystemExit)
-        index = failing_sample(reward.function, faults, prompts, completions, columns)
+        index = failing_sample(call, faults, prompts, completions, columns)
         what = f"the reward {reward.name} failed: {_described(e)}, {where(index, columns, completions)}"
         raise UserError(what, "fix the function, then resume the run") from e
-    if not isinstance(given, Iterable) or isinstance(given, str | bytes | Mapping):
-        raise UserError(f"the reward {reward.name} gave {type(given).__name__}, not a list", f"write it as {SIGNATURE}")
-    values = list(given)
+    if not isinstance(values, list):
+        raise UserError(
+            f"the reward {reward.name} gave {type(values).__name__}, not a list", f"write it as {SIGNATURE}"
+        )
     if len(values) != len(completions):
         raise UserError(
             f"the reward {reward.name} gave {len(values)} values for {len(completions)} completions",
             "return one value per completion",
         )
-    return [_number(reward.name, value, i, columns, completions[i]) for i, value in enumerate(values)]
+    largest = _LARGEST / max(1.0, abs(reward.weight))
+    return [_number(reward.name, value, largest, i, columns, completions[i]) for i, value in enumerate(values)]
 
 
-def _number(name: str, value: Any, index: int, columns: Columns, completion: str) -> float:
+def _number(name: str, value: Any, largest: float, index: int, columns: Columns, completion: str) -> float:
     if value is None:
         return 0.0
     try:
         number = math.nan if isinstance(value, str | bytes) else float(value)
     except (TypeError, ValueError, OverflowError):
         number = math.nan
-    if not abs(number) <= _LARGEST:
+    if not abs(number) <= largest:
         raise UserError(
             f"the reward {name} gave {value!r:.40} for {_sample(index, columns, completion)}",
-            f"return a finite number up to {_LARGEST:g} for every completion: within a group only differences count",
+            f"return a finite number up to {largest:g} for every completion: within a group only differences count",
         )
     return number
 

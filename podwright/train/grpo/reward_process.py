@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
@@ -107,7 +108,8 @@ class RewardProcess:
 
     def _answer(self, limit_s: float, *request: Any) -> Any:
         """TimeoutError for none in `limit_s`; EOFError or another OSError when the child has ended."""
-        self._connection.send(request)
+        # A child that does not take its rows is late too: of megabytes this waits for it.
+        threading.Thread(target=self._send, args=(self._connection, request), daemon=True).start()
         left_s = limit_s
         while not self._connection.poll(_TICK_S):
             left_s = min(left_s - _TICK_S, STOP_S if self._stopping() else math.inf)
@@ -120,6 +122,10 @@ class RewardProcess:
         if fault:
             raise UserError(*fault)
         return value
+
+    def _send(self, connection: Connection, request: Any) -> None:
+        with contextlib.suppress(OSError):  # the child has ended, which whoever waits for its answer sees
+            connection.send(request)
 
     def _ended(self) -> str:
         with contextlib.suppress(subprocess.TimeoutExpired):

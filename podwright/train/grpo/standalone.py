@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from podwright.data import gsm8k
@@ -38,8 +37,7 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     for sentence in load.unused(overrides, unused, f"eval of {path}"):
         print(f"warning: {sentence}", file=sys.stderr)
     original = _original_source(path) if recipe.data.source == own.data.source else ""
-    began = data_record.written(RunDir(path)).read
-    test = _questions(recipe, source, original, began)[: limit or None]
+    test = _questions(recipe, source, original, RunDir(path))[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
     _check_room(setup)
     encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout, setup.dims.max_positions)
@@ -70,11 +68,9 @@ def _original_source(path: Path) -> str:
     return str(recipe_of(run)["data"]["source"]) if run.recipe.exists() else ""
 
 
-def _questions(
-    recipe: GrpoRecipe, source: str, original: str = "", began: Mapping[str, int] = MappingProxyType({})
-) -> list[gsm8k.Example]:
-    """The test part of `source`: the run's own when it is the run's own data, so that no training question is in it. `original`:
-    where the run's own data was before it was copied. `began`: how many examples the run has begun with."""
+def _questions(recipe: GrpoRecipe, source: str, original: str = "", run: RunDir | None = None) -> list[gsm8k.Example]:
+    """The test part of `source`: that of `run` when it is the run's own data, so that no training question is in it. `original`:
+    where the run's own data was before it was copied."""
     data, path = recipe.data, expanded(source)
     names = [data.source, *([original] if original else [])]
     own = path.resolve() in [expanded(name).resolve() for name in names]
@@ -84,7 +80,11 @@ def _questions(
         sizes = (GENERATED_TRAIN, GENERATED_TEST) if source == "arithmetic" else (0, 0)
         data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})
     try:
-        return gsm8k.parts(data, recipe.seed, began if own else {}).test
+        if not own or run is None:
+            return gsm8k.parts(data, recipe.seed).test
+        test = gsm8k.parts(data, recipe.seed, data_record.written(run).read).test
+        data_record.require_held_out(run, source, start.rows_of(test))
+        return test
     except UserError as e:  # the words of a recipe, of which the user has typed the option
         raise UserError(*(text.replace("data.source=", "--data=") for text in (e.what, e.fix))) from e
 

@@ -51,10 +51,13 @@ def begun_with(run: RunDir) -> Record:
 def data_of(run: RunDir, recipe: GrpoRecipe, before: Written) -> tuple[gsm8k.Parts, Record, list[str]]:
     """What the run trains on and is tested with, what to write down of it, and what to say. UserError where it began with other data."""
     parts = gsm8k.parts(recipe.data, recipe.seed, before.read)
-    training, test = (
-        data_record.rows(json.dumps((e.question, e.solution)) for e in part) for part in (parts.train, parts.test)
+    return parts, *data_record.check(
+        run, recipe.data.source, before, parts.read, rows_of(parts.train), rows_of(parts.test)
     )
-    return parts, *data_record.check(run, recipe.data.source, before, parts.read, training, test)
+
+
+def rows_of(examples: list[Example]) -> data_record.DataRows:
+    return data_record.rows(json.dumps((e.question, e.solution)) for e in examples)
 
 
 def find_source(recipe: GrpoRecipe, revision: str | None = None) -> Source:

@@ -86,9 +86,12 @@ def train(
         emit.metrics("warm_start", number, figures | clock.seconds)
         stepped(0)
         if not np.isfinite([figures["loss"], figures["grad_norm"]]).all():
-            lower = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
+            fix = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
             wrong = f"step {number} of the warm start: loss={figures['loss']:g}, grad_norm={figures['grad_norm']:g}"
-            raise UserError(wrong, lower)
+            if not any(rate(n) for n in range(number - 1)):
+                wrong += "; no update had changed the weights yet, so it is not the learning rate"
+                fix = "start from other weights: type model.source=DIRECTORY with another one"
+            raise UserError(wrong, fix)
     return state.params
 
 

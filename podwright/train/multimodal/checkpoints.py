@@ -26,7 +26,12 @@ def save(storage: RunStorage, step: int, state: dict[str, Any]) -> None:
 
 def latest(storage: RunStorage) -> Newest[dict[str, Any]] | None:
     """The newest state that can be read, None before the first. Damaged newer ones are put aside as NAME.damaged."""
-    newest = saved_states.newest(storage, _steps(storage), lambda step: _read(_path(storage, step)))
+    newest = saved_states.newest(
+        storage,
+        _steps(storage),
+        _name,
+        lambda step: torch.load(_path(storage, step), map_location="cpu", weights_only=True),
+    )
     for step in newest.damaged if newest else ():
         path = _path(storage, step)
         path.rename(path.with_suffix(".damaged"))
@@ -36,22 +41,6 @@ def latest(storage: RunStorage) -> Newest[dict[str, Any]] | None:
 def newest_step(storage: RunStorage) -> int:
     """That a resume begins with; 0 before the first."""
     return next(iter(_steps(storage)), 0)
-
-
-def _read(path: Path) -> dict[str, Any]:
-    try:
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception:
-        _read_through(path)
-        raise
-    return state
-
-
-def _read_through(path: Path) -> None:
-    """OSError where the file cannot be read to its end, of which PyTorch's reader tells in words of its own."""
-    with path.open("rb") as f:
-        while f.read(1 << 24):
-            pass
 
 
 def write(path: Path, value: Any) -> None:
@@ -68,7 +57,11 @@ def write(path: Path, value: Any) -> None:
 
 
 def _path(storage: RunStorage, step: int) -> Path:
-    return storage.run.checkpoints / f"step-{step:08}.pt"
+    return storage.run.path / _name(step)
+
+
+def _name(step: int) -> str:
+    return f"checkpoints/step-{step:08}.pt"
 
 
 def _steps(storage: RunStorage) -> list[int]:

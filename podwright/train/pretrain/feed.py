@@ -95,7 +95,9 @@ def open_(
 
 
 def _rows(part: Rows | None) -> data_record.DataRows:
-    return data_record.DataRows(len(part.documents), part.documents.digest) if part else data_record.rows([])
+    if part is None:
+        return data_record.rows([])
+    return data_record.DataRows(len(part.documents), part.documents.digest, part.documents.marks)
 
 
 def unigram_entropy(targets: list[Ids]) -> float:

@@ -127,7 +127,8 @@ def test_files_as_editors_leave_them(folder: Path, end: str, mark: bytes) -> Non
         ),
         ('{"question": " ", "answer": "#### 1"}', "train.jsonl:3: question is empty"),
         ('{"question": "x", "answer": "it is 7"}', "train.jsonl:3: the answer has no '#### n'"),
-        ('{"question": "x", "answer": "#### seven"}', "train.jsonl:3: the answer has no '#### n'"),
+        ('{"question": "x", "answer": "#### seven"}', "train.jsonl:3: the answer has no '#### n', but '#### seven'"),
+        ('{"question": "x", "answer": "9\\n#### 1e999\\n3"}', "the answer has no '#### n', but '#### 1e999'"),
         (
             '{"question": "x", "answer": "#### 1.2.3"}',
             "train.jsonl:3: of the answer '1.2.3' only 1.2 would be read; write one number",

@@ -2,8 +2,10 @@
 
 import itertools
 import json
+import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from podwright.data import faults, lines, media, pairs, synthetic_pairs
@@ -112,6 +114,21 @@ def test_a_sound_that_is_cut_off_and_a_directory_are_named(tmp_path: Path) -> No
     assert {media.check(field, tmp_path) for field in ("image", "audio", "video")} == {
         "it cannot be read (a directory, not a file)"
     }
+
+
+@pytest.mark.parametrize("sample", [np.nan, np.inf, 1e30])
+def test_a_sound_with_a_sample_of_which_features_are_no_numbers_is_named(tmp_path: Path, sample: float) -> None:
+    """Training ended as NOT_FINITE, and advised to check the data, where nothing was wrong."""
+    sound = np.sin(np.arange(16_000) / 20).astype("<f4")
+    for name, value in (("good", 0.5), ("loud", -(2.0**31)), ("bad", sample)):
+        sound[5000] = value
+        chunks = b"fmt " + struct.pack("<IHHIIHH", 16, 3, 1, 16_000, 64_000, 4, 32)
+        chunks += b"data" + struct.pack("<I", sound.nbytes) + sound.tobytes()
+        (tmp_path / f"{name}.wav").write_bytes(b"RIFF" + struct.pack("<I", 4 + len(chunks)) + b"WAVE" + chunks)
+    assert [media.check("audio", tmp_path / f"{name}.wav") for name in ("good", "loud", "bad")] == [
+        *("", ""),
+        "its sound holds samples that are not finite, or beyond 1e+12",
+    ]
 
 
 def test_pairs_without_a_text_are_no_annotated_lines(tmp_path: Path) -> None:

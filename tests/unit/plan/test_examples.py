@@ -1,5 +1,6 @@
 """Local data is read by a plan as training reads it: what training refuses, the plan refuses in the same words."""
 
+import errno
 import json
 import os
 import re
@@ -129,6 +130,20 @@ def test_rows_of_parquet_are_read(tmp_path: Path) -> None:
     rows[-1]["answer"] = "none"
     pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), tmp_path / "test.parquet")
     assert "test.parquet row 20: the answer has no '#### n'" in checked(tmp_path, str(tmp_path)).message
+
+
+def test_a_parquet_file_that_is_not_damaged_is_not_called_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "rows.parquet"
+    texts = pyarrow.array([b"1+1?", b"\xff\xfe"]).view(pyarrow.string())
+    pyarrow.parquet.write_table(pyarrow.table({"question": texts, "answer": ["#### 2", "#### 3"]}), path)
+    assert f"{path} holds text that is not UTF-8" in checked(path, str(path)).message
+
+    def denied(*_: object) -> None:
+        raise PermissionError(errno.EACCES, "Failed to open local file")
+
+    monkeypatch.setattr(pyarrow.parquet, "ParquetFile", denied)
+    with pytest.raises(UserError, match=r"rows\.parquet: you may not read or write it; change its permissions"):
+        gsm8k.load(GrpoData(source=str(path)), 0)
 
 
 def test_what_is_no_file_is_refused_without_being_opened(tmp_path: Path) -> None:

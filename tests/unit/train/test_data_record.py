@@ -192,6 +192,19 @@ def test_appended_rows_are_trained_on_and_named_and_what_is_held_out_stays(
         KINDS[kind](run, file)
 
 
+@pytest.mark.parametrize("kind", ["pretrain", "contrastive"])
+def test_what_is_held_out_cannot_be_appended(made: Any, kind: str, tmp_path: Path) -> None:
+    """GRPO leaves out the questions that are held out, and Phase 2 refuses lines that stand twice."""
+    folder, first = made(kind)
+    for name in ("data", "run"):
+        shutil.copytree(folder / name, tmp_path / name)
+    file, run = tmp_path / "data/rows.jsonl", RunDir(tmp_path / "run")
+    rows = file.read_text()
+    file.write_text(rows + rows)
+    with pytest.raises(UserError, match=rf"of the rows appended to data.source={file}, {len(first.held)} are held out"):
+        KINDS[kind](run, file)
+
+
 @pytest.mark.parametrize("kind", ["grpo", "multimodal"])
 def test_an_evaluation_afterwards_asks_what_was_held_out(made: Any, kind: str, tmp_path: Path) -> None:
     folder, first = made(kind)
@@ -199,14 +212,33 @@ def test_an_evaluation_afterwards_asks_what_was_held_out(made: Any, kind: str, t
     file = tmp_path / "data/rows.jsonl"
     rows = file.read_text().splitlines()
     file.write_text("\n".join([*rows, *map(other, rows[:9])]) + "\n")
-    began = data_record.written(RunDir(folder / "run")).read
-    if kind == "grpo":
-        recipe: Any = load.load("qwen3-tiny-gsm8k-grpo", [f"data.source={file}", "data.num_test=4"])
-        asked = [e.question for e in standalone._questions(recipe, str(file), "", began)]
-    else:
-        recipe = load.load("phase2-tiny", [f"data.source={file}", "data.num_train=0", "data.num_test=4"])
-        asked = [e.instruction for e in held_out._selected(file, str(file), recipe.data, began)[1]]
-    assert asked == first.held
+
+    def asked(*changes: str) -> list[str]:
+        run, source = RunDir(folder / "run"), [f"data.source={file}", "data.num_test=4", *changes]
+        if kind == "grpo":
+            of_grpo: Any = load.load("qwen3-tiny-gsm8k-grpo", source)
+            return [e.question for e in standalone._questions(of_grpo, str(file), "", run)]
+        recipe: Any = load.load("phase2-tiny", [*source, "data.num_train=0"])
+        return [e.instruction for e in held_out._selected(file, str(file), recipe.data, run)[1]]
+
+    assert asked() == first.held
+    with pytest.raises(
+        UserError, match=r"may have been trained on these rows; bring it back as it was, with data\.num_test"
+    ):
+        asked("data.num_test=6")
+    file.write_text("\n".join([other(rows[0]), *rows]) + "\n")
+    with pytest.raises(UserError, match=r"does not hold out what it did for run run, which may have been trained on"):
+        asked()
+
+
+def test_a_val_jsonl_that_was_added_later_moves_nothing(made: Any, tmp_path: Path) -> None:
+    folder, first = made("multimodal")
+    for name in ("data", "run"):
+        shutil.copytree(folder / name, tmp_path / name)
+    (tmp_path / "data/rows.jsonl").rename(tmp_path / "data/train.jsonl")
+    assert (tmp_path / "data/val.jsonl").is_file()
+    opened = phase2(RunDir(tmp_path / "run"), tmp_path / "data")
+    assert (opened.training, opened.held, opened.said) == (first.training, first.held, [])
 
 
 def test_a_picture_that_changed_under_its_name_refuses_a_resume(made: Any, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from podwright.errors import UserError
 from podwright.rundir import RunDir, read_jsonl
 from podwright.train.emit import Emitter, evaluations
 
@@ -32,6 +33,21 @@ def test_steps_without_a_checkpoint_are_trained_again_and_the_first_process_says
     assert len(notices) == bool(says) and all(
         n.startswith("no checkpoint is left in ") and n.endswith(says) for n in notices
     )
+
+
+def test_an_empty_folder_where_checkpoints_were_is_a_disk_that_is_not_mounted(tmp_path: Path) -> None:
+    run = RunDir(tmp_path)
+    first = Emitter(run, 1, mine=True)
+    first.metrics("grpo", 9, {})
+    first.event("checkpoint", step=8)
+    run.checkpoints.mkdir()
+    with pytest.raises(
+        UserError, match=r"where that of step 8 was: it is empty; mount its disk, or .* type rmdir "
+    ) as refused:
+        Emitter(run, 2, mine=True).begins_again("grpo")
+    assert refused.value.fix.endswith(f"rmdir {run.checkpoints} && podwright resume {run.typed}")
+    (run.checkpoints / "8.orbax-checkpoint-tmp").mkdir()  # of a first save that was killed
+    Emitter(run, 2, mine=True).begins_again("grpo")
 
 
 def test_records_that_cannot_be_read_are_passed_over(tmp_path: Path) -> None:

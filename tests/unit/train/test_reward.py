@@ -1,5 +1,6 @@
 """Rewards as plugins: what is found, what is refused with which line, and what happens when one fails."""
 
+import dataclasses
 import time
 from pathlib import Path
 from textwrap import dedent
@@ -108,10 +109,23 @@ def test_what_counts_as_numbers(plugin, returned: str, values: list[float]) -> N
         ("[float('inf'), 1.0]", "gave inf for sample 0"),
         ("[1.0, '2']", "gave '2' for sample 1"),
         ("[1.0, [2.0]]", "for sample 1 (question '2+2?', completion 'it is 5')"),
+        ("__import__('numpy').array(1.5)", "failed: TypeError: iteration over a 0-d array, on sample 0"),
+        (
+            "(float(c.split()[1]) for c in completions)",
+            "failed: ValueError: could not convert string to float: 'is', on sample 1",
+        ),
     ],
 )
 def test_what_a_reward_may_not_give(plugin, returned: str, says: str) -> None:
     refused(lambda: scored(plugin(f"def f(prompts, completions, **columns): return {returned}")), says, "the reward f")
+
+
+def test_the_size_of_a_reward_is_limited_with_its_weight(plugin) -> None:
+    """Its groups are compared in float32: with 1e25 the deviation is infinite, every advantage 0, and nothing is learned."""
+    loaded = plugin("def f(prompts, completions, **columns): return [1e15, 0]")
+    assert scored(loaded)["f"] == [1e15, 0.0]
+    heavy = [dataclasses.replace(r, weight=-1e10) for r in loaded]
+    refused(lambda: scored(heavy), "gave 1000000000000000.0 for sample 0", "a finite number up to 100000 for")
 
 
 def test_an_exception_names_the_sample(plugin) -> None:

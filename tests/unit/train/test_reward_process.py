@@ -152,6 +152,25 @@ def test_a_completion_on_which_a_reward_hangs_is_named(process: RewardProcess, f
     assert process._process.poll() is not None
 
 
+def test_a_process_that_does_not_take_its_rows_is_late_too(process: RewardProcess, file: Path) -> None:
+    """As when a thread that a reward has left hangs in C code; a socket holds 200 KB, and the rows of a step have megabytes."""
+    rewards = loaded(process, file, "numbers", limit_s=1.0)
+    os.kill(process._process.pid, signal.SIGSTOP)
+
+    def late(*_: object) -> None:
+        raise AssertionError("it waits for the process to take them")
+
+    before = signal.signal(signal.SIGALRM, late)
+    signal.setitimer(signal.ITIMER_REAL, 30)
+    try:
+        with pytest.raises(reward.RewardTimeout) as caught:
+            reward.score(rewards, PROMPTS[:2], ["x" * 8_000_000] * 2, {n: v[:2] for n, v in COLUMNS.items()})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert caught.value.record == {"reward": "numbers"}
+
+
 def test_a_reward_that_is_slow_with_all_hangs_on_none(process: RewardProcess, file: Path) -> None:
     with pytest.raises(reward.RewardTimeout) as caught:
         scored(loaded(process, file, "slow", limit_s=3.0))

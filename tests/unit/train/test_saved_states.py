@@ -12,6 +12,7 @@ import torch
 
 from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir
+from podwright.storage.base import StorageFailure
 from podwright.train import attempt, saved_states
 from podwright.train.emit import Emitter
 from podwright.train.multimodal import checkpoints, course
@@ -28,6 +29,7 @@ NOT_NOW = [
     ModuleNotFoundError("No module named 'numpy'"),
     RuntimeError("Weights only load failed. WeightsUnpickler error: Unsupported global: GLOBAL a.b was not an allowed global"),
     RuntimeError("UNAVAILABLE: connection reset"),
+    ValueError("UNKNOWN: Error reading local file: Failed to read from file: Input/output error [os_error_code='5']"),
     RuntimeError("RESOURCE_EXHAUSTED: Out of memory while trying to allocate 1 bytes"),
 ]  # fmt: skip
 
@@ -46,6 +48,7 @@ def names(storage: RunStorage) -> list[str]:
 
 
 BOTH = ["step-00000003.pt", "step-00000005.pt"]
+STATES = [5, 3], "checkpoints/step-{:08}.pt".format
 
 
 @pytest.mark.parametrize("fault", NOT_NOW, ids=lambda fault: f"{type(fault).__name__} {fault}"[:40])
@@ -60,8 +63,8 @@ def test_a_state_that_cannot_be_read_now_is_neither_put_aside_nor_passed_over(
         checkpoints.latest(storage)
     assert raised.value is fault and names(storage) == BOTH
     with pytest.raises(type(fault)):
-        saved_states.newest(storage, [5, 3], load)
-    assert saved_states.why(fault)
+        saved_states.newest(storage, *STATES, load)
+    assert saved_states.why(fault, storage.run.checkpoints / BOTH[1])
 
 
 def test_a_disk_that_fails_below_the_reader_is_told_by_reading_the_file_again(
@@ -74,13 +77,51 @@ def test_a_disk_that_fails_below_the_reader_is_told_by_reading_the_file_again(
         raise OSError(errno.ESTALE, "Stale file handle", str(path))
 
     with monkeypatch.context() as patch:
-        patch.setattr(checkpoints, "_read_through", stale)
+        patch.setattr(saved_states, "_read_through", stale)
         with pytest.raises(OSError, match="Stale"):
             checkpoints.latest(storage)
     assert names(storage) == BOTH
     found = checkpoints.latest(storage)
     assert found and (found.step, found.damaged) == (3, (5,)) and torch.equal(found.state["w"], torch.arange(3))
     assert names(storage) == [BOTH[0], "step-00000005.damaged"]
+
+
+@pytest.mark.parametrize("half", ["jax", "torch"])
+def test_a_fault_that_a_library_tells_in_words_of_its_own_is_told_by_the_files(
+    storage: RunStorage, monkeypatch: pytest.MonkeyPatch, half: str
+) -> None:
+    """TensorStore says UNKNOWN of EIO and ENOTCONN: a good state was put aside as damaged."""
+    words = "UNKNOWN: Error reading local file: Failed to read from file [OS error 5: EIO Input/output error]"
+    state, opened = storage.run.checkpoints / BOTH[1], Path.open
+    if half == "jax":
+        state.unlink()
+        (state / "d").mkdir(parents=True)
+        state = state / "d/3f"
+        state.write_bytes(b"x")
+
+    def failing(path: Path, *arguments: Any, **named: Any) -> Any:
+        if path == state:
+            raise OSError(errno.EIO, "Input/output error")
+        return opened(path, *arguments, **named)
+
+    def read(_: int) -> Any:
+        raise ValueError(words)
+
+    monkeypatch.setattr(Path, "open", failing)
+    with pytest.raises(OSError, match="Input/output") as raised:
+        saved_states.newest(storage, *STATES, read)
+    assert attempt.explain(raised.value, storage.run)[1] == f"the disk of {state} fails (Input/output error)"
+    assert names(storage) == BOTH
+
+
+@pytest.mark.parametrize("cut", [1, 300, 2000])
+def test_a_state_that_was_cut_at_its_end_is_damaged(storage: RunStorage, cut: int) -> None:
+    """PyTorch's reader seeks before the beginning of a short one, which is an OSError."""
+    path = storage.run.checkpoints / BOTH[1]
+    torch.save({"w": torch.arange(4096)}, path)
+    path.write_bytes(path.read_bytes()[:-cut])
+    newest = checkpoints.latest(storage)
+    assert newest and (newest.step, newest.damaged) == (3, (5,))
 
 
 @pytest.mark.parametrize("content", [b"", b"torn", b"PK\x03\x04 half"])
@@ -113,6 +154,32 @@ def test_a_folder_on_a_disk_that_is_gone_is_not_an_empty_one(storage: RunStorage
     assert f"podwright resume {storage.run.typed}" in refused.value.fix
     (tmp_path / "unmounted").rename(disk)
     assert storage.steps() == [] if half == "jax" else checkpoints.latest(storage)
+
+
+def test_a_state_on_a_disk_that_is_gone_is_not_a_damaged_one(storage: RunStorage, tmp_path: Path) -> None:
+    state = storage.run.checkpoints / BOTH[1]
+    state.unlink()
+    state.symlink_to(tmp_path / "unmounted")
+    with pytest.raises(UserError, match=r"00005\.pt is a link to .*/unmounted, which is not there; mount its disk"):
+        checkpoints.latest(storage)
+    assert names(storage) == BOTH
+
+
+def test_a_storage_that_is_empty_although_checkpoints_were_saved_to_it_is_not_claimed(tmp_path: Path) -> None:
+    """A mount point without its disk: the next attempt would make the folder there, and begin at step 0."""
+    (tmp_path / "disk").mkdir()
+    run = RunDir(tmp_path / "run")
+    run.path.mkdir()
+    RunStorage(run, f"{tmp_path}/disk/run").claim(1, "", False)
+    Emitter(run, 1, True).event("checkpoint", step=4)
+    (tmp_path / "disk").rename(tmp_path / "unmounted")
+    (tmp_path / "disk").mkdir()
+    with pytest.raises(StorageFailure, match=r"the claim of .*/disk/run is gone; mount or restore the folder"):
+        RunStorage(run, f"{tmp_path}/disk/run").claim(2, "", True)
+    assert not list((tmp_path / "disk").iterdir())
+    (tmp_path / "disk").rmdir()
+    (tmp_path / "unmounted").rename(tmp_path / "disk")
+    RunStorage(run, f"{tmp_path}/disk/run").claim(2, "", True)
 
 
 @pytest.mark.parametrize("half", ["jax", "torch"])

@@ -18,7 +18,9 @@ from safetensors.numpy import save_file
 from podwright.errors import UserError
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe.models import MODELS
-from podwright.train.grpo import start
+from podwright.rundir import RunDir
+from podwright.train.emit import Emitter
+from podwright.train.grpo import start, warm_start
 from tests.unit.train import small
 
 MICRO = MODELS["qwen3-micro"]
@@ -123,3 +125,22 @@ def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path, answer):
         done = subprocess.run(argv, cwd=Path(__file__).parents[3], env=env, capture_output=True, text=True, timeout=120)
     assert "cannot be fetched from the hub" in done.stdout and "type model.source=DIRECTORY" in done.stdout, done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("bad", "blames_weights"), [(1, True), (2, True), (3, False)])
+def test_a_warm_start_that_is_not_finite_blames_the_rate_only_after_an_update(
+    tmp_path, monkeypatch, bad, blames_weights
+):
+    setup = small.setup("warm_start.max_steps=50", "optimizer.warmup_ratio=0.1")  # the rate of the first step is 0
+    lessons = warm_start.Lessons(*[np.ones((8, 6), np.int32) if n % 2 == 0 else np.ones(8, np.int32) for n in range(6)])
+    monkeypatch.setattr(warm_start, "_lessons", lambda *_: lessons)
+    losses = iter([1.0] * (bad - 1) + [np.nan])
+
+    def step(state, *_):
+        return state, {"loss": next(losses), "grad_norm": 1.0}
+
+    emit = Emitter(RunDir(tmp_path), 1, mine=False)
+    with pytest.raises(UserError, match=rf"step {bad} of the warm start: loss=nan") as refused:
+        examples = [None] * 8
+        warm_start.train(setup, step, small.params(setup), examples, None, emit, lambda: False, lambda _: None)
+    assert ("learning_rate" in refused.value.fix) != blames_weights == ("start from other weights" in refused.value.fix)

@@ -299,7 +299,8 @@ def test_of_a_foreign_file_every_line_is_asked(
     assert entry.main() == 0
     found = json.loads(capsys.readouterr().out)
     assert found["num"] == 3 and found["data"] == str(file) and "majority" not in found
-    assert len(held_out._selected(file, str(folder / "cats"), recipe(f"data.source={file}").data)[1]) == 5
+    data = recipe(f"data.source={file}").data
+    assert len(held_out._selected(file, str(folder / "cats"), data, RunDir(path))[1]) == 5
     with pytest.raises(UserError, match=r"data.source=nowhere is not there"):
         held_out.examine(path, "nowhere", 0, [])
     with pytest.raises(UserError, match=r"unknown key data\.sauce"):

@@ -52,14 +52,16 @@ def load(
         faults += wrong
         parts.append(lines)
     require_decoded(faults, source, recipe.data)
-    rows, notices = data_record.check(run, recipe.data.source, before, read, *(_rows(part) for part in parts))
+    rows, notices = data_record.check(
+        run, recipe.data.source, before, read, *(rows_of(part.examples) for part in parts)
+    )
     for notice in notices:
         say(notice)
     return MultimodalInputs(parts[0], parts[1], tokenizer, directory, rows)
 
 
-def _rows(lines: LineBatches) -> data_record.DataRows:
-    contents = ([e.instruction, e.answer, features.marks(e.paths)] for e in lines.examples)
+def rows_of(examples: list[AnnotatedExample]) -> data_record.DataRows:
+    contents = ([e.instruction, e.answer, features.marks(e.paths)] for e in examples)
     return data_record.rows(json.dumps(content, sort_keys=True) for content in contents)
 
 

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import torch
 
 from podwright.data.annotated import AnnotatedExample
 from podwright.data.lines import annotated_lines, read_all, split
+from podwright.data.media import Unreadable
 from podwright.errors import UserError, expanded
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalData
+from podwright.rundir import RunDir
 from podwright.train import confidence, data_record
 from podwright.train.multimodal.data import features, inputs
 from podwright.train.multimodal.inference import evaluate, trained
@@ -45,7 +47,7 @@ def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> di
     with tempfile.TemporaryDirectory() as scratch:  # an export stays as it is
         kept = Path(scratch) if opened.exported else path
         lines_at = inputs.source_of(recipe, kept / "data")
-        training, selected = _selected(lines_at, opened.source, recipe.data, data_record.written(opened.run).read)
+        training, selected = _selected(lines_at, opened.source, recipe.data, opened.run)
         sight = features.sight(recipe)
         folder = (kept if opened.exported else path.parent) / features.FEATURES
         lines, skipped = inputs.seen(selected[: limit or None], lines_at, tokenizer, sight, recipe, world, folder)
@@ -74,12 +76,15 @@ def _share(share: float, num: int) -> dict[str, Any]:
 
 
 def _selected(
-    place: Path, own: str, data: MultimodalData, began: Mapping[str, int] = MappingProxyType({})
+    place: Path, own: str, data: MultimodalData, run: RunDir
 ) -> tuple[list[AnnotatedExample], list[AnnotatedExample]]:
     """Training lines, where they are the model's own, and those to ask: of a foreign file all."""
     if data.source == own or expanded(data.source).resolve() == expanded(own).resolve():
-        return split(place, data, annotated_lines(data), began)[:2]
+        training, held_out, _ = split(place, data, annotated_lines(data), data_record.written(run).read)
+        with contextlib.suppress(Unreadable):  # lines whose files are gone are left out
+            data_record.require_held_out(run, data.source, inputs.rows_of(held_out))
+        return training, held_out
     if not place.exists():
         raise UserError(f"data.source={data.source} is not there", "check the path")
-    held_out = [place / name for name in ("val.jsonl", "train.jsonl") if (place / name).is_file()]
-    return [], read_all(held_out[0] if held_out else place, annotated_lines(data), data.check_options)
+    parts = [place / name for name in ("val.jsonl", "train.jsonl") if (place / name).is_file()]
+    return [], read_all(parts[0] if parts else place, annotated_lines(data), data.check_options)

@@ -109,4 +109,4 @@ def _recipe(config: object, place: Path) -> MultimodalRecipe:
 def _unread(place: Path, e: Exception, command: str) -> UserError:
     """`command` writes another one."""
     fix = f"bring it back from a copy, or type {command}"
-    return UserError(f"{place} cannot be read ({saved_states.why(e)})", fix)
+    return UserError(f"{place} cannot be read ({saved_states.why(e, place)})", fix)

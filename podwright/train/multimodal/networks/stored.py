@@ -25,7 +25,7 @@ def read(path: Path, key: str, fix: str) -> dict[str, Tensor]:
         else:
             content = torch.load(path, map_location="cpu", weights_only=True)
     except Exception as e:  # whatever a torn file makes of the reader
-        raise UserError(f"{key}={path} cannot be read as weights ({saved_states.why(e)})", fix) from e
+        raise UserError(f"{key}={path} cannot be read as weights ({saved_states.why(e, path)})", fix) from e
     inner = content.get("model", content.get("state_dict", content)) if isinstance(content, dict) else None
     if not isinstance(inner, dict):
         raise UserError(f"{key}={path} holds no weights by name", fix)
