@@ -1,5 +1,5 @@
-"""Kimi Delta Attention (arXiv 2510.26692) in plain JAX: `chunked`, for training on any device, and `recurrent`, its definition.
-`across` is `chunked` for sequences of which every device has a part.
+"""Kimi Delta Attention (arXiv 2510.26692) in plain JAX: `chunked`, for training on any device, and `across`, which is `chunked` for
+sequences of which every device has a part.
 
 A head's state S [K, V] is zero where a document begins; token t makes S <- (I - beta k k^T) diag(exp g) S + beta k v^T and reads S^T q.
 `chunked` takes 64 tokens at a time (the paper's WY form) and is safe for any decay g <= 0: no exponent is positive unless decays are
@@ -27,31 +27,6 @@ BOUND = -5.0  # of g, where it is bounded: half a block of it is exp(40), far fr
 Arrays = tuple[jax.Array, ...]
 
 
-def recurrent(
-    q_BNHK: jax.Array,
-    k_BNHK: jax.Array,
-    v_BNHV: jax.Array,
-    g_BNHK: jax.Array,
-    beta_BNH: jax.Array,
-    segment_ids_BN: jax.Array | None = None,
-) -> jax.Array:
-    """Token by token: what `chunked` is held against in tests and benches, and too slow for anything else. -> BNHV"""
-    b, n, h, k = q_BNHK.shape
-    runs = jnp.zeros((b, n), jnp.int32) if segment_ids_BN is None else documents(segment_ids_BN)
-    begins_BN = jnp.diff(runs, axis=1, prepend=runs[:, :1]) > 0
-
-    def step(state: jax.Array, token: Arrays) -> tuple[jax.Array, jax.Array]:
-        q, k, v, g, beta, begins = token
-        state = jnp.where(begins[:, None, None, None], 0.0, jnp.exp(g)[..., None] * state)
-        wrong = v - jnp.einsum("bhk,bhkv->bhv", k, state, precision="highest")
-        state = state + jnp.einsum("bhk,bhv->bhkv", beta[..., None] * k, wrong)
-        return state, jnp.einsum("bhk,bhkv->bhv", q, state, precision="highest")
-
-    tokens = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (q_BNHK, k_BNHK, v_BNHV, g_BNHK, beta_BNH, begins_BN))
-    state = jnp.zeros((b, h, k, v_BNHV.shape[-1]), jnp.promote_types(g_BNHK.dtype, jnp.float32))
-    return jnp.moveaxis(jax.lax.scan(step, state, tokens)[1], 0, 1).astype(v_BNHV.dtype)
-
-
 def chunked(
     q_BNHK: jax.Array,
     k_BNHK: jax.Array,
@@ -62,7 +37,7 @@ def chunked(
     *,
     bounded: bool,
 ) -> jax.Array:
-    """`recurrent`, 64 tokens at a time, with products in the inputs' dtype and sums in float32. -> BNHV
+    """The recurrence above, 64 tokens at a time, with products in the inputs' dtype and sums in float32. -> BNHV
 
     `bounded` promises g >= BOUND. g and beta are float32. Any number of tokens: the rest of the last chunk is filled with tokens
     that do nothing. For the backward pass the inputs and the state at each chunk are kept; the rest is computed again.

@@ -1,4 +1,4 @@
-"""Kimi Delta Attention by the Pallas TPU kernel of the library tokamax, held against `kernels.kda.recurrent`, for bounded decays alone.
+"""Kimi Delta Attention by the Pallas TPU kernel of the library tokamax, held against its definition (bench/kda_definition.py), for bounded decays alone.
 
 Its own segments need a bound on their number and fill each up to 64 tokens. Here a document begins with a decay that leaves nothing of
 the state, which the kernel's exponents bear at the first token of a block of 16 alone. Nothing falls back to another form.
