@@ -1,4 +1,4 @@
-"""The layer of Kimi Delta Attention: its weights, the forward pass around the kernel, and their names in Hugging Face's layout.
+"""The layer of Kimi Delta Attention: its weights and the forward pass around the kernel.
 
 Its decays are either those of Kimi-Linear (softplus, low rank) or of Ling 3.0 (bounded, full rank), as `recipe.hybrid.Kda` says.
 Shape suffixes: B batch, N tokens, E hidden, H heads, D head_dim.
@@ -24,38 +24,6 @@ from podwright.recipe.hybrid import HybridDims, Kda
 Tree = dict[str, Any]
 KEPT = "projections"  # the name of what the layer's products gave, its last one aside
 FLOAT32 = ("a_log", "dt_bias")  # not to be cast to the dtype of the products
-
-# our name -> theirs within a layer's attention
-_HF_NAMES: dict[str, str] = {
-    "q": "q_proj.weight",
-    "k": "k_proj.weight",
-    "v": "v_proj.weight",
-    "q_conv": "q_conv1d.weight",
-    "k_conv": "k_conv1d.weight",
-    "v_conv": "v_conv1d.weight",
-    "decay": "f_proj.weight",
-    "decay_down": "f_a_proj.weight",
-    "decay_up": "f_b_proj.weight",
-    "a_log": "A_log",
-    "dt_bias": "dt_bias",
-    "beta": "b_proj.weight",
-    "gate": "g_proj.weight",
-    "gate_down": "g_a_proj.weight",
-    "gate_up": "g_b_proj.weight",
-    "norm": "o_norm.weight",
-    "o": "o_proj.weight",
-}
-# model_type -> our name -> theirs within a layer, as transformers writes it; Ling's own files call the last one o_proj too
-HF_NAMES: dict[str, dict[str, str]] = {
-    "kimi_linear": {ours: f"self_attn.{theirs}" for ours, theirs in _HF_NAMES.items()},
-    "bailing_hybrid": {ours: f"attention.{theirs}" for ours, theirs in (_HF_NAMES | {"o": "dense.weight"}).items()},
-}
-
-
-def from_hf(theirs: Any, shape: tuple[int, ...]) -> Any:
-    """One of their arrays, [out, in] or [channels, 1, taps] or a vector, in our `shape`."""
-    flat = theirs.squeeze()
-    return (flat.T if flat.ndim == 2 else flat).reshape(shape)
 
 
 def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> dict[str, Param]:

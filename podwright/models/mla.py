@@ -22,26 +22,6 @@ from podwright.recipe.hybrid import HybridDims, Mla
 Tree = dict[str, Any]
 NORM_EPS = 1e-6  # of the latents' norms; published implementations do not take it from the config
 
-# our name -> theirs within a layer's attention, whose matrices are [out, in]
-_HF_NAMES: dict[str, str] = {
-    "q": "q_proj.weight",
-    "q_a": "q_a_proj.weight",
-    "q_a_norm": "q_a_layernorm.weight",
-    "q_b": "q_b_proj.weight",
-    "kv_a": "kv_a_proj_with_mqa.weight",
-    "kv_a_norm": "kv_a_layernorm.weight",
-    "kv_b": "kv_b_proj.weight",
-    "head_gate": "g_proj.weight",
-    "o": "o_proj.weight",
-}
-_SELF_ATTENTION = {ours: f"self_attn.{theirs}" for ours, theirs in _HF_NAMES.items()}
-# model_type -> our name -> theirs within a layer
-HF_NAMES: dict[str, dict[str, str]] = {
-    "kimi_linear": _SELF_ATTENTION,
-    "deepseek_v3": _SELF_ATTENTION,
-    "bailing_hybrid": {ours: f"attention.{theirs}" for ours, theirs in (_HF_NAMES | {"o": "dense.weight"}).items()},
-}
-
 
 def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
     """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each."""

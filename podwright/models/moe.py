@@ -24,25 +24,6 @@ from podwright.recipe.hybrid import HybridDims, Moe
 Tree = dict[str, Any]
 MOST_ROWS = 2**18  # rows of sorted tokens that exist at one time on a device; what is more goes chunk by chunk
 
-# our name -> theirs within a layer's MLP, whose matrices are [out, in]; {} is the expert, our first dim, and `bias` the router's
-_HF_NAMES: dict[str, str] = {
-    "router": "gate.weight",
-    "bias": "gate.e_score_correction_bias",
-    "gate": "experts.{}.gate_proj.weight",
-    "up": "experts.{}.up_proj.weight",
-    "down": "experts.{}.down_proj.weight",
-    "shared_gate": "shared_experts.gate_proj.weight",
-    "shared_up": "shared_experts.up_proj.weight",
-    "shared_down": "shared_experts.down_proj.weight",
-}
-_KIMI = {"gate": "experts.{}.w1.weight", "up": "experts.{}.w3.weight", "down": "experts.{}.w2.weight"}
-# model_type -> our name -> theirs within a layer
-HF_NAMES: dict[str, dict[str, str]] = {
-    "deepseek_v3": {ours: f"mlp.{theirs}" for ours, theirs in _HF_NAMES.items()},
-    "bailing_hybrid": {ours: f"mlp.{theirs}" for ours, theirs in (_HF_NAMES | {"bias": "gate.expert_bias"}).items()},
-    "kimi_linear": {ours: f"block_sparse_moe.{theirs}" for ours, theirs in (_HF_NAMES | _KIMI).items()},
-}
-
 KEPT = "experts"  # the name of what experts' first products gave
 
 

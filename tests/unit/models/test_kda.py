@@ -18,6 +18,7 @@ from podwright.models import kda, param
 from podwright.recipe import hybrid, pretrain, schema
 from podwright.train import muon
 from podwright.train.mesh import make_mesh, token_sharding
+from tests.unit.models import hybrid_names
 
 TINY = hybrid.MODELS["almodel-tiny"]
 SOFTPLUS = dataclasses.replace(TINY, kda=hybrid.Kda(2, 32, "softplus", 32))
@@ -55,12 +56,12 @@ def theirs(dims, tmp_path):
         else:
             p.data = torch.randn_like(p) * 0.3 + (1.0 if "norm" in name else 0.0)
     model.save_pretrained(tmp_path)
-    stored, names = load_file(tmp_path / "model.safetensors"), kda.HF_NAMES[model.config.model_type]
+    stored, names = load_file(tmp_path / "model.safetensors"), hybrid_names.KDA[model.config.model_type]
     declared = kda.declare(dims)
     attention = {name for name in stored if name.startswith(("model.layers.0.self_attn.", "model.layers.0.attention."))}
     assert attention == {f"model.layers.0.{names[name]}" for name in declared}
     weights = {
-        name: jnp.asarray(kda.from_hf(stored[f"model.layers.0.{names[name]}"].numpy(), p.shape))
+        name: jnp.asarray(hybrid_names.from_hf(stored[f"model.layers.0.{names[name]}"].numpy(), p.shape))
         for name, p in declared.items()
     }
     return (
@@ -95,7 +96,7 @@ def test_equals_transformers(dims, tmp_path):
     convolutions = np.split(joined.pop("conv1d.weight"), 3)
     joined |= {f"{x}_conv1d.weight": part for x, part in zip("qkv", convolutions, strict=True)}
     joined["dense.weight"] = joined["o_proj.weight"]
-    errors = {name: relative(g, kda.from_hf(joined[names[name]], g.shape)) for name, g in grads.items()}
+    errors = {name: relative(g, hybrid_names.from_hf(joined[names[name]], g.shape)) for name, g in grads.items()}
     assert max(errors.values()) < 1e-4, errors
 
 
