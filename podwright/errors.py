@@ -20,6 +20,11 @@ class UserError(Exception):
         self.fix = fix
 
 
+def message_of(error: BaseException, most: int = 160) -> str:
+    """The first line of what it says, or so many characters of it."""
+    return (str(error).splitlines() or [""])[0][:most]
+
+
 def expanded(path: str | Path) -> Path:
     """With the home of ~ or ~USER; UserError where there is none."""
     try:

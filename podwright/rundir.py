@@ -363,8 +363,9 @@ def _has(record: Record, types: dict[str, Any]) -> bool:
     return all(isinstance(record.get(key), type_) for key, type_ in types.items())
 
 
-def read_events(path: Path) -> list[Record]:
-    return [record for record in read_jsonl(path) if is_event(record)]
+def read_events(path: Path, name: str = "") -> list[Record]:
+    """`name`: those of one name alone."""
+    return [record for record in read_jsonl(path) if is_event(record) and name in ("", record["event"])]
 
 
 def flat(values: Record, keys: Collection[str] = (), prefix: str = "") -> Record:

@@ -18,6 +18,7 @@ import numpy as np
 from jax.sharding import Mesh
 
 from podwright.attention_kernels import OFFSETS_SINCE, HeadDims, Kernel, Layout, outdated
+from podwright.errors import message_of
 from podwright.kernels import mosaic
 from podwright.kernels.installed import generation, versions
 from podwright.models import attention
@@ -86,7 +87,7 @@ def difference(heads: HeadDims, layout: Layout) -> str:
     try:
         ours = results(lambda *x: _attend(here, layout, *x), values, weight)
     except Exception as e:  # whatever the library or the driver says
-        return f"does not run ({type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''})"
+        return f"does not run ({type(e).__name__}: {message_of(e, 120)})"
     exact = [x.astype(jnp.float32) for x in values]
     right = results(lambda *x: _plain(layout, *x), exact, weight)
     worst = max(

@@ -57,7 +57,7 @@ def watched(path: Path, gauge: Callable[[], Gauge], emit: Emitter, first_s: floa
     try:
         measure = gauge()
     except Exception as e:
-        emit.event("notice", message=f"the use of the devices is not written down: {e}")
+        emit.notice(f"the use of the devices is not written down: {e}")
         yield
         return
     ended = threading.Event()

@@ -59,6 +59,10 @@ class Emitter:
         if self.mine:
             append_jsonl(self._run.events, {"event": event, "time": time.time(), "attempt": self.attempt} | fields)
 
+    def notice(self, *messages: str) -> None:
+        for message in messages:
+            self.event("notice", message=message)
+
     def samples(self, records: list[dict[str, Any]]) -> None:
         if self.mine:
             for record in records:
@@ -68,16 +72,16 @@ class Emitter:
         """A notice where steps of `stage` were trained, and saved, by an earlier attempt, and no checkpoint of them is left."""
         if not self.mine:
             return
-        saved = [e["step"] for e in read_events(self._run.events) if e["event"] == "checkpoint"]
+        saved = [e["step"] for e in read_events(self._run.events, "checkpoint")]
         last = max((r["step"] for r in read_metrics(self._run.metrics).get(stage, [])), default=0)
         if saved and last:
             gone = f"no checkpoint is left in {self.storage.root}/checkpoints, where that of step {max(saved)} was"
-            self.event("notice", message=f"{gone}: {BEGINS_AGAIN}, after {last} steps")
+            self.notice(f"{gone}: {BEGINS_AGAIN}, after {last} steps")
 
 
 def evaluations(run: RunDir) -> set[tuple[str, int]]:
     """(when, step) of every evaluation that is written down: a resume comes to the same figures and repeats none."""
-    return {(e["when"], e["step"]) for e in read_events(run.events) if e["event"] == "evaluation"}
+    return {(e["when"], e["step"]) for e in read_events(run.events, "evaluation")}
 
 
 def evaluated(run: RunDir) -> set[tuple[str, int]]:

@@ -41,9 +41,7 @@ def outcome(
         return TrainingOutcome(
             Ending.NOT_FINITE, good, what, f"{check}; if they are good, {lower}" if sudden else lower
         )
-    tested = [
-        e["loss"] for e in read_events(run.events) if e["event"] == "evaluation" and isinstance(e.get("loss"), float)
-    ]
+    tested = [e["loss"] for e in read_events(run.events, "evaluation") if isinstance(e.get("loss"), float)]
     if tested and not math.isfinite(tested[0]):
         what = (
             f"{wrong}, and so was the loss of the test before any update: the weights that it began with are of no use"

@@ -169,5 +169,5 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
 def _last_step(run: RunDir) -> int:
     """That was trained by the run's own records; 0 before the first one."""
     steps = [record["step"] for record in read_metrics(run.metrics).get("grpo", [])]
-    saved = [event["step"] for event in read_events(run.events) if event["event"] == "checkpoint"]
+    saved = [event["step"] for event in read_events(run.events, "checkpoint")]
     return max(steps + saved, default=0)
