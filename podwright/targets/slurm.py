@@ -33,7 +33,7 @@ from podwright.targets.base import (
     facts_in,
     identity,
 )
-from podwright.targets.handles import attempt_of, log_since
+from podwright.targets.handles import attempt_of
 from podwright.targets.hosts.transport import setup_failed
 from podwright.targets.machines import Hosts, Provisioner
 from podwright.targets.settings.slurm import SlurmSettings
@@ -115,9 +115,6 @@ class Slurm:
                 return rendered.handle
         self._shell.wait(child)
         return rendered.handle
-
-    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        return log_since(handle, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         run, number = attempt_of(handle)
