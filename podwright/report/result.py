@@ -41,7 +41,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "steps_planned": planned_steps(records.raw) or records.last("environment").get("max_steps"),
         **kind.figures(records, measured),
         "evaluations": measured,
-        "steady_state": kind.speed(records),
+        "steady_state": timing.steady_state(records, kind.STEADY),
         "profile": _profile(run, steps),
         "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.breakdown(records)},
         "environment": _environment(records),

@@ -44,7 +44,11 @@ def steady_state(records: Records, names: Steady) -> dict[str, Any]:
     units = {name: unit for name, (_, unit) in names.items()}
     cold = cold_steps(records)
     left_out = sum(s["step"] in cold for s in records.steps())
-    return figures | {"num_steps": len(steps), "num_left_out": left_out, "units": units}
+    figures |= {"num_steps": len(steps), "num_left_out": left_out, "units": units}
+    if "tokens_per_s" in names:
+        devices, rate = number(records.last("environment").get("devices")), figures["tokens_per_s"]
+        figures["tokens_per_s_per_device"] = rate / devices if rate is not None and devices else None
+    return figures
 
 
 def wall_time(records: Records) -> dict[str, Any]:
