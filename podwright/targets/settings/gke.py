@@ -24,6 +24,8 @@ from podwright.targets.settings.google import (
     LONGEST_FLEX_S,
     POLL_S,
     SPOT_PREEMPTIONS_PER_DAY,
+    PreemptionsSetting,
+    PriceSetting,
     ProjectSetting,
     ZonesSetting,
     region_of,
@@ -103,13 +105,8 @@ class GkeSettings(BaseModel):
         "",
         description="time after which the cluster ends an attempt, default 7d; with flex-start also the life of a node, default 24h",
     )
-    price: float | None = Field(None, ge=0, allow_inf_nan=False, description="USD per chip-hour, for what a run costs")
-    preemptions_per_day: float | None = Field(
-        None,
-        ge=0,
-        allow_inf_nan=False,
-        description="preemptions of a slice that are expected each day, for the checkpoint interval; default: 4 with spot, else 0",
-    )
+    price: PriceSetting = None
+    preemptions_per_day: PreemptionsSetting = None
     machine_type: str = Field(
         MACHINE_TYPE, description="machine type of the nodes; default with a topology: that of its hosts"
     )

@@ -45,6 +45,19 @@ ZonesSetting = Annotated[
 ]
 
 
+PriceSetting = Annotated[
+    float | None, Field(ge=0, allow_inf_nan=False, description="USD per chip-hour, for what a run costs")
+]
+PreemptionsSetting = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        allow_inf_nan=False,
+        description="preemptions of a slice that are expected each day, for the checkpoint interval; default: 4 with spot, else 0",
+    ),
+]
+
+
 def require_duration(value: str, starts: str, *, default: bool) -> str:
     """`value`, a duration in which a `starts` (what machines are) can start, and of a year at most; ValueError for another. `default`: whether
     "" stands for one."""

@@ -18,6 +18,8 @@ from podwright.targets.settings.google import (
     LONGEST_FLEX_S,
     POLL_S,
     SPOT_PREEMPTIONS_PER_DAY,
+    PreemptionsSetting,
+    PriceSetting,
     ProjectSetting,
     ZonesSetting,
     require_duration,
@@ -69,13 +71,8 @@ class TpuVmSettings(BaseModel):
         description="time after which a slice without a run deletes itself, default 6h; with flex-start the life of a slice, default 24h",
     )
     node: str = Field("", description="name of a slice that exists in the first zone: it is used and never deleted")
-    price: float | None = Field(None, ge=0, allow_inf_nan=False, description="USD per chip-hour, for what a run costs")
-    preemptions_per_day: float | None = Field(
-        None,
-        ge=0,
-        allow_inf_nan=False,
-        description="preemptions of a slice that are expected each day, for the checkpoint interval; default: 4 with spot, else 0",
-    )
+    price: PriceSetting = None
+    preemptions_per_day: PreemptionsSetting = None
     setup: tuple[str, ...] = Field((), description="shell commands before the trainer starts")
     python: str = Field(
         "",
