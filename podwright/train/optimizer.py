@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -49,6 +50,27 @@ def abstract_state(tx: optax.GradientTransformation, params: Tree, mesh: Mesh) -
         return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=like.get((names, leaf.shape), replicated))
 
     return jax.tree_util.tree_map_with_path(abstract_leaf, shapes)
+
+
+def accumulated(
+    gradient: Callable[[Tree, Tree], Tree], params: Tree, batch: Tree, num: int, sharding: NamedSharding
+) -> Tree:
+    """Sums of `gradient(params, micro_batch)` over `num` micro-batches. Each takes every num-th row, so that no device sits idle.
+
+    `sharding`: of the rows of the batch.
+    """
+    if num == 1:
+        return gradient(params, batch)
+    laid = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
+
+    def split(x: jax.Array) -> jax.Array:
+        x = x.reshape(x.shape[0] // num, num, *x.shape[1:]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(x, laid)
+
+    parts = jax.tree.map(split, batch)
+    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts)))
+    sums, _ = jax.lax.scan(lambda acc, part: (jax.tree.map(jnp.add, acc, gradient(params, part)), None), zeros, parts)
+    return sums
 
 
 def apply(tx: optax.GradientTransformation, grads: Tree, opt_state: Tree, params: Tree) -> tuple[Tree, Tree, jax.Array]:

@@ -225,27 +225,6 @@ def _score(setup: GrpoSetup, params: Tree) -> Program:
     return Program("score", jax.jit(step, out_shardings=batch_sharding(setup.mesh)), (params, group))
 
 
-def _micro_batches(setup: GrpoSetup, tree: Tree, num: int) -> Tree:
-    """Leading dim P -> [num, P / num]; each micro-batch takes every num-th prompt, so that no device sits idle."""
-    spec = NamedSharding(setup.mesh, PartitionSpec(None, param.batch_axes(setup.mesh)))
-
-    def split(x: jax.Array) -> jax.Array:
-        x = x.reshape(x.shape[0] // num, num, *x.shape[1:]).swapaxes(0, 1)
-        return jax.lax.with_sharding_constraint(x, spec)
-
-    return jax.tree.map(split, tree)
-
-
-def _accumulate(setup: GrpoSetup, params: Tree, tree: Tree, num: int, gradient: Any) -> tuple[Any, Tree]:
-    """Sums of `gradient(params, micro_batch) -> ((loss, sums), grads)` over `num` micro-batches."""
-    if num == 1:
-        return gradient(params, tree)
-    parts = _micro_batches(setup, tree, num)
-    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts)))
-    added, _ = jax.lax.scan(lambda acc, part: (jax.tree.map(jnp.add, acc, gradient(params, part)), None), zeros, parts)
-    return added
-
-
 def _update(setup: GrpoSetup) -> Program:
     r, rate = setup.recipe, policy_schedule(setup.recipe)
     tx, state = _tx(setup, rate), abstract_state(setup, rate)
@@ -267,8 +246,8 @@ def _update(setup: GrpoSetup) -> Program:
             batch.advantages_PG, mask, weights, batch.sampler_PGT, batch.old_PGT, batch.reference_PGT
         )
         gradient = functools.partial(jax.value_and_grad(objective, has_aux=True), base=base)
-        num = r.training.gradient_accumulation_steps
-        (value, sums), grads = _accumulate(setup, state.params, (batch.group, inputs), num, gradient)
+        num, sharding = r.training.gradient_accumulation_steps, batch_sharding(setup.mesh)
+        (value, sums), grads = optimizer.accumulated(gradient, state.params, (batch.group, inputs), num, sharding)
         new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
         means = {name: x / jnp.maximum(mask.sum(), 1.0) for name, x in sums.items()}
         return GrpoState(new, opt_state), {"loss": value, "grad_norm": norm, **means}

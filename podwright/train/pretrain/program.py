@@ -158,20 +158,8 @@ def _update(setup: PretrainSetup) -> Any:
             total, load = _loss(setup, params, state.bias_LX, micro)
             return total / counted, load
 
-        def gradients_of(micro: PretrainBatch) -> tuple[Any, Tree]:
-            return jax.value_and_grad(loss, has_aux=True)(state.params, micro)
-
-        if parts == 1:
-            (value, load), grads = gradients_of(batch)
-        else:
-
-            def add(sums: Any, micro: PretrainBatch) -> tuple[Any, None]:
-                return jax.tree.map(jnp.add, sums, gradients_of(micro)), None
-
-            micro = _micro_batches(setup, batch, parts)
-            shapes = jax.eval_shape(gradients_of, jax.tree.map(lambda x: x[0], micro))
-            zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-            ((value, load), grads), _ = jax.lax.scan(add, zero, micro)
+        gradient = jax.value_and_grad(loss, has_aux=True)
+        (value, load), grads = optimizer.accumulated(gradient, state.params, batch, parts, token_sharding(setup.mesh))
         params, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
         figures, bias = {"loss": value, "grad_norm": norm, "target_tokens": counted}, None
         if isinstance(setup.dims, HybridDims):
@@ -181,17 +169,6 @@ def _update(setup: PretrainSetup) -> Any:
         return PretrainState(params, opt_state, bias), figures
 
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
-
-
-def _micro_batches(setup: PretrainSetup, batch: PretrainBatch, parts: int) -> PretrainBatch:
-    """Leading dim B -> [parts, B / parts]; each micro-batch takes every parts-th row, so that no device sits idle."""
-    spec = NamedSharding(setup.mesh, PartitionSpec(None, *param.tokens(setup.mesh)))
-
-    def split(x: jax.Array) -> jax.Array:
-        x = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
-        return jax.lax.with_sharding_constraint(x, spec)
-
-    return jax.tree.map(split, batch)
 
 
 def _evaluate(setup: PretrainSetup) -> Any:
