@@ -27,7 +27,9 @@ def _are_options(value: tuple[str, ...]) -> tuple[str, ...]:
         if option is None:
             raise ValueError(f"has {text!r}, which is no option; write it like [--disk-size=200GB]")
         if option[1].removeprefix("no-") in _SET:
-            raise ValueError(f"has {text!r}, which is set for each node pool; leave it out, or set the key of the target for it")
+            raise ValueError(
+                f"has {text!r}, which is set for each node pool; leave it out, or set the key of the target for it"
+            )
     return value
 
 

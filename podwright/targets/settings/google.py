@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from podwright.targets.settings.values import require_distinct
+
 POLL_S = 10.0
 """between two looks at the cloud: each start of gcloud costs about a second of a core"""
 LAG_S = 30.0
@@ -30,8 +32,7 @@ def _is_a_project(value: str) -> str:
 def _are_zones(value: tuple[str, ...]) -> tuple[str, ...]:
     if wrong := next((zone for zone in value if not _ZONE.fullmatch(zone)), None):
         raise ValueError(f"has {wrong!r}, which is no zone; write it like [us-east5-b, us-east1-d]")
-    if twice := next((zone for zone in value if value.count(zone) > 1), None):
-        raise ValueError(f"has {twice} twice; leave one of them out")
+    require_distinct(value)
     return value
 
 
