@@ -6,11 +6,21 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.rundir import RunDir
-from podwright.targets.base import Handle
+from podwright.targets.base import Handle, Rendered
 
 
 def attempt_of(handle: Handle) -> tuple[RunDir, int]:
     return RunDir(Path(handle["run_dir"])), handle["attempt"]
+
+
+def folder_of(rendered: Rendered) -> Path:
+    """Of a new attempt, created with its files."""
+    run, number = attempt_of(rendered.handle)
+    folder = run.attempt(number)
+    folder.mkdir(parents=True)
+    for path, text in rendered.files.items():
+        path.write_text(text)
+    return folder
 
 
 def log_since(handle: Handle, since: int, process: int = 0) -> tuple[str, int]:

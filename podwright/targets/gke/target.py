@@ -51,7 +51,7 @@ from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
-from podwright.targets.handles import attempt_of
+from podwright.targets.handles import attempt_of, folder_of
 from podwright.targets.hosts import status
 from podwright.targets.machines import Hosts, KeptResources, Provisioner, Request
 from podwright.targets.settings.gke import GkeSettings
@@ -131,10 +131,7 @@ class Gke:
 
     def submit(self, rendered: Rendered) -> Handle:
         run, number = attempt_of(rendered.handle)
-        folder = run.attempt(number)
-        folder.mkdir(parents=True)
-        for path, text in rendered.files.items():
-            path.write_text(text)
+        folder = folder_of(rendered)
         clock.mark(folder / attempt_folder.SUBMITTED)
         with alive.held(run.alive(number)) as lock:
             argv = (sys.executable, "-m", submit.__name__, str(folder), str(lock))
