@@ -26,32 +26,29 @@ KEPT = "projections"  # the name of what the layer's products gave, its last one
 FLOAT32 = ("a_log", "dt_bias")  # not to be cast to the dtype of the products
 
 
-def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> dict[str, Param]:
-    """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each."""
+def declare(dims: HybridDims) -> dict[str, Param]:
+    """The weights of one layer."""
     kda = _kda(dims)
     e, h, d, r = dims.hidden_size, kda.num_heads, kda.head_dim, kda.gate_rank
 
-    def weight(shape: tuple[int, ...], axes: tuple[str | None, ...], init: str = "normal", **more: Any) -> Param:
-        return Param((*stacked, *shape), ("layers",) * len(stacked) + axes, init, **more)
-
     def gate(name: str) -> dict[str, Param]:
         if not r:
-            return {name: weight((e, h, d), ("embed", "heads", None), matrix=(1, 2))}
+            return {name: Param((e, h, d), ("embed", "heads", None), matrix=(1, 2))}
         return {
-            f"{name}_down": weight((e, r), ("embed", None), matrix=(1, 1)),
-            f"{name}_up": weight((r, h, d), (None, "heads", None), matrix=(1, 2)),
+            f"{name}_down": Param((e, r), ("embed", None), matrix=(1, 1)),
+            f"{name}_up": Param((r, h, d), (None, "heads", None), matrix=(1, 2)),
         }
 
-    params = {name: weight((e, h, d), ("embed", "heads", None), matrix=(1, 2)) for name in ("q", "k", "v")}
+    params = {name: Param((e, h, d), ("embed", "heads", None), matrix=(1, 2)) for name in ("q", "k", "v")}
     taps = (3 * kda.conv_size) ** -0.5  # the spread of a convolution's usual, uniform start
-    params |= {f"{x}_conv": weight((kda.conv_size, h, d), (None, "heads", None), scale=taps) for x in ("q", "k", "v")}
+    params |= {f"{x}_conv": Param((kda.conv_size, h, d), (None, "heads", None), scale=taps) for x in ("q", "k", "v")}
     params |= gate("decay") | gate("gate")
     return params | {
-        "a_log": weight((h,), ("heads",), "log_rate"),
-        "dt_bias": weight((h, d), ("heads", None), "time_step"),
-        "beta": weight((e, h), ("embed", "heads"), matrix=(1, 1)),
-        "norm": weight((d,), (None,), "ones"),
-        "o": weight((h, d, e), ("heads", None, "embed"), scale=0.02 / (2 * dims.num_layers) ** 0.5, matrix=(2, 1)),
+        "a_log": Param((h,), ("heads",), "log_rate"),
+        "dt_bias": Param((h, d), ("heads", None), "time_step"),
+        "beta": Param((e, h), ("embed", "heads"), matrix=(1, 1)),
+        "norm": Param((d,), (None,), "ones"),
+        "o": Param((h, d, e), ("heads", None, "embed"), scale=0.02 / (2 * dims.num_layers) ** 0.5, matrix=(2, 1)),
     }
 
 

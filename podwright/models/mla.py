@@ -23,8 +23,8 @@ Tree = dict[str, Any]
 NORM_EPS = 1e-6  # of the latents' norms; published implementations do not take it from the config
 
 
-def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
-    """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each."""
+def declare(dims: HybridDims) -> Tree:
+    """The weights of one layer."""
     m, e = dims.mla, dims.hidden_size
     h, d = m.num_heads, m.qk_head_dim
     out_scale = 0.02 / (2 * dims.num_layers) ** 0.5  # as in models/qwen3.py
@@ -42,7 +42,7 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
         params["q"] = Param((e, h, d), ("embed", "heads", None), matrix=(1, 2))
     if m.head_gate:
         params["head_gate"] = Param((e, h), ("embed", "heads"))
-    return param.stacked(params, stacked)
+    return params
 
 
 def apply(

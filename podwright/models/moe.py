@@ -34,8 +34,8 @@ class Product(NamedTuple):
     """rows of an expert are a multiple of so many"""
 
 
-def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
-    """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each.
+def declare(dims: HybridDims) -> Tree:
+    """The weights of one layer.
 
     The router's bias is no weight: see `updated_bias`.
     """
@@ -43,7 +43,7 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
     x, f = m.num_experts, m.moe_intermediate_size
     shared = f * m.num_shared_experts
     out_scale = 0.02 / (2 * dims.num_layers) ** 0.5  # as in models/qwen3.py
-    params = {
+    return {
         "router": Param((e, x), ("embed", None)),
         "gate": Param((x, e, f), ("experts", "embed", "ffn"), matrix=(1, 1)),
         "up": Param((x, e, f), ("experts", "embed", "ffn"), matrix=(1, 1)),
@@ -52,7 +52,6 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
         "shared_up": Param((e, shared), ("embed", "ffn"), matrix=(1, 1)),
         "shared_down": Param((shared, e), ("ffn", "embed"), scale=out_scale, matrix=(1, 1)),
     }
-    return param.stacked(params, stacked)
 
 
 def apply(

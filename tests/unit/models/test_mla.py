@@ -167,7 +167,7 @@ def random_weights(d, mesh=ONE, scale=10.0):
 
 def test_the_declaration_says_what_is_a_matrix_and_how_weights_start():
     """Inputs x outputs of each product, which Muon takes; the output starts smaller by sqrt(2 layers), as GPT-2's does."""
-    declared = mla.declare(dims(dataclasses.replace(DEEPSEEK, head_gate=True)), (3,))
+    declared = param.stacked(mla.declare(dims(dataclasses.replace(DEEPSEEK, head_gate=True))), (3,))
     sizes = {name: muon.sizes(p) for name, p in declared.items() if p.matrix}
     heads = 4 * (16 + 8), 4 * (16 + 12)
     assert sizes == {

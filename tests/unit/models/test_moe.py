@@ -164,7 +164,7 @@ def test_the_router_is_that_of_transformers(m, bias):
 
 def test_the_declaration_says_what_is_a_matrix_and_how_weights_start():
     """Inputs x outputs of each expert's products, which Muon takes; what goes back starts smaller by sqrt(2 layers)."""
-    declared = moe.declare(dims(GROUPS), (3,))
+    declared = param.stacked(moe.declare(dims(GROUPS)), (3,))
     sizes = {name: muon.sizes(p) for name, p in declared.items() if p.matrix}
     shared = 2 * 24
     wide = {"gate": (E, 24), "up": (E, 24), "shared_gate": (E, shared), "shared_up": (E, shared)}
