@@ -106,7 +106,7 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     findings = []
     try:
         if m.source != "random" and not os.path.exists(cwd / expanded(m.source)):
-            if fault := missing_source("model", m.source, ["random"], cwd):
+            if fault := missing_source(m.source, cwd):
                 raise fault
             findings.append(hub.model(m.source)[0])
         dims = dimensions(m, cwd)
