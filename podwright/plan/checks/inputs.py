@@ -8,7 +8,7 @@ from pathlib import Path
 
 from podwright.errors import UserError, abbreviated, expanded, nearest
 from podwright.plan.checks import hub
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe.hf_weights import Shapes
 from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find
@@ -25,7 +25,7 @@ def model(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | Non
     try:
         findings, dims = ([], find(section.name)) if section.source == "random" else _checkpoint(section, cwd)
     except UserError as e:
-        return [_error(e.what, e.fix)], None
+        return [of_error("model", e)], None
     if dims is not None:
         findings += _sizes(section, dims)
     return findings, dims

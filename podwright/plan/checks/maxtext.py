@@ -9,7 +9,7 @@ from pathlib import Path
 from podwright import slices
 from podwright.errors import UserError, counted
 from podwright.plan.checks import maxtext_mesh, maxtext_values, meshes
-from podwright.plan.findings import Finding, Level
+from podwright.plan.findings import Finding, Level, of_error
 from podwright.recipe.maxtext import architectures, lint
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext.architectures import Architecture
@@ -46,7 +46,7 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
         findings += _data(recipe.arguments, batch, where, cwd) + _profiler(recipe.arguments)
     except UserError as e:
         if not any(f.level == "inconclusive" and _OF_TRAINING.match(f.message) for f in findings):
-            findings.append(Finding("batch", "error", e.what, e.fix))
+            findings.append(of_error("batch", e))
     examined = {f.message.partition("=")[0] for f in findings if f.level == "error"}
     return findings + maxtext_values.values(recipe.arguments, examined)
 
@@ -94,7 +94,7 @@ def _model(recipe: MaxTextRecipe) -> tuple[Architecture | None, list[Finding]]:
     try:
         return architectures.find(recipe.arguments), []
     except architectures.WrongDimension as e:
-        return None, [Finding("model", "error", e.what, e.fix)]
+        return None, [of_error("model", e)]
     except UserError as e:
         if _is_diffusion(recipe):
             return None, [Finding("model", "inconclusive", e.what, f"{e.fix}; type --compile")]

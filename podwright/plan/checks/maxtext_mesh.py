@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from podwright.errors import UserError, counted
 from podwright.plan.checks.topology import factorisations, refusal
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext import sharding
 from podwright.recipe.maxtext.architectures import Architecture
@@ -56,7 +56,7 @@ def check(arguments: Mapping[str, str], model: Architecture | None, where: Slice
         mesh = resolved(arguments, where)
         dims = sharding.dims(model, arguments) if model else []
     except UserError as e:
-        return [Finding("mesh", "error", e.what, e.fix)]
+        return [of_error("mesh", e)]
     wanted = {"ici": arguments_of.ici(arguments), "dcn": arguments_of.dcn(arguments)}
     if mesh.within is None:
         return [

@@ -20,7 +20,7 @@ from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import Plan, StepEntry
 from podwright.plan.estimates import memory_grpo
 from podwright.plan.estimates.step_time_estimate import step_seconds
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import Destination, PlanOptions
 from podwright.plan.settings import Overrides
@@ -46,7 +46,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             findings += rewards.thoughts(reward.function, recipe.data)
         findings += clipping.check(recipe, dims) + meshes.mesh(recipe, dims, where)
         if dims is not None and (refused := positions.exceeded(recipe.rollout, dims.max_positions)):
-            findings.append(Finding("context", "error", refused.what, refused.fix))
+            findings.append(of_error("context", refused))
         return batches.within(
             token_lengths.of_prompts(recipe, findings + examples.check(recipe, cwd), cwd),
             recipe,
