@@ -69,7 +69,7 @@ def also(result: Result) -> str:
     return "" if five is None else f"Recall@5 is {percent(five)}."
 
 
-def _directions(before: Record, after: Record) -> list[dict[str, Any]]:
+def _directions(before: Record, after: Record) -> list[Record]:
     """A row for each direction: of how many answers, what is found before and after, and what chance would find."""
 
     def rows(test: Record) -> dict[tuple[Any, Any], Record]:

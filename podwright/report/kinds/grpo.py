@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
 
 from podwright.recipe import even_groups
 from podwright.report import device_utilization, timing
@@ -55,9 +54,9 @@ def breakdown(records: Records) -> dict[str, float]:
     return {part: sum(known(records.steps(), f"{part}_s")) for part in ("rollout", "score", "update")}
 
 
-def _accuracy(measured: list[Record]) -> dict[str, Any]:
+def _accuracy(measured: list[Record]) -> Record:
     """Strict and flexible accuracy before and after, and the gain in strict accuracy."""
-    figures: dict[str, Any] = {}
+    figures: Record = {}
     for when in ("before", "after"):
         test = next((e for e in reversed(measured) if e["when"] == when), {})
         strict, flexible = _bounds(test, "strict"), _bounds(test, "flexible")
@@ -78,7 +77,7 @@ def _bounds(test: Record, grading: str) -> dict[str, float | None]:
     return {k: number(value.get(k) if isinstance(value, dict) else None) for k in ("accuracy", "low", "high")}
 
 
-def _paired(records: Records) -> dict[str, Any] | None:
+def _paired(records: Records) -> Record | None:
     test = records.last("comparison")
     if not test:
         return None

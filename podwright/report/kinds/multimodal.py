@@ -86,7 +86,7 @@ def also(result: Result) -> str:
     return f"Ablations: {percent(image)} without images, {percent(audio)} without audio." if both else ""
 
 
-def _fields(test: Record) -> list[dict[str, Any]]:
+def _fields(test: Record) -> list[Record]:
     """A row for each field: right, right without picture or sound, by the majority-class baseline."""
 
     def of(value: Any, name: str) -> float | None:
