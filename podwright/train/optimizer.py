@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.models import param
@@ -63,7 +64,7 @@ def accumulated(
         return gradient(params, batch)
     laid = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
 
-    def split(x: jax.Array) -> jax.Array:
+    def split(x: Array) -> Array:
         x = x.reshape(x.shape[0] // num, num, *x.shape[1:]).swapaxes(0, 1)
         return jax.lax.with_sharding_constraint(x, laid)
 
@@ -73,7 +74,7 @@ def accumulated(
     return sums
 
 
-def apply(tx: optax.GradientTransformation, grads: Tree, opt_state: Tree, params: Tree) -> tuple[Tree, Tree, jax.Array]:
+def apply(tx: optax.GradientTransformation, grads: Tree, opt_state: Tree, params: Tree) -> tuple[Tree, Tree, Array]:
     """New parameters, new state, and the global norm of the gradient before clipping."""
     with jax.named_scope("optimizer"):
         updates, opt_state = tx.update(grads, opt_state, params)

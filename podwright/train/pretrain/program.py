@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.models import hybrid, kda, logits, moe, param, qwen3
@@ -55,7 +56,7 @@ class PretrainSetup:
     def declared(self) -> Tree:
         return hybrid.declare(self.dims) if isinstance(self.dims, HybridDims) else qwen3.declare(self.dims)
 
-    def new_bias(self) -> jax.Array | None:
+    def new_bias(self) -> Array | None:
         return hybrid.new_bias(self.dims) if isinstance(self.dims, HybridDims) else None
 
     @property
@@ -128,8 +129,8 @@ def abstract_batch(setup: PretrainSetup, rows: int) -> PretrainBatch:
 
 
 def _loss(
-    setup: PretrainSetup, params: Tree, bias_LX: jax.Array | None, batch: PretrainBatch
-) -> tuple[jax.Array, jax.Array | None]:
+    setup: PretrainSetup, params: Tree, bias_LX: Array | None, batch: PretrainBatch
+) -> tuple[Array, Array | None]:
     """(sum of the negative log-probabilities of the targets that count, load [L, X] where there are experts)."""
     dims, model = setup.dims, setup.recipe.model
     dtype = jnp.dtype(model.compute_dtype)
@@ -151,10 +152,10 @@ def _update(setup: PretrainSetup) -> Any:
     shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup))
     tx = setup.optimizer
 
-    def step(state: PretrainState, batch: PretrainBatch) -> tuple[PretrainState, dict[str, jax.Array]]:
+    def step(state: PretrainState, batch: PretrainBatch) -> tuple[PretrainState, dict[str, Array]]:
         counted = (batch.targets_BN >= 0).sum()
 
-        def loss(params: Tree, micro: PretrainBatch) -> tuple[jax.Array, jax.Array | None]:
+        def loss(params: Tree, micro: PretrainBatch) -> tuple[Array, Array | None]:
             total, load = _loss(setup, params, state.bias_LX, micro)
             return total / counted, load
 
@@ -174,7 +175,7 @@ def _update(setup: PretrainSetup) -> Any:
 def _evaluate(setup: PretrainSetup) -> Any:
     """(sum of negative log-probabilities, how many targets count)."""
 
-    def step(params: Tree, bias_LX: jax.Array | None, batch: PretrainBatch) -> tuple[jax.Array, jax.Array]:
+    def step(params: Tree, bias_LX: Array | None, batch: PretrainBatch) -> tuple[Array, Array]:
         return _loss(setup, params, bias_LX, batch)[0], (batch.targets_BN >= 0).sum()
 
     return jax.jit(step)
