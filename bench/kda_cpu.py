@@ -30,6 +30,7 @@ import jax.numpy as jnp  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from jax.sharding import AxisType, PartitionSpec  # noqa: E402
+from kda_definition import recurrent  # noqa: E402
 from transformers.models.kimi_linear.modeling_kimi_linear import chunk_kimi_delta_attention  # noqa: E402
 
 from podwright.kernels import kda  # noqa: E402
@@ -80,7 +81,7 @@ def forms(values) -> dict:
         "chunked, bounded": of_jax(functools.partial(kda.chunked, bounded=True), values),
         "chunked, as a part of a row": of_jax(part, values),
         "chunked, any decay": of_jax(functools.partial(kda.chunked, bounded=False), values),
-        "token by token": of_jax(kda.recurrent, values),
+        "token by token": of_jax(recurrent, values),
         "transformers": of_transformers(values),
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import re
+import sys
 from pathlib import Path
 
 
@@ -18,6 +19,16 @@ class UserError(Exception):
         super().__init__(f"{what}; {fix}")
         self.what = what
         self.fix = fix
+
+
+def message_of(error: BaseException, most: int = 160) -> str:
+    """The first line of what it says, or so many characters of it."""
+    return (str(error).splitlines() or [""])[0][:most]
+
+
+def warn(sentence: str) -> None:
+    """On standard error, beside what another program may read."""
+    print(f"warning: {sentence}", file=sys.stderr)
 
 
 def expanded(path: str | Path) -> Path:

@@ -248,18 +248,24 @@ def planned_steps(recipe: Record) -> int:
     return steps
 
 
+@contextlib.contextmanager
+def part_of(path: Path, name: str = "") -> Iterator[Path]:
+    """A file beside `path` that takes its place when the body has written it, and is gone if that fails. `name`: it begins so."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{name or path.name}.{os.getpid()}.part")
+    try:
+        yield part
+        part.replace(path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            part.unlink()
+        raise
+
+
 def write_json(path: Path, value: Any) -> None:
-    """Write whole or not at all: a temporary file beside `path`, then a rename."""
-    with _naming(path):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        try:
-            part.write_text(json.dumps(value, indent=1) + "\n")
-            part.replace(path)
-        except BaseException:
-            with contextlib.suppress(OSError):
-                part.unlink()
-            raise
+    """Write whole or not at all."""
+    with _naming(path), part_of(path) as part:
+        part.write_text(json.dumps(value, indent=1) + "\n")
 
 
 def replace_file(path: Path, content: bytes, mode: int | None = 0o644) -> None:
@@ -269,18 +275,12 @@ def replace_file(path: Path, content: bytes, mode: int | None = 0o644) -> None:
     target = path.resolve()
     if target.exists() and not target.is_file():
         raise UserError(f"{path} is no regular file, and cannot be replaced by one", "name a file")
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
+    with part_of(target, f".{target.name}") as part:
         part.write_bytes(content)
         if target.exists():
             shutil.copymode(target, part)
         elif mode is not None:
             os.chmod(part, mode)
-        os.replace(part, target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-        raise
 
 
 @contextlib.contextmanager
@@ -363,8 +363,9 @@ def _has(record: Record, types: dict[str, Any]) -> bool:
     return all(isinstance(record.get(key), type_) for key, type_ in types.items())
 
 
-def read_events(path: Path) -> list[Record]:
-    return [record for record in read_jsonl(path) if is_event(record)]
+def read_events(path: Path, name: str = "") -> list[Record]:
+    """`name`: those of one name alone."""
+    return [record for record in read_jsonl(path) if is_event(record) and name in ("", record["event"])]
 
 
 def flat(values: Record, keys: Collection[str] = (), prefix: str = "") -> Record:

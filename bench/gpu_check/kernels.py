@@ -17,6 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.sharding import Mesh
+from kda_definition import recurrent
 
 from gpu_check.part import TINY, put
 from podwright.attention_kernels import HeadDims, Kernel, Layout, choose
@@ -194,7 +195,7 @@ def kda_case(n: int) -> dict[str, Any]:
     about = {"layout": "kda", "heads": f"{heads} of {dim}", "size": n, "kernel": "kda.chunked"}
 
     def plain(q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array) -> jax.Array:
-        return kda.recurrent(q, k, v, g, beta, ids)
+        return recurrent(q, k, v, g, beta, ids)
 
     def chunks(q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array) -> jax.Array:
         return kda.chunked(q, k, v, g, beta, ids, bounded=True)

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from podwright.cli import show
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, expanded, warn
 from podwright.rundir import RunDir
 
 LogFile = Annotated[str, typer.Option("--log", metavar="FILE", help="write up this log of MaxText; -: standard input")]
@@ -85,7 +85,7 @@ def write(
         written.result["profile"] = profile_files.fetched(profile, folder)
     kept = pages.write(written, folder, readme, language)
     for text in kept:
-        print(f"warning: {text}", file=sys.stderr)
+        warn(text)
     if as_json:
         show.document(written.result)
         return

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import re
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from podwright.errors import UserError, typed_path
+from podwright.errors import UserError, typed_path, warn
 
 _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
 RecipeName = Annotated[
@@ -25,7 +24,7 @@ RecipeName = Annotated[
 def overrides(help: str) -> typer.models.ArgumentInfo:
     """Changes of keys. Of two with the same key the later one counts, and stderr says so."""
 
-    def warn(context: typer.Context, given: list[str] | None) -> list[str] | None:
+    def checked(context: typer.Context, given: list[str] | None) -> list[str] | None:
         if given:
             from podwright.recipe import load
 
@@ -34,10 +33,10 @@ def overrides(help: str) -> typer.models.ArgumentInfo:
                 if recipe := context.params.get("recipe"):
                     sentences += load.misspelled(load.load(str(recipe)), given)
             for sentence in sentences:
-                print(f"warning: {sentence}", file=sys.stderr)
+                warn(sentence)
         return given
 
-    argument: typer.models.ArgumentInfo = typer.Argument(metavar="[KEY=VALUE]...", help=help, callback=warn)
+    argument: typer.models.ArgumentInfo = typer.Argument(metavar="[KEY=VALUE]...", help=help, callback=checked)
     return argument
 
 

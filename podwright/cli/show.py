@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podwright.cli import outcomes
-from podwright.errors import UserError, counted
+from podwright.errors import UserError, counted, warn
 from podwright.rundir import Record, RunDir, flat
 
 if TYPE_CHECKING:
@@ -248,7 +248,7 @@ def checkpoints(name: str, url: str, rows: Sequence[Row]) -> None:
 def damaged(r: Row) -> None:
     """Which record files of a run are damaged, on stderr."""
     for sentence in r["damaged"]:
-        print(f"warning: {sentence}", file=sys.stderr)
+        warn(sentence)
 
 
 def standing(r: Row) -> None:
@@ -307,7 +307,7 @@ def log_report(folder: Path, readme: Path | None, profile: Row | None) -> None:
         if path is not None:
             print(f"wrote {path}")
     if profile and profile["fault"]:
-        print(f"warning: no profile was downloaded: {profile['fault']}", file=sys.stderr)
+        warn(f"no profile was downloaded: {profile['fault']}")
     elif profile:
         print(f"downloaded {counted(len(profile['files']), 'profile file')}; type {profile['command']}")
 

@@ -10,7 +10,7 @@ import dataclasses
 import json
 import os
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +46,14 @@ Budget = Callable[[AnnotatedExample], tuple[int, int]]
 
 def is_annotated(path: Path) -> bool:
     """Whether a .jsonl file holds such lines, by the first that is an object."""
-    if path.suffix != ".jsonl" or not path.is_file():
-        return False
-    for _, parsed, _ in numbered(path):
-        if isinstance(parsed, dict):
-            return "text" not in parsed and bool({"instruction", "response", *answers.MEDIA} & parsed.keys())
-    return False
+    first = first_object(path)
+    return "text" not in first and bool({"instruction", "response", *answers.MEDIA} & first.keys())
+
+
+def first_object(path: Path) -> Record:
+    """Of a .jsonl file; {} where it has none."""
+    lines = numbered(path) if path.suffix == ".jsonl" and path.is_file() else ()
+    return next((parsed for _, parsed, _ in lines if isinstance(parsed, dict)), {})
 
 
 def read(path: Path, schema: AnswerSchema, root: str = "") -> tuple[list[AnnotatedExample], list[Record]]:
@@ -87,11 +89,8 @@ def check(
         faults += [fault(example.line, field, message) for field, message in problems]
         if not problems:
             valid.append(example)
-    faults.sort(key=lambda f: f["line"])
-    lines = len({f["line"] for f in faults if f["line"]} | {example.line for example in good})
+    lines = num_lines(path, [example.line for example in good], faults)
     balance = {field: _counts(example.answer[field] for example in valid) for field in rules.schema.fields}
-    if not lines and not faults:
-        faults.append(fault(0, None, f"{path} holds no lines"))
     found_record = {
         "source": str(path),
         "lines": lines,
@@ -102,6 +101,15 @@ def check(
     named = [str(p) for example in good for p in example.paths.values()]
     warnings = [*other_root(path, rules.root, named), *_one_sided(balance, len(valid))]
     return found_record | {"classes": balance, "warnings": warnings}, [example.line for example in valid]
+
+
+def num_lines(path: Path, good: Iterable[int], faults: list[Record]) -> int:
+    """Of a file with lines of these numbers and such faults, which are then in order, and have that of a file without lines."""
+    faults.sort(key=lambda f: f["line"])
+    lines = len({f["line"] for f in faults if f["line"]}.union(good))
+    if not lines and not faults:
+        faults.append(fault(0, None, f"{path} holds no lines"))
+    return lines
 
 
 def other_root(path: Path, root: str, named: Sequence[str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, message_of
 from podwright.recipe import extras
 from podwright.recipe.worked_examples import Rows, used
 
@@ -24,9 +24,8 @@ def load(name: str, *, streaming: bool = False) -> tuple[Rows, Rows]:
     try:
         dataset = datasets.load_dataset(name, _CONFIGS.get(name), streaming=streaming)
     except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there is no data
-        reason = (str(e).splitlines() or [""])[0][:160]
         raise UserError(
-            f"data.source={name} is no local path and cannot be had from the Hugging Face hub ({type(e).__name__}: {reason})",
+            f"data.source={name} is no local path and cannot be had from the Hugging Face hub ({type(e).__name__}: {message_of(e)})",
             _ELSEWHERE,
         ) from e
     test = "test" if "test" in dataset else "validation"
@@ -44,5 +43,4 @@ def _named(name: str, table: Any) -> Rows:
         for number, row in enumerate(table.select_columns(used(names)) if names else table, 1):
             yield f"{name} row {number}", dict.fromkeys(names) | row
     except Exception as e:  # of the network, or of a file that is no table
-        reason = (str(e).splitlines() or [""])[0][:160]
-        raise UserError(f"{name} cannot be read ({type(e).__name__}: {reason})", _ELSEWHERE) from e
+        raise UserError(f"{name} cannot be read ({type(e).__name__}: {message_of(e)})", _ELSEWHERE) from e

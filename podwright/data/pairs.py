@@ -13,9 +13,11 @@ from podwright.data.annotated import (
     NO_MEDIA,
     Record,
     fault,
+    first_object,
     fix,
     fixed_path,
     is_annotated,
+    num_lines,
     numbered,
     other_root,
 )
@@ -37,13 +39,9 @@ class Pair:
 
 def is_pairs(path: Path) -> bool:
     """Whether a .jsonl file holds such lines, by the first that is an object."""
-    if path.suffix != ".jsonl" or not path.is_file():
-        return False
-    for _, parsed, _ in numbered(path):
-        if isinstance(parsed, dict):
-            names = {*parsed, *paired_keys(parsed).values()}
-            return not {"instruction", "response"} & parsed.keys() and sum(f in names for f in pairs.FIELDS) > 1
-    return False
+    first = first_object(path)
+    names = {*first, *paired_keys(first).values()}
+    return not {"instruction", "response"} & first.keys() and sum(f in names for f in pairs.FIELDS) > 1
 
 
 def check_lines(
@@ -116,12 +114,9 @@ def checked(path: Path, repair: bool, root: str | None = None) -> Record:
         faults += [fault(example.line, field, message) for field, message in problems]
         if not problems:
             valid.append(example)
-    faults.sort(key=lambda f: f["line"])
-    lines = len({f["line"] for f in faults if f["line"]} | {example.line for example in good})
+    lines = num_lines(path, [example.line for example in good], faults)
     lone = sum(pairs.alone(example.contents) for example in valid)
-    if not lines and not faults:
-        faults.append(fault(0, None, f"{path} holds no lines"))
-    elif lone == len(valid) and not any(f["line"] == 0 for f in faults):
+    if lone == len(valid) and not any(f["line"] == 0 for f in faults):
         other = next((row for _, row, _ in numbered(path) if paired_keys(row)), None)
         faults.insert(0, fault(0, None, "; ".join(pairs.nothing_to_pair(path, other))))
     fields = dict(collections.Counter(f for example in valid for f in example.contents))

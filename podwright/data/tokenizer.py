@@ -16,7 +16,7 @@ import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 from podwright.data import chat
-from podwright.errors import UserError
+from podwright.errors import UserError, message_of
 from podwright.recipe import text_lines
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
@@ -237,9 +237,8 @@ class Tokenizer:
         return self._inner.decode(list(ids), skip_special_tokens=skip_special_tokens)
 
     def _not_encoded(self, error: Exception) -> UserError:
-        reason = (str(error).splitlines() or [""])[0]
         fix = "give a tokenizer whose vocabulary has all bytes, or a token for what is unknown"
-        return UserError(f"{self._place}the tokenizer cannot encode a text of the data ({reason})", fix)
+        return UserError(f"{self._place}the tokenizer cannot encode a text of the data ({message_of(error)})", fix)
 
     def _settings(self, name: str) -> dict[str, Any]:
         """The JSON object in the file `name`; {} where there is no such file."""

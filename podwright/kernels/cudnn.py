@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 
-def causal(q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, scale: float | None = None) -> jax.Array:
+def causal(q_BNKRD: Array, k_BNKD: Array, v_BNKV: Array, scale: float | None = None) -> Array:
     """Query n sees the keys up to n. Arrays are those of one device. -> BNKRV"""
     _, n, _, _, d = q_BNKRD.shape
     arrays = _filled(q_BNKRD, k_BNKD, v_BNKV)
@@ -19,9 +20,7 @@ def causal(q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, scale: floa
     return out[:, :n, :, : v_BNKV.shape[-1]].reshape(*q_BNKRD.shape[:-1], -1)
 
 
-def masked(
-    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, first_BN: jax.Array, scale: float | None = None
-) -> jax.Array:
+def masked(q_BNKRD: Array, k_BNKD: Array, v_BNKV: Array, first_BN: Array, scale: float | None = None) -> Array:
     """Query n sees the keys from number first[n] of its row up to n, by a mask [B, 1, N, N] that all heads share. -> BNKRV"""
     _, n, _, _, d = q_BNKRD.shape
     arrays = _filled(q_BNKRD, k_BNKD, v_BNKV)
@@ -35,13 +34,13 @@ def masked(
 
 
 def packed(
-    q_BNKRD: jax.Array,
-    k_BNKD: jax.Array,
-    v_BNKV: jax.Array,
-    first_BN: jax.Array,
+    q_BNKRD: Array,
+    k_BNKD: Array,
+    v_BNKV: Array,
+    first_BN: Array,
     most: int,
     scale: float | None = None,
-) -> jax.Array:
+) -> Array:
     """Query n sees the keys from number first[n] of its row up to n. No row has more than `most` documents. -> BNKRV"""
     from jax._src.cudnn import fused_attention_stablehlo as private
 
@@ -59,7 +58,7 @@ def packed(
     return out[:, :n, :, : v_BNKV.shape[-1]].reshape(*q_BNKRD.shape[:-1], -1)
 
 
-def segments(first_BN: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
+def segments(first_BN: Array, most: int) -> tuple[Array, Array]:
     """Documents as JAX wants them: lengths [B, M] and the token each begins with [B, M + 1], int32, -1 after the last one."""
     n = first_BN.shape[1]
     begins_BN = first_BN == jnp.arange(n)
@@ -72,7 +71,7 @@ def segments(first_BN: jax.Array, most: int) -> tuple[jax.Array, jax.Array]:
     )
 
 
-def _filled(q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _filled(q_BNKRD: Array, k_BNKD: Array, v_BNKV: Array) -> tuple[Array, Array, Array]:
     """Queries as BNHD, keys and values, with zeros up to an even number of tokens and in values up to the width of the keys.
 
     JAX refuses gradients of an odd length. Its public form knows one width alone, and so do offsets, which count numbers: those of
@@ -80,7 +79,7 @@ def _filled(q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array) -> tuple[j
     """
     b, n, k, r, d = q_BNKRD.shape
 
-    def filled(x: jax.Array) -> jax.Array:
+    def filled(x: Array) -> Array:
         return jnp.pad(x, ((0, 0), (0, n % 2), (0, 0), (0, d - x.shape[-1])))
 
     return filled(q_BNKRD.reshape(b, n, k * r, d)), filled(k_BNKD), filled(v_BNKV)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.experimental.pallas.ops.tpu.megablox.gmm import gmm, tgmm
 
 LANES = 128
@@ -25,12 +26,12 @@ def supported(platform: str, *widths: int) -> bool:
     return platform == "tpu" and all(width % LANES == 0 for width in widths)
 
 
-def matmul(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array) -> jax.Array:
+def matmul(x_MI: Array, weight_GIO: Array, sizes_G: Array) -> Array:
     """The first sizes[0] rows times weight[0], and so on; rows after the last group are zero. -> MO"""
     return jax.lax.ragged_dot(x_MI, weight_GIO, sizes_G)
 
 
-def matmul_of_blocks(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array) -> jax.Array:
+def matmul_of_blocks(x_MI: Array, weight_GIO: Array, sizes_G: Array) -> Array:
     """`matmul` where all sizes are multiples of BLOCK. XLA's CPU compiler makes of a ragged product one of all rows with every group."""
     groups, i, o = weight_GIO.shape
     x_NRI = x_MI.reshape(-1, BLOCK, i)
@@ -44,7 +45,7 @@ def matmul_of_blocks(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(3,))
-def kernel_matmul(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array, interpret: bool = False) -> jax.Array:
+def kernel_matmul(x_MI: Array, weight_GIO: Array, sizes_G: Array, interpret: bool = False) -> Array:
     """`matmul` by the kernel, for arrays of one device; rows after the last group are not written, nor are their gradients."""
     x, rows = _filled(x_MI)
     _, i, o = weight_GIO.shape
@@ -52,11 +53,11 @@ def kernel_matmul(x_MI: jax.Array, weight_GIO: jax.Array, sizes_G: jax.Array, in
     return gmm(x, weight_GIO, sizes_G, x.dtype, tiles, interpret=interpret)[: len(x_MI)]
 
 
-def _forward(x: jax.Array, weight: jax.Array, sizes: jax.Array, interpret: bool) -> Any:
+def _forward(x: Array, weight: Array, sizes: Array, interpret: bool) -> Any:
     return kernel_matmul(x, weight, sizes, interpret), (x, weight, sizes)
 
 
-def _backward(interpret: bool, saved: Any, g: jax.Array) -> Any:
+def _backward(interpret: bool, saved: Any, g: Array) -> Any:
     x, weight, sizes = saved
     (_, i, o), m = weight.shape, len(x)
     (x, rows), (g, _) = _filled(x), _filled(g)
@@ -78,7 +79,7 @@ def _tile(width: int, most: int) -> int:
     return max(n for n in range(LANES, min(width, most) + 1, LANES) if width % n == 0)
 
 
-def _filled(x_MI: jax.Array) -> tuple[jax.Array, int]:
+def _filled(x_MI: Array) -> tuple[Array, int]:
     """Rows up to a multiple of a tile's, and how many these are."""
     m = len(x_MI)
     rows = min(MOST_ROWS, -(-m // LANES) * LANES)

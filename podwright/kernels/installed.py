@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import functools
 import re
-from importlib import metadata
 from typing import Any
 
 import jax
 
 from podwright.attention_kernels import Versions
+from podwright.recipe.extras import installed_version
 
 
 @functools.cache
 def versions() -> Versions:
     """Of the kernels' libraries."""
-    return Versions(_numbers(jax.__version__), _cudnn(), _numbers(_installed("tokamax")))
+    return Versions(_numbers(jax.__version__), _cudnn(), _numbers(installed_version("tokamax")))
 
 
 def generation(device: Any) -> tuple[int, int] | None:
@@ -33,13 +33,6 @@ def _cudnn() -> tuple[int, ...]:
     except RuntimeError:  # CUDA is there, and cuDNN is not
         number = 0
     return (number // 10000, number // 100 % 100, number % 100) if number else ()
-
-
-def _installed(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -1,5 +1,5 @@
-"""Kimi Delta Attention (arXiv 2510.26692) in plain JAX: `chunked`, for training on any device, and `recurrent`, its definition.
-`across` is `chunked` for sequences of which every device has a part.
+"""Kimi Delta Attention (arXiv 2510.26692) in plain JAX: `chunked`, for training on any device, and `across`, which is `chunked` for
+sequences of which every device has a part.
 
 A head's state S [K, V] is zero where a document begins; token t makes S <- (I - beta k k^T) diag(exp g) S + beta k v^T and reads S^T q.
 `chunked` takes 64 tokens at a time (the paper's WY form) and is safe for any decay g <= 0: no exponent is positive unless decays are
@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from podwright.recipe.hybrid import CHUNK
 
@@ -24,45 +25,20 @@ BLOCK = 16  # sums of g start anew in each; with bounded decays a block is one p
 MOST_AT_ONCE = 160  # rows times heads times chunks that are computed side by side: much of it stays in on-chip memory
 BOUND = -5.0  # of g, where it is bounded: half a block of it is exp(40), far from float32's end
 
-Arrays = tuple[jax.Array, ...]
-
-
-def recurrent(
-    q_BNHK: jax.Array,
-    k_BNHK: jax.Array,
-    v_BNHV: jax.Array,
-    g_BNHK: jax.Array,
-    beta_BNH: jax.Array,
-    segment_ids_BN: jax.Array | None = None,
-) -> jax.Array:
-    """Token by token: what `chunked` is held against in tests and benches, and too slow for anything else. -> BNHV"""
-    b, n, h, k = q_BNHK.shape
-    runs = jnp.zeros((b, n), jnp.int32) if segment_ids_BN is None else documents(segment_ids_BN)
-    begins_BN = jnp.diff(runs, axis=1, prepend=runs[:, :1]) > 0
-
-    def step(state: jax.Array, token: Arrays) -> tuple[jax.Array, jax.Array]:
-        q, k, v, g, beta, begins = token
-        state = jnp.where(begins[:, None, None, None], 0.0, jnp.exp(g)[..., None] * state)
-        wrong = v - jnp.einsum("bhk,bhkv->bhv", k, state, precision="highest")
-        state = state + jnp.einsum("bhk,bhv->bhkv", beta[..., None] * k, wrong)
-        return state, jnp.einsum("bhk,bhkv->bhv", q, state, precision="highest")
-
-    tokens = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), (q_BNHK, k_BNHK, v_BNHV, g_BNHK, beta_BNH, begins_BN))
-    state = jnp.zeros((b, h, k, v_BNHV.shape[-1]), jnp.promote_types(g_BNHK.dtype, jnp.float32))
-    return jnp.moveaxis(jax.lax.scan(step, state, tokens)[1], 0, 1).astype(v_BNHV.dtype)
+Arrays = tuple[Array, ...]
 
 
 def chunked(
-    q_BNHK: jax.Array,
-    k_BNHK: jax.Array,
-    v_BNHV: jax.Array,
-    g_BNHK: jax.Array,
-    beta_BNH: jax.Array,
-    segment_ids_BN: jax.Array | None = None,
+    q_BNHK: Array,
+    k_BNHK: Array,
+    v_BNHV: Array,
+    g_BNHK: Array,
+    beta_BNH: Array,
+    segment_ids_BN: Array | None = None,
     *,
     bounded: bool,
-) -> jax.Array:
-    """`recurrent`, 64 tokens at a time, with products in the inputs' dtype and sums in float32. -> BNHV
+) -> Array:
+    """The recurrence above, 64 tokens at a time, with products in the inputs' dtype and sums in float32. -> BNHV
 
     `bounded` promises g >= BOUND. g and beta are float32. Any number of tokens: the rest of the last chunk is filled with tokens
     that do nothing. For the backward pass the inputs and the state at each chunk are kept; the rest is computed again.
@@ -72,16 +48,16 @@ def chunked(
 
 
 def across(
-    q_BNHK: jax.Array,
-    k_BNHK: jax.Array,
-    v_BNHV: jax.Array,
-    g_BNHK: jax.Array,
-    beta_BNH: jax.Array,
-    segment_ids_BN: jax.Array | None = None,
+    q_BNHK: Array,
+    k_BNHK: Array,
+    v_BNHV: Array,
+    g_BNHK: Array,
+    beta_BNH: Array,
+    segment_ids_BN: Array | None = None,
     *,
     bounded: bool,
     axis: str,
-) -> jax.Array:
+) -> Array:
     """`chunked` under shard_map, where each device along the mesh axis `axis` has the next N tokens of every row. -> BNHV
 
     Tokens of a part take the state S before it to A S + B. All parts are done at once, in one pass: the columns of the identity,
@@ -107,15 +83,13 @@ def across(
     return (own.astype(jnp.float32) + from_before).astype(own.dtype)
 
 
-def from_left(x_BN: jax.Array, num: int, axis: str) -> jax.Array:
+def from_left(x_BN: Array, num: int, axis: str) -> Array:
     """The last `num` tokens of the device before this one along mesh axis `axis`; zeros for the first device."""
     last = x_BN[:, x_BN.shape[1] - num :]
     return jax.lax.ppermute(last, axis, [(i, i + 1) for i in range(jax.lax.axis_size(axis) - 1)])
 
 
-def _from(
-    start: jax.Array, inputs: Arrays, segment_ids_BN: jax.Array | None, bounded: bool
-) -> tuple[jax.Array, jax.Array]:
+def _from(start: Array, inputs: Arrays, segment_ids_BN: Array | None, bounded: bool) -> tuple[Array, Array]:
     """Output and last state of tokens that find the state `start`, in a document that goes on with the first one."""
     b, n, h, _ = inputs[0].shape
     # At least two: a loop over one is unrolled, and then XLA's CPU compiler (jaxlib 0.10.2) may multiply with a wrong first state.
@@ -123,7 +97,7 @@ def _from(
     groups = -(-chunks // (1 << most.bit_length() - 1))  # by a power of two, as most sequences are
     room = -(-chunks // groups) * CHUNK * groups - n
 
-    def filled(x: jax.Array) -> jax.Array:
+    def filled(x: Array) -> Array:
         return jnp.pad(x, [(0, 0), (0, room)] + [(0, 0)] * (x.ndim - 2)) if room else x
 
     runs = None if segment_ids_BN is None else jnp.pad(documents(segment_ids_BN), ((0, 0), (0, room)), mode="edge")
@@ -131,34 +105,32 @@ def _from(
     return out[:, :n], end
 
 
-def documents(segment_ids_BN: jax.Array) -> jax.Array:
+def documents(segment_ids_BN: Array) -> Array:
     """The number of each token's document in its row, from 0: the same id in two places is two documents."""
     return jnp.cumsum(jnp.diff(segment_ids_BN, axis=1, prepend=segment_ids_BN[:, :1]) != 0, axis=1, dtype=jnp.int32)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0, 1))
-def _chunked(bounded: bool, groups: int, start: jax.Array, *inputs: Any) -> tuple[jax.Array, jax.Array]:
+def _chunked(bounded: bool, groups: int, start: Array, *inputs: Any) -> tuple[Array, Array]:
     return _forward(bounded, groups, start, inputs, keep=False)[0]
 
 
-def _chunked_forward(bounded: bool, groups: int, start: jax.Array, *inputs: Any) -> tuple[Any, tuple[Any, jax.Array]]:
+def _chunked_forward(bounded: bool, groups: int, start: Array, *inputs: Any) -> tuple[Any, tuple[Any, Array]]:
     out, states = _forward(bounded, groups, start, inputs, keep=True)
     return out, (inputs, states)
 
 
-def _forward(
-    bounded: bool, groups: int, start: jax.Array, inputs: Any, keep: bool
-) -> tuple[tuple[jax.Array, jax.Array], jax.Array]:
+def _forward(bounded: bool, groups: int, start: Array, inputs: Any, keep: bool) -> tuple[tuple[Array, Array], Array]:
     """The output BNHV with the last state, and, where they are to be kept, the states before each chunk."""
     q, _, v, *_ = inputs
     dtype, n = q.dtype, q.shape[1]
     size = n // CHUNK // groups
 
-    def advance(i: jax.Array, carry: Arrays) -> Arrays:
+    def advance(i: Array, carry: Arrays) -> Arrays:
         state, out, states = carry
         c = _within_chunks(bounded, *_group(inputs, i, size))
 
-        def step(state: jax.Array, x: Arrays) -> tuple[jax.Array, Arrays]:
+        def step(state: Array, x: Arrays) -> tuple[Array, Arrays]:
             w, u, k_end, kept = x
             new = (u - _mm(w, state, dtype)).astype(dtype)
             return kept[..., None] * state + _mm(k_end, new, dtype, "ik"), (state.astype(dtype), new)
@@ -173,11 +145,11 @@ def _forward(
     return (out, end), states
 
 
-def _chunked_backward(bounded: bool, groups: int, saved: tuple[Any, jax.Array], cotangents: Any) -> tuple[Any, ...]:
+def _chunked_backward(bounded: bool, groups: int, saved: tuple[Any, Array], cotangents: Any) -> tuple[Any, ...]:
     (inputs, states), (d_out, d_end) = saved, cotangents
     size = d_out.shape[1] // CHUNK // groups
 
-    def backward(j: jax.Array, carry: tuple[jax.Array, Arrays]) -> tuple[jax.Array, Arrays]:
+    def backward(j: Array, carry: tuple[Array, Arrays]) -> tuple[Array, Arrays]:
         i = groups - 1 - j
         d_state, grads = carry
         parts = _group(inputs, i, size)
@@ -192,21 +164,21 @@ def _chunked_backward(bounded: bool, groups: int, saved: tuple[Any, jax.Array], 
 _chunked.defvjp(_chunked_forward, _chunked_backward)
 
 
-def _rows(x_BN: jax.Array, i: jax.Array, size: int) -> jax.Array:
+def _rows(x_BN: Array, i: Array, size: int) -> Array:
     """Group number i of [B, N, H, D] (or [B, N, H], [B, N]) as [R, B, H, C, D]."""
     x = jax.lax.dynamic_slice_in_dim(x_BN, i * size * CHUNK, size * CHUNK, 1)
     x = x.reshape(x.shape[0], size, CHUNK, *x.shape[2:])
     return jnp.moveaxis(jnp.moveaxis(x, 1, 0), 2, 3) if x.ndim > 3 else jnp.moveaxis(x, 1, 0)
 
 
-def _put(whole_BN: jax.Array, x: jax.Array, i: jax.Array) -> jax.Array:
+def _put(whole_BN: Array, x: Array, i: Array) -> Array:
     """The reverse of `_rows`."""
     x = jnp.moveaxis(jnp.moveaxis(x, 3, 2), 0, 1)
     x = x.reshape(x.shape[0], -1, *x.shape[3:])
     return jax.lax.dynamic_update_slice_in_dim(whole_BN, x.astype(whole_BN.dtype), i * x.shape[1], 1)
 
 
-def _group(inputs: Any, i: jax.Array, size: int) -> tuple[Any, ...]:
+def _group(inputs: Any, i: Array, size: int) -> tuple[Any, ...]:
     """q, k, v, g, beta and `_Documents` of group number i."""
     *values, runs = inputs
     documents = None
@@ -218,13 +190,13 @@ def _group(inputs: Any, i: jax.Array, size: int) -> tuple[Any, ...]:
 
 
 class _Documents(NamedTuple):
-    runs: jax.Array
+    runs: Array
     """[R, B, 1, C]"""
-    before: jax.Array
+    before: Array
     """[R, B, 1, 1] of the token before the chunk"""
 
 
-def _mm(a: jax.Array, b: jax.Array, dtype: Any, sums: str = "kj", precision: str = "highest") -> jax.Array:
+def _mm(a: Array, b: Array, dtype: Any, sums: str = "kj", precision: str = "highest") -> Array:
     """a @ b, or with `sums` "ik" a^T @ b, with "jk" a @ b^T: which of a's and b's last two dims are summed over."""
     spec = {"kj": "...ij,...jk->...ik", "ik": "...ji,...jk->...ik", "jk": "...ij,...kj->...ik"}[sums]
     return jnp.einsum(spec, a.astype(dtype), b.astype(dtype), precision=precision, preferred_element_type=jnp.float32)
@@ -238,9 +210,9 @@ class _Level(NamedTuple):
 
     pairs: np.ndarray
     """[C, C]"""
-    rows: jax.Array
+    rows: Array
     """factors of i, [..., C, K]"""
-    columns: jax.Array
+    columns: Array
     """of j"""
 
 
@@ -269,7 +241,7 @@ def _block_sums(halves: tuple[int, ...]) -> np.ndarray:
     return np.stack([*masks, t <= i, t > i]).astype(np.float32)
 
 
-def _sums(g: jax.Array, halves: tuple[int, ...]) -> list[jax.Array]:
+def _sums(g: Array, halves: tuple[int, ...]) -> list[Array]:
     """Sums of g [..., C, K] from the middle of each 2m tokens, for m in `halves`, BLOCK and 2 BLOCK; from the chunk's first token to i,
     and from i+1 to its last. All are sums of what they say alone: no large sum is taken away again."""
     blocks = g.reshape(*g.shape[:-2], CHUNK // BLOCK, BLOCK, g.shape[-1])
@@ -284,7 +256,7 @@ def _sums(g: jax.Array, halves: tuple[int, ...]) -> list[jax.Array]:
     return [x.reshape(g.shape) for x in (*small, jnp.where(second, first, last), far, first + before, last + after)]
 
 
-def _levels(g: jax.Array, bounded: bool) -> tuple[list[_Level], jax.Array, jax.Array]:
+def _levels(g: Array, bounded: bool) -> tuple[list[_Level], Array, Array]:
     """The levels, the sums of g up to each token of its chunk and those after it."""
     halves: tuple[int, ...] = (BLOCK // 2,) if bounded else tuple(2**n for n in range(BLOCK.bit_length() - 1))
     *sums, begin, end = _sums(g, halves)
@@ -304,30 +276,30 @@ class _Chunks(NamedTuple):
     """What does not depend on the state, for all chunks of a group."""
 
     levels: list[_Level]
-    same: jax.Array | None
+    same: Array | None
     """pairs of one document [R, B, 1, C, C]"""
-    from_start: jax.Array
+    from_start: Array
     """decay from the state to each token, 0 after a document's end [..., C, K]"""
-    to_end: jax.Array
+    to_end: Array
     """decay from each token to the next chunk's state"""
-    kept: jax.Array
+    kept: Array
     """decay of the state [..., K]"""
-    q_in: jax.Array
-    k_in: jax.Array
-    k_end: jax.Array
-    scores: jax.Array
+    q_in: Array
+    k_in: Array
+    k_end: Array
+    scores: Array
     """what token i reads of token j [..., C, C]"""
-    keys: jax.Array
+    keys: Array
     """decayed k_i k_j for j before i"""
-    inverse: jax.Array
+    inverse: Array
     """(1 + beta keys)^-1"""
-    w: jax.Array
-    u: jax.Array
+    w: Array
+    u: Array
     """state S adds u - w S"""
 
 
 def _within_chunks(
-    bounded: bool, q: jax.Array, k: jax.Array, v: jax.Array, g: jax.Array, beta: jax.Array, documents: _Documents | None
+    bounded: bool, q: Array, k: Array, v: Array, g: Array, beta: Array, documents: _Documents | None
 ) -> _Chunks:
     levels, begin, end = _levels(g, bounded)
     from_start, to_end, kept = jnp.exp(begin), jnp.exp(end), jnp.exp(begin[..., -1, :])
@@ -356,25 +328,25 @@ def _within_chunks(
     )
 
 
-def _both(q: jax.Array, k: jax.Array, factors: jax.Array) -> jax.Array:
+def _both(q: Array, k: Array, factors: Array) -> Array:
     """q and k, one below the other: they meet the same keys."""
     return jnp.concatenate([q * factors, k * factors], axis=-2)
 
 
-def _joined(a: jax.Array, b: jax.Array, dtype: Any) -> jax.Array:
+def _joined(a: Array, b: Array, dtype: Any) -> Array:
     return jnp.concatenate([a.astype(dtype), b.astype(dtype)], axis=-1)
 
 
-def _inverse(strictly_lower: jax.Array) -> jax.Array:
+def _inverse(strictly_lower: Array) -> Array:
     """(1 + A)^-1. A CPU, for which a product of zeros is work like any other, takes blocks; others few large products."""
     return jax.lax.platform_dependent(strictly_lower, cpu=_inverse_by_blocks, default=_inverse_by_halves)
 
 
-def _inverse_by_halves(strictly_lower: jax.Array) -> jax.Array:
+def _inverse_by_halves(strictly_lower: Array) -> Array:
     """From the inverses of two halves that of the whole, from 1 token up: no power of A grows, as in a Neumann series."""
     size = strictly_lower.shape[-1]
 
-    def part(m: int) -> jax.Array:
+    def part(m: int) -> Array:
         return jnp.where(_halves(m)[:size, :size], strictly_lower, 0.0)
 
     inverse = jnp.eye(size, dtype=jnp.float32) - part(1)
@@ -384,10 +356,10 @@ def _inverse_by_halves(strictly_lower: jax.Array) -> jax.Array:
     return inverse
 
 
-def _inverse_by_blocks(strictly_lower: jax.Array) -> jax.Array:
+def _inverse_by_blocks(strictly_lower: Array) -> Array:
     """The same; blocks of more than BLOCK tokens are multiplied without the zeros around them."""
 
-    def blocks(size: int, row: int, step: int) -> jax.Array:
+    def blocks(size: int, row: int, step: int) -> Array:
         """Of so many tokens, `row` below the diagonal, every `step` tokens: [..., blocks, size, size]"""
         starts = range(0, CHUNK - row, step)
         return jnp.stack([strictly_lower[..., i + row : i + row + size, i : i + size] for i in starts], axis=-3)
@@ -403,14 +375,14 @@ def _inverse_by_blocks(strictly_lower: jax.Array) -> jax.Array:
 
 
 def _group_backward(
-    parts: tuple[Any, ...], c: _Chunks, before: jax.Array, d_o: jax.Array, d_state: jax.Array
-) -> tuple[jax.Array, Arrays]:
+    parts: tuple[Any, ...], c: _Chunks, before: Array, d_o: Array, d_state: Array
+) -> tuple[Array, Arrays]:
     """Gradients of the state before the group, and of q, k, v, g and beta."""
     q, k, v, _, beta, _ = parts
     dtype = q.dtype
     new = (c.u - _mm(c.w, before, dtype)).astype(dtype)
 
-    def step(d_state: jax.Array, x: Arrays) -> tuple[jax.Array, Arrays]:
+    def step(d_state: Array, x: Arrays) -> tuple[Array, Arrays]:
         d_new, k_end, reads, d_o, kept = x
         d_new = (d_new + _mm(k_end, d_state, dtype)).astype(dtype)
         d_before = kept[..., None] * d_state + _mm(reads, jnp.concatenate([d_o, d_new], axis=-2), dtype, "ik")
@@ -448,7 +420,7 @@ def _group_backward(
     return d_state, (d_q, d_k, d_v, d_g, d_beta)
 
 
-def _gram_backward(q: jax.Array, k: jax.Array, c: _Chunks, d_scores: jax.Array, d_keys: jax.Array) -> Arrays:
+def _gram_backward(q: Array, k: Array, c: _Chunks, d_scores: Array, d_keys: Array) -> Arrays:
     """Gradients of q and k as rows of scores and keys, and of k as their columns."""
     d_grams = jnp.concatenate([d_scores, d_keys], axis=-2)
     if c.same is not None:

@@ -1,4 +1,4 @@
-"""Kimi Delta Attention by the Pallas TPU kernel of the library tokamax, held against `kernels.kda.recurrent`, for bounded decays alone.
+"""Kimi Delta Attention by the Pallas TPU kernel of the library tokamax, held against its definition (bench/kda_definition.py), for bounded decays alone.
 
 Its own segments need a bound on their number and fill each up to 64 tokens. Here a document begins with a decay that leaves nothing of
 the state, which the kernel's exponents bear at the first token of a block of 16 alone. Nothing falls back to another form.
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
 import jax.numpy as jnp
+from jax import Array
 
 from podwright.errors import UserError
 from podwright.kernels.kda import documents
@@ -18,13 +18,13 @@ FORGOTTEN = -90.0  # exp of it is below float32's smallest normal number
 
 
 def chunked(
-    q_BNHK: jax.Array,
-    k_BNHK: jax.Array,
-    v_BNHV: jax.Array,
-    g_BNHK: jax.Array,
-    beta_BNH: jax.Array,
-    segment_ids_BN: jax.Array | None = None,
-) -> jax.Array:
+    q_BNHK: Array,
+    k_BNHK: Array,
+    v_BNHV: Array,
+    g_BNHK: Array,
+    beta_BNH: Array,
+    segment_ids_BN: Array | None = None,
+) -> Array:
     """`kernels.kda.chunked` for g >= -5, tokens that are whole chunks, and documents that begin at multiples of 16 tokens. -> BNHV
 
     What comes out where segment_ids is 0 means nothing: there stands no document.

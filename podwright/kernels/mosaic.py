@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-import jax
+from jax import Array
 
 
 def load() -> Any:
@@ -22,9 +22,7 @@ def load() -> Any:
     return Mask, PallasMosaicGpuFlashAttention
 
 
-def packed(
-    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKD: jax.Array, first_BN: jax.Array, scale: float | None = None
-) -> jax.Array:
+def packed(q_BNKRD: Array, k_BNKD: Array, v_BNKD: Array, first_BN: Array, scale: float | None = None) -> Array:
     """Query n sees the keys from number first[n] of its row up to n. Arrays are those of one device. -> BNKRD"""
     b, n, k, r, d = q_BNKRD.shape
     make_mask, make_kernel = load()

@@ -11,6 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_kernel as kernel
 from jax.experimental.pallas.ops.tpu.splash_attention import splash_attention_mask as masks
 
@@ -22,14 +23,14 @@ MOST_QUERIES, MOST_KEYS = 512, 1024
 
 
 def causal(
-    q_BTKRD: jax.Array,
-    k_BUKD: jax.Array,
-    v_BUKV: jax.Array,
-    segments: tuple[jax.Array, jax.Array] | None = None,
+    q_BTKRD: Array,
+    k_BUKD: Array,
+    v_BUKV: Array,
+    segments: tuple[Array, Array] | None = None,
     scale: float | None = None,
     interpret: bool = False,
     attend: Any = None,
-) -> jax.Array:
+) -> Array:
     """Query t sees the keys u <= t + U - T of its own segment, itself always among them. -> BTKRV
 
     `segments` are integers for the queries, [B, T], and for the keys, [B, U]; `scale`, D^-0.5 if None, is that of the scores.
@@ -77,7 +78,7 @@ def _block(length: int, most: int) -> int:
     return -(-length // (-(-length // most) * LANES)) * LANES
 
 
-def _filled(x: jax.Array, dim: int, block: int) -> jax.Array:
+def _filled(x: Array, dim: int, block: int) -> Array:
     """Zeros at the end of `dim`, up to a multiple of `block`. No real query sees a key there: all of them are later."""
     return jnp.pad(x, [(0, -x.shape[i] % block if i == dim else 0) for i in range(x.ndim)])
 

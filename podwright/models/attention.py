@@ -14,6 +14,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.attention_kernels import DOCUMENTS, MOST_SCORES, QUERIES, HeadDims, Kernel, Layout, choose
@@ -24,7 +25,7 @@ from podwright.models.param import batch_axes, parts_of_rows, platform, tokens
 MASKED = -1e30
 REFUSED: set[tuple[Kernel, Layout]] = set()  # which train/attention_check.py saw fail on the card of this process
 
-Attend = Callable[..., jax.Array]
+Attend = Callable[..., Array]
 
 
 def kernel_for(mesh: Mesh, heads: HeadDims, layout: Layout) -> Kernel:
@@ -33,11 +34,11 @@ def kernel_for(mesh: Mesh, heads: HeadDims, layout: Layout) -> Kernel:
     return choose(platform(mesh), generation(mesh.devices.flat[0]), heads, layout, versions(), refused)
 
 
-def _heads(q: jax.Array, v: jax.Array) -> HeadDims:
+def _heads(q: Array, v: Array) -> HeadDims:
     return HeadDims(q.shape[-1], v.shape[-1], str(q.dtype))
 
 
-def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Array:
+def of_prompts(mesh: Mesh, q_PSKRD: Array, k_PSKD: Array, v_PSKD: Array) -> Array:
     """Causal attention over prompts, padded on the right. -> PSKRD"""
     forms: dict[Kernel, Attend] = {Kernel.SPLASH: splash.causal, Kernel.CUDNN: cudnn.causal}
     if attend := forms.get(kernel_for(mesh, _heads(q_PSKRD, v_PSKD), Layout.CAUSAL)):
@@ -47,9 +48,7 @@ def of_prompts(mesh: Mesh, q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Ar
     return form(q_PSKRD, k_PSKD, v_PSKD)
 
 
-def of_groups(
-    mesh: Mesh, q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, s: int, g: int
-) -> jax.Array:
+def of_groups(mesh: Mesh, q_PNKRD: Array, k_PNKD: Array, v_PNKD: Array, lengths_P: Array, s: int, g: int) -> Array:
     """Attention over groups laid out as N = prompt, then one completion after the other. -> PNKRD
 
     A prompt is causal in itself; a completion sees the `lengths_P` tokens of its prompt, and itself so far.
@@ -75,22 +74,22 @@ def _too_many_scores(mesh: Mesh, scores: int) -> bool:
 
 
 def packed(
-    mesh: Mesh, q_BNHD: jax.Array, k_BNHD: jax.Array, v_BNHV: jax.Array, segment_ids_BN: jax.Array | None, scale: float
-) -> jax.Array:
+    mesh: Mesh, q_BNHD: Array, k_BNHD: Array, v_BNHV: Array, segment_ids_BN: Array | None, scale: float
+) -> Array:
     """Causal attention within each document of a row; None: a row is one document. `scale` is that of the scores. -> BNHV"""
     return packed_groups(mesh, q_BNHD[:, :, :, None], k_BNHD, v_BNHV, segment_ids_BN, scale)[:, :, :, 0]
 
 
 def packed_across(
     mesh: Mesh,
-    q_BNHD: jax.Array,
-    latents: tuple[jax.Array, ...],
-    weight: jax.Array,
-    expand: Callable[..., tuple[jax.Array, jax.Array]],
-    segment_ids_BN: jax.Array | None,
+    q_BNHD: Array,
+    latents: tuple[Array, ...],
+    weight: Array,
+    expand: Callable[..., tuple[Array, Array]],
+    segment_ids_BN: Array | None,
     scale: float,
     v_dim: int,
-) -> jax.Array:
+) -> Array:
     """`packed` where a row's tokens lie over context: each device's queries see the keys of all devices. -> BNHV
 
     What is gathered is the `latents`, each [B, N, ...]; `expand(*latents, weight)` makes keys and values of a device's heads of them,
@@ -103,7 +102,7 @@ def packed_across(
         kernel = splash.make_kernel(q_BNHD.shape[1] // parts, q_BNHD.shape[1], q_BNHD.shape[2] // tensor, parts)
         kernel_spec = kernel.manual_sharding_spec(NamedSharding(mesh, PartitionSpec(None, "context")))
 
-    def local(q: jax.Array, latents: Any, weight: jax.Array, ids: jax.Array | None, attend: Any) -> jax.Array:
+    def local(q: Array, latents: Any, weight: Array, ids: Array | None, attend: Any) -> Array:
         latents, all_ids = jax.lax.all_gather((latents, ids), "context", axis=1, tiled=True)
         k, v = expand(*latents, weight)
         if attend is None:
@@ -118,12 +117,12 @@ def packed_across(
 
 def packed_groups(
     mesh: Mesh,
-    q_BNKRD: jax.Array,
-    k_BNKD: jax.Array,
-    v_BNKV: jax.Array,
-    segment_ids_BN: jax.Array | None,
+    q_BNKRD: Array,
+    k_BNKD: Array,
+    v_BNKV: Array,
+    segment_ids_BN: Array | None,
     scale: float | None = None,
-) -> jax.Array:
+) -> Array:
     """`packed` where R query heads share the keys and values of one; `scale`, D^-0.5 if None. -> BNKRV"""
     layout = Layout.CAUSAL if segment_ids_BN is None else Layout.PACKED
     chosen = kernel_for(mesh, _heads(q_BNKRD, v_BNKV), layout)
@@ -141,21 +140,21 @@ def packed_groups(
 
 
 def splash_packed(
-    q_BNKRD: jax.Array,
-    k_BNKD: jax.Array,
-    v_BNKV: jax.Array,
-    segment_ids_BN: jax.Array | None = None,
+    q_BNKRD: Array,
+    k_BNKD: Array,
+    v_BNKV: Array,
+    segment_ids_BN: Array | None = None,
     *,
     scale: float | None = None,
     interpret: bool = False,
-) -> jax.Array:
+) -> Array:
     segments = None if segment_ids_BN is None else (segment_ids_BN, segment_ids_BN)
     return splash.causal(q_BNKRD, k_BNKD, v_BNKV, segments, scale, interpret)
 
 
 def cudnn_packed(
-    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, segment_ids_BN: jax.Array, *, scale: float | None = None
-) -> jax.Array:
+    q_BNKRD: Array, k_BNKD: Array, v_BNKV: Array, segment_ids_BN: Array, *, scale: float | None = None
+) -> Array:
     """By offsets unless a row has more documents than cuDNN is told of, else by a mask."""
     first = first_of_document(segment_ids_BN)
     most = (first == jnp.arange(first.shape[1])).sum(1).max()
@@ -168,18 +167,18 @@ def cudnn_packed(
 
 
 def cudnn_masked(
-    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKV: jax.Array, segment_ids_BN: jax.Array, *, scale: float | None = None
-) -> jax.Array:
+    q_BNKRD: Array, k_BNKD: Array, v_BNKV: Array, segment_ids_BN: Array, *, scale: float | None = None
+) -> Array:
     return cudnn.masked(q_BNKRD, k_BNKD, v_BNKV, first_of_document(segment_ids_BN), scale)
 
 
 def mosaic_packed(
-    q_BNKRD: jax.Array, k_BNKD: jax.Array, v_BNKD: jax.Array, segment_ids_BN: jax.Array, *, scale: float | None = None
-) -> jax.Array:
+    q_BNKRD: Array, k_BNKD: Array, v_BNKD: Array, segment_ids_BN: Array, *, scale: float | None = None
+) -> Array:
     return mosaic.packed(q_BNKRD, k_BNKD, v_BNKD, first_of_document(segment_ids_BN), scale)
 
 
-def first_of_document(segment_ids_BN: jax.Array) -> jax.Array:
+def first_of_document(segment_ids_BN: Array) -> Array:
     """The number in its row of the first token of each token's document, [B, N] int32."""
     place = jnp.arange(segment_ids_BN.shape[1], dtype=jnp.int32)
     begins = jnp.diff(segment_ids_BN, axis=1, prepend=segment_ids_BN[:, :1] - 1) != 0
@@ -187,13 +186,13 @@ def first_of_document(segment_ids_BN: jax.Array) -> jax.Array:
 
 
 def plain_packed_groups(
-    q_BNKRD: jax.Array,
-    k_BNKD: jax.Array,
-    v_BNKV: jax.Array,
-    segment_ids_BN: jax.Array | None = None,
+    q_BNKRD: Array,
+    k_BNKD: Array,
+    v_BNKV: Array,
+    segment_ids_BN: Array | None = None,
     *,
     scale: float | None = None,
-) -> jax.Array:
+) -> Array:
     """`packed_groups` in plain JAX."""
     b, n, k, r, d = q_BNKRD.shape
     keys, values = (jnp.repeat(x, r, axis=2) for x in (k_BNKD, v_BNKV))
@@ -204,12 +203,12 @@ def plain_packed_groups(
 _in_parts = jax.checkpoint(plain_packed_groups)  # keeps no scores for the gradient
 
 
-def _on_each_device(mesh: Mesh, attend: Callable[..., jax.Array]) -> Callable[..., jax.Array]:
+def _on_each_device(mesh: Mesh, attend: Callable[..., Array]) -> Callable[..., Array]:
     """A kernel is not partitioned by the compiler: every device has its own rows and heads, which never meet."""
     batch = batch_axes(mesh)
     heads = PartitionSpec(batch, None, "tensor" if "tensor" in mesh.shape else None)
 
-    def run(*arrays: jax.Array) -> jax.Array:
+    def run(*arrays: Array) -> Array:
         specs = tuple(heads if x.ndim > 2 else PartitionSpec(batch) for x in arrays)
         return jax.shard_map(attend, mesh=mesh, in_specs=specs, out_specs=heads, check_vma=False)(*arrays)
 
@@ -217,24 +216,24 @@ def _on_each_device(mesh: Mesh, attend: Callable[..., jax.Array]) -> Callable[..
 
 
 def splash_groups(
-    q_PNKRD: jax.Array,
-    k_PNKD: jax.Array,
-    v_PNKD: jax.Array,
-    lengths_P: jax.Array,
+    q_PNKRD: Array,
+    k_PNKD: Array,
+    v_PNKD: Array,
+    lengths_P: Array,
     *,
     s: int,
     g: int,
     interpret: bool = False,
-) -> jax.Array:
+) -> Array:
     """`of_groups` by the kernel: every completion a row of its own that has its prompt's keys before its own."""
     p, n, *_ = q_PNKRD.shape
     first = splash.causal(q_PNKRD[:, :s], k_PNKD[:, :s], v_PNKD[:, :s], interpret=interpret)
 
-    def rows(x: jax.Array) -> jax.Array:
+    def rows(x: Array) -> Array:
         """Completions [P, G*T, ...] as [P*G, T, ...]."""
         return x[:, s:].reshape(p * g, (n - s) // g, *x.shape[2:])
 
-    def keys(x: jax.Array) -> jax.Array:
+    def keys(x: Array) -> Array:
         return jnp.concatenate([jnp.repeat(x[:, :s], g, axis=0), rows(x)], axis=1)
 
     valid = jnp.repeat(jnp.arange(s) < lengths_P[:, None], g, axis=0)
@@ -245,8 +244,8 @@ def splash_groups(
 
 
 def groups_as_rows(
-    q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, *, s: int, g: int, attend: Attend
-) -> jax.Array:
+    q_PNKRD: Array, k_PNKD: Array, v_PNKD: Array, lengths_P: Array, *, s: int, g: int, attend: Attend
+) -> Array:
     """`of_groups` by any causal attention: every completion a row of its own that stands right behind its prompt.
 
     What fills the prompt's row comes last, where no token sees it, so that nothing but the causal mask is needed.
@@ -255,32 +254,32 @@ def groups_as_rows(
     return _collect(attend(*rows), lengths_P, s, g)
 
 
-def _sources(lengths_P: jax.Array, s: int, g: int, t: int) -> jax.Array:
+def _sources(lengths_P: Array, s: int, g: int, t: int) -> Array:
     """The token of its group that stands at each place of a completion's row, [P, G, S + T]: prompt, completion, filling."""
     at, length = jnp.arange(s + t), lengths_P[:, None, None]
     own = s + t * jnp.arange(g)[:, None] + at - length
     return jnp.where(at < length, at, jnp.where(at < length + t, own, at - t))
 
 
-def _targets(lengths_P: jax.Array, s: int, g: int, t: int) -> jax.Array:
+def _targets(lengths_P: Array, s: int, g: int, t: int) -> Array:
     """The place of each completion's row that a token of its prompt, then of itself, stands at, [P, S + T]: undoes `_sources`."""
     at, length = jnp.arange(s + t), lengths_P[:, None]
     return jnp.where(at < s, jnp.where(at < length, at, at + t), length + at - s)
 
 
-def _take(x: jax.Array, index: jax.Array) -> jax.Array:
+def _take(x: Array, index: Array) -> Array:
     return jax.vmap(lambda x, index: jnp.take(x, index, axis=0, unique_indices=True, mode="clip"))(x, index)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _spread(x_PN: jax.Array, lengths_P: jax.Array, s: int, g: int) -> jax.Array:
+def _spread(x_PN: Array, lengths_P: Array, s: int, g: int) -> Array:
     """Tokens of groups as rows, one a completion: [P, N, ...] -> [P*G, S + T, ...]. Its gradient gathers; XLA's would scatter."""
     p, n, *dims = x_PN.shape
     t = (n - s) // g
     return _take(x_PN, _sources(lengths_P, s, g, t).reshape(p, -1)).reshape(p * g, s + t, *dims)
 
 
-def _spread_backward(s: int, g: int, lengths_P: jax.Array, d_rows: jax.Array) -> tuple[jax.Array, None]:
+def _spread_backward(s: int, g: int, lengths_P: Array, d_rows: Array) -> tuple[Array, None]:
     rows = _straight(d_rows, lengths_P, s, g)
     prompt = rows[:, :, :s].sum(1, dtype=jnp.float32).astype(rows.dtype)
     return _grouped_tokens(prompt, rows, s), None
@@ -290,13 +289,13 @@ _spread.defvjp(lambda x, lengths, s, g: (_spread(x, lengths, s, g), lengths), _s
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(2, 3))
-def _collect(rows: jax.Array, lengths_P: jax.Array, s: int, g: int) -> jax.Array:
+def _collect(rows: Array, lengths_P: Array, s: int, g: int) -> Array:
     """Undoes `_spread`, with the prompt's tokens from the first completion's row: [P*G, S + T, ...] -> [P, N, ...]."""
     rows = _straight(rows, lengths_P, s, g)
     return _grouped_tokens(rows[:, 0, :s], rows, s)
 
 
-def _collect_backward(s: int, g: int, lengths_P: jax.Array, d_out: jax.Array) -> tuple[jax.Array, None]:
+def _collect_backward(s: int, g: int, lengths_P: Array, d_out: Array) -> tuple[Array, None]:
     p, n, *dims = d_out.shape
     t = (n - s) // g
     source = _sources(lengths_P, s, g, t)
@@ -309,22 +308,20 @@ def _collect_backward(s: int, g: int, lengths_P: jax.Array, d_out: jax.Array) ->
 _collect.defvjp(lambda rows, lengths, s, g: (_collect(rows, lengths, s, g), lengths), _collect_backward)
 
 
-def _straight(rows: jax.Array, lengths_P: jax.Array, s: int, g: int) -> jax.Array:
+def _straight(rows: Array, lengths_P: Array, s: int, g: int) -> Array:
     """Rows with the prompt, its filling and the completion where groups have them: [P*G, S + T, ...] -> [P, G, S + T, ...]."""
     t = rows.shape[1] - s
     target = jnp.repeat(_targets(lengths_P, s, g, t), g, axis=0)
     return _take(rows, target).reshape(-1, g, *rows.shape[1:])
 
 
-def _grouped_tokens(prompt_PS: jax.Array, rows: jax.Array, s: int) -> jax.Array:
+def _grouped_tokens(prompt_PS: Array, rows: Array, s: int) -> Array:
     """A prompt and the completions of the rows [P, G, S + T, ...] as [P, N, ...]."""
     own = rows[:, :, s:]
     return jnp.concatenate([prompt_PS, own.reshape(own.shape[0], -1, *own.shape[3:])], axis=1)
 
 
-def plain_groups(
-    q_PNKRD: jax.Array, k_PNKD: jax.Array, v_PNKD: jax.Array, lengths_P: jax.Array, *, s: int, g: int
-) -> jax.Array:
+def plain_groups(q_PNKRD: Array, k_PNKD: Array, v_PNKD: Array, lengths_P: Array, *, s: int, g: int) -> Array:
     """`of_groups` in plain JAX."""
     p, n, *_ = q_PNKRD.shape
     t = (n - s) // g
@@ -336,7 +333,7 @@ def plain_groups(
     return jnp.concatenate([first, second.reshape(p, n - s, *second.shape[3:])], axis=1)
 
 
-def causal(q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Array:
+def causal(q_PSKRD: Array, k_PSKD: Array, v_PSKD: Array) -> Array:
     """Causal attention over sequences that are padded on the right (later tokens are never seen). -> PSKRD"""
     p, s, k, r, d = q_PSKRD.shape
     q_PKND = jnp.einsum("pskrd->pksrd", _scaled(q_PSKRD)).reshape(p, k, s * r, d)
@@ -348,14 +345,14 @@ def causal(q_PSKRD: jax.Array, k_PSKD: jax.Array, v_PSKD: jax.Array) -> jax.Arra
 
 
 def plain_packed(
-    q_BNHD: jax.Array,
-    k_BUHD: jax.Array,
-    v_BUHV: jax.Array,
-    segment_ids_BU: jax.Array | None,
+    q_BNHD: Array,
+    k_BUHD: Array,
+    v_BUHV: Array,
+    segment_ids_BU: Array | None,
     *,
     scale: float,
-    first: jax.Array | int = 0,
-) -> jax.Array:
+    first: Array | int = 0,
+) -> Array:
     """`packed` in plain JAX: scores exist for QUERIES tokens at a time, and are made again for the gradient.
 
     The queries may be those of a part of the U tokens, from number `first` on.
@@ -365,7 +362,7 @@ def plain_packed(
     ids = jnp.zeros((b, len(place)), jnp.int32) if segment_ids_BU is None else segment_ids_BU
     own_ids, own_place = jax.lax.dynamic_slice_in_dim(ids, first, n, 1), first + jnp.arange(n)
 
-    def attend(q: jax.Array, own: jax.Array, at: jax.Array) -> jax.Array:
+    def attend(q: Array, own: Array, at: Array) -> Array:
         scores = jnp.einsum("bqhd,buhd->bhqu", q, k_BUHD, preferred_element_type=jnp.float32) * scale
         seen = (own[:, :, None] == ids[:, None]) & (at[:, None] >= place)
         share = jax.nn.softmax(jnp.where(seen[:, None], scores, MASKED), axis=-1)
@@ -374,7 +371,7 @@ def plain_packed(
     if n <= QUERIES:
         return attend(q_BNHD, own_ids, own_place)
 
-    def parts(x: jax.Array, dim: int) -> jax.Array:
+    def parts(x: Array, dim: int) -> Array:
         x = jnp.pad(x, [(0, -n % QUERIES if i == dim else 0) for i in range(x.ndim)])
         return jnp.moveaxis(x.reshape(*x.shape[:dim], -1, QUERIES, *x.shape[dim + 1 :]), dim, 0)
 
@@ -385,12 +382,12 @@ def plain_packed(
 
 
 def grouped(
-    q_PGTKRD: jax.Array,
-    prompt: tuple[jax.Array, jax.Array],
-    own: tuple[jax.Array, jax.Array],
-    prompt_mask_PS: jax.Array,
-    own_mask_TU: jax.Array,
-) -> jax.Array:
+    q_PGTKRD: Array,
+    prompt: tuple[Array, Array],
+    own: tuple[Array, Array],
+    prompt_mask_PS: Array,
+    own_mask_TU: Array,
+) -> Array:
     """Each query sees its group's prompt and its own completion so far. -> PGTKRD
 
     `prompt` is (k PKDS, v PKSD), `own` is (k PKGDU, v PKGUD): as the products read them, so that a decode loop does not
@@ -412,5 +409,5 @@ def grouped(
     return jnp.einsum("pkgtrd->pgtkrd", (out / total.astype(out.dtype)).reshape(p, k, g, t, r, d))
 
 
-def _scaled(q: jax.Array) -> jax.Array:
+def _scaled(q: Array) -> Array:
     return q * jnp.asarray(q.shape[-1] ** -0.5, q.dtype)

@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -53,7 +54,7 @@ def read(path: Path, dims: Qwen3Dims, mesh: Mesh) -> Tree:
     """The weights in directory `path` as float32 arrays on `mesh`; each process holds only its own shards."""
     fetch = _opener(path, dims)
 
-    def array_of(keys: Any, p: param.Param) -> jax.Array:
+    def array_of(keys: Any, p: param.Param) -> Array:
         name = keys[-1].key
         if name in _TOP:
             value = _to_ours(fetch(f"{_TOP[name]}.weight"), p.shape, name)

@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
@@ -65,7 +66,7 @@ def _declare_mlp(dims: HybridDims) -> Tree:
     }
 
 
-def new_bias(dims: HybridDims) -> jax.Array:
+def new_bias(dims: HybridDims) -> Array:
     """The routers' biases before the first step, [L, X] float32."""
     return jnp.zeros((dims.num_layers - dims.num_dense_layers, dims.moe.num_experts), jnp.float32)
 
@@ -73,21 +74,21 @@ def new_bias(dims: HybridDims) -> jax.Array:
 def hidden(
     dims: HybridDims,
     params: Tree,
-    bias_LX: jax.Array,
-    tokens_BN: jax.Array,
-    positions_BN: jax.Array,
-    segment_ids_BN: jax.Array | None,
+    bias_LX: Array,
+    tokens_BN: Array,
+    positions_BN: Array,
+    segment_ids_BN: Array | None,
     dtype: Any,
     remat: str,
     mesh: Mesh,
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Array, Array]:
     """(final hidden states [B, N, E], choices [L, X] that fell on each expert). `remat`: see recipe/pretrain.py.
 
     Documents of a row are told apart by `segment_ids_BN`, and see nothing of each other; None: a row is one document.
     """
     batch = NamedSharding(mesh, param.tokens(mesh))
 
-    def layer(x: jax.Array, w: Tree, bias_X: jax.Array | None, i: int) -> tuple[jax.Array, jax.Array | None]:
+    def layer(x: Array, w: Tree, bias_X: Array | None, i: int) -> tuple[Array, Array | None]:
         linear = isinstance(dims.attention(i), Kda)
         with jax.named_scope("kda" if linear else "mla"):
             y = layers.rms_norm(x, w["attention_norm"], dims.norm_eps)
@@ -105,8 +106,8 @@ def hidden(
                 load = load_BX.sum(0)
             return jax.lax.with_sharding_constraint(x + out, batch), load
 
-    def remat_layer(x: jax.Array, w: Tree, bias_X: jax.Array | None, i: int) -> tuple[jax.Array, jax.Array | None]:
-        def run(x: jax.Array, w: Tree, bias_X: jax.Array | None) -> tuple[jax.Array, jax.Array | None]:
+    def remat_layer(x: Array, w: Tree, bias_X: Array | None, i: int) -> tuple[Array, Array | None]:
+        def run(x: Array, w: Tree, bias_X: Array | None) -> tuple[Array, Array | None]:
             return layer(x, w, bias_X, i)
 
         if remat == "none":
@@ -124,7 +125,7 @@ def hidden(
     if "groups" in params:
         biases_GX = bias_LX[first - dense :].reshape(-1, dims.group_size, dims.moe.num_experts)
 
-        def group(x: jax.Array, each: tuple[Tree, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def group(x: Array, each: tuple[Tree, Array]) -> tuple[Array, Array]:
             w, bias = each
             loads = []
             for i in range(dims.group_size):
@@ -137,7 +138,7 @@ def hidden(
     return layers.rms_norm(x, params["norm"], dims.norm_eps), jnp.concatenate(loads)
 
 
-def _embedded(embed_VE: jax.Array, tokens_BN: jax.Array, mesh: Mesh) -> jax.Array:
+def _embedded(embed_VE: Array, tokens_BN: Array, mesh: Mesh) -> Array:
     """Every device looks up its part of E for all tokens, and the parts are exchanged for tokens. -> BNE
 
     With parts of rows in two steps, context first: the compiler knows no way to do both at once but to gather everything.
@@ -149,7 +150,7 @@ def _embedded(embed_VE: jax.Array, tokens_BN: jax.Array, mesh: Mesh) -> jax.Arra
     return jax.lax.with_sharding_constraint(x_BNE, NamedSharding(mesh, PartitionSpec("data", "context", others)))
 
 
-def _mlp(dims: HybridDims, weights: Tree, x_BNE: jax.Array, mesh: Mesh) -> jax.Array:
+def _mlp(dims: HybridDims, weights: Tree, x_BNE: Array, mesh: Mesh) -> Array:
     w = param.gathered(_declare_mlp(dims), weights, x_BNE.dtype, mesh)
     linear = functools.partial(layers.linear, apart=param.parts_of_rows(mesh) > 1)
     return linear(jax.nn.silu(linear(x_BNE, w["gate"])) * linear(x_BNE, w["up"]), w["down"])

@@ -1,4 +1,4 @@
-"""The layer of Kimi Delta Attention: its weights, the forward pass around the kernel, and their names in Hugging Face's layout.
+"""The layer of Kimi Delta Attention: its weights and the forward pass around the kernel.
 
 Its decays are either those of Kimi-Linear (softplus, low rank) or of Ling 3.0 (bounded, full rank), as `recipe.hybrid.Kda` says.
 Shape suffixes: B batch, N tokens, E hidden, H heads, D head_dim.
@@ -11,6 +11,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, PartitionSpec
 
@@ -25,65 +26,30 @@ Tree = dict[str, Any]
 KEPT = "projections"  # the name of what the layer's products gave, its last one aside
 FLOAT32 = ("a_log", "dt_bias")  # not to be cast to the dtype of the products
 
-# our name -> theirs within a layer's attention
-_HF_NAMES: dict[str, str] = {
-    "q": "q_proj.weight",
-    "k": "k_proj.weight",
-    "v": "v_proj.weight",
-    "q_conv": "q_conv1d.weight",
-    "k_conv": "k_conv1d.weight",
-    "v_conv": "v_conv1d.weight",
-    "decay": "f_proj.weight",
-    "decay_down": "f_a_proj.weight",
-    "decay_up": "f_b_proj.weight",
-    "a_log": "A_log",
-    "dt_bias": "dt_bias",
-    "beta": "b_proj.weight",
-    "gate": "g_proj.weight",
-    "gate_down": "g_a_proj.weight",
-    "gate_up": "g_b_proj.weight",
-    "norm": "o_norm.weight",
-    "o": "o_proj.weight",
-}
-# model_type -> our name -> theirs within a layer, as transformers writes it; Ling's own files call the last one o_proj too
-HF_NAMES: dict[str, dict[str, str]] = {
-    "kimi_linear": {ours: f"self_attn.{theirs}" for ours, theirs in _HF_NAMES.items()},
-    "bailing_hybrid": {ours: f"attention.{theirs}" for ours, theirs in (_HF_NAMES | {"o": "dense.weight"}).items()},
-}
 
-
-def from_hf(theirs: Any, shape: tuple[int, ...]) -> Any:
-    """One of their arrays, [out, in] or [channels, 1, taps] or a vector, in our `shape`."""
-    flat = theirs.squeeze()
-    return (flat.T if flat.ndim == 2 else flat).reshape(shape)
-
-
-def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> dict[str, Param]:
-    """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each."""
+def declare(dims: HybridDims) -> dict[str, Param]:
+    """The weights of one layer."""
     kda = _kda(dims)
     e, h, d, r = dims.hidden_size, kda.num_heads, kda.head_dim, kda.gate_rank
 
-    def weight(shape: tuple[int, ...], axes: tuple[str | None, ...], init: str = "normal", **more: Any) -> Param:
-        return Param((*stacked, *shape), ("layers",) * len(stacked) + axes, init, **more)
-
     def gate(name: str) -> dict[str, Param]:
         if not r:
-            return {name: weight((e, h, d), ("embed", "heads", None), matrix=(1, 2))}
+            return {name: Param((e, h, d), ("embed", "heads", None), matrix=(1, 2))}
         return {
-            f"{name}_down": weight((e, r), ("embed", None), matrix=(1, 1)),
-            f"{name}_up": weight((r, h, d), (None, "heads", None), matrix=(1, 2)),
+            f"{name}_down": Param((e, r), ("embed", None), matrix=(1, 1)),
+            f"{name}_up": Param((r, h, d), (None, "heads", None), matrix=(1, 2)),
         }
 
-    params = {name: weight((e, h, d), ("embed", "heads", None), matrix=(1, 2)) for name in ("q", "k", "v")}
+    params = {name: Param((e, h, d), ("embed", "heads", None), matrix=(1, 2)) for name in ("q", "k", "v")}
     taps = (3 * kda.conv_size) ** -0.5  # the spread of a convolution's usual, uniform start
-    params |= {f"{x}_conv": weight((kda.conv_size, h, d), (None, "heads", None), scale=taps) for x in ("q", "k", "v")}
+    params |= {f"{x}_conv": Param((kda.conv_size, h, d), (None, "heads", None), scale=taps) for x in ("q", "k", "v")}
     params |= gate("decay") | gate("gate")
     return params | {
-        "a_log": weight((h,), ("heads",), "log_rate"),
-        "dt_bias": weight((h, d), ("heads", None), "time_step"),
-        "beta": weight((e, h), ("embed", "heads"), matrix=(1, 1)),
-        "norm": weight((d,), (None,), "ones"),
-        "o": weight((h, d, e), ("heads", None, "embed"), scale=0.02 / (2 * dims.num_layers) ** 0.5, matrix=(2, 1)),
+        "a_log": Param((h,), ("heads",), "log_rate"),
+        "dt_bias": Param((h, d), ("heads", None), "time_step"),
+        "beta": Param((e, h), ("embed", "heads"), matrix=(1, 1)),
+        "norm": Param((d,), (None,), "ones"),
+        "o": Param((h, d, e), ("heads", None, "embed"), scale=0.02 / (2 * dims.num_layers) ** 0.5, matrix=(2, 1)),
     }
 
 
@@ -93,8 +59,8 @@ def _kda(dims: HybridDims) -> Kda:
 
 
 def apply(
-    dims: HybridDims, w: Tree, x_BNE: jax.Array, segment_ids_BN: jax.Array | None = None, mesh: Mesh | None = None
-) -> jax.Array:
+    dims: HybridDims, w: Tree, x_BNE: Array, segment_ids_BN: Array | None = None, mesh: Mesh | None = None
+) -> Array:
     """What one layer's attention adds to the residual stream, without the norm before it. -> BNE
 
     Weights are those of one layer; products are in x's dtype. Tokens of another segment id are not seen, nor those beyond them.
@@ -110,7 +76,7 @@ def apply(
     return linear(o.reshape(*o.shape[:2], -1), w["o"].reshape(-1, w["o"].shape[-1]))
 
 
-def _gate(linear: Any, w: Tree, name: str, x_BNE: jax.Array) -> jax.Array:
+def _gate(linear: Any, w: Tree, name: str, x_BNE: Array) -> Array:
     """What a gate is made of, [B, N, H, D]."""
     if name in w:
         return checkpoint_name(linear(x_BNE, w[name]), KEPT)
@@ -123,12 +89,12 @@ _recompute = functools.partial(jax.checkpoint, prevent_cse=False)
 
 
 @jax.custom_vjp
-def _convolved(x_BNHD: jax.Array, taps: jax.Array, documents_BN: jax.Array | None) -> jax.Array:
+def _convolved(x_BNHD: Array, taps: Array, documents_BN: Array | None) -> Array:
     """SiLU of a sum over the token and those just before it in its document, each channel by itself; the last tap is the token's."""
     return jax.nn.silu(_sum_of_earlier(x_BNHD, taps, documents_BN)).astype(x_BNHD.dtype)
 
 
-def _sum_of_earlier(x: jax.Array, taps: jax.Array, documents: jax.Array | None) -> jax.Array:
+def _sum_of_earlier(x: Array, taps: Array, documents: Array | None) -> Array:
     taps = taps.astype(jnp.float32)
     return sum(
         (_shifted(x, back, documents) * taps[-1 - back] for back in range(1, len(taps))),
@@ -136,11 +102,11 @@ def _sum_of_earlier(x: jax.Array, taps: jax.Array, documents: jax.Array | None) 
     )
 
 
-def _convolved_forward(x: jax.Array, taps: jax.Array, documents: jax.Array | None) -> Any:
+def _convolved_forward(x: Array, taps: Array, documents: Array | None) -> Any:
     return _convolved(x, taps, documents), (x, taps, documents)
 
 
-def _convolved_backward(saved: Any, g: jax.Array) -> Any:
+def _convolved_backward(saved: Any, g: Array) -> Any:
     # Written out because the gradient of a shift would be an array in memory for each tap: 2.5 instead of 10.6 GB for [4, 8192, 20, 128].
     x, taps, documents = saved
     total = _sum_of_earlier(x, taps, documents)
@@ -157,10 +123,10 @@ def _convolved_backward(saved: Any, g: jax.Array) -> Any:
 _convolved.defvjp(_convolved_forward, _convolved_backward)
 
 
-def _shifted(x_BNHD: jax.Array, by: int, documents_BN: jax.Array | None) -> jax.Array:
+def _shifted(x_BNHD: Array, by: int, documents_BN: Array | None) -> Array:
     """In float32 the token `by` places before each token, or after it where `by` is negative; 0 where it is of another document."""
 
-    def shift(x: jax.Array, fill: Any) -> jax.Array:
+    def shift(x: Array, fill: Any) -> Array:
         room = [(by, -by, 0) if dim == 1 else (0, 0, 0) for dim in range(x.ndim)]
         return jax.lax.pad(x, jnp.asarray(fill, x.dtype), room)
 
@@ -171,13 +137,13 @@ def _shifted(x_BNHD: jax.Array, by: int, documents_BN: jax.Array | None) -> jax.
 
 
 @functools.partial(_recompute, static_argnums=1)
-def _unit(x: jax.Array, scale: float) -> jax.Array:
+def _unit(x: Array, scale: float) -> Array:
     x32 = x.astype(jnp.float32)
     return (x32 * (scale * jax.lax.rsqrt(jnp.sum(x32 * x32, axis=-1, keepdims=True) + 1e-6))).astype(x.dtype)
 
 
 @functools.partial(_recompute, static_argnums=0)
-def _log_decay(kda: Kda, f_BNHD: jax.Array, a_log_H: jax.Array, bias_HD: jax.Array) -> jax.Array:
+def _log_decay(kda: Kda, f_BNHD: Array, a_log_H: Array, bias_HD: Array) -> Array:
     """At most 0, in float32."""
     f = f_BNHD.astype(jnp.float32) + bias_HD.astype(jnp.float32)
     rate = jnp.exp(a_log_H.astype(jnp.float32))[:, None]
@@ -187,7 +153,7 @@ def _log_decay(kda: Kda, f_BNHD: jax.Array, a_log_H: jax.Array, bias_HD: jax.Arr
 
 
 @functools.partial(_recompute, static_argnums=3)
-def _gated_norm(o_BNHD: jax.Array, weight_D: jax.Array, gate_BNHD: jax.Array, eps: float) -> jax.Array:
+def _gated_norm(o_BNHD: Array, weight_D: Array, gate_BNHD: Array, eps: float) -> Array:
     normed = layers.rms_norm(o_BNHD.astype(jnp.float32), weight_D, eps)
     return (normed * jax.nn.sigmoid(gate_BNHD.astype(jnp.float32))).astype(o_BNHD.dtype)
 
@@ -214,12 +180,12 @@ def _along(kda: Kda, mesh: Mesh | None) -> Any:
         attend = kda_tokamax.chunked
     reach = kda.conv_size - 1
 
-    def convolved(x: jax.Array, taps: jax.Array, documents: jax.Array | None) -> jax.Array:
+    def convolved(x: Array, taps: Array, documents: Array | None) -> Array:
         if not split:
             return _convolved(x, taps, documents)
         return _convolved(jnp.concatenate([kernel.from_left(x, reach, "context"), x], 1), taps, documents)[:, reach:]
 
-    def along(*arrays: Any) -> jax.Array:
+    def along(*arrays: Any) -> Array:
         *qkv, g, beta = arrays[:5]
         *taps, ids_BN = arrays[5:]
         longer = (

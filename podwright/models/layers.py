@@ -6,20 +6,21 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 
 class Adapted(NamedTuple):
     """A frozen weight [E, ...] with its low-rank update A [E, r] times B [r, ...]; the scale is in B already (see lora.py)."""
 
-    weight: jax.Array
-    a: jax.Array
-    b: jax.Array
+    weight: Array
+    a: Array
+    b: Array
 
 
-Weight = jax.Array | Adapted
+Weight = Array | Adapted
 
 
-def linear(x: jax.Array, weight: Weight, apart: bool = False) -> jax.Array:
+def linear(x: Array, weight: Weight, apart: bool = False) -> Array:
     """x [..., E] times weight [E, ...] -> [..., ...].
 
     `apart`: dims of x before E are each sharded, over axes of their own. The gradient of `_product` joins them, for which whole
@@ -33,18 +34,18 @@ def linear(x: jax.Array, weight: Weight, apart: bool = False) -> jax.Array:
 
 
 @jax.custom_vjp
-def _product(x: jax.Array, weight: jax.Array) -> jax.Array:
+def _product(x: Array, weight: Array) -> Array:
     """The gradient is the usual one; it is written out so that of its two factors the smaller one is transposed,
     which on a CPU is a third of the time of a backward pass.
     """
     return jnp.tensordot(x, weight, 1)
 
 
-def _product_forward(x: jax.Array, weight: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+def _product_forward(x: Array, weight: Array) -> tuple[Array, tuple[Array, Array]]:
     return jnp.tensordot(x, weight, 1), (x, weight)
 
 
-def _product_backward(saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _product_backward(saved: tuple[Array, Array], g: Array) -> tuple[Array, Array]:
     x, weight = saved
     inputs, outputs = weight.shape[0], weight.size // weight.shape[0]
     g_2d, x_2d = g.reshape(-1, outputs), x.reshape(-1, inputs)
@@ -56,21 +57,21 @@ def _product_backward(saved: tuple[jax.Array, jax.Array], g: jax.Array) -> tuple
 _product.defvjp(_product_forward, _product_backward)
 
 
-def rms_norm(x: jax.Array, weight: jax.Array, eps: float) -> jax.Array:
+def rms_norm(x: Array, weight: Array, eps: float) -> Array:
     """x / sqrt(mean(x^2) + eps) * weight over the last dim, in float32 (Zhang & Sennrich 2019)."""
     x32 = x.astype(jnp.float32)
     scale = jax.lax.rsqrt(jnp.mean(x32 * x32, axis=-1, keepdims=True) + eps)
     return (x32 * scale * weight.astype(jnp.float32)).astype(x.dtype)
 
 
-def rope_angles(positions: jax.Array, head_dim: int, theta: float) -> tuple[jax.Array, jax.Array]:
+def rope_angles(positions: Array, head_dim: int, theta: float) -> tuple[Array, Array]:
     """cos and sin of shape positions.shape + (head_dim / 2,), float32 (Su et al. 2021, equation 34)."""
     frequency = theta ** (-jnp.arange(0, head_dim, 2, dtype=jnp.float32) / head_dim)
     angle = positions.astype(jnp.float32)[..., None] * frequency
     return jnp.cos(angle), jnp.sin(angle)
 
 
-def rotate(x_BNHD: jax.Array, cos_BND: jax.Array, sin_BND: jax.Array) -> jax.Array:
+def rotate(x_BNHD: Array, cos_BND: Array, sin_BND: Array) -> Array:
     """Rotary embedding with the two halves of head_dim as real and imaginary part, as Qwen3 has it."""
     real, imaginary = jnp.split(x_BNHD.astype(jnp.float32), 2, axis=-1)
     cos, sin = cos_BND[..., None, :], sin_BND[..., None, :]

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh
 from jax.sharding import PartitionSpec as Spec
 
@@ -30,8 +31,8 @@ class SamplingSetting(NamedTuple):
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
 def token_logprobs(
-    setting: SamplingSetting, hidden_BNE: jax.Array, head_VE: jax.Array, targets_BN: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+    setting: SamplingSetting, hidden_BNE: Array, head_VE: Array, targets_BN: Array
+) -> tuple[Array, Array]:
     """(log p(target), entropy) of softmax(hidden @ head.T / temperature), each [B, N] float32.
 
     Differentiable in `hidden` and `head` through the log-probability; the entropy is a measurement without gradient.
@@ -39,11 +40,11 @@ def token_logprobs(
     return _forward(setting, hidden_BNE, head_VE, targets_BN)[0]
 
 
-def _forward(setting: SamplingSetting, hidden: jax.Array, head: jax.Array, targets: jax.Array) -> Any:
-    def local(hidden: jax.Array, head: jax.Array, targets: jax.Array) -> tuple[jax.Array, ...]:
+def _forward(setting: SamplingSetting, hidden: Array, head: Array, targets: Array) -> Any:
+    def local(hidden: Array, head: Array, targets: Array) -> tuple[Array, ...]:
         first = _first_token(head)
 
-        def chunk(_: None, args: tuple[jax.Array, jax.Array]) -> tuple[None, tuple[jax.Array, ...]]:
+        def chunk(_: None, args: tuple[Array, Array]) -> tuple[None, tuple[Array, ...]]:
             z_CV = _logits(setting, args[0], head)
             top = jax.lax.pmax(z_CV.max(-1), "tensor")
             weight = jnp.exp(z_CV - top[:, None])
@@ -64,15 +65,13 @@ def _forward(setting: SamplingSetting, hidden: jax.Array, head: jax.Array, targe
     return (logps, entropy), (hidden, head, targets, lse)
 
 
-def _backward(setting: SamplingSetting, saved: Any, cotangents: tuple[jax.Array, jax.Array]) -> Any:
+def _backward(setting: SamplingSetting, saved: Any, cotangents: tuple[Array, Array]) -> Any:
     hidden, head, targets, lse = saved
 
-    def local(
-        hidden: jax.Array, head: jax.Array, targets: jax.Array, lse: jax.Array, g: jax.Array
-    ) -> tuple[jax.Array, jax.Array]:
+    def local(hidden: Array, head: Array, targets: Array, lse: Array, g: Array) -> tuple[Array, Array]:
         first = _first_token(head)
 
-        def chunk(d_head: jax.Array, args: tuple[jax.Array, ...]) -> tuple[jax.Array, jax.Array]:
+        def chunk(d_head: Array, args: tuple[Array, ...]) -> tuple[Array, Array]:
             h, target, lse, g = args
             p_CV = jnp.exp(_logits(setting, h, head) - lse[:, None])
             hit = (target - first)[:, None] == jnp.arange(head.shape[0])
@@ -100,16 +99,16 @@ def _backward(setting: SamplingSetting, saved: Any, cotangents: tuple[jax.Array,
 token_logprobs.defvjp(_forward, _backward)
 
 
-def _logits(setting: SamplingSetting, hidden_CE: jax.Array, head_VE: jax.Array) -> jax.Array:
+def _logits(setting: SamplingSetting, hidden_CE: Array, head_VE: Array) -> Array:
     return jnp.einsum("ce,ve->cv", hidden_CE, head_VE, preferred_element_type=jnp.float32) / setting.temperature
 
 
-def _first_token(head: jax.Array) -> jax.Array:
+def _first_token(head: Array) -> Array:
     """The id of the first token of this device's part of the vocabulary."""
     return jax.lax.axis_index("tensor") * head.shape[0]
 
 
-def _chunks(x: jax.Array, size: int) -> jax.Array:
+def _chunks(x: Array, size: int) -> Array:
     """[B, N, ...] -> [chunks, size, ...], padded with zeros at the end."""
     flat = x.reshape(-1, *x.shape[2:])
     size = min(size, flat.shape[0])
@@ -117,7 +116,7 @@ def _chunks(x: jax.Array, size: int) -> jax.Array:
     return flat.reshape(-1, size, *flat.shape[1:])
 
 
-def _unchunked(x: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _unchunked(x: Array, shape: tuple[int, ...]) -> Array:
     """Undoes _chunks for a leading shape [B, N]."""
     flat = x.reshape(-1, *x.shape[2:])
     return flat[: shape[0] * shape[1]].reshape(*shape, *flat.shape[1:])

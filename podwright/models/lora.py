@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 
 from podwright.models import qwen3
 from podwright.models.layers import Adapted
@@ -71,7 +72,7 @@ def merge(weights: Tree, scale: float, dtype: Any) -> Tree:
     if not isinstance(weights, Policy):
         return weights
 
-    def merged(w: Any) -> jax.Array:
+    def merged(w: Any) -> Array:
         if not isinstance(w, Adapted):
             return w
         added = jnp.tensordot(w.a, w.b, 1, precision=jax.lax.Precision.HIGHEST)

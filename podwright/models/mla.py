@@ -13,6 +13,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
 
 from podwright.models import attention, layers, param
@@ -22,29 +23,9 @@ from podwright.recipe.hybrid import HybridDims, Mla
 Tree = dict[str, Any]
 NORM_EPS = 1e-6  # of the latents' norms; published implementations do not take it from the config
 
-# our name -> theirs within a layer's attention, whose matrices are [out, in]
-_HF_NAMES: dict[str, str] = {
-    "q": "q_proj.weight",
-    "q_a": "q_a_proj.weight",
-    "q_a_norm": "q_a_layernorm.weight",
-    "q_b": "q_b_proj.weight",
-    "kv_a": "kv_a_proj_with_mqa.weight",
-    "kv_a_norm": "kv_a_layernorm.weight",
-    "kv_b": "kv_b_proj.weight",
-    "head_gate": "g_proj.weight",
-    "o": "o_proj.weight",
-}
-_SELF_ATTENTION = {ours: f"self_attn.{theirs}" for ours, theirs in _HF_NAMES.items()}
-# model_type -> our name -> theirs within a layer
-HF_NAMES: dict[str, dict[str, str]] = {
-    "kimi_linear": _SELF_ATTENTION,
-    "deepseek_v3": _SELF_ATTENTION,
-    "bailing_hybrid": {ours: f"attention.{theirs}" for ours, theirs in (_HF_NAMES | {"o": "dense.weight"}).items()},
-}
 
-
-def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
-    """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each."""
+def declare(dims: HybridDims) -> Tree:
+    """The weights of one layer."""
     m, e = dims.mla, dims.hidden_size
     h, d = m.num_heads, m.qk_head_dim
     out_scale = 0.02 / (2 * dims.num_layers) ** 0.5  # as in models/qwen3.py
@@ -62,17 +43,17 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
         params["q"] = Param((e, h, d), ("embed", "heads", None), matrix=(1, 2))
     if m.head_gate:
         params["head_gate"] = Param((e, h), ("embed", "heads"))
-    return param.stacked(params, stacked)
+    return params
 
 
 def apply(
     dims: HybridDims,
     weights: Tree,
-    x_BNE: jax.Array,
-    positions_BN: jax.Array,
-    segment_ids_BN: jax.Array | None,
+    x_BNE: Array,
+    positions_BN: Array,
+    segment_ids_BN: Array | None,
     mesh: Mesh,
-) -> jax.Array:
+) -> Array:
     """Causal attention of each document over itself, documents told apart by `segment_ids_BN` (None: a row is one). -> BNE
 
     `weights` are a layer's as they are stored; they are gathered here, in the dtype of `x_BNE`.
@@ -91,7 +72,7 @@ def apply(
         )
         k_rope = layers.rotate(k_rope, cos, sin)
 
-    def keys_and_values(latent: jax.Array, k_rope: jax.Array, kv_b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def keys_and_values(latent: Array, k_rope: Array, kv_b: Array) -> tuple[Array, Array]:
         kv = layers.linear(latent, kv_b)
         k_nope, v = kv[..., : m.qk_nope_head_dim], kv[..., m.qk_nope_head_dim :]
         return jnp.concatenate([k_nope, jnp.broadcast_to(k_rope, (*k_nope.shape[:-1], m.qk_rope_head_dim))], axis=-1), v
@@ -109,14 +90,14 @@ def apply(
     return linear(out_BNHV.reshape(*x_BNE.shape[:-1], -1), w["o"].reshape(-1, dims.hidden_size))
 
 
-def _queries(m: Mla, w: Tree, x_BNE: jax.Array, linear: Any) -> jax.Array:
+def _queries(m: Mla, w: Tree, x_BNE: Array, linear: Any) -> Array:
     if not m.q_lora_rank:
         return linear(x_BNE, _in_halves(m, w["q"]))
     latent = layers.rms_norm(linear(x_BNE, w["q_a"]), w["q_a_norm"], NORM_EPS)
     return linear(latent, _in_halves(m, w["q_b"]))
 
 
-def _in_halves(m: Mla, weight: jax.Array) -> jax.Array:
+def _in_halves(m: Mla, weight: Array) -> Array:
     """The outputs that are turned, in the pairs (0, 1), (2, 3), ..., with all first ones before all second ones.
 
     Order does not matter to a product of queries and keys, and weights are smaller than what they make.

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, PartitionSpec
 
@@ -24,37 +25,18 @@ from podwright.recipe.hybrid import HybridDims, Moe
 Tree = dict[str, Any]
 MOST_ROWS = 2**18  # rows of sorted tokens that exist at one time on a device; what is more goes chunk by chunk
 
-# our name -> theirs within a layer's MLP, whose matrices are [out, in]; {} is the expert, our first dim, and `bias` the router's
-_HF_NAMES: dict[str, str] = {
-    "router": "gate.weight",
-    "bias": "gate.e_score_correction_bias",
-    "gate": "experts.{}.gate_proj.weight",
-    "up": "experts.{}.up_proj.weight",
-    "down": "experts.{}.down_proj.weight",
-    "shared_gate": "shared_experts.gate_proj.weight",
-    "shared_up": "shared_experts.up_proj.weight",
-    "shared_down": "shared_experts.down_proj.weight",
-}
-_KIMI = {"gate": "experts.{}.w1.weight", "up": "experts.{}.w3.weight", "down": "experts.{}.w2.weight"}
-# model_type -> our name -> theirs within a layer
-HF_NAMES: dict[str, dict[str, str]] = {
-    "deepseek_v3": {ours: f"mlp.{theirs}" for ours, theirs in _HF_NAMES.items()},
-    "bailing_hybrid": {ours: f"mlp.{theirs}" for ours, theirs in (_HF_NAMES | {"bias": "gate.expert_bias"}).items()},
-    "kimi_linear": {ours: f"block_sparse_moe.{theirs}" for ours, theirs in (_HF_NAMES | _KIMI).items()},
-}
-
 KEPT = "experts"  # the name of what experts' first products gave
 
 
 class Product(NamedTuple):
-    multiply: Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+    multiply: Callable[[Array, Array, Array], Array]
     """see kernels/grouped.py"""
     block: int = 1
     """rows of an expert are a multiple of so many"""
 
 
-def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
-    """The weights of one layer, or of as many as `stacked` says, which are then the first dims of each.
+def declare(dims: HybridDims) -> Tree:
+    """The weights of one layer.
 
     The router's bias is no weight: see `updated_bias`.
     """
@@ -62,7 +44,7 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
     x, f = m.num_experts, m.moe_intermediate_size
     shared = f * m.num_shared_experts
     out_scale = 0.02 / (2 * dims.num_layers) ** 0.5  # as in models/qwen3.py
-    params = {
+    return {
         "router": Param((e, x), ("embed", None)),
         "gate": Param((x, e, f), ("experts", "embed", "ffn"), matrix=(1, 1)),
         "up": Param((x, e, f), ("experts", "embed", "ffn"), matrix=(1, 1)),
@@ -71,12 +53,9 @@ def declare(dims: HybridDims, stacked: tuple[int, ...] = ()) -> Tree:
         "shared_up": Param((e, shared), ("embed", "ffn"), matrix=(1, 1)),
         "shared_down": Param((shared, e), ("ffn", "embed"), scale=out_scale, matrix=(1, 1)),
     }
-    return param.stacked(params, stacked)
 
 
-def apply(
-    dims: HybridDims, weights: Tree, bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh
-) -> tuple[jax.Array, jax.Array]:
+def apply(dims: HybridDims, weights: Tree, bias_X: Array, x_BNE: Array, mesh: Mesh) -> tuple[Array, Array]:
     """(output BNE, load BX). `load` counts how many choices of each row fell on each expert, int32.
 
     `weights` are a layer's as they are stored. Sorted tokens and what experts make of them are computed again for the gradient.
@@ -86,7 +65,7 @@ def apply(
     used = {name: p.spec(mesh, COMPUTE_RULES) for name, p in declared.items()}
     tokens, rows = param.tokens(mesh), PartitionSpec(param.batch_axes(mesh))
 
-    def local(weights: Tree, bias: jax.Array, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def local(weights: Tree, bias: Array, x: Array) -> tuple[Array, Array]:
         return _layer(dims, {name: _Part(w, stored[name], used[name]) for name, w in weights.items()}, bias, x, mesh)
 
     run = jax.shard_map(
@@ -98,16 +77,16 @@ def apply(
 class _Part(NamedTuple):
     """What a device stores of a weight."""
 
-    value: jax.Array
+    value: Array
     stored: PartitionSpec
     used: PartitionSpec
 
-    def gathered(self, dtype: Any) -> jax.Array:
+    def gathered(self, dtype: Any) -> Array:
         """Cast, and gathered over the axes that the devices which use it do not differ in."""
         return _gathered(self.value.astype(dtype), self.stored, self.used)
 
 
-def _gathered(x: jax.Array, stored: PartitionSpec, used: PartitionSpec) -> jax.Array:
+def _gathered(x: Array, stored: PartitionSpec, used: PartitionSpec) -> Array:
     for dim, (parts, kept) in enumerate(zip(stored, used, strict=True)):
         axes = tuple(axis for axis in _axes(parts) if axis not in _axes(kept))
         if axes:
@@ -119,9 +98,7 @@ def _axes(entry: Any) -> tuple[str, ...]:
     return (entry,) if isinstance(entry, str) else entry or ()
 
 
-def _layer(
-    dims: HybridDims, w: dict[str, _Part], bias_X: jax.Array, x_BNE: jax.Array, mesh: Mesh
-) -> tuple[jax.Array, jax.Array]:
+def _layer(dims: HybridDims, w: dict[str, _Part], bias_X: Array, x_BNE: Array, mesh: Mesh) -> tuple[Array, Array]:
     """On one device, its own tokens."""
     m, dtype = dims.moe, x_BNE.dtype
     b, n, e = x_BNE.shape
@@ -136,14 +113,14 @@ def _layer(
     ranks = mesh.shape.get("expert", 1)
     num_chunks = _chunks(b * n, ranks * min(m.num_experts_per_tok, m.num_experts // ranks))
 
-    def experts(x: jax.Array, chosen: jax.Array, share: jax.Array) -> jax.Array:
+    def experts(x: Array, chosen: Array, share: Array) -> Array:
         # beside each other before they are gathered, so that rows are read once for both
         gate_up = jnp.concatenate([w["gate"].value.astype(dtype), w["up"].value.astype(dtype)], axis=-1)
         gate_up = _gathered(gate_up, w["gate"].stored, w["gate"].used)
         down = w["down"].gathered(dtype)
         product = _product(mesh, e, down.shape[1])
 
-        def chunk(args: tuple[jax.Array, ...]) -> jax.Array:
+        def chunk(args: tuple[Array, ...]) -> Array:
             x, chosen, share = args
             if ranks == 1:
                 return routed(x, chosen, share, gate_up, down, 0, product)
@@ -180,13 +157,13 @@ def _product(mesh: Mesh, *widths: int) -> Product:
     return Product(grouped.matmul_of_blocks, grouped.BLOCK) if platform == "cpu" else Product(grouped.matmul)
 
 
-def _shared(w: dict[str, _Part], dtype: Any, x_TE: jax.Array) -> jax.Array:
+def _shared(w: dict[str, _Part], dtype: Any, x_TE: Array) -> Array:
     """The expert that every token meets."""
     gate, up, down = (w[f"shared_{name}"].gathered(dtype) for name in ("gate", "up", "down"))
     return (jax.nn.silu(x_TE @ gate) * (x_TE @ up)) @ down
 
 
-def route(m: Moe, logits_TX: jax.Array, bias_X: jax.Array) -> tuple[jax.Array, jax.Array]:
+def route(m: Moe, logits_TX: Array, bias_X: Array) -> tuple[Array, Array]:
     """Experts of each token and their shares, [T, K]. The bias decides who is chosen, and has no part in the shares."""
     score = jax.nn.sigmoid(logits_TX)
     wanted = jax.lax.stop_gradient(score) + bias_X
@@ -201,21 +178,21 @@ def route(m: Moe, logits_TX: jax.Array, bias_X: jax.Array) -> tuple[jax.Array, j
     return chosen, share / (share.sum(-1, keepdims=True) + 1e-20) * m.routed_scaling_factor
 
 
-def updated_bias(m: Moe, bias_X: jax.Array, load_X: jax.Array) -> jax.Array:
+def updated_bias(m: Moe, bias_X: Array, load_X: Array) -> Array:
     """Once an optimizer step, from the load of the whole global batch (section 2.1.2); leading dims are layers."""
     load = load_X.astype(jnp.float32)
     return bias_X + m.bias_update_rate * jnp.sign(load.mean(-1, keepdims=True) - load)
 
 
 def routed(
-    x_TE: jax.Array,
-    chosen_TK: jax.Array,
-    share_TK: jax.Array,
-    gate_up: jax.Array,
-    down: jax.Array,
-    first: jax.Array | int,
+    x_TE: Array,
+    chosen_TK: Array,
+    share_TK: Array,
+    gate_up: Array,
+    down: Array,
+    first: Array | int,
     product: Product,
-) -> jax.Array:
+) -> Array:
     """What the experts from `first` on, [X, E, 2F] and [X, F, E], make of the tokens that chose them, times the shares. -> TE"""
     (num, f), k = down.shape[:2], chosen_TK.shape[1]
     own_R = (
@@ -237,14 +214,14 @@ def routed(
 class _Plan(NamedTuple):
     """How choices are sorted by expert. Rows beyond `num` are no one's here, and may hold anything."""
 
-    order: jax.Array
+    order: Array
     """choice of each row, for as many rows as there can be; choice c is a choice of token c % T, and R is none"""
-    row: jax.Array
+    row: Array
     """of each choice"""
-    num: jax.Array
+    num: Array
 
 
-def _filled(plan: _Plan, own_R: jax.Array, sizes: jax.Array, block: int) -> tuple[_Plan, jax.Array]:
+def _filled(plan: _Plan, own_R: Array, sizes: Array, block: int) -> tuple[_Plan, Array]:
     """The same with every expert's rows up to a multiple of `block`, and how many these are. What fills them has a share of 0."""
     padded = -(-sizes // block) * block
     ends, padded_ends = (jnp.append(jnp.cumsum(x), 0) for x in (sizes, padded))
@@ -258,16 +235,16 @@ def _filled(plan: _Plan, own_R: jax.Array, sizes: jax.Array, block: int) -> tupl
 
 
 @jax.custom_vjp
-def _spread(x_TE: jax.Array, plan: _Plan) -> jax.Array:
+def _spread(x_TE: Array, plan: _Plan) -> Array:
     """The token of every row. Its transpose is `_collect`, and both only gather: scattering is slow."""
     return x_TE[plan.order % len(x_TE)]
 
 
-def _spread_forward(x: jax.Array, plan: _Plan) -> Any:
+def _spread_forward(x: Array, plan: _Plan) -> Any:
     return _spread(x, plan), (plan, len(x))
 
 
-def _spread_backward(saved: Any, g: jax.Array) -> Any:
+def _spread_backward(saved: Any, g: Array) -> Any:
     plan, num_tokens = saved
     return _collect(g, num_tokens, plan), None
 
@@ -276,7 +253,7 @@ _spread.defvjp(_spread_forward, _spread_backward)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(1,))
-def _collect(y_RE: jax.Array, num_tokens: int, plan: _Plan) -> jax.Array:
+def _collect(y_RE: Array, num_tokens: int, plan: _Plan) -> Array:
     """Sums of the rows of each token. -> TE"""
     row = plan.row.reshape(-1, num_tokens)
     out = jnp.zeros((num_tokens, y_RE.shape[1]), jnp.float32)
@@ -289,11 +266,11 @@ _collect.defvjp(lambda y, t, plan: (_collect(y, t, plan), plan), lambda t, plan,
 
 
 @jax.custom_vjp
-def _sorted(share: jax.Array, plan: _Plan) -> jax.Array:
+def _sorted(share: Array, plan: _Plan) -> Array:
     return share.at[plan.order].get(mode="fill", fill_value=0)
 
 
-def _sorted_backward(plan: _Plan, g: jax.Array) -> Any:
+def _sorted_backward(plan: _Plan, g: Array) -> Any:
     return jnp.where(plan.row < plan.num, g[jnp.minimum(plan.row, len(g) - 1)], 0), None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 Tree = Any
@@ -34,16 +35,16 @@ COMPUTE_RULES: Rules = {**{k: v for k, v in RULES.items() if v == ("tensor",)}, 
 BATCH_AXES = ("data", "fsdp", "expert")
 
 
-def _log_rate(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _log_rate(key: Array, shape: tuple[int, ...]) -> Array:
     return jnp.log(jax.random.uniform(key, shape, jnp.float32, 1.0, 16.0))
 
 
-def _time_step(key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
+def _time_step(key: Array, shape: tuple[int, ...]) -> Array:
     step = jnp.exp(jax.random.uniform(key, shape, jnp.float32, math.log(1e-3), math.log(1e-1)))
     return step + jnp.log(-jnp.expm1(-step))
 
 
-INITS: dict[str, Callable[[jax.Array, tuple[int, ...]], jax.Array]] = {
+INITS: dict[str, Callable[[Array, tuple[int, ...]], Array]] = {
     "ones": lambda key, shape: jnp.ones(shape, jnp.float32),
     "zeros": lambda key, shape: jnp.zeros(shape, jnp.float32),
     "log_rate": _log_rate,  # logarithms of rates between 1 and 16, as of Mamba2 (arXiv 2405.21060)
@@ -137,7 +138,7 @@ def abstract(params: Tree, mesh: Mesh, dtype: Any = jnp.float32) -> Tree:
 def initialize(params: Tree, mesh: Mesh, seed: int) -> Tree:
     """Initial float32 values, the same on every mesh: each leaf's key comes from its path alone."""
 
-    def initial(path: Any, p: Param) -> jax.Array:
+    def initial(path: Any, p: Param) -> Array:
         key = jax.random.fold_in(jax.random.key(seed), zlib.crc32(jax.tree_util.keystr(path).encode()))
         if p.init in INITS:
             return INITS[p.init](key, p.shape)

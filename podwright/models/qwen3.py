@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.kernels import splash
@@ -21,7 +22,7 @@ from podwright.recipe.models import Qwen3Dims
 
 Tree = dict[str, Any]
 UNROLLED_LAYERS = 8  # so few compile quickly side by side, and their activations need no common buffer
-Attend = Callable[[jax.Array, jax.Array, jax.Array], jax.Array]
+Attend = Callable[[Array, Array, Array], Array]
 
 
 def declare(dims: Qwen3Dims) -> Tree:
@@ -51,7 +52,7 @@ def declare(dims: Qwen3Dims) -> Tree:
     return params
 
 
-def head(params: Tree) -> jax.Array:
+def head(params: Tree) -> Array:
     """The output embedding, shape [V, E]."""
     return params["lm_head"] if "lm_head" in params else params["embed"]
 
@@ -67,7 +68,7 @@ def gathered(dims: Qwen3Dims, w: Tree, dtype: Any, mesh: Mesh) -> Tree:
     """
     declared = declare(dims)["layers"]
 
-    def laid(x: jax.Array, *axes: Any) -> jax.Array:
+    def laid(x: Array, *axes: Any) -> Array:
         return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, PartitionSpec(*axes)))
 
     def gather(name: str, x: layers.Weight) -> layers.Weight:
@@ -80,7 +81,7 @@ def gathered(dims: Qwen3Dims, w: Tree, dtype: Any, mesh: Mesh) -> Tree:
     return {name: gather(name, x) for name, x in cast(w, dtype).items()}
 
 
-def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.Array, attend: Attend) -> jax.Array:
+def _layer(dims: Qwen3Dims, w: Tree, x_BNE: Array, cos: Array, sin: Array, attend: Attend) -> Array:
     """One pre-norm block. `attend(q BNKRD, k BNKD, v BNKD) -> BNKRD` decides who sees whom."""
     b, num, _ = x_BNE.shape
     with jax.named_scope("attention"):
@@ -98,7 +99,7 @@ def _layer(dims: Qwen3Dims, w: Tree, x_BNE: jax.Array, cos: jax.Array, sin: jax.
         return x_BNE + layers.linear(jax.nn.silu(gate) * up, w["down"])
 
 
-def _project(dims: Qwen3Dims, w: Tree, y_BNE: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _project(dims: Qwen3Dims, w: Tree, y_BNE: Array) -> tuple[Array, Array, Array]:
     """Queries, keys and values, [B, N, heads, D]."""
     if "qkv" not in w:
         return layers.linear(y_BNE, w["q"]), layers.linear(y_BNE, w["k"]), layers.linear(y_BNE, w["v"])
@@ -107,7 +108,7 @@ def _project(dims: Qwen3Dims, w: Tree, y_BNE: jax.Array) -> tuple[jax.Array, jax
     return q, joined[..., -2, :], joined[..., -1, :]
 
 
-def _gate_and_up(w: Tree, y_BNE: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _gate_and_up(w: Tree, y_BNE: Array) -> tuple[Array, Array]:
     if "gate_up" not in w:
         return layers.linear(y_BNE, w["gate"]), layers.linear(y_BNE, w["up"])
     joined = layers.linear(y_BNE, w["gate_up"])
@@ -117,14 +118,12 @@ def _gate_and_up(w: Tree, y_BNE: jax.Array) -> tuple[jax.Array, jax.Array]:
 class Group(NamedTuple):
     """Prompts, each with G completions."""
 
-    prompts_PS: jax.Array
-    lengths_P: jax.Array
-    completions_PGT: jax.Array
+    prompts_PS: Array
+    lengths_P: Array
+    completions_PGT: Array
 
 
-def group_hidden(
-    dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: str, batch: NamedSharding
-) -> jax.Array:
+def group_hidden(dims: Qwen3Dims, params: Tree, group: Group, dtype: Any, remat: str, batch: NamedSharding) -> Array:
     """Final hidden states [P, G, T, E] whose logits predict completions_PGT, token by token.
 
     Each prompt goes through the layers once, whatever G is; gradients of all its completions meet in it.
@@ -139,7 +138,7 @@ def group_hidden(
     mesh = batch.mesh
     assert isinstance(mesh, Mesh)
 
-    def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    def attend(q: Array, k: Array, v: Array) -> Array:
         return attention.of_groups(mesh, q, k, v, group.lengths_P, s, g)
 
     x = _through_layers(dims, params, tokens, cos, sin, attend, dtype, remat, batch)
@@ -153,18 +152,18 @@ def group_hidden(
 def packed_hidden(
     dims: Qwen3Dims,
     params: Tree,
-    tokens_BN: jax.Array,
-    positions_BN: jax.Array,
-    segment_ids_BN: jax.Array | None,
+    tokens_BN: Array,
+    positions_BN: Array,
+    segment_ids_BN: Array | None,
     dtype: Any,
     remat: str,
     mesh: Mesh,
-) -> jax.Array:
+) -> Array:
     """Final hidden states [B, N, E] of rows of documents, which see nothing of each other. `remat`: see recipe/pretrain.py."""
     batch = NamedSharding(mesh, PartitionSpec(batch_axes(mesh)))
     cos, sin = layers.rope_angles(positions_BN, dims.head_dim, dims.rope_theta)
 
-    def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+    def attend(q: Array, k: Array, v: Array) -> Array:
         return attention.packed_groups(mesh, q, k, v, segment_ids_BN)
 
     x = _through_layers(dims, params, tokens_BN, cos, sin, attend, dtype, remat, batch)
@@ -174,19 +173,19 @@ def packed_hidden(
 def _through_layers(
     dims: Qwen3Dims,
     params: Tree,
-    tokens_BN: jax.Array,
-    cos: jax.Array,
-    sin: jax.Array,
+    tokens_BN: Array,
+    cos: Array,
+    sin: Array,
     attend: Attend,
     dtype: Any,
     remat: str,
     batch: NamedSharding,
-) -> jax.Array:
+) -> Array:
     """Of the last layer, before the norm. For the gradient `remat` 'none' keeps all, 'layer' nothing, others what a TPU's kernel gave."""
     mesh = batch.mesh
     assert isinstance(mesh, Mesh)
 
-    def block(x: jax.Array, w: Tree) -> tuple[jax.Array, None]:
+    def block(x: Array, w: Tree) -> tuple[Array, None]:
         return jax.lax.with_sharding_constraint(
             _layer(dims, gathered(dims, w, dtype, mesh), x, cos, sin, attend), batch
         ), None
@@ -203,16 +202,16 @@ def _through_layers(
 
 
 def hidden(
-    dims: Qwen3Dims, params: Tree, tokens_BN: jax.Array, dtype: Any, mesh: Mesh
-) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    dims: Qwen3Dims, params: Tree, tokens_BN: Array, dtype: Any, mesh: Mesh
+) -> tuple[Array, tuple[Array, Array]]:
     """Final hidden states [B, N, E] of plain sequences, and the keys and values of every layer, [layers, B, N, K, D]."""
     positions = jnp.broadcast_to(jnp.arange(tokens_BN.shape[1]), tokens_BN.shape)
     cos, sin = layers.rope_angles(positions, dims.head_dim, dims.rope_theta)
 
-    def block(x: jax.Array, w: Tree) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def block(x: Array, w: Tree) -> tuple[Array, tuple[Array, Array]]:
         kept = []
 
-        def attend(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:
+        def attend(q: Array, k: Array, v: Array) -> Array:
             kept.append((k, v))
             return attention.of_prompts(mesh, q, k, v)
 
@@ -226,13 +225,13 @@ def hidden(
 class Cache(NamedTuple):
     """Keys and values of one layer while decoding: the prompt's, shared by its group, and each completion's own."""
 
-    prompt_k_PKDS: jax.Array
-    prompt_v_PKSD: jax.Array
-    k_PKGDT: jax.Array
-    v_PKGTD: jax.Array
+    prompt_k_PKDS: Array
+    prompt_v_PKSD: Array
+    k_PKGDT: Array
+    v_PKGTD: Array
 
 
-def new_cache(k_PSKD: jax.Array, v_PSKD: jax.Array, num_generations: int, max_new_tokens: int) -> Cache:
+def new_cache(k_PSKD: Array, v_PSKD: Array, num_generations: int, max_new_tokens: int) -> Cache:
     p, _, heads, d = k_PSKD.shape
     own = (p, heads, num_generations)
     return Cache(
@@ -266,12 +265,12 @@ def decode_step(
     dims: Qwen3Dims,
     params: Tree,
     per_layer: list[Tree],
-    tokens_PG: jax.Array,
-    lengths_P: jax.Array,
-    t: jax.Array,
+    tokens_PG: Array,
+    lengths_P: Array,
+    t: Array,
     caches: list[Cache],
     room: int,
-) -> tuple[jax.Array, list[Cache]]:
+) -> tuple[Array, list[Cache]]:
     """Hidden states [P, G, E] after completion token number `t` (from 0) of every row, and the caches with it in place.
 
     `t` is below `room`, and no more of a completion's keys and values than that are read.
@@ -283,7 +282,7 @@ def decode_step(
     x = params["embed"][tokens_PG]
     for i, w in enumerate(per_layer):
 
-        def attend(q: jax.Array, k: jax.Array, v: jax.Array, i: int = i) -> jax.Array:
+        def attend(q: Array, k: Array, v: Array, i: int = i) -> Array:
             old = caches[i]
             k_own = jax.lax.dynamic_update_slice(old.k_PKGDT, jnp.swapaxes(k, 1, 2)[..., None], (0, 0, 0, 0, t))
             v_own = jax.lax.dynamic_update_slice(old.v_PKGTD, jnp.swapaxes(v, 1, 2)[:, :, :, None], (0, 0, 0, t, 0))

@@ -39,6 +39,10 @@ class InconclusiveCheck(UserError):
         return Finding(check, "inconclusive", self.what, self.fix)
 
 
+def of_error(check: str, fault: UserError) -> Finding:
+    return Finding(check, "error", fault.what, fault.fix)
+
+
 def verdict_of(findings: Iterable[Finding]) -> Verdict:
     levels = {f.level for f in findings}
     if "error" in levels:

@@ -96,7 +96,7 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
             findings += _memory(part, entries, recipe, where, options.cwd, destination.gpus_per_node > 0)
     if destination.here:
         findings = part.here(recipe) + findings
-        if sound and part.estimates_memory:  # of what jax trains
+        if sound and part.closed_form:  # of what jax trains
             if where is None:
                 findings += this_machine.gpu_plugin()
                 findings += this_machine.mesh(cast(JaxPlan, part), cast(JaxRecipe, recipe), options.cwd)
@@ -136,7 +136,7 @@ def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: Plan
     try:
         added = part.compiled(recipe, destination.where, options)
     except InconclusiveCheck as e:
-        if part.estimates_memory:
+        if part.closed_form:
             plan = static(recipe, destination, options, compiling=False)
         return plan.with_finding(e.finding("compile"))
     findings = (*(f for f in plan.findings if not part.settled(f, added)), *added.findings)
@@ -181,7 +181,7 @@ def _memory(
         remedy = MemoryRemedy(search, cast(JaxRecipe, recipe), where, of_target)
         near = "type --compile" if where.libtpu else "start it there with --smoke 3, which shows what it needs"
         return memory.findings(entries, remedy.text, near)
-    if part.estimates_memory:
+    if part.closed_form:
         what = "the memory of its programs was not estimated: the dimensions of its model are not known here"
         return [Finding("memory", "inconclusive", what, DIRECTORY)]
     what = (

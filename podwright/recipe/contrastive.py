@@ -2,21 +2,35 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
 from podwright.recipe.multimodal import (
-    MOST_WORKERS,
-    ROOT,
-    WORKERS,
     Encoders,
+    LineSource,
     MultimodalCheckpoint,
-    Positive,
+    NumTest,
+    NumTrain,
+    Root,
+    Workers,
     require_drawn,
 )
 from podwright.recipe.paths import check_options
-from podwright.recipe.schema import BatchSize, Count, Expect, PathText, PositiveInt, Section, Source
+from podwright.recipe.schema import (
+    BatchSize,
+    Count,
+    Description,
+    Expect,
+    MaxGradNorm,
+    NotNegative,
+    Positive,
+    PositiveInt,
+    RecipeName,
+    Section,
+    Source,
+    Trackers,
+)
 
 
 class TextEncoder(Section):
@@ -43,16 +57,11 @@ class Heads(Section):
 
 
 class Pairs(Section):
-    source: Source = Field(
-        description="'drawn' (generated), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
-    )
-    num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")
-    num_test: Count = Field(
-        0,
-        description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)",
-    )
-    num_workers: Count = Field(0, le=MOST_WORKERS, description=WORKERS)
-    root: PathText = Field("", description=ROOT)
+    source: LineSource
+    num_train: NumTrain = 0
+    num_test: NumTest = 0
+    num_workers: Workers = 0
+    root: Root = ""
 
     @property
     def check_options(self) -> str:
@@ -62,8 +71,8 @@ class Pairs(Section):
 class ContrastiveOptimizer(Section):
     learning_rate: Positive = Field(1e-3, description="AdamW's peak learning rate; decays to 0 by a cosine")
     warmup_steps: Count = Field(1000, description="steps spent warming up linearly from 0; at most a tenth of all")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's weight decay (not on vectors)")
-    max_grad_norm: Positive = Field(1.0, description="gradients are clipped to this global norm")
+    weight_decay: NotNegative = Field(0.01, description="AdamW's weight decay (not on vectors)")
+    max_grad_norm: MaxGradNorm = 1.0
 
 
 class ContrastiveTraining(Section):
@@ -79,8 +88,8 @@ class ContrastiveEvaluation(Section):
 
 class ContrastiveRecipe(Section):
     kind: Literal["contrastive"] = Field(description="which trainer runs this recipe")
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="task-model-hardware")
-    description: str = Field(description="one sentence for `podwright recipes list`")
+    name: RecipeName = Field(description="task-model-hardware")
+    description: Description
     expect: Expect
     encoders: Encoders = Encoders()
     text_encoder: TextEncoder = TextEncoder()
@@ -93,7 +102,7 @@ class ContrastiveRecipe(Section):
     training: ContrastiveTraining = ContrastiveTraining()
     evaluation: ContrastiveEvaluation = ContrastiveEvaluation()
     checkpoint: MultimodalCheckpoint = MultimodalCheckpoint()
-    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
+    trackers: Trackers = ()
     seed: Count = Field(0, description="seed of weights and data order")
 
     @model_validator(mode="after")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-from podwright.errors import UserError, nearest
 from podwright.recipe import hybrid, models
 from podwright.recipe.hybrid import HybridDims
 from podwright.recipe.models import Qwen3Dims
@@ -19,10 +18,7 @@ def find(
     if name in hybrid.MODELS:
         return hybrid.find(name, gate, kernel)
     if name not in models.MODELS:
-        names = [*hybrid.MODELS, *models.MODELS]
-        guess = nearest(name, names)
-        fix = f"type model.name={guess}" if guess else f"known: {', '.join(names)}"
-        raise UserError(f"model.name={name!r} is not a known model", fix)
+        raise models.unknown(name, [*hybrid.MODELS, *models.MODELS])
     if gate or kernel != "chunked":
         raise hybrid.no_kda(name, gate, kernel)
     return models.MODELS[name]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from importlib import metadata
+
 _MODULES = {
     "jax": ("jax", "jaxlib", "optax", "orbax", "safetensors", "tokenizers", "huggingface_hub", "grain", "fsspec"),
     "hub": ("datasets", "pyarrow"),
@@ -25,3 +27,11 @@ def of(module: str) -> str:
 
 def install(extra: str) -> str:
     return f"type pip install -e '.[{extra}]' in podwright's clone"
+
+
+def installed_version(package: str) -> str:
+    """ "" where it is not installed."""
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""

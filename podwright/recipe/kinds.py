@@ -141,8 +141,6 @@ KINDS: dict[str, RecipeKind] = {
 
 def find(name: object) -> RecipeKind:
     """The kind of that name; UserError for a kind that this version does not know."""
-    if name == "alignment":
-        raise UserError("kind='alignment' is called contrastive now", "write kind: contrastive")
     if name is None:
         raise UserError("the recipe has no key kind", f"write kind: grpo; known: {', '.join(KINDS)}")
     if not isinstance(name, str) or name not in KINDS:

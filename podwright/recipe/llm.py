@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from podwright.errors import UserError, nearest
+from podwright.recipe.models import unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,9 +63,5 @@ TEXT_DIM = 384  # of MiniLM-L6, which only Phase 1 reads
 
 def find(name: str) -> LlmDims:
     if name not in MODELS:
-        guess = nearest(name, list(MODELS))
-        raise UserError(
-            f"model.name={name!r} is not a known model",
-            f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}",
-        )
+        raise unknown(name, MODELS)
     return MODELS[name]

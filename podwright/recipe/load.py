@@ -21,6 +21,8 @@ from podwright.recipe.wrong_values import in_words, shown
 from podwright.recipe.yaml_file import SHIPPED, Dumper, Loader, read, scalars
 from podwright.recipe.yaml_keys import RepeatedKey
 
+Raw = dict[str, Any]
+"""a recipe as its file has it"""
 R = TypeVar("R", bound=BaseModel)
 _STORED = "recipe.json"  # of a run, with every key that there was when it began
 
@@ -46,12 +48,12 @@ def exists(name_or_path: str) -> bool:
     return name_or_path in shipped() or (bool(name_or_path.strip()) and expanded(name_or_path).exists())
 
 
-def settled(raw: dict[str, Any]) -> dict[str, Any]:
+def settled(raw: Raw) -> Raw:
     """`raw` checked, with every default."""
     return parse(raw).model_dump(mode="json")
 
 
-def written(raw: dict[str, Any]) -> str:
+def written(raw: Raw) -> str:
     """A recipe as a file."""
     return yaml.dump(raw, Dumper=Dumper, sort_keys=False, allow_unicode=True, width=140)
 
@@ -61,7 +63,7 @@ def override(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
     return _parse_with(recipe.model_dump(mode="json"), overrides)
 
 
-def _parse_with(raw: dict[str, Any], overrides: Sequence[str]) -> Recipe:
+def _parse_with(raw: Raw, overrides: Sequence[str]) -> Recipe:
     before = _steps(raw)
     for text in overrides:
         _override(raw, text)
@@ -92,7 +94,7 @@ def unused(overrides: Sequence[str], keys: Sequence[str], use: str) -> list[str]
     return [f"{text} has no effect on {use}: leave it out" for text in without]
 
 
-def _steps(raw: dict[str, Any]) -> float:
+def _steps(raw: Raw) -> float:
     """The steps of training that a recipe names; infinite where it counts in epochs, or names none that can be read."""
     training = raw.get("training")
     steps = training.get("max_steps") if isinstance(training, dict) else None
@@ -115,14 +117,14 @@ def smoke(recipe: Recipe, steps: int) -> Recipe:
     return parse(_without_figure(raw))
 
 
-def _without_figure(raw: dict[str, Any]) -> dict[str, Any]:
+def _without_figure(raw: Raw) -> Raw:
     """`raw` of a run that is shorter than the author of the recipe measured it: nothing is expected of its result."""
     if isinstance(expect := raw.get("expect"), dict):
         raw["expect"] = expect | {"value": None, "evidence": ""}
     return raw
 
 
-def parse(raw: dict[str, Any]) -> Recipe:
+def parse(raw: Raw) -> Recipe:
     schema = kinds.find(raw.get("kind")).schema
     try:
         return schema.model_validate(raw)
@@ -130,7 +132,7 @@ def parse(raw: dict[str, Any]) -> Recipe:
         raise _explain(e, schema) from e
 
 
-def stored(raw: dict[str, Any]) -> Recipe:
+def stored(raw: Raw) -> Recipe:
     """A recipe as a run or an export keeps it; keys that it is too old for have the value that they stand for there."""
     return parse(multimodal.completed(raw))
 
@@ -208,7 +210,7 @@ def _in_folder(path: Path) -> str:
     )
 
 
-def _override(raw: dict[str, Any], text: str) -> None:
+def _override(raw: Raw, text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise UserError(f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10")

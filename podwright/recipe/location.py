@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, expanded, message_of
 from podwright.recipe.paths import absent
 from podwright.storage.base import StorageFailure, cause_of
 
@@ -66,7 +66,7 @@ class Location:
             raise _no_place(typed, e) from e
         except Exception as e:  # clients look for credentials as soon as they are made, and raise dozens of types
             raise Unreachable(
-                f"{typed} cannot be read ({type(e).__name__}: {_first(e)})", "check the URL and your credentials"
+                f"{typed} cannot be read ({type(e).__name__}: {message_of(e)})", "check the URL and your credentials"
             ) from e
 
     @staticmethod
@@ -160,7 +160,7 @@ class Location:
                 raise absent(self.typed, Path(self.path)) from e
             if self.fs is None and not isinstance(e, OSError):
                 raise
-            reason = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {_first(e)}"
+            reason = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {message_of(e)}"
             raise (Unreachable if self.fs else UserError)(
                 f"{self.typed} cannot be read ({reason})", "check the path and your rights to it"
             ) from e
@@ -178,13 +178,9 @@ def ranges(wanted: Sequence[tuple[Location, int, int]]) -> list[bytes]:
 
 def _no_place(typed: str, e: ValueError) -> UserError:
     return UserError(
-        f"{typed} is no place that can be read ({_first(e)})", "give a path, or a URL such as gs://bucket/directory"
+        f"{typed} is no place that can be read ({message_of(e)})", "give a path, or a URL such as gs://bucket/directory"
     )
 
 
 def _package(e: ImportError) -> str:
     return e.name or ("gcsfs" if "gcsfs" in str(e) else "of its store")
-
-
-def _first(e: Exception) -> str:
-    return (str(e).splitlines() or [""])[0][:160]

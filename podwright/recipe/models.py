@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable
 
 from podwright.errors import UserError, nearest
 from podwright.recipe.schema import GrpoRecipe
@@ -113,13 +114,16 @@ _SHAPES = (
 
 
 def find(name: str) -> Qwen3Dims:
-    if name in MODELS:
-        return MODELS[name]
-    guess = nearest(name, list(MODELS))
-    raise UserError(
-        f"model.name={name!r} is not a known model",
-        f"type model.name={guess}" if guess else f"known: {', '.join(MODELS)}",
-    )
+    if name not in MODELS:
+        raise unknown(name, MODELS)
+    return MODELS[name]
+
+
+def unknown(name: str, known: Iterable[str]) -> UserError:
+    names = list(known)
+    guess = nearest(name, names)
+    fix = f"type model.name={guess}" if guess else f"known: {', '.join(names)}"
+    return UserError(f"model.name={name!r} is not a known model", fix)
 
 
 def check_name(name: str, source: str, dims: Qwen3Dims) -> None:

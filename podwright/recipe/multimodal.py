@@ -14,21 +14,40 @@ from podwright.recipe.schema import (
     BatchSize,
     Count,
     Decay,
+    Description,
     Expect,
+    MaxGradNorm,
+    NotNegative,
     PathText,
+    Positive,
     PositiveInt,
+    RecipeName,
     RefusedValue,
     Section,
     Source,
+    Trackers,
     with_known_home,
 )
 
-Positive = Annotated[float, Field(gt=0)]
-ROOT = "folder that paths in lines are relative to; empty: that of their file"
+Root = Annotated[PathText, Field(description="folder that paths in lines are relative to; empty: that of their file")]
+LineSource = Annotated[
+    Source,
+    Field(description="'drawn' (generated), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"),
+]
+NumTrain = Annotated[Count, Field(description="use the first N training lines (0: all; drawn: how many to make)")]
+NumTest = Annotated[
+    Count,
+    Field(
+        description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)"
+    ),
+]
 MOST_DRAWN = 1_000_000
 """lines that are generated, of each part: about 3 GB of pictures and sounds"""
 MOST_WORKERS = 256
-WORKERS = "threads that decode files; 0: one for each core of the process, at most 16"
+Workers = Annotated[
+    Count,
+    Field(le=MOST_WORKERS, description="threads that decode files; 0: one for each core of the process, at most 16"),
+]
 Module = Literal["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
 
 
@@ -98,20 +117,15 @@ class ProjectorSection(Section):
 
 
 class MultimodalData(Section):
-    source: Source = Field(
-        description="'drawn' (generated), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"
-    )
-    num_train: Count = Field(0, description="use the first N training lines (0: all; drawn: how many to make)")
-    num_test: Count = Field(
-        0,
-        description="held-out lines, the last ones where there is no val.jsonl (0: all of it, or a tenth; drawn: how many)",
-    )
+    source: LineSource
+    num_train: NumTrain = 0
+    num_test: NumTest = 0
     system_prompt: str = Field("", description="what stands before every instruction")
     max_text_length: PositiveInt = Field(
         512, description="tokens of prompt and response; a line that needs more is refused, never cut"
     )
-    num_workers: Count = Field(0, le=MOST_WORKERS, description=WORKERS)
-    root: PathText = Field("", description=ROOT)
+    num_workers: Workers = 0
+    root: Root = ""
     answers: str | dict[str, Any] = Field(
         answers.DEFAULT,
         description="schema of answers: 'ethogram', or a YAML file, whose content is kept with the run",
@@ -145,8 +159,8 @@ class MultimodalOptimizer(Section):
         True, description="multiply the learning rate by the number of devices, as the batch is"
     )
     warmup_steps: Count = Field(500, description="steps spent warming up linearly from 0; at most a tenth of all")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.01, description="AdamW's weight decay (not on vectors)")
-    max_grad_norm: Positive = Field(1.0, description="gradients are clipped to this global norm")
+    weight_decay: NotNegative = Field(0.01, description="AdamW's weight decay (not on vectors)")
+    max_grad_norm: MaxGradNorm = 1.0
 
 
 class MultimodalTraining(Section):
@@ -202,8 +216,8 @@ def require_drawn(num_train: int, num_test: int, root: str) -> None:
 
 class MultimodalRecipe(Section):
     kind: Literal["multimodal"] = Field(description="which trainer runs this recipe")
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="task-model-hardware")
-    description: str = Field(description="one sentence for `podwright recipes list`")
+    name: RecipeName = Field(description="task-model-hardware")
+    description: Description
     expect: Expect
     model: MultimodalModel
     encoders: Encoders = Encoders()
@@ -215,7 +229,7 @@ class MultimodalRecipe(Section):
     training: MultimodalTraining = MultimodalTraining()
     evaluation: MultimodalEvaluation = MultimodalEvaluation()
     checkpoint: MultimodalCheckpoint = MultimodalCheckpoint()
-    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
+    trackers: Trackers = ()
     seed: Count = Field(0, description="seed of weights, data order and dropout")
 
     @model_validator(mode="after")

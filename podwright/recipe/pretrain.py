@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, model_validator
 
@@ -12,12 +12,18 @@ from podwright.recipe.schema import (
     Checkpoint,
     Count,
     Decay,
+    Description,
     Expect,
     Fraction,
+    MaxGradNorm,
+    NotNegative,
     PathText,
+    Positive,
     PositiveInt,
+    RecipeName,
     Section,
     Source,
+    Trackers,
     require_divisor,
 )
 
@@ -79,17 +85,15 @@ class PretrainOptimizer(Section):
     name: Literal["muon", "adamw"] = Field(
         "muon", description="for hidden matrices; embeddings, norms and gates get AdamW with either"
     )
-    learning_rate: Annotated[float, Field(gt=0)] = Field(5e-4, description="peak learning rate")
+    learning_rate: Positive = Field(5e-4, description="peak learning rate")
     warmup_ratio: Fraction = Field(0.1, description="share of the steps spent warming up linearly from 0")
     final_ratio: Fraction = Field(0.1, description="learning rate at the end of the cosine, as a share of the peak")
     momentum: Decay = Field(0.95, description="Muon's")
-    muon_weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="Muon's weight decay")
+    muon_weight_decay: NotNegative = Field(0.1, description="Muon's weight decay")
     b1: Decay = Field(0.9, description="AdamW's first decay rate")
     b2: Decay = Field(0.95, description="AdamW's second decay rate")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(
-        0.1, description="AdamW's weight decay (not on norms and gates)"
-    )
-    max_grad_norm: Annotated[float, Field(gt=0)] = Field(1.0, description="gradients are clipped to this global norm")
+    weight_decay: NotNegative = Field(0.1, description="AdamW's weight decay (not on norms and gates)")
+    max_grad_norm: MaxGradNorm = 1.0
 
 
 class PretrainTraining(Section):
@@ -106,8 +110,8 @@ class PretrainEvaluation(Section):
 
 class PretrainRecipe(Section):
     kind: Literal["pretrain"] = Field(description="which trainer runs this recipe")
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="model-task-hardware")
-    description: str = Field(description="one sentence for `podwright recipes list`")
+    name: RecipeName = Field(description="model-task-hardware")
+    description: Description
     expect: Expect
     model: PretrainModel
     data: PretrainData
@@ -118,7 +122,7 @@ class PretrainRecipe(Section):
     training: PretrainTraining
     evaluation: PretrainEvaluation = PretrainEvaluation()
     checkpoint: Checkpoint = Checkpoint()
-    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
+    trackers: Trackers = ()
     seed: Count = Field(0, description="seed of weights and data order")
 
     @model_validator(mode="after")

@@ -14,7 +14,7 @@ from typing import Any
 
 from podwright.errors import UserError, expanded
 from podwright.recipe import llm, purrsight_files
-from podwright.recipe.load import load, settled
+from podwright.recipe.load import Raw, load, settled
 from podwright.recipe.purrsight_files import PurrsightSettings
 
 _BASES = {1: "phase1-aligner", 2: "phase2-qwen2.5-0.5b-cluster"}
@@ -126,12 +126,12 @@ def converted(
     return settled(raw), notes, target
 
 
-def _set(raw: dict[str, Any], key: str, value: Any) -> None:
+def _set(raw: Raw, key: str, value: Any) -> None:
     *section, last = key.split(".")
     (raw[section[0]] if section else raw)[last] = value
 
 
-def _as_purrsight(path: Path, phase: int, raw: dict[str, Any]) -> dict[str, str]:
+def _as_purrsight(path: Path, phase: int, raw: Raw) -> dict[str, str]:
     """What PurrSight does and no file of settings says, written into `raw`; and what there is to say of it."""
     notes: dict[str, str] = {}
     raw["encoders"] |= dict.fromkeys(("image_preprocessing", "audio_preprocessing", "audio_pooling"), "purrsight")
@@ -158,7 +158,7 @@ def _as_purrsight(path: Path, phase: int, raw: dict[str, Any]) -> dict[str, str]
     return notes
 
 
-def _name_model(given: dict[str, Any], raw: dict[str, Any]) -> None:
+def _name_model(given: dict[str, Any], raw: Raw) -> None:
     hidden = given.get("llm_hidden_dim")
     name = Path(str(given.get("llm_model_name", raw["model"]["source"]))).name.lower().removesuffix("-instruct")
     if name in llm.MODELS and hidden not in (None, llm.MODELS[name].hidden_size):
@@ -175,7 +175,7 @@ def _name_model(given: dict[str, Any], raw: dict[str, Any]) -> None:
         raw["model"]["lora_rank"] = 0
 
 
-def _particular(flat: str, settings: PurrsightSettings, raw: dict[str, Any], notes: dict[str, str]) -> None:
+def _particular(flat: str, settings: PurrsightSettings, raw: Raw, notes: dict[str, str]) -> None:
     """Keys that are no key of ours: what to type instead, or why nothing has to be done."""
     given, key = settings.values, settings.keys[flat]
     value = given[flat]
@@ -220,7 +220,7 @@ def _particular(flat: str, settings: PurrsightSettings, raw: dict[str, Any], not
         )
 
 
-def _factor(flat: str, settings: PurrsightSettings, raw: dict[str, Any], notes: dict[str, str]) -> None:
+def _factor(flat: str, settings: PurrsightSettings, raw: Raw, notes: dict[str, str]) -> None:
     rate = settings.values.get("learning_rate", raw["optimizer"]["learning_rate"])
     value, key = settings.values[flat], settings.keys[flat]
     if not all(isinstance(x, int | float) and not isinstance(x, bool) and x > 0 for x in (value, rate)):
@@ -239,7 +239,7 @@ def _steps_per_epoch(given: dict[str, Any]) -> int | None:
     return math.ceil(lines / math.prod(size))
 
 
-def _warmup(settings: PurrsightSettings, raw: dict[str, Any]) -> str:
+def _warmup(settings: PurrsightSettings, raw: Raw) -> str:
     ratio, given = settings.values["warmup_ratio"], settings.values
     if isinstance(ratio, bool) or not isinstance(ratio, int | float) or not 0 <= ratio <= 1:
         raise UserError(f"{settings.keys['warmup_ratio']}={ratio!r} is no share of the steps", "write 0.1")

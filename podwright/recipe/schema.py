@@ -26,6 +26,14 @@ BatchSize = Annotated[int, Field(gt=0, le=MOST_ROWS)]
 Count = Annotated[int, Field(ge=0, lt=LIMIT)]
 Fraction = Annotated[float, Field(ge=0, le=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
+Positive = Annotated[float, Field(gt=0)]
+NotNegative = Annotated[float, Field(ge=0)]
+MaxGradNorm = Annotated[float, Field(gt=0, description="gradients are clipped to this global norm")]
+RecipeName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.-]*$")]
+Description = Annotated[str, Field(description="one sentence for `podwright recipes list`")]
+Trackers = Annotated[
+    tuple[Literal["tensorboard", "mlflow", "wandb"], ...], Field(description="mirrors of metrics.jsonl")
+]
 
 
 def with_known_home(path: str) -> str:
@@ -118,9 +126,7 @@ class GrpoModel(Section):
     lora_rank: Count = Field(
         0, description="train adapters of this rank and freeze the weights (LoRA); 0: train all parameters"
     )
-    lora_alpha: Annotated[float, Field(gt=0)] = Field(
-        32.0, description="LoRA only: what adapters add is scaled by lora_alpha / lora_rank"
-    )
+    lora_alpha: Positive = Field(32.0, description="LoRA only: what adapters add is scaled by lora_alpha / lora_rank")
 
 
 class GrpoData(Section):
@@ -144,11 +150,9 @@ class Grpo(Section):
     num_generations: BatchSize = Field(8, description="completions sampled per prompt: the size of a group")
     num_iterations: PositiveInt = Field(1, description="optimizer steps taken on each batch of rollouts")
     loss: Literal["grpo", "dr_grpo", "dapo", "gspo", "cispo"] = Field("grpo", description="the policy loss")
-    epsilon: Annotated[float, Field(gt=0)] = Field(0.2, description="lower (and by default upper) clip of the ratio")
+    epsilon: Positive = Field(0.2, description="lower (and by default upper) clip of the ratio")
     epsilon_high: float | None = Field(None, gt=0, description="upper clip of the ratio; null for the same as epsilon")
-    beta: Annotated[float, Field(ge=0)] = Field(
-        0.08, description="weight of the KL to the frozen reference; 0: no reference"
-    )
+    beta: NotNegative = Field(0.08, description="weight of the KL to the frozen reference; 0: no reference")
     offload_reference: bool = Field(
         False, description="keep the reference in the hosts' memory while nothing is scored: a step waits for its copy"
     )
@@ -196,14 +200,12 @@ class Reward(Section):
 
 
 class GrpoOptimizer(Section):
-    learning_rate: Annotated[float, Field(gt=0)] = Field(
-        3e-6, description="peak learning rate of AdamW; decays to 0 by a cosine"
-    )
+    learning_rate: Positive = Field(3e-6, description="peak learning rate of AdamW; decays to 0 by a cosine")
     warmup_ratio: Fraction = Field(0.1, description="share of the steps spent warming up linearly from 0")
     b1: Decay = Field(0.9, description="AdamW's first decay rate")
     b2: Decay = Field(0.99, description="AdamW's second decay rate")
-    weight_decay: Annotated[float, Field(ge=0)] = Field(0.1, description="AdamW's weight decay (not on norms)")
-    max_grad_norm: Annotated[float, Field(gt=0)] = Field(0.1, description="gradients are clipped to this global norm")
+    weight_decay: NotNegative = Field(0.1, description="AdamW's weight decay (not on norms)")
+    max_grad_norm: MaxGradNorm = 0.1
 
 
 class GrpoTraining(Section):
@@ -219,7 +221,7 @@ class WarmStart(Section):
 
     max_steps: PositiveInt = Field(description="supervised steps")
     batch_size: BatchSize = Field(description="worked answers per supervised step")
-    learning_rate: Annotated[float, Field(gt=0)] = Field(description="peak learning rate of the supervised steps")
+    learning_rate: Positive = Field(description="peak learning rate of the supervised steps")
     terse_share: Fraction = Field(
         0.0, description="share of the answers that are bare results in the last third of these steps"
     )
@@ -236,8 +238,8 @@ class Checkpoint(Section):
 
 class GrpoRecipe(Section):
     kind: Literal["grpo"] = Field(description="which trainer runs this recipe")
-    name: str = Field(pattern=r"^[a-z0-9][a-z0-9.-]*$", description="model-task-method")
-    description: str = Field(description="one sentence for `podwright recipes list`")
+    name: RecipeName = Field(description="model-task-method")
+    description: Description
     expect: Expect
     model: GrpoModel
     data: GrpoData
@@ -246,7 +248,7 @@ class GrpoRecipe(Section):
     grpo: Grpo = Grpo()
     rollout: Rollout = Rollout()
     rewards: tuple[Reward, ...] = Field(min_length=1, description="rewards that are added up")
-    rewards_timeout: Annotated[float, Field(gt=0)] = Field(
+    rewards_timeout: Positive = Field(
         60.0, description="seconds that a call of a reward may take; then the run ends and names the completion"
     )
     optimizer: GrpoOptimizer = GrpoOptimizer()
@@ -254,7 +256,7 @@ class GrpoRecipe(Section):
     warm_start: WarmStart | None = Field(None, description="supervised start for random weights; null: none")
     evaluation: GrpoEvaluation = GrpoEvaluation()
     checkpoint: Checkpoint = Checkpoint()
-    trackers: tuple[Literal["tensorboard", "mlflow", "wandb"], ...] = Field((), description="mirrors of metrics.jsonl")
+    trackers: Trackers = ()
     seed: Count = Field(0, description="seed of weights, data order and sampling")
 
     def in_steps(self, num_examples: int) -> GrpoRecipe:

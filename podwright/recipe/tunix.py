@@ -13,7 +13,7 @@ from typing import Any
 
 from podwright.errors import UserError, nearest
 from podwright.recipe import tunix_file, tunix_model, tunix_rewards
-from podwright.recipe.load import load, settled
+from podwright.recipe.load import Raw, load, settled
 from podwright.recipe.tunix_file import OPTIMIZER, ROLES
 from podwright.recipe.tunix_keys import (
     CHOICES,
@@ -38,7 +38,7 @@ _NO_RATE = (
 _DATA_SETS = {"gsm8k": "openai/gsm8k"}
 
 
-def converted(path: Path, settings: Settings) -> tuple[dict[str, Any], dict[str, str]]:
+def converted(path: Path, settings: Settings) -> tuple[Raw, dict[str, str]]:
     """(recipe, notes): `settings` by dotted key, as tunix_file.settings gives them. UserError for values with no counterpart."""
     raw = load(_BASE).model_dump(mode="json")
     notes: dict[str, str] = {}
@@ -60,7 +60,7 @@ def _name(path: Path) -> str:
     return re.sub(r"[^a-z0-9.]+", "-", path.stem.lower()).strip("-.") or "tunix-grpo"
 
 
-def _note(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _note(key: str, values: Settings, raw: Raw) -> str:
     """What became of `key`; its value is in `raw` then, where it has a counterpart."""
     value = values[key]
     role, _, rest = key.partition(".")
@@ -100,7 +100,7 @@ def _fixed(key: str, value: Any, *wanted: Any) -> str:
     return f"{NOTHING}it is so here"
 
 
-def _batch(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _batch(key: str, values: Settings, raw: Raw) -> str:
     prompts = count("batch_size", values["batch_size"])
     group = count("grpo_config.num_generations", values["grpo_config.num_generations"])
     raw["batch_size"], raw["grpo"]["num_generations"] = prompts, group
@@ -108,7 +108,7 @@ def _batch(key: str, values: Settings, raw: dict[str, Any]) -> str:
     return f"{name} is {values[key]}: {prompts} prompts x {group} completions = {prompts * group} sequences a step, over all devices"
 
 
-def _micro_batch(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _micro_batch(key: str, values: Settings, raw: Raw) -> str:
     """Prompts of a micro-batch there, parts of a batch here."""
     size, batch = count(key, values[key]), count("batch_size", values["batch_size"])
     if batch % size:
@@ -116,14 +116,14 @@ def _micro_batch(key: str, values: Settings, raw: dict[str, Any]) -> str:
     return assign(raw, "training.gradient_accumulation_steps", batch // size) + f": {batch} / {size} prompts"
 
 
-def _mini_batch(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _mini_batch(key: str, values: Settings, raw: Raw) -> str:
     size, batch = count(key, values[key]), count("batch_size", values["batch_size"])
     if size == batch:
         return f"{NOTHING}an update takes the whole batch"
     return f"an update takes all {batch} prompts of a step, not {size}; for updates as large as there, type batch_size={size}"
 
 
-def _accumulation(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _accumulation(key: str, values: Settings, raw: Raw) -> str:
     parts = count(key, values[key])
     if f"{TRAINING}.train_micro_batch_size" in values and parts != 1:
         raise UserError(f"{key}={parts} and {TRAINING}.train_micro_batch_size are both set", "leave one of them out")
@@ -133,38 +133,38 @@ def _accumulation(key: str, values: Settings, raw: dict[str, Any]) -> str:
     return note + ": a batch is split into so many parts, and is not larger for it"
 
 
-def _prompt_tokens(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _prompt_tokens(key: str, values: Settings, raw: Raw) -> str:
     return assign(raw, "rollout.max_prompt_length", values[key]) + " tokens; longer prompts are left out, not cut"
 
 
-def _new_tokens(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _new_tokens(key: str, values: Settings, raw: Raw) -> str:
     return (
         assign(raw, "rollout.total_generation_steps", values[key]) + " new tokens at most, without those of the prompt"
     )
 
 
-def _top_k(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _top_k(key: str, values: Settings, raw: Raw) -> str:
     off = values[key] in (None, -1) and not isinstance(values[key], bool)
     note = assign(raw, "rollout.top_k", 0 if off else values[key])
     return note + "; log-probabilities of the sampler are those of the filtered distribution, see grpo.importance_cap"
 
 
-def _top_p(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _top_p(key: str, values: Settings, raw: Raw) -> str:
     return assign(raw, "rollout.top_p", 1.0 if values[key] is None else values[key])
 
 
-def _peak(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _peak(key: str, values: Settings, raw: Raw) -> str:
     note = assign(raw, "optimizer.learning_rate", values[key])
     return note + ": linear from 0 over the warm-up, then a cosine to 0 at the last step"
 
 
-def _clipping(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _clipping(key: str, values: Settings, raw: Raw) -> str:
     if values[key] is None:
         return assign(raw, "optimizer.max_grad_norm", _NO_CLIPPING) + ", so that no gradient is clipped"
     return assign(raw, "optimizer.max_grad_norm", values[key])
 
 
-def _warmup(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _warmup(key: str, values: Settings, raw: Raw) -> str:
     """Steps there, a share of all steps here; tunix reads the ratio only where it has no steps."""
     steps, ratio = values.get(f"{OPTIMIZER}.warmup_steps"), values.get(f"{OPTIMIZER}.warmup_ratio")
     total = values.get(f"{OPTIMIZER}.decay_steps") or values.get(f"{TRAINING}.max_steps")
@@ -186,7 +186,7 @@ def _warmup(key: str, values: Settings, raw: dict[str, Any]) -> str:
     return assign(raw, "optimizer.warmup_ratio", share) + f": {steps} of {total} steps, as a share of all steps"
 
 
-def _length(values: Settings, raw: dict[str, Any]) -> dict[str, str]:
+def _length(values: Settings, raw: Raw) -> dict[str, str]:
     """Notes of the keys that say how long to train: updates there, rollouts here."""
     steps, epochs = values.get(f"{TRAINING}.max_steps"), values.get("num_train_epochs", 1)
     batches, notes = values.get("num_batches"), {}
@@ -226,11 +226,11 @@ def _unsaid(values: Settings) -> dict[str, str]:
     return notes
 
 
-def _length_key(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _length_key(key: str, values: Settings, raw: Raw) -> str:
     return f"{NOTHING}it is 0"  # _length replaces it where it has a value
 
 
-def _dataset(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _dataset(key: str, values: Settings, raw: Raw) -> str:
     name = values[key]
     if name in _DATA_SETS and not values.get("data_directory"):
         return assign(raw, "data.source", _DATA_SETS[name])
@@ -239,30 +239,30 @@ def _dataset(key: str, values: Settings, raw: dict[str, Any]) -> str:
     raise UserError(f"{key}={name!r:.40} is not read here", "write gsm8k, and type data.source=FILE.jsonl when it runs")
 
 
-def _test_batches(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _test_batches(key: str, values: Settings, raw: Raw) -> str:
     number = count(key, values[key]) * count("batch_size", values["batch_size"])
     return f"all test questions are asked; for {values[key]} batches of them type data.num_test={number}"
 
 
-def _tokenizer(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _tokenizer(key: str, values: Settings, raw: Raw) -> str:
     sources = [values[f"{role}.model_id"] for role in ROLES if f"{role}.model_id" in values]
     if not sources or values[key] in sources:
         return f"{NOTHING}the tokenizer is that of the checkpoint"
     return f"the tokenizer is that of model.source={sources[0]}; for {values[key]} put its files into a directory with the weights and type model.source=DIRECTORY"
 
 
-def _run_name(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _run_name(key: str, values: Settings, raw: Raw) -> str:
     return (
         f"type --name {shlex.quote(str(values[key]))}" if values[key] else f"{NOTHING}a run has the name of its recipe"
     )
 
 
-def _folder(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _folder(key: str, values: Settings, raw: Raw) -> str:
     place = shlex.quote(str(values[key]))
     return f"checkpoints are in the directory of the run; to have runs there, type --runs {place}"
 
 
-def _profiler(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _profiler(key: str, values: Settings, raw: Raw) -> str:
     section = f"{TRAINING}.profiler_options"
     if key == section or values.get(key) is None:
         return f"{NOTHING}nothing is traced"
@@ -273,7 +273,7 @@ def _profiler(key: str, values: Settings, raw: dict[str, Any]) -> str:
     return f"type --profile {first}-{first + steps - 1}"
 
 
-def _importance(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _importance(key: str, values: Settings, raw: Raw) -> str:
     mode, cap = values.get("grpo_config.sampler_is"), values.get("grpo_config.sampler_is_threshold", 2.0)
     if mode not in (None, "token"):
         raise UserError(f"grpo_config.sampler_is={mode!r:.40} has no counterpart", "write token or null")
@@ -282,7 +282,7 @@ def _importance(key: str, values: Settings, raw: dict[str, Any]) -> str:
     return assign(raw, "grpo.importance_cap", None if mode is None else cap).replace("None", "null")
 
 
-_PARTICULAR: dict[str, Callable[[str, Settings, dict[str, Any]], str]] = {
+_PARTICULAR: dict[str, Callable[[str, Settings, Raw], str]] = {
     "batch_size": _batch,
     "grpo_config.num_generations": _batch,
     "grpo_config.sampler_is": _importance,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.recipe.load import Raw
 from podwright.recipe.tunix_file import OPTIMIZER
 
 Settings = dict[str, Any]
@@ -84,13 +85,13 @@ DERIVED_BELOW = {
 }
 
 
-def assign(raw: dict[str, Any], key: str, value: Any) -> str:
+def assign(raw: Raw, key: str, value: Any) -> str:
     section, _, last = key.rpartition(".")
     (raw[section] if section else raw)[last] = value
     return f"{key} is {value}"
 
 
-def chosen(key: str, value: Any, ours: str, choices: dict[Any, str], raw: dict[str, Any]) -> str:
+def chosen(key: str, value: Any, ours: str, choices: dict[Any, str], raw: Raw) -> str:
     if isinstance(value, list | dict | bool) or value not in choices:
         raise UserError(f"{key}={value!r:.40} has no counterpart", f"write {', '.join(map(str, choices))}")
     if key == "grpo_config.loss_agg_mode" and raw["grpo"]["loss"] == "gspo":

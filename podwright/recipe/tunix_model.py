@@ -7,6 +7,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.recipe import models
+from podwright.recipe.load import Raw
 from podwright.recipe.tunix_file import ROLES
 from podwright.recipe.tunix_keys import CHOICES, NOTHING, Settings, assign, chosen
 
@@ -26,7 +27,7 @@ _OF_MODEL = {
 _AXES = {"fsdp": "fsdp", "tp": "tensor", "tensor": "tensor", "dp": "data", "data": "data"}
 
 
-def note(key: str, rest: str, values: Settings, raw: dict[str, Any]) -> str:
+def note(key: str, rest: str, values: Settings, raw: Raw) -> str:
     """A key of the actor's model, of the reference's or of the rollout's: here they are one model on one mesh."""
     value = values[key]
     for role in ROLES:
@@ -72,7 +73,7 @@ def _source(key: str, value: Any) -> str:
     raise UserError(f"{key}={value!r:.40} is no source", "write huggingface")
 
 
-def _mesh(key: str, values: Settings, raw: dict[str, Any]) -> str:
+def _mesh(key: str, values: Settings, raw: Raw) -> str:
     role = key.partition(".")[0]
     owner = next(r for r in ("actor_model_config", *ROLES) if f"{r}.mesh.shape" in values or r == role)
     sizes, raw["mesh"] = _sizes(role, values), _sizes(owner, values)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
 
 from podwright.report import timing
 from podwright.report.figures import style
@@ -136,7 +135,7 @@ def _parts(records: Records) -> int:
     return parts if isinstance(parts, int) else 1
 
 
-def _means(samples: list[Record]) -> dict[str, Any]:
+def _means(samples: list[Record]) -> Record:
     means = {}
     for name in ("utilization_percent", "memory_mib", "power_w", "temperature_c"):
         values = [v for s in samples if (v := number(s[name])) is not None]

@@ -94,7 +94,7 @@ def summary(result: Result) -> list[str]:
     return [wording.visible(" ".join(line.split())) for line in lines if line]
 
 
-def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> dict[str, Any]:
+def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> Record:
     settings, kind = reproduce.settings(read.recipe), kinds.of(result)
     breakdown = result["wall_time"][f"inside_{read.main}_s"]
     return {
@@ -117,9 +117,9 @@ def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> 
     }
 
 
-def pairs(samples: list[Record]) -> list[dict[str, Any]]:
+def pairs(samples: list[Record]) -> list[Record]:
     """Samples by question, in the order of the file: {question, answer, before, after}."""
-    by_question: dict[str, dict[str, Any]] = {}
+    by_question: dict[str, Record] = {}
     for sample in samples:
         question = str(sample["question"])
         pair = by_question.setdefault(

@@ -6,14 +6,13 @@ The rows are the same for every kind of recipe; which of them a run has depends 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 from podwright.errors import UserError
 from podwright.plan.document import Plan, StepEntry
 from podwright.recipe.load import SMOKE_STEPS
 from podwright.report.comparison.comparable import inner
 from podwright.report.records import Records, Result, known, number
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, Record, RunDir
 
 NOTHING = "No prediction: a plan predicts memory and time only for a slice whose devices are known."
 NOTE = (
@@ -38,7 +37,7 @@ _TOTALS = (
 )
 
 
-def compared(run: RunDir, records: Records, figures: Result) -> tuple[list[dict[str, Any]], str | None]:
+def compared(run: RunDir, records: Records, figures: Result) -> tuple[list[Record], str | None]:
     """A row for each thing predicted: {what, unit, predicted, measured, error, source}, where `measured` is None if nothing measured it;
     and a sentence that says why there are no rows, None if there are some."""
     if not run.plan.exists():
@@ -54,7 +53,7 @@ def compared(run: RunDir, records: Records, figures: Result) -> tuple[list[dict[
     return rows, None if rows else NOTHING
 
 
-def _memory(plan: Plan, records: Records) -> Iterator[dict[str, Any]]:
+def _memory(plan: Plan, records: Records) -> Iterator[Record]:
     compiled = {p.name: p.hbm_gib for p in plan.programs if p.hbm_gib is not None}
     need = compiled or {e.name: e.estimated_gib for e in plan.memory}
     if not need:
@@ -76,7 +75,7 @@ def _peak_gib(records: Records) -> float | None:
     return max(known(records.steps(), "peak_memory_gib"), default=None)
 
 
-def _times(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
+def _times(step: StepEntry, figures: Result) -> Iterator[Record]:
     source = _source(estimated=step.estimated)
     for what, unit, field, measured in _RATES:
         yield _row(what, unit, getattr(step, field), number(inner(figures, measured)), source)
@@ -85,7 +84,7 @@ def _times(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
             yield _row(f"{what}: {part.name}", unit, part.seconds, spent, source)
 
 
-def _totals(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
+def _totals(step: StepEntry, figures: Result) -> Iterator[Record]:
     """Of the run as a whole, measured when it has finished: chip-hours by the usage of the machines that were created for it, else as
     the hours that it took on the chips of the plan."""
     seconds = number(inner(figures, "wall_time.total_s"))
@@ -104,7 +103,7 @@ def _totals(step: StepEntry, figures: Result) -> Iterator[dict[str, Any]]:
         yield _row(what, unit, getattr(step.run, field), measured, _source(estimated=step.estimated))
 
 
-def _row(what: str, unit: str, predicted: float | None, measured: float | None, source: str) -> dict[str, Any]:
+def _row(what: str, unit: str, predicted: float | None, measured: float | None, source: str) -> Record:
     ratio = _ratio(measured, predicted)
     return {
         "what": what,

@@ -12,14 +12,18 @@ from podwright.rundir import replace_file
 
 def put(path: Path, run: str, section: str, title: str) -> None:
     """Create `path` with `title`, or add `section` at its end, or replace the section that `run` has there already."""
+    replace_file(path, with_section(content(path, f"# {title}\n"), run, section, path))
+
+
+def content(path: Path, beginning: str) -> bytes:
+    """Of a README, or the `beginning` of one that is to be created. UserError for what cannot be one."""
     if path.is_dir():
         raise UserError(f"{path} is a directory", f"name a file in it, for example {path / 'README.md'}")
     if path.exists() and not path.is_file():
         raise UserError(f"{path} is no regular file", "name a file, which is created where there is none")
     if not path.resolve().parent.is_dir():
         raise UserError(f"there is no directory {path.parent}", f"create it: mkdir -p {path.parent}")
-    old = path.read_bytes() if path.exists() else f"# {title}\n".encode()
-    replace_file(path, with_section(old, run, section, path))
+    return path.read_bytes() if path.exists() else beginning.encode()
 
 
 def with_section(old: bytes, run: str, section: str, path: Path) -> bytes:

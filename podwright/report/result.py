@@ -41,7 +41,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "steps_planned": planned_steps(records.raw) or records.last("environment").get("max_steps"),
         **kind.figures(records, measured),
         "evaluations": measured,
-        "steady_state": kind.speed(records),
+        "steady_state": timing.steady_state(records, kind.STEADY),
         "profile": _profile(run, steps),
         "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.breakdown(records)},
         "environment": _environment(records),
@@ -72,7 +72,7 @@ def damaged_files(run: RunDir, records: Records, ended: bool) -> list[str]:
     return sentences
 
 
-def _profile(run: RunDir, steps: list[Record]) -> dict[str, Any] | None:
+def _profile(run: RunDir, steps: list[Record]) -> Record | None:
     """Which steps were traced, and what opens the traces; None without any."""
     traced = [s["step"] for s in steps if s.get("profiled")]
     return {"steps": traced, "command": f"xprof --logdir {shlex.quote(str(run.profile))}"} if traced else None
@@ -90,7 +90,7 @@ def evaluations(records: Records, found_in_each: tuple[str, ...]) -> list[Record
     return [{name: newest[k].get(name) for name in names} for k in keys]
 
 
-def ending(records: Records) -> dict[str, Any]:
+def ending(records: Records) -> Record:
     """How the newest attempt ended, by the journal or by what the trainer wrote; None while it runs, or when nobody saw it end."""
     state = _journal(records)
     last = records.attempts[-1] if records.attempts else None
@@ -122,7 +122,7 @@ def _advice(name: Any, fix: str, records: Records) -> str:
     return advice(Ending(name), fix, records.name, keys)
 
 
-def expected(expect: Any, figures: Result) -> dict[str, Any]:
+def expected(expect: Any, figures: Result) -> Record:
     """The recipe's promise next to what was measured, and a verdict."""
     expect = expect if isinstance(expect, dict) else {}
     metric = expect.get("metric")
@@ -150,7 +150,7 @@ def _verdict(value: float | None, difference: float | None, tolerance: float) ->
     return "within tolerance" if abs(difference) <= tolerance + 1e-12 else "outside tolerance"
 
 
-def _environment(records: Records) -> dict[str, Any]:
+def _environment(records: Records) -> Record:
     last = records.last("environment")
     versions = last.get("versions")
     return {
@@ -158,7 +158,7 @@ def _environment(records: Records) -> dict[str, Any]:
     } | {"versions": versions if isinstance(versions, dict) else {}}
 
 
-def _attempt(attempt: reading.Attempt, records: Records) -> dict[str, Any]:
+def _attempt(attempt: reading.Attempt, records: Records) -> Record:
     """An attempt that left no exit.json ended as the launcher saw it, such as preempted. `programs`: compiled or cached, in its first step."""
     firsts = [e for e in records.named("first_step") if e.get("stage") == records.main]
     first: Record = next((e for e in firsts if e.get("attempt") == attempt.number), {})

@@ -34,20 +34,24 @@ def warm_steps(records: Records) -> list[Record]:
     return [s for s in records.steps() if s["step"] not in cold and not s.get("profiled")]
 
 
-def steady_state(records: Records, names: Steady) -> dict[str, Any]:
+def steady_state(records: Records, names: Steady) -> Record:
     """Medians over the warm steps; None where no such step knows the figure."""
     steps = warm_steps(records)
-    figures: dict[str, Any] = {}
+    figures: Record = {}
     for name in names:
         values = known(steps, name)
         figures[name] = statistics.median(values) if values else None
     units = {name: unit for name, (_, unit) in names.items()}
     cold = cold_steps(records)
     left_out = sum(s["step"] in cold for s in records.steps())
-    return figures | {"num_steps": len(steps), "num_left_out": left_out, "units": units}
+    figures |= {"num_steps": len(steps), "num_left_out": left_out, "units": units}
+    if "tokens_per_s" in names:
+        devices, rate = number(records.last("environment").get("devices")), figures["tokens_per_s"]
+        figures["tokens_per_s_per_device"] = rate / devices if rate is not None and devices else None
+    return figures
 
 
-def wall_time(records: Records) -> dict[str, Any]:
+def wall_time(records: Records) -> Record:
     """Seconds of each phase over all attempts; `total_s` is without the pauses between attempts."""
     phases: dict[str, float] = {}
     for attempt in records.attempts:
@@ -65,7 +69,7 @@ def wall_time(records: Records) -> dict[str, Any]:
     }
 
 
-def trend(steps: list[Record], figure: str) -> dict[str, Any]:
+def trend(steps: list[Record], figure: str) -> Record:
     """Means of `figure` over the first and the last tenth of the steps that know it."""
     values = known(steps, figure)
     n = max(1, len(values) // 10)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple, Protocol, TypeVar
 
-from podwright.errors import UserError
+from podwright.errors import UserError, message_of
 
 PATIENCE_S = 600.0
 """how long an operation on a storage that fails for a passing reason is repeated"""
@@ -143,7 +143,7 @@ def failure_of(error: BaseException, url: str) -> StorageFailure | None:
 def first_line(error: BaseException) -> str:
     if type(error).__name__ == "DefaultCredentialsError":  # its text is a link to a manual
         return "no credentials of Google Cloud on this machine"
-    text = (str(error).splitlines() or [""])[0]
+    text = message_of(error, 1000)
     return f"{type(error).__name__}: {text if len(text) <= 160 else text[:160].rpartition(' ')[0] + ' ...'}"
 
 

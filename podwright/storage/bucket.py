@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 from podwright.errors import UserError
+from podwright.rundir import part_of
 from podwright.storage.base import Conflict, StoredObject, Versioned, patiently
 
 T = TypeVar("T")
@@ -122,16 +122,13 @@ class Bucket:
     def download(self, name: str, path: Path) -> None:
         from google.api_core.exceptions import NotFound
 
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
         try:
-            self._patiently(
-                lambda: self._blob(name).download_to_filename(str(part), timeout=self._timeout_s, retry=None)
-            )
+            with part_of(path) as part:
+                self._patiently(
+                    lambda: self._blob(name).download_to_filename(str(part), timeout=self._timeout_s, retry=None)
+                )
         except NotFound as e:
-            part.unlink(missing_ok=True)
             raise FileNotFoundError(f"{self.url}/{name}") from e
-        part.replace(path)
 
     def _in_bucket(self, act: Callable[[], T]) -> T:
         """Of what needs no object to be there: a 404 is the bucket's."""

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podwright.errors import UserError, expanded
+from podwright.rundir import part_of
 from podwright.storage.base import Cause, Conflict, StorageFailure, StoredObject, Versioned, patiently
 
 _LOCK = ".lock"
@@ -122,17 +123,13 @@ class Folder:
 
     def _put(self, name: str, data: bytes, before: int) -> int:
         path = self.path / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        part.write_bytes(data)
-        now = max(time.time_ns(), before + 1)
-        os.utime(part, ns=(now, now))
-        part.replace(path)
+        with part_of(path) as part:
+            part.write_bytes(data)
+            now = max(time.time_ns(), before + 1)
+            os.utime(part, ns=(now, now))
         return self._generation(name)  # as the file system keeps it
 
 
 def _copy(source: Path, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
-    shutil.copyfile(source, part)
-    part.replace(path)
+    with part_of(path) as part:
+        shutil.copyfile(source, part)

@@ -10,7 +10,7 @@ import os
 import re
 from pathlib import Path
 
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, part_of
 from podwright.storage.base import Storage
 
 PREFIX = "attempts/"
@@ -46,7 +46,5 @@ def bring(run: RunDir, storage: Storage, attempt: int = 0) -> None:
             continue  # put there by somebody else
         if (there := storage.read(name)) is None or (path.exists() and path.stat().st_size >= len(there.data)):
             continue
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f"{path.name}.{os.getpid()}.part")
-        part.write_bytes(there.data)
-        part.replace(path)
+        with part_of(path) as part:
+            part.write_bytes(there.data)

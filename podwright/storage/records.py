@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.rundir import RunDir, is_below, write_json
+from podwright.rundir import RunDir, is_below, part_of, write_json
 from podwright.storage.base import Conflict, Storage
 from podwright.storage.claim import Claim, ClaimLost
 
@@ -150,10 +150,8 @@ def _apply(run: RunDir, segment: dict[str, Any]) -> bool:
     for name, text in segment["files"].items():
         path, data = run.path / name, base64.b64decode(text)
         if not (path.exists() and path.read_bytes() == data):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = path.with_name(f"{path.name}.{os.getpid()}.part")
-            part.write_bytes(data)
-            part.replace(path)
+            with part_of(path) as part:
+                part.write_bytes(data)
     return True
 
 

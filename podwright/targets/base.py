@@ -317,10 +317,6 @@ class Target(Protocol):
 
     def poll(self, handle: Handle) -> Polled: ...
 
-    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        """The log of a process from byte `since` on, and where to go on from."""
-        ...
-
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         """Ask to save and leave (`force`: end at once), without waiting. Acknowledged too when there is nothing to stop."""
         ...

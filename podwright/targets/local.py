@@ -73,12 +73,6 @@ class Local:
         returncode = self._shell.returncode(record[0])  # reaps our own child, which would else stay a zombie
         return Polled(Process.RUNNING) if _process(record) else _ended(handle, returncode)
 
-    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        run, number = attempt_of(handle)
-        if process and not run.log(number, process).exists():
-            raise UserError(f"--process {process}: no process {process} of {run.name} has a log", "leave --process out")
-        return run.log_since(number, since, process)
-
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         record = _pid_record(handle)
         if record is None:

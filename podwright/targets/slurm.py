@@ -33,7 +33,7 @@ from podwright.targets.base import (
     facts_in,
     identity,
 )
-from podwright.targets.handles import attempt_of, log_since
+from podwright.targets.handles import attempt_of, folder_of
 from podwright.targets.hosts.transport import setup_failed
 from podwright.targets.machines import Hosts, Provisioner
 from podwright.targets.settings.slurm import SlurmSettings
@@ -95,10 +95,7 @@ class Slurm:
 
     def submit(self, rendered: Rendered) -> Handle:
         run, number = attempt_of(rendered.handle)
-        folder = run.attempt(number)
-        folder.mkdir(parents=True)  # the log's too: a job whose log has no folder fails without a word
-        for path, text in rendered.files.items():
-            path.write_text(text)
+        folder = folder_of(rendered)  # the log's too: a job whose log has no folder fails without a word
         with alive.held(run.alive(number)) as lock:
             try:
                 log = folder / "sbatch.txt"
@@ -115,9 +112,6 @@ class Slurm:
                 return rendered.handle
         self._shell.wait(child)
         return rendered.handle
-
-    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        return log_since(handle, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         run, number = attempt_of(handle)

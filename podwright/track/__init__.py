@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, message_of, nearest
 from podwright.rundir import RunDir, recipe_of
 from podwright.track import batch, mlflow_server
 
@@ -81,7 +81,7 @@ def _mirror(run: RunDir, name: str) -> str | None:
     except UserError as e:
         return f"{name} is behind: {e}"
     except Exception as e:
-        what = mlflow_server.public(str(e).strip().split("\n")[0])
+        what = mlflow_server.public(message_of(e))
         behind = f"{name} is behind ({type(e).__name__}: {what}); nothing is lost, a later look tries again"
         with contextlib.suppress(OSError, UserError):
             batch.failed(run, cursor, behind)

@@ -106,7 +106,7 @@ def _cursor(run: RunDir, tracker: str) -> dict[str, Any]:
 def _rows(run: RunDir) -> list[Row]:
     """All steps and tests, each stage in the order of its steps."""
     rows = [_row(stage, record) for stage, records in read_metrics(run.metrics).items() for record in records]
-    tests = {e["step"]: e for e in read_events(run.events) if e["event"] == "evaluation"}
+    tests = {e["step"]: e for e in read_events(run.events, "evaluation")}
     return rows + [_row("evaluation", flat(tests[step])) for step in sorted(tests)]
 
 

@@ -15,6 +15,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.experimental import topologies
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
@@ -78,7 +79,7 @@ def _kernels(traced: jax.stages.Traced, device: jax.Device) -> list[tuple[str, j
     kernels = {}
     for call in _calls(traced.jaxpr.jaxpr):
 
-        def alone(*arrays: jax.Array, call: JaxprEqn = call) -> Any:
+        def alone(*arrays: Array, call: JaxprEqn = call) -> Any:
             return call.primitive.bind(*arrays, **call.params)
 
         avals: list[Any] = [x.aval for x in call.invars]

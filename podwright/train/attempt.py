@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, message_of
 from podwright.recipe import extras, load
 from podwright.recipe.advice import DEVICE_MEMORY_FULL, of_run
 from podwright.recipe.location import storage_failure
@@ -195,7 +195,7 @@ def _leave(run: RunDir, start: AttemptStart) -> None:
     if start.trained():
         return
     number = _number()
-    saved = max((e["step"] for e in read_events(run.events) if e["event"] == "checkpoint"), default=0)
+    saved = max((e["step"] for e in read_events(run.events, "checkpoint")), default=0)
     record = {
         "ending": str(Ending.STOPPED),
         "step": saved,
@@ -239,7 +239,7 @@ def _full_place(e: Exception, run: RunDir) -> str:
 
 def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     """The ending that a fault is, one line about it, and what to type."""
-    first = f"{type(e).__name__}: {str(e).splitlines()[0] if str(e) else ''}"[:300]
+    first = f"{type(e).__name__}: {message_of(e, 300)}"
     then = f"then type: podwright resume {run.typed}"
     if isinstance(e, ModuleNotFoundError) and e.name and (extra := extras.of(e.name)):
         what = f"the package {e.name} is not installed where the trainer runs"

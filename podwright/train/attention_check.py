@@ -15,9 +15,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
 
 from podwright.attention_kernels import OFFSETS_SINCE, HeadDims, Kernel, Layout, outdated
+from podwright.errors import message_of
 from podwright.kernels import mosaic
 from podwright.kernels.installed import generation, versions
 from podwright.models import attention
@@ -86,7 +88,7 @@ def difference(heads: HeadDims, layout: Layout) -> str:
     try:
         ours = results(lambda *x: _attend(here, layout, *x), values, weight)
     except Exception as e:  # whatever the library or the driver says
-        return f"does not run ({type(e).__name__}: {str(e).splitlines()[0][:120] if str(e) else ''})"
+        return f"does not run ({type(e).__name__}: {message_of(e, 120)})"
     exact = [x.astype(jnp.float32) for x in values]
     right = results(lambda *x: _plain(layout, *x), exact, weight)
     worst = max(
@@ -95,7 +97,7 @@ def difference(heads: HeadDims, layout: Layout) -> str:
     return "" if worst <= TOLERANCE else f"differs by {worst:.1%} from the plain form"
 
 
-def _input(heads: HeadDims, layout: Layout) -> tuple[list[jax.Array], jax.Array]:
+def _input(heads: HeadDims, layout: Layout) -> tuple[list[Array], Array]:
     """Queries, keys and values of two rows, and cotangents, which are zero where no result counts."""
     rng, n, k = np.random.default_rng(0), _S + _G * _T, 2
     shapes = [(2, n, k, _GROUPED, heads.qk_dim), (2, n, k, heads.qk_dim), (2, n, k, heads.v_dim)]
@@ -105,28 +107,28 @@ def _input(heads: HeadDims, layout: Layout) -> tuple[list[jax.Array], jax.Array]
     return [jnp.asarray(rng.normal(size=shape), heads.dtype) for shape in shapes], jnp.asarray(weight)
 
 
-def _ids() -> jax.Array:
+def _ids() -> Array:
     """Documents of 1, 128, 40 and more tokens, and a row of one document."""
     n = _S + _G * _T
     return jnp.asarray(np.stack([np.searchsorted([1, 129, 169], np.arange(n), side="right"), np.zeros(n)]), jnp.int32)
 
 
-def _attend(mesh: Mesh, layout: Layout, q: Any, k: Any, v: Any) -> jax.Array:
+def _attend(mesh: Mesh, layout: Layout, q: Any, k: Any, v: Any) -> Array:
     if layout is Layout.GROUPS:
         return attention.of_groups(mesh, q, k, v, jnp.array(_LENGTHS), _S, _G)
     return attention.packed_groups(mesh, q, k, v, _ids() if layout is Layout.PACKED else None)
 
 
-def _plain(layout: Layout, q: Any, k: Any, v: Any) -> jax.Array:
+def _plain(layout: Layout, q: Any, k: Any, v: Any) -> Array:
     if layout is Layout.GROUPS:
         return attention.plain_groups(q, k, v, jnp.array(_LENGTHS), s=_S, g=_G)
     return attention.plain_packed_groups(q, k, v, *([_ids()] if layout is Layout.PACKED else []))
 
 
-def results(form: Any, values: list[jax.Array], weight: jax.Array) -> list[Any]:
+def results(form: Any, values: list[Array], weight: Array) -> list[Any]:
     """What a form gives where `weight` is not zero, and its gradients with that as the cotangents."""
 
-    def total(*values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def total(*values: Array) -> tuple[Array, Array]:
         out = form(*values)
         return (out.astype(jnp.float32) * weight).sum(), out
 

@@ -49,7 +49,7 @@ def rows(contents: Iterable[str]) -> DataRows:
 
 
 def written(run: RunDir) -> Written:
-    records = [e["rows"] for e in read_events(run.events) if e["event"] == "environment" and e.get("rows")]
+    records = [e["rows"] for e in read_events(run.events, "environment") if e.get("rows")]
     return Written(records[0]["read"], records[-1]) if records else Written({}, {})
 
 

@@ -9,10 +9,10 @@ import json
 import shutil
 import socket
 import time
-from importlib import metadata
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.recipe.extras import installed_version
 
 Facts = dict[str, Any]
 STAGES = ("started", "joined", "devices", "storage")
@@ -35,7 +35,7 @@ def run(storage: str) -> Facts:
         "kind": jax.local_devices()[0].device_kind,
         "local": jax.local_device_count(),
         "all": jax.device_count(),
-        "versions": {name: _version(name) for name in ("jax", "jaxlib", "libtpu")},
+        "versions": {name: installed_version(name) for name in ("jax", "jaxlib", "libtpu")},
         "free_bytes": shutil.disk_usage(".").free,
     }
     _tell({"stage": STAGES[2], **seen})
@@ -51,13 +51,6 @@ def _storage_fault(url: str) -> Facts:
     except UserError as e:
         return {"fault": e.what, "fix": e.fix}
     return {}
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return ""
 
 
 def _tell(facts: Facts) -> None:

@@ -10,6 +10,7 @@ import contextlib
 import csv
 import ctypes
 import os
+import platform
 import threading
 import time
 import uuid
@@ -20,6 +21,8 @@ from typing import Any
 import psutil
 
 from podwright import growing_file
+from podwright.accelerators import by_device_kind
+from podwright.recipe.extras import installed_version
 from podwright.rundir import DEVICE_COLUMNS
 from podwright.train.emit import Emitter
 
@@ -33,6 +36,18 @@ _MIB = 2**20
 def num_nvidia_gpus(folder: Path = Path("/proc/driver/nvidia/gpus")) -> int:
     """Of this machine, as the driver knows them, whatever a framework sees."""
     return len(list(folder.glob("*")))
+
+
+def versions(*packages: str) -> dict[str, str]:
+    """Of Python and of those packages that are installed."""
+    installed = {name: version for name in packages if (version := installed_version(name))}
+    return {"python": platform.python_version()} | installed
+
+
+def rates(flops: float, kind: str) -> dict[str, float | None]:
+    """What a device of a `kind` does, by its FLOP/s; MFU is null where the peak is not known."""
+    chip = by_device_kind(kind)
+    return {"tflops_per_device": flops / 1e12, "mfu": flops / chip.bf16_flops if chip and chip.bf16_flops else None}
 
 
 def expected_gpus(environment: Mapping[str, str], num_here: int) -> int:
@@ -57,7 +72,7 @@ def watched(path: Path, gauge: Callable[[], Gauge], emit: Emitter, first_s: floa
     try:
         measure = gauge()
     except Exception as e:
-        emit.event("notice", message=f"the use of the devices is not written down: {e}")
+        emit.notice(f"the use of the devices is not written down: {e}")
         yield
         return
     ended = threading.Event()

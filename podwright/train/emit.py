@@ -63,6 +63,10 @@ class Emitter:
         if self.mine:
             append_jsonl(self._run.events, {"event": event, "time": time.time(), "attempt": self.attempt} | fields)
 
+    def notice(self, *messages: str) -> None:
+        for message in messages:
+            self.event("notice", message=message)
+
     def samples(self, records: list[dict[str, Any]]) -> None:
         if self.mine:
             for record in records:
@@ -71,7 +75,7 @@ class Emitter:
     def begins_again(self, stage: str) -> None:
         """A notice where steps of `stage` were trained, and saved, by an earlier attempt, and no checkpoint of them is left. UserError where
         their folder is there and empty, as that of a disk which is not mounted."""
-        saved = [e["step"] for e in read_events(self._run.events) if e["event"] == "checkpoint"]
+        saved = [e["step"] for e in read_events(self._run.events, "checkpoint")]
         last = max((r["step"] for r in read_metrics(self._run.metrics).get(stage, [])), default=0)
         if saved and last:
             folder = Path(self.storage.root, "checkpoints")
@@ -79,12 +83,12 @@ class Emitter:
             if folder.is_dir() and not os.listdir(folder):
                 begin = f"rmdir {shlex.quote(str(folder))} && podwright resume {self._run.typed}"
                 raise UserError(f"{gone}: it is empty", f"mount its disk, or train from step 0: type {begin}")
-            self.event("notice", message=f"{gone}: {BEGINS_AGAIN}, after {last} steps")
+            self.notice(f"{gone}: {BEGINS_AGAIN}, after {last} steps")
 
 
 def evaluations(run: RunDir) -> set[tuple[str, int]]:
     """(when, step) of every evaluation that is written down: a resume comes to the same figures and repeats none."""
-    return {(e["when"], e["step"]) for e in read_events(run.events) if e["event"] == "evaluation"}
+    return {(e["when"], e["step"]) for e in read_events(run.events, "evaluation")}
 
 
 def evaluated(run: RunDir) -> set[tuple[str, int]]:

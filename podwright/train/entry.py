@@ -129,7 +129,7 @@ def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping
         emit = Emitter(run, start.number, first, attach(run, start), programs.take)
         start.trained = lambda: emit.trained
         if uncached:
-            emit.event("notice", message=uncached)
+            emit.notice(uncached)
         yield recipe, emit
     finally:
         if lock:

@@ -10,6 +10,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.experimental import multihost_utils
 
 Tree = Any
@@ -31,7 +32,7 @@ def distribute(tree: Tree | None, abstract: Tree) -> Tree:
     return jax.tree_util.tree_unflatten(structure, [_send(x, want) for x, want in zip(leaves, wanted, strict=True)])
 
 
-def _collect(leaf: jax.Array, first: bool) -> np.ndarray | None:
+def _collect(leaf: Array, first: bool) -> np.ndarray | None:
     """Each process fills in the shards that it answers for, and all pieces are added up."""
     shape = leaf.shape or (1,)
     own = [(s.index or (slice(None),), np.asarray(s.data)) for s in leaf.addressable_shards if s.replica_id == 0]
@@ -50,7 +51,7 @@ def _collect(leaf: jax.Array, first: bool) -> np.ndarray | None:
     return array if array is None else array.reshape(leaf.shape)
 
 
-def _send(leaf: np.ndarray | None, want: jax.ShapeDtypeStruct) -> jax.Array:
+def _send(leaf: np.ndarray | None, want: jax.ShapeDtypeStruct) -> Array:
     shape = want.shape or (1,)
     array = np.zeros(shape, want.dtype) if leaf is None else np.asarray(leaf, want.dtype).reshape(shape)
     out = np.empty(shape, want.dtype)

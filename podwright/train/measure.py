@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from podwright.models import lora, param, qwen3
 from podwright.recipe import load
@@ -118,7 +119,7 @@ def _filled(setup: GrpoSetup, tree: Any) -> Any:
     """Whole numbers that are tokens and lengths alike, True, and -1.0 as a log-probability and an advantage."""
     most = min(setup.recipe.rollout.max_prompt_length, setup.dims.vocab_size - 1)
 
-    def fill(leaf: jax.ShapeDtypeStruct) -> jax.Array:
+    def fill(leaf: jax.ShapeDtypeStruct) -> Array:
         if leaf.dtype == jnp.int32:
             value = np.arange(leaf.size, dtype=np.int32).reshape(leaf.shape) % most + 1
         else:

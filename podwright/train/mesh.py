@@ -21,6 +21,7 @@ from typing import Any, TypeVar
 
 import jax
 import numpy as np
+from jax import Array
 from jax._src import distributed, xla_bridge  # the store of words and the clients of devices have no public name
 from jax.experimental import multihost_utils
 from jax.experimental.mesh_utils import create_hybrid_device_mesh
@@ -301,12 +302,12 @@ def num_batch_shards(mesh: Mesh) -> int:
     return int(np.prod([mesh.shape[axis] for axis in batch_axes(mesh)]))
 
 
-def to_device(value: np.ndarray, mesh: Mesh) -> jax.Array:
+def to_device(value: np.ndarray, mesh: Mesh) -> Array:
     """A global array sharded over its leading dim, from a value of which this process needs to be right only in its own rows."""
     return jax.make_array_from_callback(value.shape, batch_sharding(mesh), lambda index: value[index])
 
 
-def own_rows(array: jax.Array) -> dict[int, np.ndarray]:
+def own_rows(array: Array) -> dict[int, np.ndarray]:
     """Leading index -> row, for the rows that this process answers for: each row belongs to one process, whatever the mesh."""
     rows: dict[int, np.ndarray] = {}
     for shard in array.addressable_shards:
@@ -316,11 +317,11 @@ def own_rows(array: jax.Array) -> dict[int, np.ndarray]:
     return rows
 
 
-def gather(array: jax.Array, mesh: Mesh) -> np.ndarray:
+def gather(array: Array, mesh: Mesh) -> np.ndarray:
     """The whole array on every process. Every process must call it."""
     return np.asarray(_replicate(mesh)(array))
 
 
 @functools.cache
-def _replicate(mesh: Mesh) -> Callable[[jax.Array], jax.Array]:
+def _replicate(mesh: Mesh) -> Callable[[Array], Array]:
     return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))

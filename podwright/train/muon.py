@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 from jax.sharding import Mesh
 
 from podwright.models import param
@@ -27,7 +28,7 @@ RMS = 0.2  # of an update, as AdamW's are about (equation 4): both kinds of leav
 
 
 class MuonState(NamedTuple):
-    num_updates: jax.Array
+    num_updates: Array
     mu: Tree
     """mean of the gradients, of matrices only"""
 
@@ -94,7 +95,7 @@ def sizes(p: Param) -> tuple[int, int]:
     return math.prod(last[: p.matrix[0]]), math.prod(last[p.matrix[0] :])
 
 
-def newton_schulz(x: jax.Array) -> jax.Array:
+def newton_schulz(x: Array) -> Array:
     """A matrix with the singular vectors of `x` and singular values near 1; all is computed in the dtype of `x`, the norm in float32."""
     if x.shape[0] > x.shape[1]:
         return newton_schulz(x.T).T
@@ -102,14 +103,14 @@ def newton_schulz(x: jax.Array) -> jax.Array:
     wide = x.astype(jnp.float32)
     x = (wide / (jnp.linalg.norm(wide) + EPS)).astype(x.dtype)
 
-    def step(_: Any, x: jax.Array) -> jax.Array:
+    def step(_: Any, x: Array) -> Array:
         gram = x @ x.T
         return a * x + (b * gram + c * (gram @ gram)) @ x
 
     return jax.lax.fori_loop(0, NUM_STEPS, step, x)
 
 
-def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: Rules) -> jax.Array:
+def orthogonalized(p: Param, x: Array, mesh: Mesh, rules: Rules) -> Array:
     """Every matrix of the leaf `x` through `newton_schulz`, under the sharding that `rules` give `p`.
 
     Devices that hold parts of the same matrices, or copies of them, share the work: matrix by matrix in turns of one each.
@@ -132,23 +133,23 @@ def orthogonalized(p: Param, x: jax.Array, mesh: Mesh, rules: Rules) -> jax.Arra
             copied = (*copied, axis)
     copies, turns = size(copied), -(-num // (parts * size(copied)))
 
-    def orthogonalize(x: jax.Array) -> jax.Array:
+    def orthogonalize(x: Array) -> Array:
         """One matrix out of the parts [parts, ...] of so many."""
         for d, axes in parted.items():
             x = jax.lax.all_to_all(x, axes, 0, d - first + 1, tiled=True)
         return x
 
-    def back(x: jax.Array) -> jax.Array:
+    def back(x: Array) -> Array:
         for d, axes in reversed(parted.items()):
             x = jax.lax.all_to_all(x, axes, d - first + 1, 0, tiled=True)
         return jax.lax.all_gather(x, copied) if copies > 1 else x[None]
 
-    def local(x: jax.Array) -> jax.Array:
+    def local(x: Array) -> Array:
         rest = x.shape[first:]
         padding = [(0, turns * parts * copies - num)] + [(0, 0)] * len(rest)
         stack = jnp.pad(x.reshape(num, *rest), padding).reshape(turns, copies, parts, *rest)
 
-        def turn(i: jax.Array, stack: jax.Array) -> jax.Array:
+        def turn(i: Array, stack: Array) -> Array:
             x = orthogonalize(stack[i, jax.lax.axis_index(copied) if copies > 1 else 0])
             return stack.at[i].set(back(newton_schulz(x.reshape(sizes(p))).reshape(x.shape)))
 

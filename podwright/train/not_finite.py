@@ -33,26 +33,24 @@ def outcome(
     check = f"look at the rows of that step: type podwright data check {shlex.quote(recipe.data.source)}"
     unlike = [n for n, x in figures.items() if n.startswith(("reward", "advantage")) and not math.isfinite(x)]
     if unlike:
+        what = f", {unlike[0]}={figures[unlike[0]]}; {kept}"
         fix = "make the rewards smaller: within a group only their differences count"
-        return TrainingOutcome(Ending.NOT_FINITE, good, f"{wrong}, {unlike[0]}={figures[unlike[0]]}; {kept}", fix)
-    if moved:
-        sudden = _suddenly(run, recipe.kind, step)
-        what = f"{wrong}, and the steps before were as ever; {kept}" if sudden else f"{wrong}; {kept}"
-        return TrainingOutcome(
-            Ending.NOT_FINITE, good, what, f"{check}; if they are good, {lower}" if sudden else lower
-        )
-    tested = [
-        e["loss"] for e in read_events(run.events) if e["event"] == "evaluation" and isinstance(e.get("loss"), float)
-    ]
-    if tested and not math.isfinite(tested[0]):
-        what = (
-            f"{wrong}, and so was the loss of the test before any update: the weights that it began with are of no use"
-        )
-        return TrainingOutcome(
-            Ending.NOT_FINITE, good, what, f"start from other weights: type {command} with another source of them"
-        )
-    what = f"{wrong}; no update had changed the weights yet, so it is not the learning rate"
-    return TrainingOutcome(Ending.NOT_FINITE, good, what, f"{check}; if they are good, start from other weights")
+    elif moved and _suddenly(run, recipe.kind, step):
+        what, fix = f", and the steps before were as ever; {kept}", f"{check}; if they are good, {lower}"
+    elif moved:
+        what, fix = f"; {kept}", lower
+    elif _tested_badly(run):
+        what = ", and so was the loss of the test before any update: the weights that it began with are of no use"
+        fix = f"start from other weights: type {command} with another source of them"
+    else:
+        what = "; no update had changed the weights yet, so it is not the learning rate"
+        fix = f"{check}; if they are good, start from other weights"
+    return TrainingOutcome(Ending.NOT_FINITE, good, wrong + what, fix)
+
+
+def _tested_badly(run: RunDir) -> bool:
+    tested = [e["loss"] for e in read_events(run.events, "evaluation") if isinstance(e.get("loss"), float)]
+    return bool(tested) and not math.isfinite(tested[0])
 
 
 def _suddenly(run: RunDir, stage: str, step: int) -> bool:

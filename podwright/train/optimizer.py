@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.models import param
@@ -51,7 +53,28 @@ def abstract_state(tx: optax.GradientTransformation, params: Tree, mesh: Mesh) -
     return jax.tree_util.tree_map_with_path(abstract_leaf, shapes)
 
 
-def apply(tx: optax.GradientTransformation, grads: Tree, opt_state: Tree, params: Tree) -> tuple[Tree, Tree, jax.Array]:
+def accumulated(
+    gradient: Callable[[Tree, Tree], Tree], params: Tree, batch: Tree, num: int, sharding: NamedSharding
+) -> Tree:
+    """Sums of `gradient(params, micro_batch)` over `num` micro-batches. Each takes every num-th row, so that no device sits idle.
+
+    `sharding`: of the rows of the batch.
+    """
+    if num == 1:
+        return gradient(params, batch)
+    laid = NamedSharding(sharding.mesh, PartitionSpec(None, *sharding.spec))
+
+    def split(x: Array) -> Array:
+        x = x.reshape(x.shape[0] // num, num, *x.shape[1:]).swapaxes(0, 1)
+        return jax.lax.with_sharding_constraint(x, laid)
+
+    parts = jax.tree.map(split, batch)
+    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts)))
+    sums, _ = jax.lax.scan(lambda acc, part: (jax.tree.map(jnp.add, acc, gradient(params, part)), None), zeros, parts)
+    return sums
+
+
+def apply(tx: optax.GradientTransformation, grads: Tree, opt_state: Tree, params: Tree) -> tuple[Tree, Tree, Array]:
     """New parameters, new state, and the global norm of the gradient before clipping."""
     with jax.named_scope("optimizer"):
         updates, opt_state = tx.update(grads, opt_state, params)

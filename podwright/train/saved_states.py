@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Generic, NamedTuple, NoReturn, TypeVar
 
-from podwright.errors import UserError
+from podwright.errors import UserError, message_of
 from podwright.storage.base import cause_of
 from podwright.train.run_storage import RunStorage
 
@@ -62,7 +62,7 @@ def newest(
         except Exception as e:
             fault = damage(e, storage.path(name(step)))
             # In the log of the attempt: the cause, for whoever restores the files.
-            print(f"checkpoint {step}: {type(e).__name__}: {(str(e).splitlines() or [''])[0][:300]}", flush=True)
+            print(f"checkpoint {step}: {type(e).__name__}: {message_of(e, 300)}", flush=True)
         if not anywhere(state is None):
             assert state is not None
             return Newest(step, state, tuple(damaged))
@@ -115,7 +115,7 @@ def why(e: Exception, path: Path) -> str:
     except OSError as unread_now:
         return f"{unread_now.strerror or unread_now}"
     except Exception as unread_now:
-        return f"{type(unread_now).__name__}: {(str(unread_now).splitlines() or [''])[0][:160]}"
+        return f"{type(unread_now).__name__}: {message_of(unread_now)}"
 
 
 def _none_left(storage: RunStorage, damaged: list[int], fault: str) -> UserError:

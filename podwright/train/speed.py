@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import resource
 import sys
 from typing import TYPE_CHECKING, Any
@@ -11,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 import jax
 import numpy as np
 
-from podwright.accelerators import GIB, by_device_kind
+from podwright.accelerators import GIB
 from podwright.recipe.models import Qwen3Dims, step_flops
 from podwright.recipe.schema import GrpoRecipe
+from podwright.train import devices
 from podwright.train.mesh import memory_fraction
 
 if TYPE_CHECKING:
@@ -21,20 +20,13 @@ if TYPE_CHECKING:
 
 
 def environment() -> dict[str, Any]:
-    packages = ("jax", "jaxlib", "libtpu", "optax", "orbax-checkpoint", "podwright")
-    versions = {"python": platform.python_version()}
-    for name in packages:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     fraction = memory_fraction()
     return ({} if fraction is None else {"memory_fraction": fraction}) | {
         "devices": jax.device_count(),
         "device_kind": jax.devices()[0].device_kind,
         "processes": jax.process_count(),
         "compile_cache": jax.config.values["jax_compilation_cache_dir"] or "",
-        "versions": versions,
+        "versions": devices.versions("jax", "jaxlib", "libtpu", "optax", "orbax-checkpoint", "podwright"),
     }
 
 
@@ -54,12 +46,8 @@ def figures(
 
 def rates(flops: float, seconds: float) -> dict[str, float | None]:
     """TFLOP/s a device, MFU (null where the peak is not known), peak memory."""
-    chip = by_device_kind(jax.devices()[0].device_kind)
-    return {
-        "tflops_per_device": flops / seconds / jax.device_count() / 1e12,
-        "mfu": flops / seconds / (chip.bf16_flops * jax.device_count()) if chip and chip.bf16_flops else None,
-        "peak_memory_gib": peak_memory_bytes() / GIB,
-    }
+    of_devices = devices.rates(flops / seconds / jax.device_count(), jax.devices()[0].device_kind)
+    return of_devices | {"peak_memory_gib": peak_memory_bytes() / GIB}
 
 
 def peak_memory_bytes() -> int:

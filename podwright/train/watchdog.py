@@ -194,7 +194,7 @@ class Watchdog:
         summary = summarize(stands, self._size if listen_s else 1, seconds)
         stacks = f"attempts/{self._emit.attempt}/stacks-*.txt"
         try:
-            self._emit.event("notice", message=f"{summary}; {stacks} has the stacks")
+            self._emit.notice(f"{summary}; {stacks} has the stacks")
         except OSError as e:  # a full disk is no reason to let a run hang
             print(f"{summary}; the notice cannot be written: {e}", flush=True)
         return summary, any(s["unpaced"] for s in stands)

@@ -73,9 +73,9 @@ def stream(blocks: Iterable[bytes], keys: RecipeAdvice | None = None) -> list[Re
     return [{key: value for key, value in record.items() if key not in ("file", "logs")} for record in records]
 
 
-def file(path: Path, keys: RecipeAdvice | None = None) -> list[Record]:
+def file(path: Path) -> list[Record]:
     """`lines` of a log on disk, however large and whatever bytes it holds; UserError where it is compressed or cannot be read."""
-    return stream(log_files.blocks(path, TYPED), keys)
+    return stream(log_files.blocks(path, TYPED))
 
 
 def folder(path: Path) -> list[Record]:

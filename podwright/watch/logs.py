@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 
 from podwright.targets.base import Handle, Process, Target
+from podwright.targets.handles import log_since
 from podwright.targets.polling import Poller
 
 _POLL_S = 0.3
@@ -18,7 +19,7 @@ def read(target: Target, handle: Handle, follow: bool = False, process: int = 0)
         # First, so that the text has what a process wrote before its end, and what hosts have that share no folder with this machine.
         asks = follow or target.traits.ships_files
         alive = asks and poller.poll(handle).process is Process.RUNNING
-        text, since = target.logs(handle, since, process)
+        text, since = log_since(handle, since, process)
         if text:
             yield text
         if not (follow and alive):

@@ -67,9 +67,6 @@ class CountingReport:
     def figures(self, records: Records, tests: list[Record]) -> Result:
         return {"count": timing.last(records.steps(), "count"), "units": {}}
 
-    def speed(self, records: Records) -> Result:
-        return timing.steady_state(records, self.STEADY)
-
     def breakdown(self, records: Records) -> dict[str, float]:
         return {}
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from podwright.errors import UserError, abbreviated, counted, expanded, nearest
 from podwright.plan.checks import encoders, multimodal, weights
 from podwright.plan.checks.inputs import in_source
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.recipe import hf_config, hf_weights, llm, pairs, text_encoder_files
 from podwright.recipe.contrastive import ContrastiveRecipe, Pairs
 from podwright.recipe.conversions import paired_keys, to_pairs
@@ -59,7 +59,7 @@ def _text_encoder(source: str, directory: Path, max_tokens: int) -> list[Finding
             return []
     except UserError as e:
         e = in_source(source, directory, e, "text_encoder.source")
-        return [multimodal.error("model", e.what, e.fix)]
+        return [of_error("model", e)]
     if held is None:
         what = f"text_encoder.source={source} has a config.json and no weights that can be looked at, which a run needs"
         return [Finding("model", "inconclusive", what, f"put {hf_weights.SINGLE} there")]
@@ -101,7 +101,7 @@ def _heads(recipe: ContrastiveRecipe, cwd: Path) -> Iterator[Finding]:
     try:
         require_weights("aligner.source", source, path, "check the path, or type aligner.source=random")
     except UserError as e:
-        yield multimodal.error("model", e.what, e.fix)
+        yield of_error("model", e)
         return
     names = weights.shapes(path)
     if names is None:
@@ -125,7 +125,7 @@ def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
         require_root("data.root", recipe.data.root, cwd)
         files = multimodal.data_files("data.source", recipe.data.source, cwd, fix)
     except UserError as e:
-        return [multimodal.error("data", e.what, e.fix)]
+        return [of_error("data", e)]
     findings: list[Finding] = []
     counts = {}
     contents: list[list[Hashable]] = [[] for _ in files]
@@ -136,7 +136,7 @@ def _data(recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Fin
         left, held_out = _divided(recipe, counts)
         if left < 1:
             refused = pairs.none_left(recipe.data.source, next(iter(counts.values())), pairs.LEAST_HELD_OUT)
-            return [*findings, multimodal.error("data", refused.what, refused.fix)]
+            return [*findings, of_error("data", refused)]
         findings += multimodal.shared(recipe.data, files, contents)
         findings += _batch(recipe, left, held_out, where)
     return findings
@@ -162,7 +162,7 @@ def _file(path: Path, data: Pairs, cwd: Path, contents: list[Hashable]) -> tuple
     try:
         lines, num_lines, complete = multimodal.sampled_lines(path)
     except UserError as e:
-        return 0, [multimodal.error("data", e.what, e.fix)]
+        return 0, [of_error("data", e)]
     if not lines:
         return 0, [multimodal.error("data", *pairs.empty(path))]
     for where, line in lines:

@@ -7,7 +7,7 @@ import math
 from pathlib import Path
 
 from podwright.errors import UserError, expanded
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.recipe.llm import IMAGE_DIMS
 from podwright.recipe.multimodal import Encoders
 from podwright.recipe.paths import require_weights
@@ -33,7 +33,7 @@ def _weights(section: Encoders, cwd: Path) -> list[Finding]:
                 fix = f"check the path, or type encoders.{key}=random"
                 require_weights(f"encoders.{key}", source, cwd / expanded(source), fix, _WORDS)
             except UserError as e:
-                findings.append(_error(e.what, e.fix))
+                findings.append(of_error("model", e))
     return findings
 
 

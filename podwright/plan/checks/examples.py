@@ -13,7 +13,7 @@ from pathlib import Path
 from podwright import errors
 from podwright.errors import UserError, expanded, nearest
 from podwright.plan.checks import hub
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.recipe import arithmetic_capacity, held_out, worked_examples
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoData, GrpoRecipe
@@ -36,7 +36,7 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     try:
         counted = counts(data, cwd, recipe.seed)
     except UserError as e:
-        return [Finding("data", "error", e.what, e.fix)]
+        return [of_error("data", e)]
     if counted is None:
         return [hub.dataset(data.source), *_uncounted(recipe)]
     if counted.train < recipe.batch_size:
@@ -45,7 +45,7 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     try:
         resolved = recipe.in_steps(counted.train)
     except UserError as e:
-        return [Finding("data", "error", e.what, e.fix)]
+        return [of_error("data", e)]
     findings = [Finding("data", "info", _lasting(resolved, counted)), *counted.warnings]
     if epochs := recipe.training.num_epochs:
         about = f"training.num_epochs={epochs} of {counted.train:,} examples is {errors.counted(resolved.training.max_steps, 'step')}"

@@ -6,6 +6,7 @@ import functools
 import json
 from pathlib import Path
 
+from podwright.errors import message_of
 from podwright.plan.checks import patience
 from podwright.plan.findings import Finding
 from podwright.rundir import Record
@@ -48,8 +49,7 @@ def _look_up(check: str, source: str, kind: str) -> tuple[Finding, Record | None
         if type(e).__name__ == "RepositoryNotFoundError":
             what = f"{key} is no path here, and the Hugging Face hub has no {_ARTICLES[kind]} of that name that you may read"
             return Finding(check, "error", what, "check the name, or log in with `hf auth login`"), None
-        reason = (str(e).splitlines() or [""])[0][:120]
-        return _unchecked(check, key, f"the hub was asked and failed ({type(e).__name__}: {reason})"), None
+        return _unchecked(check, key, f"the hub was asked and failed ({type(e).__name__}: {message_of(e, 120)})"), None
     if answer is None:
         return _unchecked(check, key, f"the hub has not answered within {_PATIENCE_S:.0f} s"), None
     return Finding(check, "info", f"{key} is on the Hugging Face hub"), answer.get("config")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from podwright.errors import UserError, abbreviated, expanded, nearest
 from podwright.plan.checks import hub
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe.hf_weights import Shapes
 from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find
@@ -25,7 +25,7 @@ def model(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | Non
     try:
         findings, dims = ([], find(section.name)) if section.source == "random" else _checkpoint(section, cwd)
     except UserError as e:
-        return [_error("model", e.what, e.fix)], None
+        return [of_error("model", e)], None
     if dims is not None:
         findings += _sizes(section, dims)
     return findings, dims
@@ -45,7 +45,7 @@ def lora_rank(name: str, rank: int, hidden_size: int) -> list[Finding]:
     if rank <= hidden_size:
         return []
     wrong = f"model.lora_rank={rank} is more than the hidden size of {name}, {hidden_size}"
-    return [_error("model", wrong, f"type model.lora_rank={min(16, hidden_size)}, or 0 to train all parameters")]
+    return [_error(wrong, f"type model.lora_rank={min(16, hidden_size)}, or 0 to train all parameters")]
 
 
 def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
@@ -88,12 +88,12 @@ def to_start(source: str, cwd: Path) -> list[Finding]:
     directory = cwd / expanded(source)
     if source == "random" or not directory.is_dir() or hf_weights.present(directory):
         return []
-    return [_error("model", f"model.source={source} has a config.json and no weights", WEIGHTS)]
+    return [_error(f"model.source={source} has a config.json and no weights", WEIGHTS)]
 
 
 def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
     """By its config.json where the hub gives it, else by the id's own name where that is a row of our table."""
-    if error := missing_source("model", section.source, ["random"], cwd):
+    if error := missing_source(section.source, cwd):
         raise error
     finding, config = hub.model(section.source)
     if config is not None:
@@ -122,11 +122,11 @@ def _by_id(source: str) -> Qwen3Dims | None:
     return MODELS[max(rows, key=len)] if rows else None
 
 
-def missing_source(check: str, source: str, words: list[str], cwd: Path) -> UserError | None:
-    """Of a source with nothing on this machine: a word that is misspelt, or a path; None for what may be a hub id."""
-    if guess := nearest(source, words):
-        return UserError(f"there is no {check}.source={source}", f"did you mean {check}.source={guess}?")
-    return missing(f"{check}.source", source, cwd) if looks_like_path(source, cwd) else None
+def missing_source(source: str, cwd: Path) -> UserError | None:
+    """Of a model.source with nothing on this machine: a word that is misspelt, or a path; None for what may be a hub id."""
+    if guess := nearest(source, ["random"]):
+        return UserError(f"there is no model.source={source}", f"did you mean model.source={guess}?")
+    return missing("model.source", source, cwd) if looks_like_path(source, cwd) else None
 
 
 def is_on_hub(source: str, words: Sequence[str]) -> bool:
@@ -134,5 +134,5 @@ def is_on_hub(source: str, words: Sequence[str]) -> bool:
     return source not in words and not looks_like_path(source, Path())
 
 
-def _error(check: str, message: str, fix: str) -> Finding:
-    return Finding(check, "error", message, fix)
+def _error(message: str, fix: str) -> Finding:
+    return Finding("model", "error", message, fix)

@@ -195,18 +195,20 @@ def _network(nodes: Sequence[Facts]) -> list[Finding]:
     """All together, and which machine is slow with both of its neighbours; nodes stand in the order of their ranks."""
     answers = [(node["host"], node["network"]) for node in nodes if "network" in node]
     faults = [f"{host} ({_in_words(network['fault'])})" for host, network in answers if "fault" in network]
-    if faults and all(network.get("met", True) for _, network in answers) and any("met" in n for _, n in answers):
-        ways = [f"{host} by {network.get('interface') or 'the address of its own name'}" for host, network in answers]
-        what = f"the machines meet at {nodes[0].get('meet', 'the first one')} and exchange nothing: {', '.join(ways)}; {'; '.join(faults)}"
-        fix = "open all ports between the machines there, or name another network (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) in setup of the target"
-        return [Finding("network", "error", what, fix)]
     if faults:
-        fix = "open the ports between the nodes, or name the network (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) in setup of the target"
-        meet = nodes[0].get("meet", "")
-        if meet:
-            fix = f"set address of the target to an address of the first host that the others reach, or {fix}"
-        at = f" at {meet}, the address of the first host" if meet else ""
-        return [Finding("network", "error", f"the machines do not come together{at}: {'; '.join(faults)}", fix)]
+        meet, network_of = (
+            nodes[0].get("meet", ""),
+            "network (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME) in setup of the target",
+        )
+        if all(network.get("met") for _, network in answers):
+            ways = [f"{host} by {network['interface'] or 'the address of its own name'}" for host, network in answers]
+            what = f"the machines meet at {meet or 'the first one'} and exchange nothing: {', '.join(ways)}; "
+            fix = f"open all ports between the machines there, or name another {network_of}"
+        else:
+            what = f"the machines do not come together{f' at {meet}, the address of the first host' if meet else ''}: "
+            address = "set address of the target to an address of the first host that the others reach, or "
+            fix = f"{address if meet else ''}open the ports between the nodes, or name the {network_of}"
+        return [Finding("network", "error", what + "; ".join(faults), fix)]
     if not answers:
         return []
     _, first = answers[0]

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from pathlib import Path
 
 from podwright import slices
 from podwright.errors import UserError, counted
 from podwright.plan.checks import maxtext_mesh, maxtext_values, meshes
-from podwright.plan.findings import Finding, Level
+from podwright.plan.findings import Finding, Level, of_error
 from podwright.recipe.maxtext import architectures, lint
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext.architectures import Architecture
-from podwright.recipe.maxtext.arguments import BATCH_AXES, RunBatch
+from podwright.recipe.maxtext.arguments import BATCH_AXES, Arguments, RunBatch
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
 from podwright.slices import Slice
 
@@ -46,7 +45,7 @@ def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding
         findings += _data(recipe.arguments, batch, where, cwd) + _profiler(recipe.arguments)
     except UserError as e:
         if not any(f.level == "inconclusive" and _OF_TRAINING.match(f.message) for f in findings):
-            findings.append(Finding("batch", "error", e.what, e.fix))
+            findings.append(of_error("batch", e))
     examined = {f.message.partition("=")[0] for f in findings if f.level == "error"}
     return findings + maxtext_values.values(recipe.arguments, examined)
 
@@ -94,7 +93,7 @@ def _model(recipe: MaxTextRecipe) -> tuple[Architecture | None, list[Finding]]:
     try:
         return architectures.find(recipe.arguments), []
     except architectures.WrongDimension as e:
-        return None, [Finding("model", "error", e.what, e.fix)]
+        return None, [of_error("model", e)]
     except UserError as e:
         if _is_diffusion(recipe):
             return None, [Finding("model", "inconclusive", e.what, f"{e.fix}; type --compile")]
@@ -111,7 +110,7 @@ def _is_diffusion(recipe: MaxTextRecipe) -> bool:
     return "diffusion" in recipe.launch.module
 
 
-def _batch(arguments: Mapping[str, str], batch: RunBatch, where: Slice) -> list[Finding]:
+def _batch(arguments: Arguments, batch: RunBatch, where: Slice) -> list[Finding]:
     rows = batch.per_device * where.num_devices
     micro = f" x {batch.micro_batches} micro-batches" if batch.micro_batches > 1 else ""
     split = f"per_device_batch_size={batch.per_device:g} x {counted(where.num_devices, 'device')}"
@@ -140,7 +139,7 @@ def _above_one(mesh: maxtext_mesh.MaxTextMesh, axes: tuple[str, ...]) -> list[st
     return [f"{axis}={n}" for axis in axes if (n := mesh.size(axis)) > 1]
 
 
-def _precision(arguments: Mapping[str, str], where: Slice) -> list[Finding]:
+def _precision(arguments: Arguments, where: Slice) -> list[Finding]:
     quantization, row = arguments.get("quantization", ""), where.accelerator
     if not quantization:
         return []
@@ -162,7 +161,7 @@ def _precision(arguments: Mapping[str, str], where: Slice) -> list[Finding]:
     return []
 
 
-def _data(arguments: Mapping[str, str], batch: RunBatch, where: Slice, cwd: Path) -> list[Finding]:
+def _data(arguments: Arguments, batch: RunBatch, where: Slice, cwd: Path) -> list[Finding]:
     kind = arguments.get("dataset_type", "tfds")
     if kind == "synthetic":
         return [Finding("data", "info", "dataset_type=synthetic: random tokens, so that losses mean nothing")]
@@ -182,7 +181,7 @@ def _data(arguments: Mapping[str, str], batch: RunBatch, where: Slice, cwd: Path
         return _enough(path, sum(1 for line in lines if line.strip()), arguments, batch, where)
 
 
-def _enough(path: str, rows: int, arguments: Mapping[str, str], batch: RunBatch, where: Slice) -> list[Finding]:
+def _enough(path: str, rows: int, arguments: Arguments, batch: RunBatch, where: Slice) -> list[Finding]:
     """A row is a sequence unless rows are packed, which makes fewer sequences of them."""
     steps, epochs = arguments_of.steps(arguments), arguments_of.integer(arguments, "num_epoch", 1)
     sequences = batch.rows(where.num_devices)
@@ -200,7 +199,7 @@ def steps_of(rows: int, batch: RunBatch, num_devices: int, epochs: int = 1) -> i
     return int(rows * epochs // batch.rows(num_devices))
 
 
-def _profiler(arguments: Mapping[str, str]) -> list[Finding]:
+def _profiler(arguments: Arguments) -> list[Finding]:
     if not arguments.get("profiler"):
         return []
     first = arguments_of.integer(arguments, "skip_first_n_steps_for_profiler", 1, least=0)

@@ -9,11 +9,11 @@ from dataclasses import dataclass
 
 from podwright.errors import UserError, counted
 from podwright.plan.checks.topology import factorisations, refusal
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext import sharding
 from podwright.recipe.maxtext.architectures import Architecture
-from podwright.recipe.maxtext.arguments import FREE
+from podwright.recipe.maxtext.arguments import FREE, Arguments
 from podwright.slices import Slice
 
 _CHANGED = ("data", "fsdp", "fsdp_transpose", "tensor", "context")
@@ -41,7 +41,7 @@ class MaxTextMesh:
         return math.prod(self.within[axis] * self.between[axis] for axis in axes)
 
 
-def resolved(arguments: Mapping[str, str], where: Slice) -> MaxTextMesh:
+def resolved(arguments: Arguments, where: Slice) -> MaxTextMesh:
     """UserError for a size that is no number."""
     per_slice = where.num_devices // where.num_slices
     within = arguments_of.filled(arguments_of.ici(arguments), per_slice)
@@ -51,12 +51,12 @@ def resolved(arguments: Mapping[str, str], where: Slice) -> MaxTextMesh:
     return MaxTextMesh(within, arguments_of.filled(between, where.num_slices))
 
 
-def check(arguments: Mapping[str, str], model: Architecture | None, where: Slice) -> list[Finding]:
+def check(arguments: Arguments, model: Architecture | None, where: Slice) -> list[Finding]:
     try:
         mesh = resolved(arguments, where)
         dims = sharding.dims(model, arguments) if model else []
     except UserError as e:
-        return [Finding("mesh", "error", e.what, e.fix)]
+        return [of_error("mesh", e)]
     wanted = {"ici": arguments_of.ici(arguments), "dcn": arguments_of.dcn(arguments)}
     if mesh.within is None:
         return [
@@ -87,7 +87,7 @@ def _product(
     number: int,
     of: str,
     where: Slice,
-    arguments: Mapping[str, str],
+    arguments: Arguments,
     dims: list[sharding.ShardedDim],
 ) -> Finding:
     free = [axis for axis, n in wanted.items() if n == FREE]
@@ -114,7 +114,7 @@ def _shown(mesh: Mapping[str, int]) -> str:
 
 
 def _on_links(
-    arguments: Mapping[str, str], within: Mapping[str, int], dims: list[sharding.ShardedDim], where: Slice
+    arguments: Arguments, within: Mapping[str, int], dims: list[sharding.ShardedDim], where: Slice
 ) -> list[Finding]:
     for key in ("custom_mesh", "custom_mesh_and_rule", "subslice_shape"):
         if arguments.get(key):
@@ -127,16 +127,14 @@ def _on_links(
     return [Finding("mesh", "error", message, _instead(arguments, within, dims, where))]
 
 
-def _refusal(arguments: Mapping[str, str], within: Mapping[str, int], where: Slice) -> str:
+def _refusal(arguments: Arguments, within: Mapping[str, int], where: Slice) -> str:
     axes = arguments_of.axes(arguments)
     split = arguments_of.flag(arguments, "allow_split_physical_axes")
     refused = refusal(where, [within[axis] for axis in axes], split=split)
     return f"{refused} (axis {refused.axis} is {axes[refused.axis]})" if refused else ""
 
 
-def _division(
-    arguments: Mapping[str, str], mesh: MaxTextMesh, dims: list[sharding.ShardedDim], where: Slice
-) -> list[Finding]:
+def _division(arguments: Arguments, mesh: MaxTextMesh, dims: list[sharding.ShardedDim], where: Slice) -> list[Finding]:
     wrong = [dim for dim in dims if dim.size % mesh.size(*dim.axes)]
     if not wrong:
         return []
@@ -154,9 +152,7 @@ def _product_of(dim: sharding.ShardedDim, mesh: MaxTextMesh) -> str:
     return f"{' x '.join(named)} = {product}" if len(named) > 1 else "".join(named)
 
 
-def _instead(
-    arguments: Mapping[str, str], wanted: Mapping[str, int], dims: list[sharding.ShardedDim], where: Slice
-) -> str:
+def _instead(arguments: Arguments, wanted: Mapping[str, int], dims: list[sharding.ShardedDim], where: Slice) -> str:
     """What to type for meshes that work, the nearest first."""
     per_slice = where.num_devices // where.num_slices
     fixed = math.prod(max(n, 1) for axis, n in wanted.items() if axis not in _CHANGED)

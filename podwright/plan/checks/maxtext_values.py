@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from podwright.errors import nearest
 from podwright.plan.findings import Finding, Level
 from podwright.recipe.maxtext import argument_types, remat
 from podwright.recipe.maxtext.argument_types import OLDER_KEYS, WrongType
+from podwright.recipe.maxtext.arguments import Arguments
 from podwright.recipe.maxtext.schema import VARIABLE
 
 _TEXTS = {
@@ -20,7 +21,7 @@ _TEXTS = {
 _ASK = "--compile asks the MaxText of the recipe"
 
 
-def keys(arguments: Mapping[str, str]) -> list[Finding]:
+def keys(arguments: Arguments) -> list[Finding]:
     """Keys that are not known, and older names of keys."""
     findings = []
     for key in argument_types.unknown(arguments):
@@ -35,7 +36,7 @@ def keys(arguments: Mapping[str, str]) -> list[Finding]:
     return findings
 
 
-def values(arguments: Mapping[str, str], examined: Collection[str]) -> list[Finding]:
+def values(arguments: Arguments, examined: Collection[str]) -> list[Finding]:
     """Values that their keys do not take, but for the keys `examined`, which have a finding already.
 
     What is neither true nor false, or no number, is an error in any version of MaxText; lists and named values differ between versions.

@@ -16,7 +16,7 @@ from podwright.errors import UserError, abbreviated, counted, expanded
 from podwright.plan.checks import encoders, hub, weights
 from podwright.plan.checks.inputs import in_source, lora_rank, missing_source
 from podwright.plan.checks.inputs import weights as weights_of
-from podwright.plan.findings import Finding, InconclusiveCheck
+from podwright.plan.findings import Finding, InconclusiveCheck, of_error
 from podwright.recipe import answers, held_out, hf_config, hf_weights, llm, pairs
 from podwright.recipe.answers import FieldFault
 from podwright.recipe.contrastive import Pairs
@@ -106,7 +106,7 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     findings = []
     try:
         if m.source != "random" and not os.path.exists(cwd / expanded(m.source)):
-            if fault := missing_source("model", m.source, ["random"], cwd):
+            if fault := missing_source(m.source, cwd):
                 raise fault
             findings.append(hub.model(m.source)[0])
         dims = dimensions(m, cwd)
@@ -116,7 +116,7 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     except InconclusiveCheck:
         return findings
     except UserError as e:
-        return [*findings, error("model", e.what, e.fix)]
+        return [*findings, of_error("model", e)]
     findings += lora_rank(m.name, m.lora_rank, dims.hidden_size) + _positions(recipe, dims)
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
     rest = (
@@ -179,7 +179,7 @@ def _aligner(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     try:
         require_weights("aligner.source", source, path, "check the path")
     except UserError as e:
-        return [error("model", e.what, e.fix)]
+        return [of_error("model", e)]
     names = weights.shapes(path)
     if names is None:
         return [
@@ -235,7 +235,7 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
         require_root("data.root", recipe.data.root, cwd)
         files = data_files("data.source", recipe.data.source, cwd, f"type {drawn(recipe.data)}")
     except UserError as e:
-        return [error("data", e.what, e.fix)]
+        return [of_error("data", e)]
     contents: list[list[Hashable]] = [[] for _ in files]
     looks = [_file(path, recipe.data, cwd, lines) for path, lines in zip(files, contents, strict=True)]
     findings = [finding for _, listed in looks for finding in listed]
@@ -244,7 +244,7 @@ def _data(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
         left = looks[0][0] if len(files) > 1 else looks[0][0] - pairs.num_held_out(looks[0][0], recipe.data.num_test)
         if left < 1:
             refused = pairs.none_left(recipe.data.source, looks[0][0], 1)
-            return [*findings, error("data", refused.what, refused.fix)]
+            return [*findings, of_error("data", refused)]
         findings += _batch(recipe, min(recipe.data.num_train or left, left), where)
     return findings
 
@@ -295,7 +295,7 @@ def _file(path: Path, data: MultimodalData, cwd: Path, contents: list[Hashable])
     try:
         lines, num_lines, complete = sampled_lines(path)
     except UserError as e:
-        return 0, [error("data", e.what, e.fix)]
+        return 0, [of_error("data", e)]
     for where, line in lines:
         parsed, wrong = parsed_line(line, schema.line_faults)
         # pieces of a large file may overlap, so that a line is read twice

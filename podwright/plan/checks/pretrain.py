@@ -8,7 +8,7 @@ from pathlib import Path
 from podwright.accelerators import GIB
 from podwright.errors import UserError, abbreviated
 from podwright.plan.checks import batches, meshes, streams
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.recipe import corpus
 from podwright.recipe.dimensions import Dims, find
 from podwright.recipe.hybrid import CHUNK, HybridDims
@@ -24,7 +24,7 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
         dims: Dims | None = find(recipe.model.name, recipe.model.gate, recipe.model.kda)
     except UserError as e:
         dims = None
-        findings.append(Finding("model", "error", e.what, e.fix))
+        findings.append(of_error("model", e))
     if dims:
         total, active = dims.num_params(), dims.num_active_params()
         what = f"{recipe.model.name} has {abbreviated(total)} parameters"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from podwright.errors import UserError, counted, expanded
 from podwright.plan.checks import patience, text_sample
-from podwright.plan.findings import Finding, Level
+from podwright.plan.findings import Finding, Level, of_error
 from podwright.recipe import arithmetic_capacity, corpus, document_ends, text_lines
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
 from podwright.recipe.corpus import Shard, TokenFiles
@@ -79,7 +79,7 @@ def check(
     except Unreachable as e:  # the machine that trains may well reach it
         return [Finding("data", "inconclusive", f"how long the data lasts is not known: {e.what}", e.fix)]
     except UserError as e:
-        return [Finding("data", "error", e.what, e.fix)]
+        return [of_error("data", e)]
     if stock.doubt > _DOUBT:
         what = f"how long {source} lasts is not known: its lines differ too much, or are too long, for an estimate from a part of them"
         fix = f"type podwright data count {shlex.quote(source)} --tokenizer {shlex.quote(tokenizer)}"

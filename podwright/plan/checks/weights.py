@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.recipe import hf_weights
 from podwright.recipe.hf_weights import StoredTensor
 
@@ -65,7 +65,7 @@ def not_finite(path: Path) -> list[Finding]:
             if tensor is not None:
                 hf_weights.require_finite(name, tensor, path)
     except UserError as e:
-        return [Finding("model", "error", e.what, e.fix)]
+        return [of_error("model", e)]
     except Exception:  # as of `shapes`, which says so
         return []
     return []

@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+from podwright.rundir import part_of
 from podwright.shell import Shell
 
 Progress = Callable[[str, str, float], None]
@@ -76,14 +77,10 @@ def writable(folder: Path) -> Path:
 
 def keep(path: Path, text: str) -> bool:
     """Write `path` whole or not at all; whether this user may."""
-    part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(text)
-        part.replace(path)
+        with part_of(path) as part:
+            part.write_text(text)
     except OSError as e:
-        with contextlib.suppress(OSError):
-            part.unlink()
         if e.errno not in _REFUSED:
             raise
         return False

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from podwright.accelerators import CPU
+from podwright.accelerators import CPU, GIB
 from podwright.errors import UserError
 from podwright.plan.checks.meshes import axes, resolved
 from podwright.plan.compiled import cache, calibrate, costs, dump, environment
@@ -43,6 +43,7 @@ COMPILED_IN = (
 )  # whose sources change a verdict
 IRRELEVANT = ("name", "description", "expect", "rewards", "rewards_timeout", "data", "checkpoint", "trackers")
 """sections and keys of a recipe that no program depends on"""
+_SHOWN = 3  # allocations named in one line
 LIMIT_S = {"quick": 600, "full": 3600}
 TPU_ENV = {
     "TPU_SKIP_MDS_QUERY": "1",
@@ -110,6 +111,18 @@ class Compiled:
     @property
     def hbm_bytes(self) -> int | None:
         return None if self.memory is None else self.memory.need + sum(self.resident.values())
+
+    def needs(self, limit_bytes: float) -> str:
+        """In words, what it takes of a device's memory."""
+        assert self.hbm_bytes is not None
+        return f"{self.name} needs {self.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device"
+
+    def largest(self) -> str:
+        """The rest of that sentence: its largest arrays, and what the compiler says."""
+        assert self.memory is not None
+        largest = [f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in self.memory.largest[:_SHOWN]]
+        quoted = f' (the compiler: "{self.error}")' if self.error else ""
+        return (f"; its largest: {', '.join(largest)}" if largest else "") + quoted
 
 
 def limit_bytes(where: Slice) -> float | None:
@@ -333,9 +346,7 @@ def _memory(phases: Record, folder: Path) -> dump.Memory | None:
     if any(folder.glob("*after_optimizations-buffer-assignment.txt")) and ("refused" in phases or is_complete(folder)):
         return dump.memory(folder)
     if "compiled" in phases:
-        m = phases["compiled"]["memory"]
-        outputs = m["output_size"] - m["alias_size"]
-        return dump.Memory(m["argument_size"], m["alias_size"], outputs, m["temp_size"], 0, (), m["host_temp_size"])
+        return dump.of_executable(phases["compiled"]["memory"])
     return None
 
 

@@ -8,7 +8,7 @@ What is offloaded to the host lies in a memory space of its own.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -50,6 +50,13 @@ class Memory:
     @property
     def need(self) -> int:
         return self.arguments + self.outputs + self.temporaries + self.constants
+
+
+def of_executable(sizes: Mapping[str, int]) -> Memory:
+    """By JAX's `memory_analysis`, which knows no arrays."""
+    outputs = sizes["output_size"] - sizes["alias_size"]
+    held = sizes["argument_size"], sizes["alias_size"], outputs, sizes["temp_size"]
+    return Memory(*held, 0, (), sizes["host_temp_size"])
 
 
 def memory(folder: Path) -> Memory:

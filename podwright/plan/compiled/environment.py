@@ -19,6 +19,7 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.plan.compiled.cache import Progress
 from podwright.plan.findings import InconclusiveCheck
+from podwright.recipe.extras import installed_version
 from podwright.shell import Shell
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -43,7 +44,7 @@ class Compiler:
 
 
 def here() -> Compiler:
-    return Compiler(sys.executable, {}, {name: _version(name) for name in PACKAGES})
+    return Compiler(sys.executable, {}, {name: installed_version(name) for name in PACKAGES})
 
 
 def find(jax: str, cache: Path, runner: Shell, progress: Progress, more: str = "") -> Compiler:
@@ -160,10 +161,3 @@ def missing_package(error: str) -> str:
     """The package that a process of the compute half did not find, by the last line that it wrote; "" for another error."""
     named = re.search(r"No module named '(\w+)'", error)
     return named[1] if named else ""
-
-
-def _version(package: str) -> str:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""

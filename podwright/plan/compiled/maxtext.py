@@ -248,9 +248,7 @@ def _memory(scratch: Path, executable: dict[str, int]) -> dump.Memory:
     """By what the compiler dumped, which has each buffer; by the executable where it dumped nothing."""
     if is_complete(scratch):
         return dump.memory(scratch)
-    m = executable
-    outputs = m["output_size"] - m["alias_size"]
-    return dump.Memory(m["argument_size"], m["alias_size"], outputs, m["temp_size"], 0, (), m["host_temp_size"])
+    return dump.of_executable(executable)
 
 
 def _notes(gmm: bool, peak_bytes: int) -> tuple[str, ...]:

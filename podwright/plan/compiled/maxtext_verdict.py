@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from podwright.accelerators import GIB
 from podwright.errors import nearest
 from podwright.plan.compiled import dump, verdict
 from podwright.plan.compiled.compile import Compiled, limit_bytes, scoped_kib
@@ -118,13 +117,11 @@ def _of_program(program: Compiled, limit: float, recipe: MaxTextRecipe, maxtext:
         return [Finding("compile", level, f"{program.name} does not compile: {program.error}", fix)]
     assert program.hbm_bytes is not None and program.memory is not None
     share = program.hbm_bytes / limit
-    needs = f"{program.name} needs {program.hbm_bytes / GIB:.2f} of {limit / GIB:.2f} GiB per device"
+    needs = program.needs(limit)
     if level == "inconclusive" and abs(share - 1) < VERSIONS_DIFFER:
         what = f"{needs}, and the recipe's own versions may change that by {100 * VERSIONS_DIFFER:.0f} %"
         return [Finding("compile", "inconclusive", what, other_version(recipe, maxtext))]
     if program.verdict == "fits":
         return []  # its entry says what it needs
-    largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in program.memory.largest[:3])
-    quoted = f' (the compiler: "{program.error}")' if program.error else ""
-    what = needs + (f"; its largest: {largest}" if largest else "") + quoted
+    what = needs + program.largest()
     return [Finding("compile", "error", what, "type a smaller arguments.per_device_batch_size, or a larger topology")]

@@ -103,7 +103,6 @@ def compiled_pretrain(
     evaluations_s = None
     if "evaluate" in costs:
         evaluations_s = num_evaluations(recipe) * recipe.evaluation.num_batches * costs["evaluate"].predicted_s
-    steps_s = recipe.training.max_steps * step_s
     return StepEntry(
         estimated=False,
         programs=(ProgramSeconds(name="update", runs=1, seconds=step_s, bound=costs["update"].bound),),
@@ -111,13 +110,7 @@ def compiled_pretrain(
         tokens_per_s_per_device=tokens / step_s / where.num_devices,
         tflops_per_device=flops / step_s / where.num_devices / 1e12,
         mfu=mfu(flops / step_s, where),
-        run=RunTotals(
-            steps=recipe.training.max_steps,
-            evaluations=num_evaluations(recipe) if evaluations_s is not None else None,
-            steps_s=steps_s,
-            evaluations_s=evaluations_s,
-            **bill((steps_s + (evaluations_s or 0)) / 3600, where, price),
-        ),
+        run=_totals(recipe, step_s, evaluations_s, None, where, price),
         notes=tuple(notes_of(compiled, ["update"])),
     )
 
@@ -145,7 +138,6 @@ def _run(
     """None for a recipe whose steps are not counted yet."""
     if not recipe.training.max_steps:
         return None
-    steps_s = recipe.training.max_steps * step_s
     evaluations_s = warm_start_s = None
     if num_test and "evaluate" in costs:
         parts = shards(recipe, resolved(recipe, where))
@@ -154,6 +146,18 @@ def _run(
         evaluations_s = num_evaluations(recipe) * batches * costs["evaluate"].predicted_s
     if recipe.warm_start and "warm_start" in costs:
         warm_start_s = recipe.warm_start.max_steps * costs["warm_start"].predicted_s
+    return _totals(recipe, step_s, evaluations_s, warm_start_s, where, price)
+
+
+def _totals(
+    recipe: JaxRecipe,
+    step_s: float,
+    evaluations_s: float | None,
+    warm_start_s: float | None,
+    where: Slice,
+    price: float | None,
+) -> RunTotals:
+    steps_s = recipe.training.max_steps * step_s
     return RunTotals(
         steps=recipe.training.max_steps,
         evaluations=num_evaluations(recipe) if evaluations_s is not None else None,

@@ -24,8 +24,6 @@ from podwright.slices import Slice
 
 R = TypeVar("R", bound=JaxRecipe)
 
-_SHOWN = 3  # allocations named in one line
-
 
 def unknown_dimensions(model: str) -> InconclusiveCheck:
     return InconclusiveCheck(f"the compiler was not run: the dimensions of {model} are not known here", DIRECTORY)
@@ -90,11 +88,8 @@ def _of(program: Compiled, limit_bytes: float | None, remedy: Callable[[], str])
     assert program.hbm_bytes is not None
     if program.verdict == "fits":
         return []  # its entry of `programs` says what it needs
-    assert limit_bytes is not None and program.memory is not None
-    largest = ", ".join(f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in program.memory.largest[:_SHOWN])
-    quoted = f' (the compiler: "{program.error}")' if program.error else ""
-    message = f"{program.name} needs {program.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device; its largest: {largest}{quoted}"
-    return [Finding("compile", "error", message, remedy())]
+    assert limit_bytes is not None
+    return [Finding("compile", "error", program.needs(limit_bytes) + program.largest(), remedy())]
 
 
 def _mend(program: Compiled) -> str:

@@ -23,6 +23,7 @@ from podwright.plan.estimates.maxtext_work import RESOURCES, StepWork, quantized
 from podwright.plan.findings import Finding
 from podwright.recipe.maxtext import architectures, flops, published
 from podwright.recipe.maxtext import arguments as arguments_of
+from podwright.recipe.maxtext.arguments import Arguments
 from podwright.recipe.maxtext.published import PublishedRun
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.slices import Slice
@@ -46,7 +47,7 @@ _SHRINKAGE = (4.0, 2.0, 0.25, 0.1)
 class RunSample:
     """One run, published or to be predicted."""
 
-    arguments: Mapping[str, str]
+    arguments: Arguments
     where: Slice
     work: StepWork
 
@@ -115,12 +116,12 @@ def samples() -> tuple[tuple[PublishedRun, RunSample], ...]:
     return tuple(covered)
 
 
-def sample(arguments: Mapping[str, str], where: Slice) -> RunSample:
+def sample(arguments: Arguments, where: Slice) -> RunSample:
     """UserError for what the formula does not cover."""
     return RunSample(arguments, where, work(arguments, where))
 
 
-def predict(arguments: Mapping[str, str], where: Slice) -> StepTime:
+def predict(arguments: Arguments, where: Slice) -> StepTime:
     """UserError for a model without a formula, and for a chip without published runs."""
     wanted = sample(arguments, where)
     own = next((run for run, other in samples() if is_same(wanted, other)), None)
@@ -239,7 +240,7 @@ def calibrate(runs: Sequence[tuple[PublishedRun, RunSample]]) -> RunCalibration:
     return RunCalibration(costs, factors)
 
 
-def _model(arguments: Mapping[str, str]) -> str:
+def _model(arguments: Arguments) -> str:
     """MaxText's name of the model; one that differs in its sharding alone has the same."""
     return arguments["model_name"].removesuffix("-2dfsdp")
 

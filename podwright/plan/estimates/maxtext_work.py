@@ -6,7 +6,6 @@ from the widths of the layers; collectives from the mesh. maxtext_step_time.py s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
 from podwright.accelerators import Accelerator
@@ -16,6 +15,7 @@ from podwright.plan.compiled.work import Collective
 from podwright.recipe.maxtext import architectures, flops, remat
 from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.maxtext.architectures import Architecture
+from podwright.recipe.maxtext.arguments import Arguments
 from podwright.recipe.maxtext.remat import Recomputed
 from podwright.slices import Slice
 
@@ -56,7 +56,7 @@ class StepWork:
 RESOURCES = tuple(field.name for field in fields(StepWork))
 
 
-def work(arguments: Mapping[str, str], where: Slice) -> StepWork:
+def work(arguments: Arguments, where: Slice) -> StepWork:
     """UserError for a model, a remat policy, a precision or a mesh that the formula does not cover."""
     model = architectures.find(arguments)
     batch = arguments_of.batch(arguments)
@@ -82,7 +82,7 @@ def work(arguments: Mapping[str, str], where: Slice) -> StepWork:
     )
 
 
-def quantized_peak(arguments: Mapping[str, str], row: Accelerator) -> float:
+def quantized_peak(arguments: Arguments, row: Accelerator) -> float:
     """FLOP/s of quantized products; 0.0 where there are none."""
     quantization = arguments.get("quantization", "")
     if not quantization:
@@ -97,7 +97,7 @@ def quantized_peak(arguments: Mapping[str, str], row: Accelerator) -> float:
     return peak
 
 
-def _products(model: Architecture, twice: Recomputed, arguments: Mapping[str, str]) -> float:
+def _products(model: Architecture, twice: Recomputed, arguments: Arguments) -> float:
     """FLOPs of a token in all products of the layers, those that run twice counted twice; dropped tokens' room is computed too."""
     weights = flops.matrices(model)
     dropping = arguments.get("sparse_matmul", "true").lower() == "false"
@@ -113,7 +113,7 @@ def _products(model: Architecture, twice: Recomputed, arguments: Mapping[str, st
     return 2.0 * (flops.TRAINING * (weights.attention + weights.mlp + experts) + repeated)
 
 
-def _scores(model: Architecture, twice: Recomputed, arguments: Mapping[str, str], length: int) -> float:
+def _scores(model: Architecture, twice: Recomputed, arguments: Arguments, length: int) -> float:
     """FLOPs of a token in attention kernels: blocks that the mask cuts are computed in full, heads are padded to whole registers."""
     block = arguments_of.integer(arguments, "sa_block_kv", 512)
     passes = _KERNEL_PASSES + twice.scores
@@ -151,7 +151,7 @@ def _slot_widths(model: Architecture) -> float:
     return float(model.num_moe_layers * model.num_experts_per_tok * width)
 
 
-def _links(model: Architecture, arguments: Mapping[str, str], where: Slice) -> float:
+def _links(model: Architecture, arguments: Arguments, where: Slice) -> float:
     """Weights gathered twice and gradients summed once a micro-batch, activations over the axes that split a layer."""
     mesh = arguments_of.filled(arguments_of.ici(arguments), where.num_devices // where.num_slices)
     if mesh is None:

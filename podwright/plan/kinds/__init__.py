@@ -11,8 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from podwright.errors import UserError
+from podwright.plan.checks import meshes
 from podwright.plan.checks.unused_keys import UnusedKeys
 from podwright.plan.document import MemoryEntry, Plan, ProgramEntry, StepEntry
+from podwright.plan.estimates import memory
 from podwright.plan.findings import Finding
 from podwright.plan.settings import Overrides
 from podwright.recipe import kinds
@@ -45,8 +47,8 @@ class PlanPart(Generic[R]):
     """without which no recipe of the kind starts"""
     hub_sections: tuple[str, ...] = ("model",)
     """sections of the recipe whose source may be a hub id"""
-    estimates_memory = False
-    """whether `memory` knows a closed form"""
+    closed_form: Any = None
+    """module of plan/estimates that has one of memory, as `estimates` and `trained_state`; None where there is none"""
     unused_keys: tuple[UnusedKeys, ...] = ()
     """keys of the recipe that have no effect because of another key"""
     searches = False
@@ -115,16 +117,26 @@ class PlanPart(Generic[R]):
 
     def meshes(self, recipe: R, where: Slice, cwd: Path) -> Sequence[Mapping[str, int]]:
         """Every mesh over the devices of `where` that works, by axis."""
-        return ()
+        record: Any = recipe
+        return meshes.named(record, self.dimensions(recipe, cwd), where) if self.closed_form else ()
 
     def memory(self, recipe: R, where: Slice, cwd: Path, dims: Any = None) -> list[MemoryEntry]:
         """The closed form of each program's memory; [] where it is unknown. Mesh, batch and model are sound when this is asked. `dims`: of the
         model, where they have been read already."""
-        return []
+        dims = dims or self.dimensions(recipe, cwd)
+        if self.closed_form is None or dims is None:
+            return []
+        record: Any = recipe
+        row = where.accelerator
+        estimates = self.closed_form.estimates(record, dims, meshes.resolved(record, where), row, self.programs(recipe))
+        return [memory.entry(estimate, row.program_bytes) for estimate in estimates]
 
     def saved_bytes(self, recipe: R, cwd: Path) -> float | None:
         """Of a checkpoint; None where it is unknown."""
-        return None
+        dims = self.dimensions(recipe, cwd)
+        if self.closed_form is None or dims is None:
+            return None
+        return float(sum(self.closed_form.trained_state(recipe, dims).values()))
 
     def host_memory(self, recipe: R, processes: int, cwd: Path) -> HostMemory | None:
         """What each of so many processes needs where the CPU trains, of a kind whose `memory` is unknown."""

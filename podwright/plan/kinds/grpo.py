@@ -17,10 +17,10 @@ from podwright.plan.checks import (
     unused_keys,
 )
 from podwright.plan.compiled import step_time, verdict
-from podwright.plan.document import MemoryEntry, Plan, StepEntry
-from podwright.plan.estimates import memory, memory_grpo
+from podwright.plan.document import Plan, StepEntry
+from podwright.plan.estimates import memory_grpo
 from podwright.plan.estimates.step_time_estimate import step_seconds
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, of_error
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import Destination, PlanOptions
 from podwright.plan.settings import Overrides
@@ -34,7 +34,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
     packages = ("jax",)
     hub_sections = ("model", "data")
     unused_keys = unused_keys.GRPO
-    estimates_memory = True
+    closed_form = memory_grpo
     searches = True
 
     def checks(self, recipe: GrpoRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
@@ -46,7 +46,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             findings += rewards.thoughts(reward.function, recipe.data)
         findings += clipping.check(recipe, dims) + meshes.mesh(recipe, dims, where)
         if dims is not None and (refused := positions.exceeded(recipe.rollout, dims.max_positions)):
-            findings.append(Finding("context", "error", refused.what, refused.fix))
+            findings.append(of_error("context", refused))
         return batches.within(
             token_lengths.of_prompts(recipe, findings + examples.check(recipe, cwd), cwd),
             recipe,
@@ -92,21 +92,6 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
 
     def irrelevant(self, program: str) -> Collection[str]:
         return _IRRELEVANT[program]
-
-    def meshes(self, recipe: GrpoRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
-        return meshes.named(recipe, self.dimensions(recipe, cwd), where)
-
-    def memory(self, recipe: GrpoRecipe, where: Slice, cwd: Path, dims: Qwen3Dims | None = None) -> list[MemoryEntry]:
-        dims = dims or self.dimensions(recipe, cwd)
-        if dims is None:
-            return []
-        shape, row = meshes.resolved(recipe, where), where.accelerator
-        estimates = memory_grpo.estimates(recipe, dims, shape, row, self.programs(recipe))
-        return [memory.entry(estimate, row.program_bytes) for estimate in estimates]
-
-    def saved_bytes(self, recipe: GrpoRecipe, cwd: Path) -> float | None:
-        dims = self.dimensions(recipe, cwd)
-        return None if dims is None else sum(memory_grpo.trained_state(recipe, dims).values())
 
     def step(self, recipe: GrpoRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
         dims, row = self.dimensions(recipe, cwd), where.accelerator

@@ -7,10 +7,9 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import meshes, pretrain, this_machine, token_lengths, unused_keys
+from podwright.plan.checks import pretrain, this_machine, token_lengths, unused_keys
 from podwright.plan.compiled import step_time, verdict
-from podwright.plan.document import MemoryEntry
-from podwright.plan.estimates import memory, memory_pretrain
+from podwright.plan.estimates import memory_pretrain
 from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
@@ -23,7 +22,7 @@ from podwright.slices import Slice
 class PretrainPlan(PlanPart[PretrainRecipe]):
     packages = ("jax",)
     unused_keys = unused_keys.PRETRAIN
-    estimates_memory = True
+    closed_form = memory_pretrain
 
     def checks(self, recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return token_lengths.of_texts(recipe, pretrain.check(recipe, where, cwd), cwd)
@@ -49,21 +48,6 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
 
     def irrelevant(self, program: str) -> Collection[str]:
         return _IRRELEVANT[program]
-
-    def meshes(self, recipe: PretrainRecipe, where: Slice, cwd: Path) -> list[dict[str, int]]:
-        return meshes.named(recipe, self.dimensions(recipe, cwd), where)
-
-    def memory(self, recipe: PretrainRecipe, where: Slice, cwd: Path, dims: Dims | None = None) -> list[MemoryEntry]:
-        dims = dims or self.dimensions(recipe, cwd)
-        if dims is None:
-            return []
-        shape, row = meshes.resolved(recipe, where), where.accelerator
-        estimates = memory_pretrain.estimates(recipe, dims, shape, row, self.programs(recipe))
-        return [memory.entry(estimate, row.program_bytes) for estimate in estimates]
-
-    def saved_bytes(self, recipe: PretrainRecipe, cwd: Path) -> float | None:
-        dims = self.dimensions(recipe, cwd)
-        return None if dims is None else sum(memory_pretrain.trained_state(recipe, dims).values())
 
     def compiler_package(self, recipe: PretrainRecipe) -> str:
         return "tokamax" if recipe.model.kda == "tokamax" else ""

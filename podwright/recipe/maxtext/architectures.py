@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
 from typing import Any
 
 from podwright.errors import UserError, nearest
+from podwright.recipe.maxtext.arguments import Arguments
 
 
 class WrongDimension(UserError):
@@ -291,7 +291,7 @@ _NOT_COVERED = {
 """with the value that changes nothing"""
 
 
-def find(arguments: Mapping[str, str]) -> Architecture:
+def find(arguments: Arguments) -> Architecture:
     """The model of a run of MaxText by `model_name` of its arguments, with the dimensions that other arguments override.
 
     UserError for a model or a change of its layers that is not known here; WrongDimension for one that no model has.
@@ -320,7 +320,7 @@ def key_of(field: str) -> str:
     return f"base_{field}" if field in _WITH_BASE else field
 
 
-def _changes(arguments: Mapping[str, str], model: Architecture | None) -> dict[str, Any]:
+def _changes(arguments: Arguments, model: Architecture | None) -> dict[str, Any]:
     """Fields that the arguments override. WrongDimension for a value out of its range."""
     changes: dict[str, Any] = {}
     for field in dataclasses.fields(Architecture):

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 from podwright.errors import UserError
 
+Arguments = Mapping[str, str]
+"""of MaxText, by key"""
 AXES = (
     "diloco",
     "data",
@@ -55,7 +57,7 @@ class RunBatch:
         return self.per_device * num_devices * self.micro_batches
 
 
-def batch(arguments: Mapping[str, str]) -> RunBatch:
+def batch(arguments: Arguments) -> RunBatch:
     """UserError for a value that is no number."""
     return RunBatch(
         number(arguments, "per_device_batch_size", 12.0, most=1e6),
@@ -64,7 +66,7 @@ def batch(arguments: Mapping[str, str]) -> RunBatch:
     )
 
 
-def steps(arguments: Mapping[str, str]) -> int:
+def steps(arguments: Arguments) -> int:
     """Of the run; -1 stands for learning_rate_schedule_steps. UserError for what is no whole number above 0."""
     key = "learning_rate_schedule_steps"
     return integer(
@@ -72,17 +74,17 @@ def steps(arguments: Mapping[str, str]) -> int:
     )
 
 
-def axes(arguments: Mapping[str, str]) -> tuple[str, ...]:
+def axes(arguments: Arguments) -> tuple[str, ...]:
     """Of the mesh, in the order in which they are laid over the links."""
     return _AXES_OF_MODEL.get(arguments.get("model_name", ""), AXES)
 
 
-def ici(arguments: Mapping[str, str]) -> dict[str, int]:
+def ici(arguments: Arguments) -> dict[str, int]:
     """The mesh inside a slice as the arguments have it, by axis; FREE for an axis that takes the rest."""
     return _mesh(arguments, "ici", "fsdp")
 
 
-def dcn(arguments: Mapping[str, str]) -> dict[str, int]:
+def dcn(arguments: Arguments) -> dict[str, int]:
     """The mesh over slices as the arguments have it."""
     return _mesh(arguments, "dcn", "data")
 
@@ -96,7 +98,7 @@ def filled(mesh: Mapping[str, int], product: int) -> dict[str, int] | None:
     return {axis: product // fixed if n == FREE else n for axis, n in mesh.items()}
 
 
-def flag(arguments: Mapping[str, str], key: str, default: bool = False) -> bool:
+def flag(arguments: Arguments, key: str, default: bool = False) -> bool:
     """UserError for what is neither true nor false."""
     text = arguments.get(key, str(default)).lower()
     if text not in ("true", "false"):
@@ -106,7 +108,7 @@ def flag(arguments: Mapping[str, str], key: str, default: bool = False) -> bool:
     return text == "true"
 
 
-def number(arguments: Mapping[str, str], key: str, default: float, most: float = 1e9) -> float:
+def number(arguments: Arguments, key: str, default: float, most: float = 1e9) -> float:
     """UserError for what is no number above 0 and up to `most`."""
     text = arguments.get(key, str(default))
     try:
@@ -121,7 +123,7 @@ def number(arguments: Mapping[str, str], key: str, default: float, most: float =
 
 
 def integer(
-    arguments: Mapping[str, str], key: str, default: int, least: int = 1, most: int = 1_000_000_000, example: int = 0
+    arguments: Arguments, key: str, default: int, least: int = 1, most: int = 1_000_000_000, example: int = 0
 ) -> int:
     """UserError for what is no whole number of at least `least` and up to `most`: it says to type `example`, 0 for the default.
 
@@ -147,7 +149,7 @@ def _without_fraction(value: float) -> int:
     return int(value)
 
 
-def _mesh(arguments: Mapping[str, str], network: str, free: str) -> dict[str, int]:
+def _mesh(arguments: Arguments, network: str, free: str) -> dict[str, int]:
     mesh = {}
     for axis in AXES:
         key = f"{network}_{axis}_parallelism"

@@ -21,6 +21,11 @@ class Figure:
     """how it is held against the first run's: "ratio" or "difference" """
 
 
+MFU = Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", (), "difference")
+PEAK_MEMORY = Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware"))
+DATA_WAIT = Figure("data_wait_share", "data wait", "fraction of step time", (), "difference")
+
+
 @dataclasses.dataclass(frozen=True)
 class Curve:
     figure: str

@@ -16,7 +16,7 @@ from podwright.report.maxtext import reload
 from podwright.report.records import Records, Result, number
 from podwright.report.reproduce import NOT_SETTINGS
 from podwright.report.result import of_records
-from podwright.rundir import RunDir, flat
+from podwright.rundir import Record, RunDir, flat
 
 Read = list[tuple[Records, Result]]
 MOST = 12
@@ -47,7 +47,7 @@ def read(runs: Sequence[RunDir]) -> Read:
     return loaded
 
 
-def document(loaded: Read) -> dict[str, Any]:
+def document(loaded: Read) -> Record:
     """Everything that a comparison says, as plain JSON."""
     conditions = {name: [c.of(records.raw, result) for records, result in loaded] for name, c in CONDITIONS.items()}
     figures = [row for f in _figures(loaded) if _measured(row := _figure(f, loaded, conditions), range(len(loaded)))]
@@ -80,7 +80,7 @@ def _figures(loaded: Read) -> list[Figure]:
     return list({f.key: f for _, result in loaded for f in kinds.of(result).COMPARED}.values())
 
 
-def _figure(figure: Figure, loaded: Read, conditions: dict[str, list[Any]]) -> dict[str, Any]:
+def _figure(figure: Figure, loaded: Read, conditions: dict[str, list[Any]]) -> Record:
     values = [number(inner(result, figure.key)) for _, result in loaded]
     comparable = [equal(conditions, figure.needs, i) for i in range(len(loaded))]
     return {
@@ -101,7 +101,7 @@ def _figure(figure: Figure, loaded: Read, conditions: dict[str, list[Any]]) -> d
     }
 
 
-def _predicted(loaded: Read) -> list[dict[str, Any]]:
+def _predicted(loaded: Read) -> list[Record]:
     """{what, unit, runs: [a row of `predicted` in result.json, or None]}: what any of the runs had predicted, in the order of the first."""
     units = {row["what"]: row["unit"] for _, result in loaded for row in result["predicted"]}
     each = [{row["what"]: row for row in result["predicted"]} for _, result in loaded]
@@ -116,7 +116,7 @@ def _change(figure: Figure, first: float | None, value: float | None) -> float |
     return value / first if first else None
 
 
-def _not_comparable(figures: list[dict[str, Any]], conditions: dict[str, list[Any]]) -> list[dict[str, Any]]:
+def _not_comparable(figures: list[Record], conditions: dict[str, list[Any]]) -> list[Record]:
     """Each condition that stands between figures that were measured, with the figures it stands between."""
     rows = []
     for name, values in conditions.items():
@@ -139,11 +139,11 @@ def _of_kind(conditions: dict[str, list[Any]], run: int) -> Sequence[str]:
     return list(conditions) if conditions["kind"][run] == conditions["kind"][0] else []
 
 
-def _measured(figure: dict[str, Any], runs: Sequence[int]) -> bool:
+def _measured(figure: Record, runs: Sequence[int]) -> bool:
     return any(figure["values"][i] is not None for i in runs)
 
 
-def _settings(loaded: Read) -> list[dict[str, Any]]:
+def _settings(loaded: Read) -> list[Record]:
     """Keys of the recipes and versions of the software that differ; between kinds, of the keys that they share."""
     recipes = [flat({k: v for k, v in records.raw.items() if k not in NOT_SETTINGS}) for records, _ in loaded]
     versions = [{f"version of {k}": v for k, v in result["environment"]["versions"].items()} for _, result in loaded]

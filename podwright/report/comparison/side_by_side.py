@@ -16,7 +16,7 @@ from podwright.report.figures.drawing import Plot
 from podwright.report.figures.series import Line, line, smooth
 from podwright.report.records import Records, number
 from podwright.report.wording import DASH, duration, figure, setting, signed_percent, visible
-from podwright.rundir import RunDir, replace_file, write_json
+from podwright.rundir import Record, RunDir, replace_file, write_json
 
 OTHER = "†"
 WALL_TIME = "wall_time.total_s"  # shown in hours and minutes
@@ -29,7 +29,7 @@ class Table:
     note: str = ""
 
 
-def write(runs: Sequence[RunDir], folder: Path | None) -> dict[str, Any]:
+def write(runs: Sequence[RunDir], folder: Path | None) -> Record:
     """The comparison of `runs` as a document; with `folder`, compare.md, compare.html, compare.json and the plots in it too."""
     loaded = compare.read(runs)
     document = compare.document(loaded)
@@ -58,7 +58,7 @@ def write(runs: Sequence[RunDir], folder: Path | None) -> dict[str, Any]:
     return document
 
 
-def tables(document: dict[str, Any]) -> list[Table]:
+def tables(document: Record) -> list[Table]:
     runs = document["runs"]
     heads = [
         ("recipe", [run["recipe"] or DASH for run in runs]),
@@ -85,7 +85,7 @@ def tables(document: dict[str, Any]) -> list[Table]:
     return [*(table for table in listed if table.rows), _predicted(document)]
 
 
-def _predicted(document: dict[str, Any]) -> Table:
+def _predicted(document: Record) -> Table:
     """Without rows where no run has a prediction."""
     rows = [(f"{p['what']} ({p['unit']})", [_error(run) for run in p["runs"]]) for p in document["predicted"]]
     reasons = {run["label"]: run["not_predicted"] for run in document["runs"]}
@@ -95,7 +95,7 @@ def _predicted(document: dict[str, Any]) -> Table:
     return Table("Predicted and measured", rows, " ".join(notes))
 
 
-def _error(row: dict[str, Any] | None) -> str:
+def _error(row: Record | None) -> str:
     """A cell of the table of predictions."""
     if row is None:
         return DASH
@@ -104,14 +104,14 @@ def _error(row: dict[str, Any] | None) -> str:
     return f"{figure(row['predicted'])} → {figure(row['measured'])} ({signed_percent(row['error'])})"
 
 
-def apart(document: dict[str, Any]) -> list[str]:
+def apart(document: Record) -> list[str]:
     """What is not comparable, a sentence each."""
     return [
         _sentence(condition, [run["label"] for run in document["runs"]]) for condition in document["not_comparable"]
     ]
 
 
-def text(document: dict[str, Any]) -> str:
+def text(document: Record) -> str:
     """For a terminal."""
     labels = [run["label"] for run in document["runs"]]
     lines: list[str] = []
@@ -132,11 +132,11 @@ def text(document: dict[str, Any]) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _named(row: dict[str, Any]) -> str:
+def _named(row: Record) -> str:
     return row["words"] if row["figure"] == WALL_TIME else f"{row['words']} ({row['unit']})"
 
 
-def _cell(row: dict[str, Any], run: int) -> str:
+def _cell(row: Record, run: int) -> str:
     value, change = row["values"][run], row["changes"][run]
     if value is None:
         return DASH
@@ -150,7 +150,7 @@ def _cell(row: dict[str, Any], run: int) -> str:
     return f"{shown} ({'' if change <= 0 else '+'}{figure(change)})"
 
 
-def _sentence(condition: dict[str, Any], labels: list[str]) -> str:
+def _sentence(condition: Record, labels: list[str]) -> str:
     values = "; ".join(f"{label}: {_as_text(value)}" for label, value in zip(labels, condition["values"], strict=True))
     figures = (
         f" Not compared: {', '.join(condition['figures'])}." if condition["figures"] else " No results are compared."
@@ -214,7 +214,7 @@ def _line(curve: Curve, records: Records, by_tokens: bool) -> Line:
     return line(steps, curve.figure)
 
 
-def _tested(curve: Curve, records: Records, result: dict[str, Any], by_tokens: bool) -> list[tuple[float, float]]:
+def _tested(curve: Curve, records: Records, result: Record, by_tokens: bool) -> list[tuple[float, float]]:
     if not curve.tested:
         return []
     per_step = result["tokens"] / result["steps"] if by_tokens else 1

@@ -55,14 +55,7 @@ def losses(records: Records, result: Result, unit: str, caption: str, unigram: f
     if raw:
         raw_and_smooth(ax, raw, "blue", "training")
     if tests:
-        ax.plot(
-            *zip(*tests, strict=True),
-            color=style.color("orange"),
-            marker="o",
-            markersize=4.5,
-            linewidth=1.2,
-            label="held-out",
-        )
+        points(ax, tests, "orange", "held-out", 4.5)
     if unigram is not None:
         ax.axhline(unigram, color=style.color("grey"), linestyle="--", linewidth=1.0, label="unigram entropy")
     ax.set_ylim(bottom=0)
@@ -99,6 +92,27 @@ def raw_and_smooth(ax: style.Axes, raw: Line, color: str, label: str | None = No
         marker="o" if len(raw.steps) < 3 else None,
     )
     ax.plot(raw.steps, smooth(raw).values, color=style.color(color), label=label)
+
+
+def points(
+    ax: style.Axes,
+    places: Sequence[tuple[float, float]],
+    color: str,
+    label: str,
+    size: float = 3.0,
+    width: float = 1.2,
+    line: str = "-",
+) -> None:
+    """Figures of tests, joined by a line."""
+    ax.plot(
+        *zip(*places, strict=True),
+        color=style.color(color),
+        linestyle=line,
+        marker="o",
+        markersize=size,
+        linewidth=width,
+        label=label,
+    )
 
 
 def in_percent(ax: style.Axes) -> None:

@@ -18,6 +18,7 @@ class ReportPart(Protocol):
     STEP: str
     """what one of its steps is called"""
     STEADY: Steady
+    """of which the medians are taken"""
     TESTED: tuple[str, ...]
     """what an evaluation found, besides when and of how much"""
     PLOTS: tuple[Draw, ...]
@@ -26,8 +27,6 @@ class ReportPart(Protocol):
 
     def figures(self, records: Records, tests: list[Record], /) -> Result:
         """Its own figures of result.json."""
-
-    def speed(self, records: Records, /) -> Result: ...
 
     def breakdown(self, records: Records, /) -> dict[str, float]:
         """Where the seconds of the steps went."""

@@ -7,7 +7,7 @@ from typing import Any
 from podwright.report import device_utilization, timing
 from podwright.report.comparison.comparable import Curve, Figure
 from podwright.report.figures import style
-from podwright.report.figures.drawing import Draw, Plot, bars, in_percent, losses, rate
+from podwright.report.figures.drawing import Draw, Plot, bars, in_percent, losses, points, rate
 from podwright.report.records import Records, Result, newest, number
 from podwright.report.wording import how_far, percent, training_loss
 from podwright.rundir import Record
@@ -52,11 +52,6 @@ def figures(records: Records, tests: list[Record]) -> Result:
     }
 
 
-def speed(records: Records) -> Result:
-    """Medians of the steps in steady state."""
-    return timing.steady_state(records, STEADY)
-
-
 breakdown = timing.breakdown
 
 
@@ -74,7 +69,7 @@ def also(result: Result) -> str:
     return "" if five is None else f"Recall@5 is {percent(five)}."
 
 
-def _directions(before: Record, after: Record) -> list[dict[str, Any]]:
+def _directions(before: Record, after: Record) -> list[Record]:
     """A row for each direction: of how many answers, what is found before and after, and what chance would find."""
 
     def rows(test: Record) -> dict[tuple[Any, Any], Record]:
@@ -109,7 +104,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
     fig, (ax,) = style.figure("recall@1", x="step")
     seen: dict[frozenset[str], str] = {}
     for query, target in dict.fromkeys((d["query"], d["target"]) for t in tests for d in t["directions"]):
-        points = [
+        places = [
             (t["step"] or 0, d["recall_at_1"])
             for t in tests
             for d in t["directions"]
@@ -117,17 +112,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
         ]
         back = frozenset((query, target)) in seen
         color = seen.setdefault(frozenset((query, target)), _COLORS[len(seen) % len(_COLORS)])
-        dashes = "--" if back else "-"
-        label = f"{query} to {target}"
-        ax.plot(
-            *zip(*points, strict=True),
-            color=style.color(color),
-            linestyle=dashes,
-            marker="o",
-            markersize=3,
-            linewidth=1.3,
-            label=label,
-        )
+        points(ax, places, color, f"{query} to {target}", width=1.3, line="--" if back else "-")
     if (chance := result["chance_at_1"]) is not None:
         ax.axhline(chance, color=style.color("grey"), linestyle=":", linewidth=1.0, label="chance")
     ax.set_ylim(0, 1.03)

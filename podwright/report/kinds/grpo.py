@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from typing import Any
 
 from podwright.recipe import even_groups
 from podwright.report import device_utilization, timing
-from podwright.report.comparison.comparable import Curve, Figure
+from podwright.report.comparison.comparable import MFU, PEAK_MEMORY, Curve, Figure
 from podwright.report.figures import style
-from podwright.report.figures.drawing import Draw, Plot, in_percent, one_line, raw_and_smooth
+from podwright.report.figures.drawing import Draw, Plot, in_percent, one_line, points, raw_and_smooth
 from podwright.report.figures.series import line, note, smooth
 from podwright.report.records import Records, Result, known, number
 from podwright.report.timing import cold_steps
@@ -50,21 +49,14 @@ def figures(records: Records, tests: list[Record]) -> Result:
     }
 
 
-def speed(records: Records) -> Result:
-    """Medians of the steps in steady state."""
-    speeds = timing.steady_state(records, STEADY)
-    devices, rate = number(records.last("environment").get("devices")), speeds["tokens_per_s"]
-    return speeds | {"tokens_per_s_per_device": rate / devices if rate is not None and devices else None}
-
-
 def breakdown(records: Records) -> dict[str, float]:
     """Seconds of each part of all steps."""
     return {part: sum(known(records.steps(), f"{part}_s")) for part in ("rollout", "score", "update")}
 
 
-def _accuracy(measured: list[Record]) -> dict[str, Any]:
+def _accuracy(measured: list[Record]) -> Record:
     """Strict and flexible accuracy before and after, and the gain in strict accuracy."""
-    figures: dict[str, Any] = {}
+    figures: Record = {}
     for when in ("before", "after"):
         test = next((e for e in reversed(measured) if e["when"] == when), {})
         strict, flexible = _bounds(test, "strict"), _bounds(test, "flexible")
@@ -85,7 +77,7 @@ def _bounds(test: Record, grading: str) -> dict[str, float | None]:
     return {k: number(value.get(k) if isinstance(value, dict) else None) for k in ("accuracy", "low", "high")}
 
 
-def _paired(records: Records) -> dict[str, Any] | None:
+def _paired(records: Records) -> Record | None:
     test = records.last("comparison")
     if not test:
         return None
@@ -105,14 +97,7 @@ def accuracy(records: Records, result: Result) -> Plot | None:
     steps = [t["step"] or 0 for t in tests]
     loose = [(s, v) for s, t in zip(steps, tests, strict=True) if (v := _graded(t, "flexible")) is not None]
     if loose:
-        ax.plot(
-            *zip(*loose, strict=True),
-            color=style.color("grey"),
-            marker="o",
-            markersize=3,
-            linewidth=1.2,
-            label="flexible",
-        )
+        points(ax, loose, "grey", "flexible")
     values = [_graded(t, "strict") or 0.0 for t in tests]
     low = [v - _bound(t, "low", v) for v, t in zip(values, tests, strict=True)]
     high = [_bound(t, "high", v) - v for v, t in zip(values, tests, strict=True)]
@@ -256,8 +241,8 @@ COMPARED: tuple[Figure, ...] = (
     Figure("steady_state.step_s", "step time", "s", (*_PACE, "work", "devices")),
     Figure("steady_state.sequences_per_s", "throughput", "sequences/s", (*_PACE, "devices")),
     Figure("steady_state.tokens_per_s_per_device", "throughput per device", "tokens/s", _PACE),
-    Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", (), "difference"),
-    Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
+    MFU,
+    PEAK_MEMORY,
     Figure("wall_time.total_s", "run time", "s", (*_PACE, "work", "devices", "training")),
 )
 CURVES: tuple[Curve, ...] = (

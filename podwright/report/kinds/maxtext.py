@@ -39,10 +39,6 @@ def figures(records: Records, tests: list[Record]) -> Result:
     return {"loss": timing.trend(records.steps(), "loss"), "units": {"loss": "nats per token"}}
 
 
-def speed(records: Records) -> Result:
-    return timing.steady_state(records, STEADY)
-
-
 breakdown = timing.breakdown
 
 

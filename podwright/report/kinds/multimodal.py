@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from podwright.report import device_utilization, timing
-from podwright.report.comparison.comparable import Curve, Figure
+from podwright.report.comparison.comparable import DATA_WAIT, MFU, PEAK_MEMORY, Curve, Figure
 from podwright.report.figures import style
-from podwright.report.figures.drawing import Draw, Plot, bars, in_percent, losses, rate
+from podwright.report.figures.drawing import Draw, Plot, bars, in_percent, losses, points, rate
 from podwright.report.records import Records, Result, newest, number
 from podwright.report.wording import how_far, percent, training_loss
 from podwright.rundir import Record
@@ -66,11 +66,6 @@ def figures(records: Records, tests: list[Record]) -> Result:
     }
 
 
-def speed(records: Records) -> Result:
-    """Medians of the steps in steady state."""
-    return timing.steady_state(records, STEADY)
-
-
 breakdown = timing.breakdown
 
 
@@ -91,7 +86,7 @@ def also(result: Result) -> str:
     return f"Ablations: {percent(image)} without images, {percent(audio)} without audio." if both else ""
 
 
-def _fields(test: Record) -> list[dict[str, Any]]:
+def _fields(test: Record) -> list[Record]:
     """A row for each field: right, right without picture or sound, by the majority-class baseline."""
 
     def of(value: Any, name: str) -> float | None:
@@ -114,29 +109,14 @@ def accuracy(records: Records, result: Result) -> Plot | None:
     if not tests:
         return None
     fig, (ax,) = style.figure("field accuracy", x="step")
-    steps = [t["step"] or 0 for t in tests]
-    ax.plot(
-        steps,
-        [t["accuracy"] for t in tests],
-        color=style.color("blue"),
-        marker="o",
-        markersize=4.5,
-        label="image and audio",
-    )
+    points(ax, [(t["step"] or 0, t["accuracy"]) for t in tests], "blue", "image and audio", 4.5, 1.9)
     for name, label, color in (
         ("without_image", "without images", "orange"),
         ("without_audio", "without audio", "teal"),
     ):
-        points = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
-        if points:
-            ax.plot(
-                *zip(*points, strict=True),
-                color=style.color(color),
-                marker="o",
-                markersize=3,
-                linewidth=1.2,
-                label=label,
-            )
+        places = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
+        if places:
+            points(ax, places, color, label)
     if (majority := result["majority"]) is not None:
         ax.axhline(majority, color=style.color("grey"), linestyle="--", linewidth=1.0, label="majority-class baseline")
     ax.set_ylim(0, 1.03)
@@ -178,9 +158,9 @@ COMPARED: tuple[Figure, ...] = (
     Figure("loss_after", "held-out loss after", "nats/token", ("data", "vocabulary", "training"), "difference"),
     Figure("steady_state.step_s", "step time", "s", (*_PACE, "work", "devices")),
     Figure("steady_state.samples_per_s", "throughput", "samples/s", (*_PACE, "devices")),
-    Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", (), "difference"),
-    Figure("data_wait_share", "data wait", "fraction of step time", (), "difference"),
-    Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
+    MFU,
+    DATA_WAIT,
+    PEAK_MEMORY,
     Figure("wall_time.total_s", "run time", "s", (*_PACE, "work", "devices", "training")),
 )
 CURVES: tuple[Curve, ...] = (

@@ -8,7 +8,7 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.recipe import dimensions
 from podwright.report import device_utilization, timing
-from podwright.report.comparison.comparable import Curve, Figure
+from podwright.report.comparison.comparable import DATA_WAIT, MFU, PEAK_MEMORY, Curve, Figure
 from podwright.report.figures import style
 from podwright.report.figures.drawing import Draw, Plot, in_percent, losses, one_line, rate, raw_and_smooth
 from podwright.report.figures.series import line, note
@@ -73,11 +73,6 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "device_use": device_utilization.figures(records),
         "units": UNITS | device_utilization.UNITS,
     }
-
-
-def speed(records: Records) -> Result:
-    """Medians of the steps in steady state."""
-    return timing.steady_state(records, STEADY)
 
 
 breakdown = timing.breakdown
@@ -210,9 +205,9 @@ COMPARED: tuple[Figure, ...] = (
     Figure("steady_state.step_s", "step time", "s", (*_PACE, "work", "devices")),
     Figure("steady_state.tokens_per_s_per_device", "throughput per device", "tokens/s", _PACE),
     Figure("steady_state.tflops_per_device", "model FLOP/s per device", "TFLOP/s", ("hardware",)),
-    Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", (), "difference"),
-    Figure("data_wait_share", "data wait", "fraction of step time", (), "difference"),
-    Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware")),
+    MFU,
+    DATA_WAIT,
+    PEAK_MEMORY,
     Figure("expert_load_max.last", "largest expert load", "x mean", ("model", "data"), "difference"),
     Figure("dead_experts", "dead experts in the last step", "experts", ("model", "work"), "difference"),
     Figure("wall_time.total_s", "run time", "s", (*_PACE, "work", "devices", "training")),

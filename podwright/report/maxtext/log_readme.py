@@ -11,6 +11,7 @@ import zlib
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.report import readme
 from podwright.report.maxtext import tables
 from podwright.report.maxtext.words import TEXTS, Words
 from podwright.report.records import Result
@@ -31,13 +32,7 @@ _NAMES |= {
 
 def put(path: Path, mark: str, r: Result, t: Words, section: str) -> list[str]:
     """Create or extend the README at `path`; what was kept because it was edited by hand, as sentences."""
-    if path.is_dir():
-        raise UserError(f"{path} is a directory", f"name a file in it, for example {path / 'README.md'}")
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no regular file", "name a file, which is created where there is none")
-    if not path.resolve().parent.is_dir():
-        raise UserError(f"there is no directory {path.parent}", f"create it: mkdir -p {path.parent}")
-    old = path.read_bytes() if path.exists() else _beginning(r, t).encode()
+    old = readme.content(path, _beginning(r, t))
     if b"\0" in old:
         raise UserError(f"{path} is a binary file", "name a README, or a file that does not exist yet")
     new, kept = extended(old, mark, r, t, section)

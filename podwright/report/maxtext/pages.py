@@ -8,7 +8,6 @@ import math
 import zlib
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 from podwright.errors import UserError, from_os
 from podwright.recipe.kinds import Recipe
@@ -78,7 +77,7 @@ def write(report: LogReport, folder: Path, readme: Path | None, language: str) -
     return list(dict.fromkeys(kept))
 
 
-def context(r: Result, t: Words, steps: list[Record]) -> dict[str, Any]:
+def context(r: Result, t: Words, steps: list[Record]) -> Record:
     return {
         "r": r,
         "t": t,

@@ -7,7 +7,7 @@ from podwright.targets import clock
 from podwright.targets.base import RUN_LABEL, Handle, Released
 from podwright.targets.gke import pod_failures
 from podwright.targets.gke.attempt import ATTEMPT_LABEL
-from podwright.targets.gke.cluster_view import JOBSET_NAME, name_of, seconds
+from podwright.targets.gke.cluster_view import JOBSET_NAME, name_of, node_of, seconds
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of, is_done
 from podwright.targets.settings.gke import GkeSettings
@@ -63,7 +63,7 @@ def _stuck(kubectl: Kubectl, handle: Handle, own: GkeSettings) -> Released | Non
         return None
     first = min(pods, key=_due)
     more = f" and {len(pods) - 1} more" if len(pods) > 1 else ""
-    what = f"pod {name_of(first)} on node {first['spec'].get('nodeName', '')}{more} should have ended {(now - _due(first)) / 60:.0f} min ago: the node may hang"
+    what = f"pod {name_of(first)} on node {node_of(first)}{more} should have ended {(now - _due(first)) / 60:.0f} min ago: the node may hang"
     words = ("delete", "pods", f"--selector={labels(handle)}", "--grace-period=0", "--force")
     where = f"--namespace={own.namespace} --context={context_of(own)}"
     given_up = now > _due(first) + RELEASE_LIMIT_S

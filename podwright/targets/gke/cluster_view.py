@@ -45,6 +45,16 @@ class ClusterView:
         return bool(self.jobset and self.jobset.get("spec", {}).get("suspend"))
 
     @property
+    def pending(self) -> list[Record]:
+        """Pods none of whose containers has begun."""
+        return [pod for pod in self.pods if phase_of(pod) == "Pending"]
+
+    @property
+    def unscheduled(self) -> list[Record]:
+        """Pods that wait for a node."""
+        return [pod for pod in self.pods if is_unscheduled(pod)]
+
+    @property
     def is_gone(self) -> bool:
         """Whether the JobSet was deleted before it had ended; one that waits for its dependents to be deleted is still listed."""
         if self.jobset is None:
@@ -64,6 +74,15 @@ def name_of(item: Record) -> str:
 
 def uid_of(item: Record) -> str:
     return str(item.get("metadata", {}).get("uid", ""))
+
+
+def phase_of(pod: Record) -> str:
+    return str((pod.get("status") or {}).get("phase", "Pending"))
+
+
+def node_of(pod: Record) -> str:
+    """ "" before it has one."""
+    return str(pod.get("spec", {}).get("nodeName", ""))
 
 
 def labels_of(item: Record) -> Mapping[str, str]:
@@ -131,5 +150,4 @@ def containers_of(pod: Record) -> list[Record]:
 
 def is_unscheduled(pod: Record) -> bool:
     """Whether a pod waits for a node."""
-    phase = (pod.get("status") or {}).get("phase", "Pending")
-    return phase == "Pending" and not pod.get("spec", {}).get("nodeName")
+    return phase_of(pod) == "Pending" and not node_of(pod)

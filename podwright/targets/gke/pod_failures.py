@@ -20,6 +20,7 @@ from podwright.targets.gke.cluster_view import (
     has_begun,
     is_true,
     name_of,
+    node_of,
     processes_of,
     seconds,
     uid_of,
@@ -150,7 +151,7 @@ def _failure(pod: Record, pods_per_job: int) -> PodFailure | None:
     worst = failed.get(name, {})
     ending, why = _cause(status, disrupted if taken else {}, worst)
     time = (disrupted.get("lastTransitionTime") if taken else None) or worst.get("finishedAt") or ""
-    node, numbers = pod.get("spec", {}).get("nodeName", ""), processes_of(pod, pods_per_job)
+    node, numbers = node_of(pod), processes_of(pod, pods_per_job)
     number = numbers.get(name, min(numbers.values()))
     container = name if len(numbers) > 1 else ""
     code = worst.get("exitCode")

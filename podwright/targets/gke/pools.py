@@ -14,7 +14,7 @@ from podwright.rundir import Ending, Record
 from podwright.shell import Shell, targets_file
 from podwright.slices import Slice
 from podwright.targets import alive
-from podwright.targets.base import RUN_LABEL, Barred, PlannedCall, run_tag
+from podwright.targets.base import RUN_LABEL, PlannedCall, run_tag
 from podwright.targets.gke import attempt_inventory, pool_calls, pool_inventory, pool_states, xpk_shape
 from podwright.targets.gke.attempt import ATTEMPT_LABEL
 from podwright.targets.gke.attempt_inventory import AttemptInventory
@@ -27,7 +27,7 @@ from podwright.targets.gke.queues import RunQueues
 from podwright.targets.gke.xpk_entries import XpkEntries
 from podwright.targets.google.gcloud import Argv, Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, expires, request_name
-from podwright.targets.google.replies import Consequence, Reply
+from podwright.targets.google.replies import Consequence, Reply, require_deletable
 from podwright.targets.machines import (
     GONE,
     Allocation,
@@ -251,7 +251,7 @@ class NodePoolProvisioner:
         there, failure = self._pools()
         no_cluster = failure is not None and failure.reason.startswith("NoCluster")
         if failure and not no_cluster:
-            _raise_final(failure, request)
+            require_deletable(failure, request)
             return
         ours = [n for n in request.details["pools"] if n in there and pool_states.is_ours(there[n], request)]
         failures = [
@@ -265,7 +265,7 @@ class NodePoolProvisioner:
         if self._own_policy(request) and not ours:
             failures.append(self._delete_policy(request))
         for each in failures:
-            _raise_final(each, request)
+            require_deletable(each, request)
 
     def _of_another_submission(self, request: Request) -> list[RunQueues | XpkEntries]:
         """What has to be deleted of a listed request besides, since `submit` of the target was another one then."""
@@ -328,11 +328,6 @@ class NodePoolProvisioner:
 
 _REQUESTING = waiting("Requesting: gcloud, which creates it, has not ended yet")
 _CUT_OFF = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
-
-
-def _raise_final(failure: Reply | None, request: Request) -> None:
-    if failure and failure.consequence is Consequence.FINAL:
-        raise Barred(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
 
 
 def _creating(name: str) -> Path:

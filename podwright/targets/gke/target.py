@@ -40,7 +40,7 @@ from podwright.targets.gke import (
     xpk_calls,
 )
 from podwright.targets.gke.attempt_inventory import AttemptInventory
-from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, uid_of
+from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, node_of, phase_of, uid_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of, is_done
 from podwright.targets.gke.left_resources import LeftResources
@@ -51,7 +51,7 @@ from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import request_name
 from podwright.targets.google.replies import Consequence, Reply
-from podwright.targets.handles import attempt_of, log_since
+from podwright.targets.handles import attempt_of, folder_of
 from podwright.targets.hosts import status
 from podwright.targets.machines import Hosts, KeptResources, Provisioner, Request
 from podwright.targets.settings.gke import GkeSettings
@@ -131,10 +131,7 @@ class Gke:
 
     def submit(self, rendered: Rendered) -> Handle:
         run, number = attempt_of(rendered.handle)
-        folder = run.attempt(number)
-        folder.mkdir(parents=True)
-        for path, text in rendered.files.items():
-            path.write_text(text)
+        folder = folder_of(rendered)
         clock.mark(folder / attempt_folder.SUBMITTED)
         with alive.held(run.alive(number)) as lock:
             argv = (sys.executable, "-m", submit.__name__, str(folder), str(lock))
@@ -169,10 +166,6 @@ class Gke:
         if over:
             write_json(folder / attempt_folder.ENDED, status.to_record(polled))
         return polled
-
-    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        """As the last poll brought it."""
-        return log_since(handle, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         """Acknowledged when the JobSet is being deleted, by which its processes get SIGTERM and the grace of their pods."""
@@ -281,7 +274,7 @@ class Gke:
         run, number = attempt_of(handle)
         folder = run.attempt(number)
         known = attempt_folder.remembered(folder, pod_failures.failures(view.pods, handle["pods_per_job"]))
-        live = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "") in _LIVE]
+        live = [pod for pod in view.pods if phase_of(pod) in _LIVE]
         if view.is_gone:
             stuck = pod_failures.stuck(live, clock.now())
             unfinished = any(not is_true(job, "Failed") and not is_true(job, "Complete") for job in view.jobs)
@@ -295,7 +288,7 @@ class Gke:
         (folder / attempt_folder.SEEN).touch()
         attempt_folder.keep(
             folder / attempt_folder.NODES,
-            {uid_of(pod): node for pod in view.pods if (node := pod["spec"].get("nodeName"))},
+            {uid_of(pod): node for pod in view.pods if (node := node_of(pod))},
         )
         own = self._settings
         names = {"namespace": own.namespace, "context": context_of(own), "target": self._name, "run": run.name}
@@ -367,7 +360,7 @@ class Gke:
 
 def _with_failure(handle: Handle, view: ClusterView, polled: Polled) -> Polled:
     """Of an attempt that the cluster has not ended: with the pod that has failed, and the nodes that are silent."""
-    failed = [pod for pod in view.pods if (pod.get("status") or {}).get("phase") == "Failed"]
+    failed = [pod for pod in view.pods if phase_of(pod) == "Failed"]
     at_work = polled.process is Process.RUNNING and (not polled.waiting or polled.waiting.startswith("NodeSilent:"))
     known = pod_failures.since_resumed(pod_failures.failures(failed, handle["pods_per_job"]), view.jobset)
     if not known or not at_work:

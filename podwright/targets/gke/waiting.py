@@ -19,9 +19,9 @@ from podwright.targets.gke.cluster_view import (
     condition,
     containers_of,
     is_true,
-    is_unscheduled,
     labels_of,
     name_of,
+    node_of,
     uid_of,
 )
 from podwright.targets.gke.cluster_view import seconds as unix
@@ -91,7 +91,7 @@ def explain(view: ClusterView, num_pods: int, began_s: float, names: dict[str, s
         return explanation
     if view.unanswered and view.unanswered not in polled.waiting:
         polled = replace(polled, waiting=f"{polled.waiting}; more is not known ({view.unanswered})")
-    incomplete = len(view.pods) < num_pods or any(is_unscheduled(pod) for pod in view.pods)
+    incomplete = len(view.pods) < num_pods or bool(view.unscheduled)
     silent = began_s == float("inf") or incomplete
     return Explanation(replace(polled, silent=silent))
 
@@ -110,13 +110,12 @@ def starting_since(
     `began_s` as for `explain`; one that takes the place of another after that counts from its own creation. `missing_s`: since when some do not
     exist after that. `nodes_come`: whether nodes come when pods ask for them: what waits for nodes costs nothing then.
     """
-    waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]
     begun = began_s < float("inf")
     uncreated = len(view.pods) < num_pods and not begun
-    if nodes_come and (view.suspended or uncreated or any(not pod.get("spec", {}).get("nodeName") for pod in waits)):
+    if nodes_come and (view.suspended or uncreated or view.unscheduled):
         return None
     if begun:
-        created = [unix(pod["metadata"].get("creationTimestamp", "")) for pod in waits]
+        created = [unix(pod["metadata"].get("creationTimestamp", "")) for pod in view.pending]
         return min((time for time in (*created, missing_s) if time < float("inf")), default=None)
     scheduled = [unix(condition(pod, "PodScheduled").get("lastTransitionTime", "")) for pod in view.pods]
     return max([submitted_s, *(time for time in scheduled if nodes_come and time < float("inf"))])
@@ -137,14 +136,12 @@ def limited(polled: Polled, waited_s: float | None, patience: str, *, begun: boo
 def _explained(view: ClusterView, num_pods: int, began_s: float, names: dict[str, str]) -> Explanation:
     if view.suspended:
         return _queued(view, began_s, names)
-    waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]
-    unscheduled = [pod for pod in waits if not pod.get("spec", {}).get("nodeName")]
-    if unscheduled:  # the pods that follow it are created when the first one has a node
+    if unscheduled := view.unscheduled:  # the pods that follow it are created when the first one has a node
         return _unscheduled(unscheduled, view, num_pods, names)
     if len(view.pods) < num_pods:
         return _creating(view, num_pods, names)
-    if waits:
-        return _not_running(waits, view, num_pods, names)
+    if pending := view.pending:
+        return _not_running(pending, view, num_pods, names)
     return Explanation(Polled(Process.RUNNING, waiting=_silent_nodes(view.pods)))
 
 
@@ -268,16 +265,15 @@ def _waits(reason: str) -> Explanation:
 
 def _stuck(view: ClusterView) -> str:
     """The object whose events say why the attempt does not start; "" where it runs."""
-    waits = [pod for pod in view.pods if (pod.get("status") or {}).get("phase", "Pending") == "Pending"]
-    if unscheduled := [pod for pod in waits if not pod.get("spec", {}).get("nodeName")]:
-        return name_of(unscheduled[0])
+    if view.unscheduled:
+        return name_of(view.unscheduled[0])
     if view.jobs:
         counts = {name_of(job): int(job.get("spec", {}).get("parallelism") or 1) for job in view.jobs}
         for pod in view.pods:
             counts[labels_of(pod).get(JOB_NAME, "")] = counts.get(labels_of(pod).get(JOB_NAME, ""), 1) - 1
         if missing := next((name for name, count in counts.items() if name and count > 0), ""):
             return missing
-    return name_of(waits[0]) if waits else "" if view.jobs else name_of(view.jobset or {})
+    return name_of(view.pending[0]) if view.pending else "" if view.jobs else name_of(view.jobset or {})
 
 
 def _priority(jobset: Record) -> str:
@@ -298,7 +294,7 @@ def _newest(events: Sequence[Record]) -> list[Record]:
 def _silent_nodes(pods: Sequence[Record]) -> str:
     """Of pods that run: those whose nodes no longer report."""
     silent = [pod for pod in pods if (pod.get("status") or {}).get("reason") == "NodeLost"]
-    nodes = sorted({pod.get("spec", {}).get("nodeName", "") for pod in silent})
+    nodes = sorted({node_of(pod) for pod in silent})
     return (
         f"NodeSilent: {', '.join(nodes)} {'does' if len(nodes) == 1 else 'do'} not report to the cluster"
         if nodes

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from podwright.rundir import Ending
+from podwright.targets.base import Barred
+from podwright.targets.machines import Request
 
 NO_ACCOUNT = "do not currently have an active account selected"
 """What a gcloud without a login says; and now and then of one with a login, where several are started at once: calls that followed succeeded
@@ -50,6 +52,12 @@ class Reply:
     def ending(self) -> Ending:
         """Of a run that no place accepts for this reason."""
         return Ending.BAD_INPUT if self.fix else Ending.NO_CAPACITY
+
+
+def require_deletable(failure: Reply | None, request: Request) -> None:
+    """Barred where a deletion was refused until a person acts."""
+    if failure and failure.is_final:
+        raise Barred(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
 
 
 @dataclass(frozen=True)

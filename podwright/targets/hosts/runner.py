@@ -21,7 +21,7 @@ from podwright.rundir import Ending, Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets import alive, scripts
 from podwright.targets.base import Handle, Job, Polled, Process, Released, Rendered, Stopped
-from podwright.targets.handles import attempt_of, log_since
+from podwright.targets.handles import attempt_of, folder_of
 from podwright.targets.hosts import gather, status
 from podwright.targets.hosts.transport import (
     PORTS,
@@ -147,10 +147,7 @@ class HostRunner:
 
     def submit(self, rendered: Rendered) -> Handle:
         run, number = attempt_of(rendered.handle)
-        folder = run.attempt(number)
-        folder.mkdir(parents=True)
-        for path, text in rendered.files.items():
-            path.write_text(text)
+        folder = folder_of(rendered)
         order = {
             "handle": rendered.handle,
             "transport": self._connect.__module__,
@@ -186,10 +183,6 @@ class HostRunner:
             if not acquired:
                 return Polled(Process.RUNNING, waiting="Gathering: another podwright is copying results from the hosts")
             return self._query(handle)
-
-    def logs(self, handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
-        """As the last poll brought it, from hosts that share no folder."""
-        return log_since(handle, since, process)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:
         """Acknowledged when every host has the order, or nothing was started."""

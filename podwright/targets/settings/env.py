@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from podwright.targets.settings.values import require_distinct
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NOT_CARRIED = (
     (
@@ -41,8 +43,7 @@ def _are_names(value: tuple[str, ...]) -> tuple[str, ...]:
     for pattern, why in _NOT_CARRIED:
         if wrong := next((v for v in value if re.fullmatch(pattern, v)), None):
             raise ValueError(f"has {wrong}, which {why}; leave it out")
-    if twice := next((v for v in value if value.count(v) > 1), None):
-        raise ValueError(f"has {twice} twice; leave one of them out")
+    require_distinct(value)
     return value
 
 

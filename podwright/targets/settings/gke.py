@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
@@ -24,6 +24,8 @@ from podwright.targets.settings.google import (
     LONGEST_FLEX_S,
     POLL_S,
     SPOT_PREEMPTIONS_PER_DAY,
+    PreemptionsSetting,
+    PriceSetting,
     ProjectSetting,
     ZonesSetting,
     region_of,
@@ -31,6 +33,7 @@ from podwright.targets.settings.google import (
     require_within,
     seconds,
 )
+from podwright.targets.settings.values import matching, require_distinct
 
 if TYPE_CHECKING:
     from podwright.recipe.kinds import Recipe
@@ -55,9 +58,16 @@ https://cloud.google.com/kubernetes-engine/docs/concepts/planning-large-clusters
 NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 """of a namespace, a queue or a PriorityClass"""
 _LONGEST_CLUSTER = 40  # letters of its name that GKE takes
-_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+/-]*")
+_Version = Annotated[
+    str, matching(r"[A-Za-z0-9][A-Za-z0-9._+/-]*", "is no version; write it without blanks and quotes")
+]
+_Place = Annotated[
+    str, matching(r"[a-z]+-[a-z]+\d+(?:-(?:ai\d+)?[a-z])?", "is no region and no zone; write it like us-central1")
+]
 _RESERVATION = re.compile(r"(?:projects/[a-z][a-z0-9-]*/reservations/)?[a-z](?:[-a-z0-9]*[a-z0-9])?(?:/reservation[A-Za-z]+/[a-z0-9-]+)*")  # fmt: skip
-_RELEASE = re.compile(r"v?\d+(?:\.\d+)+(?:(?:a|b|rc|\.dev|\.post)\d+)?")
+_Release = Annotated[
+    str, matching(r"v?\d+(?:\.\d+)+(?:(?:a|b|rc|\.dev|\.post)\d+)?", "is no release of xpk; write it like 1.16.0")
+]
 _ZONED = re.compile(r"projects/([^/]+)/zones/([^/]+)/reservations/(.+)")
 """a reservation by its full name: there may be others of its name in other zones; `gcloud container node-pools create` takes it without the zone"""
 _BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[A-Za-z0-9._-]+)*/?")
@@ -76,7 +86,7 @@ class GkeSettings(BaseModel):
     project: ProjectSetting
     cluster: str = Field(description="name of the cluster, as `gcloud container clusters list` shows it")
     zones: ZonesSetting
-    region: str = Field("", description="region or zone of the cluster; default: the region of `zones`")
+    region: _Place = Field("", description="region or zone of the cluster; default: the region of `zones`")
     bucket: str = Field(
         "",
         description="bucket, and a folder in it if wanted, for checkpoints, records and the output of MaxText (base_output_directory): gs://BUCKET/runs",
@@ -103,13 +113,8 @@ class GkeSettings(BaseModel):
         "",
         description="time after which the cluster ends an attempt, default 7d; with flex-start also the life of a node, default 24h",
     )
-    price: float | None = Field(None, ge=0, allow_inf_nan=False, description="USD per chip-hour, for what a run costs")
-    preemptions_per_day: float | None = Field(
-        None,
-        ge=0,
-        allow_inf_nan=False,
-        description="preemptions of a slice that are expected each day, for the checkpoint interval; default: 4 with spot, else 0",
-    )
+    price: PriceSetting = None
+    preemptions_per_day: PreemptionsSetting = None
     machine_type: str = Field(
         MACHINE_TYPE, description="machine type of the nodes; default with a topology: that of its hosts"
     )
@@ -121,17 +126,19 @@ class GkeSettings(BaseModel):
         "jobset",
         description="how MaxText recipes are submitted: jobset, by kubectl, or xpk, by `xpk workload create`, which must be on this machine",
     )
-    xpk: str = Field("", description="version of xpk for submit=xpk, such as 1.16.0; default: what the recipe says")
+    xpk: _Release = Field(
+        "", description="version of xpk for submit=xpk, such as 1.16.0; default: what the recipe says"
+    )
     namespace: str = Field("default", description="namespace of Kubernetes, in which runs are submitted")
     queue: str = Field("multislice-queue", description="LocalQueue of Kueue in that namespace")
     priority: str = Field("", description="a PriorityClass of the cluster; default: what the recipe says, else medium")
     python_image: str = Field(PYTHON_IMAGE, description="image for the pods of other recipes, with Python 3.12")
     recipes: PathText = Field("", description="a checkout of tpu-recipes, in which a recipe is looked up by its name")
-    maxtext: str = Field(
+    maxtext: _Version = Field(
         "", description="a tag, branch or commit of MaxText, to build the image; default: what the recipe says"
     )
-    jax: str = Field("", description="version for that image; default: what the recipe says")
-    libtpu: str = Field("", description="version for that image; default: what the recipe says")
+    jax: _Version = Field("", description="version for that image; default: what the recipe says")
+    libtpu: _Version = Field("", description="version for that image; default: what the recipe says")
     env: EnvSetting = DEFAULT_ENV
 
     @model_validator(mode="before")
@@ -165,13 +172,6 @@ class GkeSettings(BaseModel):
             raise ValueError(f"is no machine type with TPUs; {fix}")
         return value
 
-    @field_validator("region")
-    @classmethod
-    def _is_a_place(cls, value: str) -> str:
-        if value and not re.fullmatch(r"[a-z]+-[a-z]+\d+(?:-(?:ai\d+)?[a-z])?", value):
-            raise ValueError("is no region and no zone; write it like us-central1")
-        return value
-
     @field_validator("bucket")
     @classmethod
     def _is_a_bucket(cls, value: str) -> str:
@@ -200,22 +200,7 @@ class GkeSettings(BaseModel):
                 raise ValueError(f"has {match[3]} in zone {match[2]}, and zones has {', '.join(zones)} alone; {fix}")
         if wrong := [each for each in value if not _RESERVATION.fullmatch(_without_zone(each))]:
             raise ValueError(f"has {wrong[0]!r}, which is no reservation; write it like [NAME, OTHER]")
-        if twice := next((each for each in value if value.count(each) > 1), None):
-            raise ValueError(f"has {twice} twice; leave one of them out")
-        return value
-
-    @field_validator("xpk")
-    @classmethod
-    def _is_a_release(cls, value: str) -> str:
-        if value and not _RELEASE.fullmatch(value):
-            raise ValueError("is no release of xpk; write it like 1.16.0")
-        return value
-
-    @field_validator("maxtext", "jax", "libtpu")
-    @classmethod
-    def _is_a_version(cls, value: str) -> str:
-        if value and not _WORD.fullmatch(value):
-            raise ValueError("is no version; write it without blanks and quotes")
+        require_distinct(value)
         return value
 
     @field_validator("topology")

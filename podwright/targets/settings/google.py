@@ -7,6 +7,8 @@ from typing import Annotated
 
 from pydantic import AfterValidator, Field
 
+from podwright.targets.settings.values import require_distinct
+
 POLL_S = 10.0
 """between two looks at the cloud: each start of gcloud costs about a second of a core"""
 LAG_S = 30.0
@@ -30,8 +32,7 @@ def _is_a_project(value: str) -> str:
 def _are_zones(value: tuple[str, ...]) -> tuple[str, ...]:
     if wrong := next((zone for zone in value if not _ZONE.fullmatch(zone)), None):
         raise ValueError(f"has {wrong!r}, which is no zone; write it like [us-east5-b, us-east1-d]")
-    if twice := next((zone for zone in value if value.count(zone) > 1), None):
-        raise ValueError(f"has {twice} twice; leave one of them out")
+    require_distinct(value)
     return value
 
 
@@ -42,6 +43,19 @@ ZonesSetting = Annotated[
     tuple[str, ...],
     AfterValidator(_are_zones),
     Field(min_length=1, description="where slices may be requested, in order of preference: [us-east5-b, us-east1-d]"),
+]
+
+
+PriceSetting = Annotated[
+    float | None, Field(ge=0, allow_inf_nan=False, description="USD per chip-hour, for what a run costs")
+]
+PreemptionsSetting = Annotated[
+    float | None,
+    Field(
+        ge=0,
+        allow_inf_nan=False,
+        description="preemptions of a slice that are expected each day, for the checkpoint interval; default: 4 with spot, else 0",
+    ),
 ]
 
 

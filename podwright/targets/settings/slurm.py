@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
@@ -12,8 +12,12 @@ from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings import gpus, programs
 from podwright.targets.settings.storage import StorageSetting
+from podwright.targets.settings.values import matching, require_distinct
 
-_MEM = re.compile(r"\d+(\.\d+)?([KMGTP]i?B?)?", re.IGNORECASE)
+_Size = Annotated[
+    str,
+    matching(r"(?i)\d+(\.\d+)?([KMGTP]i?B?)?", "is no size of memory; write it like 200G, or 0 for all of a node"),
+]
 _OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?|-([A-Za-z])(.*)", re.DOTALL)
 _SETTINGS = {
     "partition": "partition",
@@ -79,7 +83,7 @@ class SlurmSettings(BaseModel):
         ge=0,
         description="CPU cores of each process; 0: with GPUs, its share of the cores of a node, as sinfo names them, else 1",
     )
-    mem: str = Field("", description="memory of a node, such as 200G; 0: all of it")
+    mem: _Size = Field("", description="memory of a node, such as 200G; 0: all of it")
     time: str = Field("", description="time limit of one job, such as 24:00:00; a longer run takes several jobs")
     setup: tuple[str, ...] = Field((), description="shell commands before the trainer starts, such as module load cuda")
     python: str = Field(
@@ -108,8 +112,7 @@ class SlurmSettings(BaseModel):
         names = value.split(",")
         if value and not all(names):
             raise ValueError("has a comma with no partition on one side; write it like gpu, or gpu,backup")
-        if twice := next((name for name in names if names.count(name) > 1), ""):
-            raise ValueError(f"has {twice} twice; leave one of them out")
+        require_distinct(names)
         return value
 
     @field_validator("partition", "account", "qos", "constraint")
@@ -117,13 +120,6 @@ class SlurmSettings(BaseModel):
     def _is_a_word(cls, value: str) -> str:
         if re.search(r"\s", value):
             raise ValueError("has a space or a line break in it, which no such name has")
-        return value
-
-    @field_validator("mem")
-    @classmethod
-    def _is_a_size(cls, value: str) -> str:
-        if value and not _MEM.fullmatch(value):
-            raise ValueError("is no size of memory; write it like 200G, or 0 for all of a node")
         return value
 
     @field_validator("sbatch")

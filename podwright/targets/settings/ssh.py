@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -13,10 +13,14 @@ from podwright.targets.base import Traits
 from podwright.targets.settings import gpus, programs
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.storage import StorageSetting
+from podwright.targets.settings.values import matching, require_distinct
 
 _HOST = re.compile(r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?[A-Za-z0-9][A-Za-z0-9_.-]*(?::\d{1,5})?")
 
-_ADDRESS = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
+_Address = Annotated[
+    str,
+    matching(r"[A-Za-z0-9][A-Za-z0-9_.-]*", "is no name and no IPv4 address; write it like 10.0.0.1, without a port"),
+]
 _LOOPBACK = "127.0.0.1"
 IPV6 = "give the host a name in ~/.ssh/config, with HostName its address, and write that name"
 """what to do where an IPv6 address was written"""
@@ -31,7 +35,7 @@ class SshSettings(BaseModel):
     hosts: tuple[str, ...] = Field(
         min_length=1, description="the hosts, such as [gpu-1, me@gpu-2:2222]; process 0 runs on the first one"
     )
-    address: str = Field(
+    address: _Address = Field(
         "",
         description="address at which the other hosts reach the first one; default: its name in `hosts`; not used with one host",
     )
@@ -65,15 +69,7 @@ class SshSettings(BaseModel):
             raise ValueError(f"has {wrong!r}, which is no host; write it like [gpu-1, me@gpu-2:2222]")
         if wrong := next((v for v in value if ":" in v and not 0 < int(v.rpartition(":")[2]) < 1 << 16), None):
             raise ValueError(f"has {wrong!r}, and a port is from 1 to 65535; write it like [gpu-1, me@gpu-2:2222]")
-        if twice := next((v for v in value if value.count(v) > 1), None):
-            raise ValueError(f"has {twice} twice; write tasks_per_node for several processes on a host")
-        return value
-
-    @field_validator("address")
-    @classmethod
-    def _is_an_address(cls, value: str) -> str:
-        if value and not _ADDRESS.fullmatch(value):
-            raise ValueError("is no name and no IPv4 address; write it like 10.0.0.1, without a port")
+        require_distinct(value, "write tasks_per_node for several processes on a host")
         return value
 
     @field_validator("runs", "folder", "python")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
@@ -18,6 +18,8 @@ from podwright.targets.settings.google import (
     LONGEST_FLEX_S,
     POLL_S,
     SPOT_PREEMPTIONS_PER_DAY,
+    PreemptionsSetting,
+    PriceSetting,
     ProjectSetting,
     ZonesSetting,
     require_duration,
@@ -25,6 +27,7 @@ from podwright.targets.settings.google import (
     seconds,
 )
 from podwright.targets.settings.storage import StorageSetting
+from podwright.targets.settings.values import matching
 
 Provisioning = Literal["spot", "on-demand", "reserved", "flex-start"]
 
@@ -35,7 +38,13 @@ SILENCE_S = 1800.0
 SPOT_NOTICE_S = 25.0
 """of the 30 s between the notice of a preemption and the end of the machines"""
 _RUNTIME = re.compile(r"[a-z0-9][a-z0-9.-]*")
-_NODE = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
+_Node = Annotated[
+    str,
+    matching(
+        r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?",
+        "is no name of a TPU VM; `gcloud compute tpus tpu-vm list --zone=ZONE` shows yours",
+    ),
+]
 _LABEL = re.compile(r"([a-z][a-z0-9_-]{0,62})=([a-z0-9_-]{0,63})")
 _OTHERS_RUNTIME = re.compile(r"v2-alpha-tpuv\w+(?:-lite)?(?:-pod)?|tpu-(?:vm|ubuntu)\S*")
 
@@ -68,14 +77,9 @@ class TpuVmSettings(BaseModel):
         "",
         description="time after which a slice without a run deletes itself, default 6h; with flex-start the life of a slice, default 24h",
     )
-    node: str = Field("", description="name of a slice that exists in the first zone: it is used and never deleted")
-    price: float | None = Field(None, ge=0, allow_inf_nan=False, description="USD per chip-hour, for what a run costs")
-    preemptions_per_day: float | None = Field(
-        None,
-        ge=0,
-        allow_inf_nan=False,
-        description="preemptions of a slice that are expected each day, for the checkpoint interval; default: 4 with spot, else 0",
-    )
+    node: _Node = Field("", description="name of a slice that exists in the first zone: it is used and never deleted")
+    price: PriceSetting = None
+    preemptions_per_day: PreemptionsSetting = None
     setup: tuple[str, ...] = Field((), description="shell commands before the trainer starts")
     python: str = Field(
         "",
@@ -102,13 +106,6 @@ class TpuVmSettings(BaseModel):
     @classmethod
     def _is_a_duration(cls, value: str, info: ValidationInfo) -> str:
         return require_duration(value, "slice", default=info.field_name == "max_life")
-
-    @field_validator("node")
-    @classmethod
-    def _is_a_node(cls, value: str) -> str:
-        if value and not _NODE.fullmatch(value):
-            raise ValueError("is no name of a TPU VM; `gcloud compute tpus tpu-vm list --zone=ZONE` shows yours")
-        return value
 
     @model_validator(mode="after")
     def _fits_together(self) -> TpuVmSettings:

@@ -11,10 +11,10 @@ from pathlib import Path
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
 from podwright.targets import alive, clock
-from podwright.targets.base import RUN_LABEL, Barred, run_tag
+from podwright.targets.base import RUN_LABEL, run_tag
 from podwright.targets.google.gcloud import Argv, Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, expires, request_name, unix
-from podwright.targets.google.replies import Consequence, Reply, region_of
+from podwright.targets.google.replies import Consequence, Reply, region_of, require_deletable
 from podwright.targets.machines import (
     GONE,
     Allocation,
@@ -125,9 +125,7 @@ class SliceProvisioner:
             return
         self._workers.forget(request.name)
         ssh_key.creation_log(request.name).unlink(missing_ok=True)
-        failure = self._gcloud.do(calls.delete(Place.of(request)), request.zone)
-        if failure and failure.consequence is Consequence.FINAL:
-            raise Barred(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
+        require_deletable(self._gcloud.do(calls.delete(Place.of(request)), request.zone), request)
 
     def list_owned(self) -> list[Owned]:
         return inventory.listed(self._gcloud, self._settings)

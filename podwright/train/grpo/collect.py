@@ -15,6 +15,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from podwright.data.tokenizer import Tokenizer
 from podwright.models.qwen3 import Group
@@ -127,7 +128,7 @@ class Collector:
         return Sampled(group, completions, rewards, **host, own_s=sum(r.own_s for r in rounds))
 
     def batch(
-        self, sampled: Sampled, advantages_PG: np.ndarray, old: jax.Array | None, reference: jax.Array | None
+        self, sampled: Sampled, advantages_PG: np.ndarray, old: Array | None, reference: Array | None
     ) -> GrpoBatch:
         recipe, mesh = self.setup.recipe, self.setup.mesh
         counted = sampled.stopped_PG | (not recipe.grpo.mask_truncated)
@@ -146,7 +147,7 @@ class Collector:
 def _join(parts: Any, order: np.ndarray, num: int, sharding: jax.sharding.NamedSharding) -> Any:
     """Rows `order` of the concatenated parts, their first `num` token columns."""
 
-    def pick(*arrays: jax.Array) -> jax.Array:
+    def pick(*arrays: Array) -> Array:
         rows = jnp.concatenate(arrays)[order] if len(arrays) > 1 else arrays[0]
         return jax.lax.with_sharding_constraint(rows[:, :, :num] if rows.ndim == 3 else rows, sharding)
 

@@ -74,13 +74,13 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
         recipe = recipe.in_steps(len(training))
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     heads = heads_of(dims, recipe.model.compute_dtype)
-    for message in [*notices, *attention_check.refused(mesh, heads, [Layout.CAUSAL, Layout.GROUPS], cache_folder())]:
-        emit.event("notice", message=message)
+    emit.notice(*notices)
+    emit.notice(*attention_check.refused(mesh, heads, [Layout.CAUSAL, Layout.GROUPS], cache_folder()))
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:
             message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
-            emit.event("notice", message=message)
+            emit.notice(message)
     rank, total = recipe.model.lora_rank, dims.num_params()
     sizes = {"num_params": total, "num_trained_params": dims.num_lora_params(rank) if rank else total}
     sizes["max_steps"] = recipe.training.max_steps
@@ -168,8 +168,7 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
             number = cursor["step"]
             recent.append(figures)
             even = even_groups.notice(recent)
-            for message in stragglers.stepped(figures.pop("own_s"), figures["step_s"]) + [even] * bool(even):
-                emit.event("notice", message=message)
+            emit.notice(*stragglers.stepped(figures.pop("own_s"), figures["step_s"]) + [even] * bool(even))
             emit.metrics("grpo", number, figures | marks)
             watchdog.stepped(number)
             if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
@@ -199,8 +198,7 @@ def _begin(
     rate = program.policy_schedule(job.recipe)
     if checkpoints.latest() is not None:
         restored = checkpoints.restore(program.abstract_state(job.setup, rate))
-        for message in restored.notices:
-            job.emit.event("notice", message=message)
+        job.emit.notice(*restored.notices)
         job.emit.event("resumed", step=restored.step)
         return restored.state, start.base(job.emit.storage, job.source, job.setup), restored.cursor
     job.emit.begins_again("grpo")
@@ -298,10 +296,10 @@ def _reward_timeout(
 
 def _zeros(run: RunDir, emit: Emitter) -> set[reward.Row]:
     """Completions on which rewards hung in earlier attempts. Every process must call it."""
-    records = from_first(lambda: [e for e in read_events(run.events) if e["event"] == "reward_timeout"])
+    records = from_first(lambda: read_events(run.events, "reward_timeout"))
     for record in records:
         message = f"the reward {record['reward']} did not return in attempt {record['attempt']}: it is 0 for the {reward.row(record['question'], record['completion'])}"
-        emit.event("notice", message=message)
+        emit.notice(message)
     return {(e["reward"], e["question"], e["completion"]) for e in records}
 
 
@@ -311,6 +309,6 @@ def _compare(job: GrpoRun) -> None:
         before, after = (job.run.read_flags(when) for when in ("before", "after"))
         if before is None or after is None or len(before) != len(after):
             where = job.run.flags("before").parent
-            job.emit.event("notice", message=f"before and after were not compared: the answers in {where} are damaged")
+            job.emit.notice(f"before and after were not compared: the answers in {where} are damaged")
             return
         job.emit.event("comparison", **grading.paired(before, after))

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 
 from podwright.recipe import schema
 
@@ -33,7 +34,7 @@ def overlong_penalty(lengths_PG: np.ndarray, limit: int, buffer: int) -> np.ndar
     return -np.clip((lengths_PG - (limit - buffer)) / buffer, 0.0, 1.0).astype(np.float32)
 
 
-def token_weights(loss: str, mask_PGT: jax.Array, max_tokens: int) -> jax.Array:
+def token_weights(loss: str, mask_PGT: Array, max_tokens: int) -> Array:
     """The share of each token in the loss; `mask` is 1.0 on tokens that count. Shape and dtype as `mask`."""
     if (
         loss == "dr_grpo"
@@ -46,15 +47,13 @@ def token_weights(loss: str, mask_PGT: jax.Array, max_tokens: int) -> jax.Array:
 
 
 class Terms(NamedTuple):
-    policy: jax.Array
+    policy: Array
     """per-token policy loss"""
-    clipped: jax.Array
+    clipped: Array
     """1.0 where the clip took the gradient away"""
 
 
-def policy_terms(
-    cfg: schema.Grpo, log_ratio: jax.Array, logps: jax.Array, advantage: jax.Array, mask: jax.Array
-) -> Terms:
+def policy_terms(cfg: schema.Grpo, log_ratio: Array, logps: Array, advantage: Array, mask: Array) -> Terms:
     """The policy loss of each token. `log_ratio` = new - old log-probability, [..., T]; `advantage` [..., 1]."""
     low, high = 1 - cfg.epsilon, 1 + (cfg.epsilon_high or cfg.epsilon)
     if (
@@ -73,7 +72,7 @@ def policy_terms(
     return Terms(-jnp.minimum(free, held), (free > held).astype(jnp.float32))
 
 
-def kl_term(kind: str, logps: jax.Array, reference: jax.Array) -> jax.Array:
+def kl_term(kind: str, logps: Array, reference: Array) -> Array:
     """An estimate of KL(policy || reference) from the policy's own tokens (Schulman 2020), elementwise.
 
     Tokens are drawn before, and no gradient goes through the draw: that of k3 is on average the gradient of KL(reference || policy), as
@@ -90,18 +89,18 @@ def kl_term(kind: str, logps: jax.Array, reference: jax.Array) -> jax.Array:
 class LossInputs(NamedTuple):
     """What the loss of a (micro-)batch needs besides the policy's own log-probabilities."""
 
-    advantages_PG: jax.Array
-    mask_PGT: jax.Array
-    weights_PGT: jax.Array
-    sampler_PGT: jax.Array
+    advantages_PG: Array
+    mask_PGT: Array
+    weights_PGT: Array
+    sampler_PGT: Array
     """log-probabilities the sampler drew with"""
-    old_PGT: jax.Array | None
+    old_PGT: Array | None
     """log-probabilities before this batch's first optimizer step; None: the policy has not moved since"""
-    reference_PGT: jax.Array | None
+    reference_PGT: Array | None
     """None at beta 0"""
 
 
-def total(cfg: schema.Grpo, logps: jax.Array, inputs: LossInputs) -> tuple[jax.Array, dict[str, jax.Array]]:
+def total(cfg: schema.Grpo, logps: Array, inputs: LossInputs) -> tuple[Array, dict[str, Array]]:
     """The loss, and sums over the counted tokens of what the metrics average."""
     mask = inputs.mask_PGT
     logps, sampler = _kept(logps, mask), _kept(inputs.sampler_PGT, mask)
@@ -123,6 +122,6 @@ def total(cfg: schema.Grpo, logps: jax.Array, inputs: LossInputs) -> tuple[jax.A
     return loss, sums
 
 
-def _kept(x: jax.Array, mask: jax.Array) -> jax.Array:
+def _kept(x: Array, mask: Array) -> Array:
     """`x` where it counts, else 0: a difference at a padding token could overflow, and 0 times infinity is no number."""
     return jnp.where(mask > 0, x, 0.0)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.models import logits, lora, param, qwen3
@@ -36,13 +37,13 @@ class GrpoBatch(NamedTuple):
     """One step's rollouts with their advantages. `old` and `reference` may be None (see loss.Inputs)."""
 
     group: qwen3.Group
-    lengths_PG: jax.Array
-    counted_PG: jax.Array
+    lengths_PG: Array
+    counted_PG: Array
     """False leaves a completion out of the loss"""
-    advantages_PG: jax.Array
-    sampler_PGT: jax.Array
-    old_PGT: jax.Array | None
-    reference_PGT: jax.Array | None
+    advantages_PG: Array
+    sampler_PGT: Array
+    old_PGT: Array | None
+    reference_PGT: Array | None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +77,7 @@ class GrpoSetup:
         model = self.recipe.model
         return model.lora_alpha / model.lora_rank if model.lora_rank else 0.0
 
-    def logprobs(self, weights: Tree, group: qwen3.Group, temperature: float) -> tuple[jax.Array, jax.Array]:
+    def logprobs(self, weights: Tree, group: qwen3.Group, temperature: float) -> tuple[Array, Array]:
         """(log-probability, entropy) of every completion token, [P, G, T], under a weight tree or a `lora.Policy`."""
         params = lora.adapt(weights, self.lora_scale)
         p, g, t = group.completions_PGT.shape
@@ -191,7 +192,7 @@ def _group(setup: GrpoSetup, p: int, g: int, t: int) -> qwen3.Group:
 def _rollout(setup: GrpoSetup, params: Tree, p: int, g: int, sampling: rollout.Sampling, name: str) -> Program:
     recipe = setup.recipe
 
-    def step(params: Tree, prompts_PS: jax.Array, lengths_P: jax.Array, number: jax.Array) -> rollout.Completions:
+    def step(params: Tree, prompts_PS: Array, lengths_P: Array, number: Array) -> rollout.Completions:
         """`number` counts the rollouts of the run, so that no two draw the same noise."""
         return rollout.generate(
             setup.dims,
@@ -217,33 +218,12 @@ def _rollout(setup: GrpoSetup, params: Tree, p: int, g: int, sampling: rollout.S
 def _score(setup: GrpoSetup, params: Tree) -> Program:
     """Log-probabilities [P, G, T] under some parameters: the frozen reference, or the policy before its first update."""
 
-    def step(params: Tree, group: qwen3.Group) -> jax.Array:
+    def step(params: Tree, group: qwen3.Group) -> Array:
         return setup.logprobs(params, group, setup.recipe.rollout.temperature)[0]
 
     r = setup.recipe
     group = _group(setup, r.batch_size, r.grpo.num_generations, r.rollout.total_generation_steps)
     return Program("score", jax.jit(step, out_shardings=batch_sharding(setup.mesh)), (params, group))
-
-
-def _micro_batches(setup: GrpoSetup, tree: Tree, num: int) -> Tree:
-    """Leading dim P -> [num, P / num]; each micro-batch takes every num-th prompt, so that no device sits idle."""
-    spec = NamedSharding(setup.mesh, PartitionSpec(None, param.batch_axes(setup.mesh)))
-
-    def split(x: jax.Array) -> jax.Array:
-        x = x.reshape(x.shape[0] // num, num, *x.shape[1:]).swapaxes(0, 1)
-        return jax.lax.with_sharding_constraint(x, spec)
-
-    return jax.tree.map(split, tree)
-
-
-def _accumulate(setup: GrpoSetup, params: Tree, tree: Tree, num: int, gradient: Any) -> tuple[Any, Tree]:
-    """Sums of `gradient(params, micro_batch) -> ((loss, sums), grads)` over `num` micro-batches."""
-    if num == 1:
-        return gradient(params, tree)
-    parts = _micro_batches(setup, tree, num)
-    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts)))
-    added, _ = jax.lax.scan(lambda acc, part: (jax.tree.map(jnp.add, acc, gradient(params, part)), None), zeros, parts)
-    return added
 
 
 def _update(setup: GrpoSetup) -> Program:
@@ -252,13 +232,13 @@ def _update(setup: GrpoSetup) -> Program:
 
     def objective(
         params: Tree, part: tuple[qwen3.Group, loss.LossInputs], base: Tree | None
-    ) -> tuple[jax.Array, dict[str, jax.Array]]:
+    ) -> tuple[Array, dict[str, Array]]:
         group, inputs = part
         logps, entropy = setup.logprobs(lora.policy(params, base), group, r.rollout.temperature)
         value, sums = loss.total(r.grpo, logps, inputs)
         return value, sums | {"entropy": (entropy * inputs.mask_PGT).sum()}
 
-    def step(state: GrpoState, batch: GrpoBatch, base: Tree | None = None) -> tuple[GrpoState, dict[str, jax.Array]]:
+    def step(state: GrpoState, batch: GrpoBatch, base: Tree | None = None) -> tuple[GrpoState, dict[str, Array]]:
         t = batch.group.completions_PGT.shape[2]
         counted = batch.counted_PG[..., None] & (jnp.arange(t) < batch.lengths_PG[..., None])
         mask = counted.astype(jnp.float32)
@@ -267,8 +247,8 @@ def _update(setup: GrpoSetup) -> Program:
             batch.advantages_PG, mask, weights, batch.sampler_PGT, batch.old_PGT, batch.reference_PGT
         )
         gradient = functools.partial(jax.value_and_grad(objective, has_aux=True), base=base)
-        num = r.training.gradient_accumulation_steps
-        (value, sums), grads = _accumulate(setup, state.params, (batch.group, inputs), num, gradient)
+        num, sharding = r.training.gradient_accumulation_steps, batch_sharding(setup.mesh)
+        (value, sums), grads = optimizer.accumulated(gradient, state.params, (batch.group, inputs), num, sharding)
         new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
         means = {name: x / jnp.maximum(mask.sum(), 1.0) for name, x in sums.items()}
         return GrpoState(new, opt_state), {"loss": value, "grad_norm": norm, **means}
@@ -294,12 +274,12 @@ def _warm_start(setup: GrpoSetup) -> Program:
     assert warm
     tx, state = _tx(setup, rate), abstract_state(setup, rate)
 
-    def objective(params: Tree, group: qwen3.Group, lengths_PG: jax.Array) -> jax.Array:
+    def objective(params: Tree, group: qwen3.Group, lengths_PG: Array) -> Array:
         logps, _ = setup.logprobs(params, group, 1.0)
         mask = (jnp.arange(group.completions_PGT.shape[2]) < lengths_PG[..., None]).astype(jnp.float32)
         return -(logps * mask).sum() / mask.sum()
 
-    def step(state: GrpoState, group: qwen3.Group, lengths_PG: jax.Array) -> tuple[GrpoState, dict[str, jax.Array]]:
+    def step(state: GrpoState, group: qwen3.Group, lengths_PG: Array) -> tuple[GrpoState, dict[str, Array]]:
         value, grads = jax.value_and_grad(objective)(state.params, group, lengths_PG)
         new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
         return GrpoState(new, opt_state), {"loss": value, "grad_norm": norm}

@@ -18,7 +18,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from podwright.errors import UserError, expanded, nearest
+from podwright.errors import UserError, expanded, message_of, nearest
 from podwright.recipe import schema
 from podwright.recipe.answer_numbers import extract_flexible, extract_strict, same_number
 from podwright.rundir import Record
@@ -272,5 +272,5 @@ def row(question: str, completion: str) -> str:
 
 def _described(error: BaseException) -> str:
     """One line: type and message, and the line of a syntax error."""
-    message = (str(error).splitlines() or [""])[0]
+    message = message_of(error)
     return f"{type(error).__name__}: {message}" if message else type(error).__name__

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
 
 from podwright.models import param, qwen3
@@ -45,17 +46,17 @@ GREEDY = Sampling(0.0)
 
 
 class Completions(NamedTuple):
-    tokens_PGT: jax.Array
+    tokens_PGT: Array
     """the stop token is the last that counts; what follows it is padding"""
-    logps_PGT: jax.Array
+    logps_PGT: Array
     """log-probability of each token under the distribution it was really drawn from (filtered, renormalised)"""
-    lengths_PG: jax.Array
+    lengths_PG: Array
     """tokens that count, the stop token among them"""
-    stopped_PG: jax.Array
+    stopped_PG: Array
     """False: the completion ran out of tokens"""
 
 
-def keep_threshold(z: jax.Array, sampling: Sampling, by_blocks: bool = False) -> jax.Array | None:
+def keep_threshold(z: Array, sampling: Sampling, by_blocks: bool = False) -> Array | None:
     """The smallest of the tempered logits `z` [..., V] that may still be drawn, [..., 1]; None when all may.
 
     `by_blocks`: find the k-th largest as `kth_by_blocks` does.
@@ -77,12 +78,12 @@ def keep_threshold(z: jax.Array, sampling: Sampling, by_blocks: bool = False) ->
     return jnp.stack(thresholds).max(0) if thresholds else None
 
 
-def kth(z: jax.Array, k: int) -> jax.Array:
+def kth(z: Array, k: int) -> Array:
     """The k-th largest of [..., V], [..., 1]; equal numbers count one by one."""
     return _largest(z.max(-1, keepdims=True), lambda t: (z >= t).sum(-1, keepdims=True) >= k)
 
 
-def kth_by_blocks(z: jax.Array, k: int) -> jax.Array:
+def kth_by_blocks(z: Array, k: int) -> Array:
     """`kth`, exactly: the k blocks with the largest maxima have all numbers from the k-th largest on, or each has one of these.
 
     Where a device has the whole vocabulary: others would have to send it. 13 % off a decode step of Qwen3-1.7B on an H200, where each
@@ -98,14 +99,14 @@ def kth_by_blocks(z: jax.Array, k: int) -> jax.Array:
     return jax.lax.top_k(numbers.reshape(*z.shape[:-1], -1), k)[0][..., -1:]
 
 
-def _largest(top: jax.Array, enough: Callable[[jax.Array], jax.Array]) -> jax.Array:
+def _largest(top: Array, enough: Callable[[Array], Array]) -> Array:
     """The largest float32 from -inf to `top` of which `enough` is true, as of all smaller ones; of -inf it is taken to be.
 
     Bisection over the bit patterns in the order of their numbers: exact in 32 steps, for any numbers. A step is one sum over
     the vocabulary, which stays on the chip and splits over devices. `lax.top_k` is a full sort of the vocabulary on a TPU.
     """
 
-    def halve(_: int, ends: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def halve(_: int, ends: tuple[Array, Array]) -> tuple[Array, Array]:
         low, high = ends
         middle = high - (high - low) // 2
         ok = enough(_number(middle))
@@ -114,21 +115,19 @@ def _largest(top: jax.Array, enough: Callable[[jax.Array], jax.Array]) -> jax.Ar
     return _number(jax.lax.fori_loop(0, 32, halve, (_rank(jnp.full_like(top, -jnp.inf)), _rank(top)))[0])
 
 
-def _rank(number: jax.Array) -> jax.Array:
+def _rank(number: Array) -> Array:
     """float32 -> uint32 in the same order: negative numbers have their bits turned over, the others only the sign."""
     bits = jax.lax.bitcast_convert_type(number, jnp.uint32)
     return jnp.where(bits >= _SIGN, ~bits, bits | _SIGN)
 
 
-def _number(rank: jax.Array) -> jax.Array:
+def _number(rank: Array) -> Array:
     """Undoes _rank. A subnormal number is 0, which most devices take it for."""
     number = jax.lax.bitcast_convert_type(jnp.where(rank >= _SIGN, rank ^ _SIGN, ~rank), jnp.float32)
     return jnp.where(jnp.abs(number) < jnp.finfo(jnp.float32).tiny, 0.0, number)
 
 
-def sample(
-    logits: jax.Array, uniform: jax.Array, sampling: Sampling, by_blocks: bool = False
-) -> tuple[jax.Array, jax.Array]:
+def sample(logits: Array, uniform: Array, sampling: Sampling, by_blocks: bool = False) -> tuple[Array, Array]:
     """Tokens and their log-probabilities from float32 logits [..., V] and one uniform number each, [...].
 
     The cumulative distribution is inverted in two levels (blocks, then inside one), so a draw costs one pass
@@ -178,9 +177,9 @@ def generate(
     dims: Qwen3Dims,
     mesh: Mesh,
     params: Tree,
-    prompts_PS: jax.Array,
-    lengths_P: jax.Array,
-    key: jax.Array,
+    prompts_PS: Array,
+    lengths_P: Array,
+    key: Array,
     *,
     num_generations: int,
     max_new_tokens: int,
@@ -196,7 +195,7 @@ def generate(
     by_blocks = param.platform(mesh) != "tpu" and mesh.shape.get("tensor", 1) == 1
 
     @jax.named_scope("head")
-    def draw(hidden_PGE: jax.Array, t: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def draw(hidden_PGE: Array, t: Array) -> tuple[Array, Array]:
         logits = jnp.einsum("pge,ve->pgv", hidden_PGE, qwen3.head(weights), preferred_element_type=jnp.float32)
         uniform = jax.random.uniform(jax.random.fold_in(key, t), (p, g))
         return sample(jnp.broadcast_to(logits, (p, g, logits.shape[-1])), uniform, sampling, by_blocks)
@@ -210,7 +209,7 @@ def generate(
     logps = jnp.zeros((p, g, t_max), jnp.float32).at[:, :, 0].set(logp)
     done = jnp.isin(token, stops)
 
-    def going(carry: Any, room: int) -> jax.Array:
+    def going(carry: Any, room: int) -> Array:
         t, _, _, _, done, _ = carry
         return (t + 1 < room) & ~jnp.all(done)
 

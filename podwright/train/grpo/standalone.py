@@ -9,7 +9,7 @@ from typing import Any
 
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, expanded, warn
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
 from podwright.recipe.schema import GrpoRecipe
@@ -35,7 +35,7 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     recipe = load.require(load.override(own, overrides), GrpoRecipe)
     unused = (*_UNUSED, *_SAMPLING, *(() if RunDir(path).recipe.exists() else _OF_A_DIRECTORY))
     for sentence in load.unused(overrides, unused, f"eval of {path}"):
-        print(f"warning: {sentence}", file=sys.stderr)
+        warn(sentence)
     original = _original_source(path) if recipe.data.source == own.data.source else ""
     test = _questions(recipe, source, original, RunDir(path))[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
@@ -131,7 +131,7 @@ def _recipe_for(path: Path) -> GrpoRecipe:
 def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer, Tree, int | None]:
     """Setup, tokenizer, weights, and the step they are from (None for a Hugging Face directory)."""
     if uncached := compile_cache.use():
-        print(f"warning: {uncached}", file=sys.stderr)
+        warn(uncached)
     run = RunDir(path)
     mesh = make_mesh(recipe.mesh)
     if not run.recipe.exists():
@@ -162,12 +162,12 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
         fix = f"type podwright resume {run.typed} to train on"
         if run.is_finished:
             fix = "bring a later one back from a copy of the run"
-        print(f"warning: {what}; {fix}", file=sys.stderr)
+        warn(f"{what}; {fix}")
     return setup, tokenizer, lora.policy(restored.state["params"], start.base(storage, source, setup)), restored.step
 
 
 def _last_step(run: RunDir) -> int:
     """That was trained by the run's own records; 0 before the first one."""
     steps = [record["step"] for record in read_metrics(run.metrics).get("grpo", [])]
-    saved = [event["step"] for event in read_events(run.events) if event["event"] == "checkpoint"]
+    saved = [event["step"] for event in read_events(run.events, "checkpoint")]
     return max(steps + saved, default=0)

@@ -45,7 +45,7 @@ class Source:
 
 def begun_with(run: RunDir) -> Record:
     """What the first attempt that got so far wrote about its surroundings; {} before that."""
-    return next((e for e in read_events(run.events) if e["event"] == "environment"), {})
+    return next(iter(read_events(run.events, "environment")), {})
 
 
 def data_of(run: RunDir, recipe: GrpoRecipe, before: Written) -> tuple[gsm8k.Parts, Record, list[str]]:

@@ -69,7 +69,7 @@ def train(
             f"{left_out} of {len(examples)} worked answers are left out of the warm start: longer than "
             f"{limits.total_generation_steps} tokens, or their prompt than {limits.max_prompt_length}"
         )
-        emit.event("notice", message=message)
+        emit.notice(message)
     rate = program.warm_schedule(setup.recipe)
     state = program.new_state(setup.dense, params, rate)
     for number in range(1, warm.max_steps + 1):

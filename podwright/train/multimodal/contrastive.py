@@ -171,7 +171,7 @@ def _add_up(trained: list[nn.Parameter], world: World) -> None:
 
 def prepare(run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, world: World) -> ContrastiveRun:
     emit.event("phase", phase="loading")
-    data = paired.load(run, recipe, world, lambda message: emit.event("notice", message=message))
+    data = paired.load(run, recipe, world, emit.notice)
     order = Order([0] * len(data.training), recipe.per_device_batch_size, 1, world.rank, world.size, recipe.seed)
     _sizes(order.batch_size, len(data.training), world)
     max_steps = recipe.training.max_steps or recipe.training.num_epochs * order.steps_per_epoch
@@ -179,12 +179,9 @@ def prepare(run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, world: World)
     model.to(world.device)
     groups = _groups(model, recipe, list(data.dims))
     if data.num_alone:
-        emit.event("notice", message=f"{data.num_alone} lines were left out, which have a single modality")
+        emit.notice(f"{data.num_alone} lines were left out, which have a single modality")
     for modality in started:
-        emit.event(
-            "notice",
-            message=f"aligner.source={recipe.aligner.source} has no head for {modality}: it starts from random weights",
-        )
+        emit.notice(f"aligner.source={recipe.aligner.source} has no head for {modality}: it starts from random weights")
     count = sum(p.numel() for group in groups for p in group["params"])
     about = {"data": _about(recipe, data), "rows": data.rows}
     emit.event("environment", **machine.environment(world, count, count), max_steps=max_steps, **about)

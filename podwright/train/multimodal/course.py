@@ -120,8 +120,7 @@ def _follow(training: Trainable, at: RunContext, watchdog: Watchdog) -> Training
         figures = training.step(number)
         number += 1
         slow = stragglers.stepped(figures.pop("own_s"), figures["step_s"])
-        for notice in slow + waits.stepped(figures["data_wait_s"], figures["step_s"]):
-            emit.event("notice", message=notice)
+        emit.notice(*slow, *waits.stepped(figures["data_wait_s"], figures["step_s"]))
         emit.metrics(recipe.kind, number, figures)
         watchdog.stepped(number)
         moved, rate = moved or bool(rate), figures["learning_rate"]
@@ -147,15 +146,14 @@ def _begin(training: Trainable, at: RunContext) -> int:
     if newest is None:
         at.emit.begins_again(training.recipe.kind)
         return 0
-    for message in newest.notices():
-        at.emit.event("notice", message=message)
+    at.emit.notice(*newest.notices())
     training.load(newest.state)
     number, lines, own = newest.step, newest.state["lines"], training.order.batch_size
     if lines != own:
         message = (
             f"steps were of {lines} lines up to step {number} and are of {own} from there on: the devices are others"
         )
-        at.emit.event("notice", message=message)
+        at.emit.notice(message)
     at.emit.event("resumed", step=number, stage=training.recipe.kind)
     return number
 

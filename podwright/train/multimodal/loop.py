@@ -104,7 +104,7 @@ class MultimodalRun:
 
 def prepare(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, world: World) -> MultimodalRun:
     emit.event("phase", phase="loading")
-    data = inputs.load(run, recipe, world, lambda message: emit.event("notice", message=message))
+    data = inputs.load(run, recipe, world, emit.notice)
     parts = recipe.training.gradient_accumulation_steps
     order = Order(data.training.lengths, recipe.per_device_batch_size, parts, world.rank, world.size, recipe.seed)
     max_steps = recipe.training.max_steps or recipe.training.num_epochs * order.steps_per_epoch

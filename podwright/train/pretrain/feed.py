@@ -8,6 +8,7 @@ from typing import Any
 
 import jax
 import numpy as np
+from jax import Array
 from jax.sharding import Mesh
 
 from podwright.data import documents, tokens
@@ -52,7 +53,7 @@ class Feed:
         shape = (self.recipe.batch_size, self.recipe.sequence_length)
         named = own | {"targets": np.where(own["loss_mask"], own["targets"], -1)}
 
-        def laid(value: np.ndarray[Any, Any]) -> jax.Array:
+        def laid(value: np.ndarray[Any, Any]) -> Array:
             def part(index: Any) -> np.ndarray[Any, Any]:
                 start, stop, _ = index[0].indices(shape[0])
                 return value[start - first : stop - first, index[1]]

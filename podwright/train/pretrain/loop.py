@@ -59,8 +59,7 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
         built = program.programs(setup)
         fed = feed.open_(run, recipe, dims.vocab_size, mesh, before)
     heads = heads_of(dims, recipe.model.compute_dtype)
-    for message in [*fed.notices, *attention_check.refused(mesh, heads, [Layout.PACKED], cache_folder())]:
-        emit.event("notice", message=message)
+    emit.notice(*fed.notices, *attention_check.refused(mesh, heads, [Layout.PACKED], cache_folder()))
     emit.event(
         "environment",
         **speed.environment(),
@@ -109,8 +108,7 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
             number += 1
             figures |= marks | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin}
             slow = stragglers.stepped(figures.pop("own_s") + batches.waited_s, figures["step_s"])
-            for message in slow + waits.stepped(batches.waited_s, figures["step_s"]):
-                emit.event("notice", message=message)
+            emit.notice(*slow, *waits.stepped(batches.waited_s, figures["step_s"]))
             emit.metrics(STAGE, number, figures)
             watchdog.stepped(number)
             if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
@@ -129,8 +127,7 @@ def _begin(job: PretrainRun, checkpoints: checkpoint.Checkpoints) -> tuple[Pretr
         job.emit.begins_again(STAGE)
         return program.new_state(job.setup), 0
     restored = checkpoints.restore(program.abstract_state(job.setup))
-    for message in restored.notices:
-        job.emit.event("notice", message=message)
+    job.emit.notice(*restored.notices)
     job.emit.event("resumed", step=restored.step, stage=STAGE)
     return restored.state, restored.step
 

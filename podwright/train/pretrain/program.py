@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import optax
+from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.models import hybrid, kda, logits, moe, param, qwen3
@@ -55,7 +56,7 @@ class PretrainSetup:
     def declared(self) -> Tree:
         return hybrid.declare(self.dims) if isinstance(self.dims, HybridDims) else qwen3.declare(self.dims)
 
-    def new_bias(self) -> jax.Array | None:
+    def new_bias(self) -> Array | None:
         return hybrid.new_bias(self.dims) if isinstance(self.dims, HybridDims) else None
 
     @property
@@ -128,8 +129,8 @@ def abstract_batch(setup: PretrainSetup, rows: int) -> PretrainBatch:
 
 
 def _loss(
-    setup: PretrainSetup, params: Tree, bias_LX: jax.Array | None, batch: PretrainBatch
-) -> tuple[jax.Array, jax.Array | None]:
+    setup: PretrainSetup, params: Tree, bias_LX: Array | None, batch: PretrainBatch
+) -> tuple[Array, Array | None]:
     """(sum of the negative log-probabilities of the targets that count, load [L, X] where there are experts)."""
     dims, model = setup.dims, setup.recipe.model
     dtype = jnp.dtype(model.compute_dtype)
@@ -151,27 +152,15 @@ def _update(setup: PretrainSetup) -> Any:
     shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup))
     tx = setup.optimizer
 
-    def step(state: PretrainState, batch: PretrainBatch) -> tuple[PretrainState, dict[str, jax.Array]]:
+    def step(state: PretrainState, batch: PretrainBatch) -> tuple[PretrainState, dict[str, Array]]:
         counted = (batch.targets_BN >= 0).sum()
 
-        def loss(params: Tree, micro: PretrainBatch) -> tuple[jax.Array, jax.Array | None]:
+        def loss(params: Tree, micro: PretrainBatch) -> tuple[Array, Array | None]:
             total, load = _loss(setup, params, state.bias_LX, micro)
             return total / counted, load
 
-        def gradients_of(micro: PretrainBatch) -> tuple[Any, Tree]:
-            return jax.value_and_grad(loss, has_aux=True)(state.params, micro)
-
-        if parts == 1:
-            (value, load), grads = gradients_of(batch)
-        else:
-
-            def add(sums: Any, micro: PretrainBatch) -> tuple[Any, None]:
-                return jax.tree.map(jnp.add, sums, gradients_of(micro)), None
-
-            micro = _micro_batches(setup, batch, parts)
-            shapes = jax.eval_shape(gradients_of, jax.tree.map(lambda x: x[0], micro))
-            zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-            ((value, load), grads), _ = jax.lax.scan(add, zero, micro)
+        gradient = jax.value_and_grad(loss, has_aux=True)
+        (value, load), grads = optimizer.accumulated(gradient, state.params, batch, parts, token_sharding(setup.mesh))
         params, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
         figures, bias = {"loss": value, "grad_norm": norm, "target_tokens": counted}, None
         if isinstance(setup.dims, HybridDims):
@@ -183,21 +172,10 @@ def _update(setup: PretrainSetup) -> Any:
     return jax.jit(step, donate_argnums=0, out_shardings=(shardings, None))
 
 
-def _micro_batches(setup: PretrainSetup, batch: PretrainBatch, parts: int) -> PretrainBatch:
-    """Leading dim B -> [parts, B / parts]; each micro-batch takes every parts-th row, so that no device sits idle."""
-    spec = NamedSharding(setup.mesh, PartitionSpec(None, *param.tokens(setup.mesh)))
-
-    def split(x: jax.Array) -> jax.Array:
-        x = x.reshape(x.shape[0] // parts, parts, *x.shape[1:]).swapaxes(0, 1)
-        return jax.lax.with_sharding_constraint(x, spec)
-
-    return jax.tree.map(split, batch)
-
-
 def _evaluate(setup: PretrainSetup) -> Any:
     """(sum of negative log-probabilities, how many targets count)."""
 
-    def step(params: Tree, bias_LX: jax.Array | None, batch: PretrainBatch) -> tuple[jax.Array, jax.Array]:
+    def step(params: Tree, bias_LX: Array | None, batch: PretrainBatch) -> tuple[Array, Array]:
         return _loss(setup, params, bias_LX, batch)[0], (batch.targets_BN >= 0).sum()
 
     return jax.jit(step)

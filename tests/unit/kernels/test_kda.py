@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from jax.sharding import AxisType, PartitionSpec
 
+from bench.kda_definition import recurrent
 from podwright.kernels import kda
 
 B, N, H, K, V = 1, 200, 2, 32, 48  # three chunks and a part of one; keys and values of different width
@@ -231,7 +232,7 @@ def test_the_recurrence_in_jax_is_the_definition():
     values = inputs("start")
     ids = jnp.asarray(np.arange(N) // 70)[None]
     right = exact(*values, weights(values), (70, 140))["o"]
-    assert error(np.asarray(kda.recurrent(*values, ids)), right) < 1e-6
+    assert error(np.asarray(recurrent(*values, ids)), right) < 1e-6
 
 
 @pytest.mark.parametrize("most", [kda.MOST_AT_ONCE, 8])

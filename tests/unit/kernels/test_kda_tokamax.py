@@ -7,8 +7,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from bench.kda_definition import recurrent
 from podwright.errors import UserError
-from podwright.kernels import kda, kda_tokamax
+from podwright.kernels import kda_tokamax
 
 HERE = importlib.util.find_spec("tokamax") is not None
 TOKENS, HEADS, DIM = 128, 1, 32
@@ -51,7 +52,7 @@ def test_output_and_gradients_are_those_of_the_definition(shift, documents, monk
     mesh = jax.sharding.AbstractMesh((1,), ("x",), axis_types=(jax.sharding.AxisType.Auto,), abstract_device=tpu)
     with jax.sharding.use_abstract_mesh(mesh):
         found = with_gradients(kda_tokamax.chunked, arrays, ids, weight)
-    exact = with_gradients(kda.recurrent, arrays, ids, weight)
+    exact = with_gradients(recurrent, arrays, ids, weight)
     for ours, theirs in zip(found, exact, strict=True):
         at = np.ones((1, TOKENS), bool) if ids is None else np.asarray(ids) > 0
         assert np.linalg.norm((ours - theirs)[at]) <= 1e-4 * np.linalg.norm(theirs[at])

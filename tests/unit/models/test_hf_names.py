@@ -6,6 +6,7 @@ from safetensors.numpy import load_file
 
 from podwright.models import mla, moe
 from podwright.recipe.hybrid import HybridDims, Mla, Moe
+from tests.unit.models import hybrid_names
 
 LATENT = {"kv_lora_rank": 8, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8}
 SIZES = {
@@ -39,7 +40,7 @@ def test_names_are_those_of_published_files(tmp_path, model_type):
     stored = {name for name in inside if not name.startswith(("input_layernorm", "post_attention_layernorm"))}
     m = Mla(2, 8 if model_type == "deepseek_v3" else 0, **LATENT, head_gate=model_type == "bailing_hybrid")
     dims = HybridDims(16, 1, 32, 16, 0, m, Moe(8, 2, 8, 1, 1.0))
-    ours = {mla.HF_NAMES[model_type][name] for name in mla.declare(dims)}
-    names = moe.HF_NAMES[model_type]
+    ours = {hybrid_names.MLA[model_type][name] for name in mla.declare(dims)}
+    names = hybrid_names.MOE[model_type]
     ours |= {names[name].format(i) for name in ("bias", *moe.declare(dims)) for i in range(8)}
     assert ours == stored

@@ -11,8 +11,9 @@ import torch
 import transformers
 from safetensors.numpy import load_file
 
-from podwright.models import hybrid, kda, logits, mla, moe
+from podwright.models import hybrid, kda, logits, mla
 from podwright.recipe.hybrid import HybridDims, Kda, Mla, Moe
+from tests.unit.models import hybrid_names
 
 # Kimi: one group, written out, whose first layer is dense. Ling: one written out and two that are scanned.
 LATENT = {"kv_lora_rank": 12, "qk_nope_head_dim": 8, "qk_rope_head_dim": 8, "v_head_dim": 12}
@@ -90,16 +91,18 @@ def ours_of(dims, stored, kind):
     def layer(i):
         before, made = f"model.layers.{i}.", hybrid._declare_layer(dims, i)
         attention = kda if isinstance(dims.attention(i), Kda) else mla
-        names = attention.HF_NAMES[kind]
+        names = (hybrid_names.KDA if attention is kda else hybrid_names.MLA)[kind]
         out = {
-            "attention": {x: kda.from_hf(stored.pop(before + names[x]), p.shape) for x, p in made["attention"].items()}
+            "attention": {
+                x: hybrid_names.from_hf(stored.pop(before + names[x]), p.shape) for x, p in made["attention"].items()
+            }
         }
         if i < dims.num_dense_layers:
             # transformers writes Kimi's dense MLP under the name of experts; Kimi's own files say `mlp`
             module = "block_sparse_moe" if kind == "kimi_linear" else "mlp"
             out["mlp"] = {x: stored.pop(f"{before}{module}.{x}_proj.weight").T for x in made["mlp"]}
         else:
-            names = {x: before + moe.HF_NAMES[kind][x] for x in made["mlp"]}
+            names = {x: before + hybrid_names.MOE[kind][x] for x in made["mlp"]}
             out["mlp"] = {
                 x: np.stack([stored.pop(names[x].format(e)).T for e in range(p.shape[0])])
                 if p.axes[0] == "experts"
@@ -112,7 +115,7 @@ def ours_of(dims, stored, kind):
 
     layers = [layer(i) for i in range(dims.num_layers)]
     bias = [
-        stored.pop(f"model.layers.{i}.{moe.HF_NAMES[kind]['bias']}")
+        stored.pop(f"model.layers.{i}.{hybrid_names.MOE[kind]['bias']}")
         for i in range(dims.num_dense_layers, dims.num_layers)
     ]
     size = dims.group_size

@@ -18,6 +18,7 @@ from podwright.models import kda, param
 from podwright.recipe import hybrid, pretrain, schema
 from podwright.train import muon
 from podwright.train.mesh import make_mesh, token_sharding
+from tests.unit.models import hybrid_names
 
 TINY = hybrid.MODELS["almodel-tiny"]
 SOFTPLUS = dataclasses.replace(TINY, kda=hybrid.Kda(2, 32, "softplus", 32))
@@ -55,12 +56,12 @@ def theirs(dims, tmp_path):
         else:
             p.data = torch.randn_like(p) * 0.3 + (1.0 if "norm" in name else 0.0)
     model.save_pretrained(tmp_path)
-    stored, names = load_file(tmp_path / "model.safetensors"), kda.HF_NAMES[model.config.model_type]
+    stored, names = load_file(tmp_path / "model.safetensors"), hybrid_names.KDA[model.config.model_type]
     declared = kda.declare(dims)
     attention = {name for name in stored if name.startswith(("model.layers.0.self_attn.", "model.layers.0.attention."))}
     assert attention == {f"model.layers.0.{names[name]}" for name in declared}
     weights = {
-        name: jnp.asarray(kda.from_hf(stored[f"model.layers.0.{names[name]}"].numpy(), p.shape))
+        name: jnp.asarray(hybrid_names.from_hf(stored[f"model.layers.0.{names[name]}"].numpy(), p.shape))
         for name, p in declared.items()
     }
     return (
@@ -95,7 +96,7 @@ def test_equals_transformers(dims, tmp_path):
     convolutions = np.split(joined.pop("conv1d.weight"), 3)
     joined |= {f"{x}_conv1d.weight": part for x, part in zip("qkv", convolutions, strict=True)}
     joined["dense.weight"] = joined["o_proj.weight"]
-    errors = {name: relative(g, kda.from_hf(joined[names[name]], g.shape)) for name, g in grads.items()}
+    errors = {name: relative(g, hybrid_names.from_hf(joined[names[name]], g.shape)) for name, g in grads.items()}
     assert max(errors.values()) < 1e-4, errors
 
 
@@ -103,7 +104,7 @@ def test_equals_transformers(dims, tmp_path):
 def test_the_declaration_has_the_parameters_that_are_counted(dims):
     declared = kda.declare(dims)
     assert sum(np.prod(p.shape) for p in declared.values()) == dims.kda.num_params(dims.hidden_size)
-    for name, p in kda.declare(dims, (3, 2)).items():
+    for name, p in param.stacked(kda.declare(dims), (3, 2)).items():
         one = declared[name]
         assert (p.shape, p.axes) == ((3, 2, *one.shape), ("layers", "layers", *one.axes))
     assert {name for name, p in declared.items() if not p.decays} == {"a_log", "dt_bias", "norm"}
@@ -114,7 +115,7 @@ def test_the_declaration_says_what_is_a_matrix_and_how_weights_start(dims):
     """Inputs x outputs of each product, which Muon takes; convolutions start as PyTorch's do, uniform within 1 / sqrt(taps)."""
     e, h, d, r = dims.hidden_size, dims.kda.num_heads, dims.kda.head_dim, dims.kda.gate_rank
     for stacked in ((), (3, 2)):
-        declared = kda.declare(dims, stacked)
+        declared = param.stacked(kda.declare(dims), stacked)
         sizes = {name: muon.sizes(p) for name, p in declared.items() if p.matrix}
         right = dict.fromkeys("qkv", (e, h * d)) | {"beta": (e, h), "o": (h * d, e)}
         for gate in ("decay", "gate"):
@@ -128,7 +129,7 @@ def test_the_declaration_says_what_is_a_matrix_and_how_weights_start(dims):
 
 
 def test_rates_and_steps_start_in_their_ranges(one_device):
-    start = param.initialize(kda.declare(SOFTPLUS, (50,)), one_device, 0)
+    start = param.initialize(param.stacked(kda.declare(SOFTPLUS), (50,)), one_device, 0)
     rates, steps = np.exp(start["a_log"]), np.logaddexp(0, start["dt_bias"])
     assert rates.min() > 0.999 and rates.max() < 16.001 and abs(rates.mean() - 8.5) < 1.5
     assert steps.min() > 0.999e-3 and steps.max() < 0.1001 and abs(np.log10(steps).mean() + 2) < 0.05

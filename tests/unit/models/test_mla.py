@@ -19,6 +19,7 @@ from podwright.kernels import splash
 from podwright.models import attention, mla, param
 from podwright.recipe.hybrid import MODELS, HybridDims, Mla, Yarn
 from podwright.train import muon
+from tests.unit.models import hybrid_names
 
 B, N, E = 2, 40, 48
 NONE = MODELS["almodel-tiny"].moe
@@ -74,7 +75,7 @@ def rope_parameters(m):
 def ours_of(module, m, value=lambda p: p.detach()):
     """Its weights, or what `value` gives of them, in our layout by the table of names."""
     named = {f"self_attn.{name}": np.asarray(value(p)) for name, p in module.named_parameters()}
-    declared, names = mla.declare(dims(m)), mla.HF_NAMES["deepseek_v3"]
+    declared, names = mla.declare(dims(m)), hybrid_names.MLA["deepseek_v3"]
     assert {names[name] for name in declared} == set(named)
     return {name: jnp.asarray(named[names[name]].T.reshape(p.shape)) for name, p in declared.items()}
 
@@ -166,7 +167,7 @@ def random_weights(d, mesh=ONE, scale=10.0):
 
 def test_the_declaration_says_what_is_a_matrix_and_how_weights_start():
     """Inputs x outputs of each product, which Muon takes; the output starts smaller by sqrt(2 layers), as GPT-2's does."""
-    declared = mla.declare(dims(dataclasses.replace(DEEPSEEK, head_gate=True)), (3,))
+    declared = param.stacked(mla.declare(dims(dataclasses.replace(DEEPSEEK, head_gate=True))), (3,))
     sizes = {name: muon.sizes(p) for name, p in declared.items() if p.matrix}
     heads = 4 * (16 + 8), 4 * (16 + 12)
     assert sizes == {

@@ -16,6 +16,7 @@ from podwright.kernels import grouped
 from podwright.models import moe, param
 from podwright.recipe.hybrid import MODELS, HybridDims, Moe
 from podwright.train import muon
+from tests.unit.models import hybrid_names
 
 B, N, E = 8, 6, 32
 PLAIN = Moe(16, 3, 24, 1, 2.827)
@@ -62,7 +63,7 @@ def ours_of(module, m, value=lambda p: p.detach()):
             named |= {f"mlp.experts.{i}.down_proj.weight": array[i] for i in range(m.num_experts)}
         else:
             named[f"mlp.{name}"] = array
-    ours, names = {}, moe.HF_NAMES["deepseek_v3"]
+    ours, names = {}, hybrid_names.MOE["deepseek_v3"]
     for name, p in moe.declare(dims(m)).items():
         if p.axes[0] == "experts":
             ours[name] = np.stack([named.pop(names[name].format(i)).T for i in range(p.shape[0])])
@@ -163,7 +164,7 @@ def test_the_router_is_that_of_transformers(m, bias):
 
 def test_the_declaration_says_what_is_a_matrix_and_how_weights_start():
     """Inputs x outputs of each expert's products, which Muon takes; what goes back starts smaller by sqrt(2 layers)."""
-    declared = moe.declare(dims(GROUPS), (3,))
+    declared = param.stacked(moe.declare(dims(GROUPS)), (3,))
     sizes = {name: muon.sizes(p) for name, p in declared.items() if p.matrix}
     shared = 2 * 24
     wide = {"gate": (E, 24), "up": (E, 24), "shared_gate": (E, shared), "shared_up": (E, shared)}

@@ -23,8 +23,10 @@ NO_LIBTPU = {
 
 @pytest.fixture
 def without_libtpu(monkeypatch):
-    versions = environment._version
-    monkeypatch.setattr(environment, "_version", lambda package: "" if package == "libtpu" else versions(package))
+    versions = environment.installed_version
+    monkeypatch.setattr(
+        environment, "installed_version", lambda package: "" if package == "libtpu" else versions(package)
+    )
 
 
 def without(package, folder, monkeypatch):
@@ -76,9 +78,9 @@ def test_without_libtpu_settings_near_the_limit_are_not_refused(capsys, tmp_path
 
 
 def test_a_library_of_the_recipe_that_is_not_installed(capsys, tmp_path, monkeypatch):
-    versions = environment._version
+    versions = environment.installed_version
     monkeypatch.setattr(
-        environment, "_version", lambda package: "" if package == "tokamax" else versions(package) or "1"
+        environment, "installed_version", lambda package: "" if package == "tokamax" else versions(package) or "1"
     )
     argv = ["plan", "almodel-tiny", "model.kda=tokamax", "mesh.fsdp=-1", "--on", "v6e-1", "--compile"]
     code, plan = planned(capsys, tmp_path, *argv)

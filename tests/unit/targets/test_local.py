@@ -16,6 +16,7 @@ from podwright.rundir import RunDir
 from podwright.shell import Shell
 from podwright.targets import alive
 from podwright.targets.base import Handle, Job, Polled, Process, Released, Stopped
+from podwright.targets.handles import log_since
 from podwright.targets.hosts import oom
 from podwright.targets.local import Local
 from podwright.targets.settings.local import LocalSettings
@@ -124,8 +125,8 @@ def test_flags_go_after_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 def test_submit_poll_logs_stop_release(tmp_path: Path) -> None:
     target, handle = submit(tmp_path, SLEEPER)
     assert target.poll(handle).process is Process.RUNNING, "alive from the moment submit returns"
-    wait_for(lambda: target.logs(handle, 0) == ("up\n", 3))
-    assert target.logs(handle, 3) == ("", 3)
+    wait_for(lambda: log_since(handle, 0) == ("up\n", 3))
+    assert log_since(handle, 3) == ("", 3)
     pid = json.loads(RunDir(tmp_path).pid(1).read_text())["pid"]
     assert os.getsid(pid) == pid
     assert target.stop(handle) == Stopped(True)
@@ -181,7 +182,7 @@ def test_nothing_submitted_is_absent(tmp_path: Path) -> None:
     assert target.poll(handle).process is Process.ABSENT
     target.stop(handle)
     target.release(handle)
-    assert target.logs(handle, 0) == ("", 0)
+    assert log_since(handle, 0) == ("", 0)
 
 
 def test_an_attempt_is_never_overwritten(tmp_path: Path) -> None:
@@ -226,7 +227,6 @@ def test_a_process_that_is_not_there_has_no_log(tmp_path: Path) -> None:
     run.log(1).write_text("a")
     run.log(1, 1).write_text("b")
     handle = {"run_dir": str(run.path), "attempt": 1}
-    target = Local(Shell())
-    assert [target.logs(handle, 0, k)[0] for k in (0, 1)] == ["a", "b"]
+    assert [log_since(handle, 0, k)[0] for k in (0, 1)] == ["a", "b"]
     with pytest.raises(UserError, match="--process 7: no process 7 of r has a log; leave --process out"):
-        target.logs(handle, 0, 7)
+        log_since(handle, 0, 7)

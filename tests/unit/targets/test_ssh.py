@@ -10,6 +10,7 @@ from podwright.errors import UserError
 from podwright.rundir import Ending
 from podwright.shell import Shell
 from podwright.targets.base import Job
+from podwright.targets.handles import log_since
 from podwright.targets.hosts.ssh_transport import SshTransport
 from podwright.targets.hosts.transport import Host
 from podwright.targets.settings.ssh import SshSettings
@@ -223,7 +224,7 @@ def test_a_host_that_takes_too_long_is_said_with_the_limit() -> None:
 def test_a_process_that_the_run_does_not_have_is_one_line(tmp_path: Path) -> None:
     handle = Ssh(Shell(), "lab", TWO).render(Job(tmp_path / "r", 1, tmp_path, 1.0)).handle
     with pytest.raises(UserError, match="--process 2: attempt 1 of r has 2 processes; type a number from 0 to 1"):
-        Ssh(Shell(), "lab", TWO).logs(handle, 0, 2)
+        log_since(handle, 0, 2)
 
 
 def test_runs_that_name_a_file_are_one_line(tmp_path: Path) -> None:

@@ -184,7 +184,7 @@ def test_hidden_matrices_of_qwen3_get_muon_and_embeddings_do_not():
 def test_projections_and_gates_of_kda_get_muon_and_its_convolutions_do_not(rank):
     dims = HYBRIDS["almodel-tiny"]
     dims = dataclasses.replace(dims, kda=dataclasses.replace(dims.kda, gate_rank=rank))
-    chosen = {name: muon.sizes(p) for name, p in kda.declare(dims, (3,)).items() if p.matrix}
+    chosen = {name: muon.sizes(p) for name, p in param.stacked(kda.declare(dims), (3,)).items() if p.matrix}
     gates = ["decay_down", "decay_up", "gate_down", "gate_up"] if rank else ["decay", "gate"]
     assert set(chosen) == {"q", "k", "v", "beta", "o", *gates}
     assert chosen["q"] == chosen["o"] == (64, 64) and chosen["beta"] == (64, 2)

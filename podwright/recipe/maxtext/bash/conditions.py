@@ -58,25 +58,27 @@ def compared(left: str, operator: str, right: str, line: int) -> int:
 
 def double_brackets(run: ScriptRun, command: TestCommand) -> int | None:
     """The status of `[[ ... ]]`, by its grammar: || binds least, then &&, then !."""
-    status, position = _any_of(run, command, 0)
+    status, position = _joined(run, command, 0)
     if position != len(command.words):
         raise UnreadableScript(command.line, "the condition in [[ ]] is not read")
     return status
 
 
-def _any_of(run: ScriptRun, command: TestCommand, position: int) -> tuple[int | None, int]:
-    status, position = _all_of(run, command, position)
-    while _literal(command, position) == "||":
-        other, position = _all_of(run, command, position + 1)
-        status = 0 if 0 in (status, other) else None if None in (status, other) else 1
-    return status, position
+_DECIDES = {"||": 0, "&&": 1}
+"""by operator, the status of one side that is that of both; the operator that binds least first"""
 
 
-def _all_of(run: ScriptRun, command: TestCommand, position: int) -> tuple[int | None, int]:
-    status, position = _term(run, command, position)
-    while _literal(command, position) == "&&":
-        other, position = _term(run, command, position + 1)
-        status = 1 if 1 in (status, other) else None if None in (status, other) else 0
+def _joined(run: ScriptRun, command: TestCommand, position: int, operator: str = "||") -> tuple[int | None, int]:
+    def side(position: int) -> tuple[int | None, int]:
+        return _joined(run, command, position, "&&") if operator == "||" else _term(run, command, position)
+
+    status, position = side(position)
+    while _literal(command, position) == operator:
+        other, position = side(position + 1)
+        if _DECIDES[operator] in (status, other):
+            status = _DECIDES[operator]
+        elif other is None:
+            status = None
     return status, position
 
 
@@ -86,7 +88,7 @@ def _term(run: ScriptRun, command: TestCommand, position: int) -> tuple[int | No
         status, position = _term(run, command, position + 1)
         return (None if status is None else 1 - status), position
     if literal == "(":
-        status, position = _any_of(run, command, position + 1)
+        status, position = _joined(run, command, position + 1)
         return status, position + 1
     if literal.startswith("-") and _literal(command, position + 1) not in _BINARY:
         word = _text(run, command, position + 1)

@@ -14,7 +14,7 @@ import torch
 from podwright.data.annotated import AnnotatedExample
 from podwright.data.lines import annotated_lines, read_all, split
 from podwright.data.media import Unreadable
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, expanded, warn
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalData
 from podwright.rundir import RunDir
@@ -40,7 +40,7 @@ def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> di
     """
     opened = trained.open_(path, [*overrides, *([f"data.source={source}"] if source else [])])
     for sentence in load.unused(overrides, _UNUSED, f"eval of {path}"):
-        print(f"warning: {sentence}", file=sys.stderr)
+        warn(sentence)
     world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     opened.model.to(world.device)
     recipe, tokenizer = opened.recipe, opened.tokenizer

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, expanded, message_of
 from podwright.recipe.multimodal import Encoders
 from podwright.recipe.paths import require_weights
 from podwright.train.multimodal.networks import finite, preprocessing, stored
@@ -148,7 +148,7 @@ def _timm(name: str, weights: str) -> Any:
     try:
         import timm
     except (ImportError, RuntimeError) as e:
-        what = f"timm, which has encoders.image={name}, cannot be imported ({type(e).__name__}: {str(e).splitlines()[0][:80]})"
+        what = f"timm, which has encoders.image={name}, cannot be imported ({type(e).__name__}: {message_of(e, 80)})"
         raise UserError(
             what, "install timm with the torchvision that belongs to your torch, or type encoders.image=tiny"
         ) from e

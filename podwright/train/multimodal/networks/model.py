@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from podwright.errors import UserError
+from podwright.errors import UserError, message_of
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe import llm as dims
 from podwright.recipe.multimodal import MultimodalRecipe
@@ -183,7 +183,7 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
     try:
         built = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError, SafetensorError, StrictDataclassError) as e:
-        what = f"model.source={recipe.model.source} is no causal language model ({str(e).splitlines()[0][:100]})"
+        what = f"model.source={recipe.model.source} is no causal language model ({message_of(e, 100)})"
         raise UserError(what, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
     finite.require(built.state_dict(), directory)
     return built

@@ -14,7 +14,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, expanded, message_of
 from podwright.recipe import llm, text_encoder_files
 from podwright.recipe.contrastive import TextEncoder
 from podwright.train.multimodal.networks import finite
@@ -103,7 +103,7 @@ def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
             directory, local_files_only=True, dtype=torch.float32, output_loading_info=True
         )
     except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as e:
-        what = f"text_encoder.source={source} is no text encoder with its tokenizer ({str(e).splitlines()[0][:100]})"
+        what = f"text_encoder.source={source} is no text encoder with its tokenizer ({message_of(e, 100)})"
         raise UserError(what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
     _require_whole(body, loading, source)
     finite.require(body.state_dict(), directory)

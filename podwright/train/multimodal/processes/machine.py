@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import importlib.metadata
-import platform
 import resource
 from typing import Any
 
 import torch
 
-from podwright.accelerators import GIB, by_device_kind
+from podwright.accelerators import GIB
 from podwright.train import devices
 from podwright.train.multimodal.processes.world import World
 
-_PACKAGES = ("torch", "transformers", "peft", "timm", "av", "podwright")
-
 
 def environment(world: World, num_params: int, num_trained_params: int) -> dict[str, Any]:
-    versions = {"python": platform.python_version()}
-    for name in _PACKAGES:
-        try:
-            versions[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {
         "devices": world.size,
-        "device_kind": torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "cpu",
+        "device_kind": _kind(world),
         "processes": world.size,
-        "versions": versions,
+        "versions": devices.versions("torch", "transformers", "peft", "timm", "av", "podwright"),
         "num_params": num_params,
         "num_trained_params": num_trained_params,
     }
@@ -35,11 +25,11 @@ def environment(world: World, num_params: int, num_trained_params: int) -> dict[
 
 def rates(flops: float, seconds: float, world: World) -> dict[str, float | None]:
     """`flops`: of the whole step, over all devices."""
-    chip = by_device_kind(torch.cuda.get_device_name(world.device)) if world.device.type == "cuda" else None
-    return {
-        "tflops_per_device": flops / seconds / world.size / 1e12,
-        "mfu": flops / seconds / (chip.bf16_flops * world.size) if chip and chip.bf16_flops else None,
-    }
+    return devices.rates(flops / seconds / world.size, _kind(world))
+
+
+def _kind(world: World) -> str:
+    return torch.cuda.get_device_name(world.device) if world.device.type == "cuda" else "cpu"
 
 
 def peak_memory_gib(world: World) -> float:

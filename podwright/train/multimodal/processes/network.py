@@ -11,6 +11,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
+from podwright.errors import message_of
 from podwright.train import interface
 
 SIZE_BYTES = 64 << 20
@@ -42,7 +43,7 @@ def measure(
         figures = {"backend": dist.get_backend(), "all_reduce_bytes_per_s": _rate(array, None, world)}
         return figures | {"neighbours": _neighbours(array, rank, world)}
     except (RuntimeError, ValueError) as e:  # what torch makes of a connection that fails
-        return {"fault": str(e).splitlines()[0][:300]}
+        return {"fault": message_of(e, 300)}
 
 
 def _neighbours(array: torch.Tensor, rank: int, world: int) -> dict[int, float]:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from podwright.errors import UserError
+from podwright.errors import UserError, message_of
 from podwright.train import devices, interface
 
 T = TypeVar("T")
@@ -154,7 +154,7 @@ def _why_none(hidden: str | None) -> tuple[str, str]:
     try:
         torch.cuda.init()
     except (RuntimeError, AssertionError) as e:
-        return str(e).splitlines()[0], "look at nvidia-smi there"
+        return message_of(e), "look at nvidia-smi there"
     return "the driver shows none", "look at nvidia-smi there"
 
 
