@@ -61,6 +61,15 @@ def test_an_attempt_that_nobody_can_say_has_ended_has_not(answers, process: Proc
     assert polled.process is process and polled.waiting.startswith(waiting) and bool(polled.waiting) == bool(waiting)
 
 
+def test_a_first_host_that_is_not_reached_is_waited_for_with_a_limit_once_all_others_have_ended() -> None:
+    """Whose end only it could tell; silence is what has a limit and a price."""
+    ended = answer("ended", alive=False)
+    over = status.combined(("h1", "h2", "h3"), (SILENT, ended, ended))
+    assert over.process is Process.RUNNING and over.silent and over.waiting == "Unreachable: host h2 does not answer"
+    assert not status.combined(("h1", "h2", "h3"), (SILENT, ended, answer())).silent, "the others are at work"
+    assert status.combined(NAMES, (NOTHING, ended)).process is Process.ABSENT, "nobody is left who could tell"
+
+
 @pytest.mark.parametrize(
     ("answers", "ending", "says"),
     [
