@@ -7,7 +7,7 @@ import sys
 from typing import Any
 
 from podwright.cli.app import main
-from podwright.run import act, allocations, drive, journal, mirror
+from podwright.run import act, allocations, decide, drive, journal, mirror
 from podwright.rundir import RunDir
 from podwright.targets.gke import attempt_parts, intervention, pod_failures, target, waiting
 from podwright.targets.settings import gke
@@ -21,6 +21,7 @@ pod_failures.STUCK_S = float(os.environ.get("STUCK_S", pod_failures.STUCK_S))
 attempt_parts.RELEASE_LIMIT_S = float(os.environ.get("RELEASE_LIMIT_S", attempt_parts.RELEASE_LIMIT_S))
 target.GATHER_LIMIT_S = float(os.environ.get("GATHER_LIMIT_S", target.GATHER_LIMIT_S))
 waiting.QUEUE_S, waiting.PULL_S, intervention.CLOCKS_S = 1.0, 2.0, 1.0
+decide.SILENT_STOP_S = float(os.environ.get("SILENT_STOP_S", decide.SILENT_STOP_S))
 mirror.CHECK_EVERY_S = float(os.environ.get("CHECK_EVERY_S", mirror.CHECK_EVERY_S))
 drive.TICK_S, drive.BARRED_S, act.MOST_BARRED = float(os.environ.get("TICK_S", "0.05")), 2.0, 1
 append, due = journal.append, allocations.due

@@ -153,15 +153,16 @@ def _alive(state: RunState, seen: Observed, traits: Traits, now: float) -> Act:
 
 
 def _delete_silent(state: RunState, seen: Observed) -> Act:
-    """Delete machines whose hosts have not answered for long although the cloud says that they are ready. Comes only after
+    """Delete machines of which no host, or whose cluster, has answered for long although the cloud tells of them. Comes only after
     a call of just now: this machine may have been without a network all the while. A person who stops the run waits less long."""
-    silent = state.calls >= MOST_UNANSWERED and seen.allocation.state is AllocationState.READY
-    return Act.DELETE if silent or _stops_unheard(state, seen) else Act.WAIT
+    there = seen.allocation.exists or seen.allocation.state is AllocationState.READY
+    return Act.DELETE if (there and state.calls >= MOST_UNANSWERED) or _stops_unheard(state, seen) else Act.WAIT
 
 
 def _stops_unheard(state: RunState, seen: Observed) -> bool:
     """Whether a stop cannot reach hosts, by two calls of it, that have been silent for some time while the cloud tells of their machines."""
-    exists = seen.allocation.state not in (AllocationState.UNKNOWN, AllocationState.GONE, AllocationState.DELETING)
+    away = seen.allocation.state in (AllocationState.UNKNOWN, AllocationState.GONE, AllocationState.DELETING)
+    exists = seen.allocation.exists or not away
     return exists and state.stop_wanted and state.calls > 1 and seen.unheard_s >= SILENT_STOP_S
 
 

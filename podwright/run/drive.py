@@ -112,7 +112,7 @@ class Driver:
             self._barred = time.monotonic(), barred
         changed = polled.handle is not None and polled.handle != state.handle
         silent_s = silence.silent_s(self.run, state.attempt, silent=polled.silent)
-        if cloud.state is AllocationState.UNKNOWN and unchanged_s > OFFLINE_S:
+        if cloud.state is AllocationState.UNKNOWN and not cloud.exists and unchanged_s > OFFLINE_S:
             self._offline = time.monotonic()
         unheard_s = 0.0 if polled.barred else min(silent_s, time.monotonic() - self._offline)
         seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, silent_s, unheard_s)

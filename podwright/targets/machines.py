@@ -102,6 +102,8 @@ class Allocation:
     """Unix seconds since when a ready one is ready, a lost one lost, or one that is gone was first seen to be; None where that is not known"""
     charged: ChargedChips | None = None
     """None where the cloud does not tell; machines then cost from when they are ready"""
+    exists: bool = False
+    """of an unknown one: whether the cloud tells at least that something of it exists"""
 
 
 def unknown(reason: str) -> Allocation:

@@ -219,6 +219,11 @@ class Slurm:
 
     def _running(self, run: RunDir, number: int, job: _Job) -> Polled:
         """With the process that has failed, and what keeps SLURM from ending the job where the trainer has ended."""
+        if job.state == "RUNNING" and _newest(
+            run, number, "ended.json"
+        ):  # what else the start before has left tells nothing of the next one
+            what = f"Prolog: the script of job {job.number} has ended, and SLURM has neither ended the job nor started it again"
+            return Polled(Process.RUNNING, waiting=f"{what}: a prolog may be at work")
         size = run.log(number).stat().st_size if run.log(number).exists() else 0
         log = run.log_since(number, max(0, size - _LOG_END))[0] + (_newest(run, number, "failed") or "")
         running = _with_failure(log, Polled(Process.RUNNING))

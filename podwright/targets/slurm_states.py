@@ -74,7 +74,12 @@ WAITING: dict[str, str] = {
     "AssocMaxJobsLimit": "your account has as many jobs as it may",
     "Cleaning": "its nodes are being cleaned up after the last start",
     "launch_failed_requeued_held": "it could not be started and is held; `scontrol release` lets it go, `scontrol show job` says more",
+    "Configuring": "its nodes are being started",
+    "Suspended": "it is suspended, for jobs of a higher priority or by an administrator; it goes on when they let it",
+    "Requeue_hold": "it is held after its last start; `scontrol release` releases it",
+    "Special_exit": "it is held after its last start; `scontrol release` releases it",
 }
+"""by the reason of a job that is queued, or by another state"""
 
 
 _UNAVAILABLE = "Nodes required for job are DOWN"  # as the reason of some versions begins
@@ -143,7 +148,7 @@ def waiting(state: str, reason: str, target: str) -> str:
     if state == "PENDING":
         code = reason.partition(",")[0].strip().replace("None", "Queued").replace(_UNAVAILABLE, "ReqNodeNotAvail")
         return f"{code}: {WAITING.get(code, 'see JOB REASON CODES in `man squeue`').format(target=target)}"
-    return f"{state.capitalize()}: SLURM holds the job in that state"
+    return f"{state.capitalize()}: {WAITING.get(state.capitalize(), 'SLURM keeps the job in that state')}"
 
 
 REFUSED: dict[str, str] = {

@@ -43,17 +43,20 @@ def of_route(first: str) -> str:
         if row.family in (socket.AF_INET, socket.AF_INET6)
     }
     others = {a: n for a, n in addresses.items() if not ipaddress.ip_address(a).is_loopback}
-    if name := next((others[own] for to in (first, *_ELSEWHERE) for own in _sources(to) if own in others), ""):
-        return name
+    for to in (first, *_ELSEWHERE):
+        for own, reached in _sources(to):
+            # The name of this host may stand for a network of containers, which no other host is on.
+            if own in others and not (own == reached and others[own].startswith(_VIRTUAL)):
+                return others[own]
     up = {name for name, stats in psutil.net_if_stats().items() if stats.isup and not name.startswith(_VIRTUAL)}
     real = sorted(up & set(others.values()))
     return real[0] if len(real) == 1 else ""
 
 
-def _sources(to: str) -> Iterator[str]:
-    """Addresses of this host from which a packet to `to` would leave it."""
+def _sources(to: str) -> Iterator[tuple[str, str]]:
+    """Addresses of this host from which a packet to `to` would leave it, each with the address of `to`; the same where that is this host."""
     with contextlib.suppress(OSError):
         for family, kind, _, _, address in socket.getaddrinfo(to, _ANY_PORT, type=socket.SOCK_DGRAM):
             with contextlib.suppress(OSError), socket.socket(family, kind) as tried:
                 tried.connect(address)
-                yield tried.getsockname()[0].partition("%")[0]
+                yield tried.getsockname()[0].partition("%")[0], str(address[0]).partition("%")[0]

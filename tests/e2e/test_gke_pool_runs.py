@@ -3,6 +3,7 @@ takes away to a report and back to nothing."""
 
 import json
 import shutil
+import signal
 
 import pytest
 
@@ -84,6 +85,22 @@ def test_pools_are_deleted_by_the_same_launcher_once_the_login_works_again(pools
     pools.gcloud.set(login_expired=False)
     shown = pools.ends(launcher)
     assert launcher.returncode == 0, shown
+    assert pools.left() == [] and pools.left_in_the_cloud() == []
+
+
+@pytest.mark.long
+def test_a_stop_deletes_pools_of_a_cluster_that_does_not_answer(pools: Pools) -> None:
+    pools.replay(3)
+    launcher = pools.start_toy(SILENT_STOP_S="5")
+    wait_for(lambda: len(pools.steps()) > 1)
+    pools.kube.unreachable(600.0)
+    wait_for(lambda: "Unreachable: this machine does not reach the API server" in pools.standing()["detail"])
+    launcher.send_signal(signal.SIGINT)
+    wait_for(lambda: not [row for row in pools.gcloud.pools() if not row["foreign"]])
+    assert launcher.poll() is None, "it cannot see yet whether the queues are gone"
+    pools.kube.clear_faults()
+    shown = pools.ends(launcher)
+    assert [record["ending"] for record in pools.events("ended")] == ["STOPPED"], shown
     assert pools.left() == [] and pools.left_in_the_cloud() == []
 
 

@@ -577,7 +577,8 @@ def test_a_cluster_that_does_not_answer_leaves_everything_open(both: SimpleNames
     own.create(request)
     until(own, request, AllocationState.READY)
     both.kube.unreachable(600)
-    assert own.describe(request, ready_since=1.0).state is AllocationState.UNKNOWN
+    answer = own.describe(request, ready_since=1.0)
+    assert answer.state is AllocationState.UNKNOWN and answer.exists
     (owned,) = own.list_owned()
     assert "queues were not listed (Unreachable" in owned.remark
     own.delete(request)

@@ -193,6 +193,9 @@ def _alike(nodes: Sequence[Facts], check: str, what: str, of: Callable[[Facts], 
 
 def _network(nodes: Sequence[Facts]) -> list[Finding]:
     """All together, and which machine is slow with both of its neighbours; nodes stand in the order of their ranks."""
+    if lacking := ", ".join(node["host"] for node in nodes if "torch" not in node["versions"]):
+        what = f"the network between the machines was not tried: PyTorch, by which it is tried, is not on {lacking}"
+        return [Finding("network", "inconclusive", what, "type there: pip install -e '.[torch]' in podwright's clone")]
     answers = [(node["host"], node["network"]) for node in nodes if "network" in node]
     faults = [f"{host} ({_in_words(network['fault'])})" for host, network in answers if "fault" in network]
     if faults:

@@ -143,10 +143,10 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
     metadata["labels"] = ({jobset.QUEUE_LABEL: queue} if queue else {}) | own_labels | labels
     spec["ttlSecondsAfterFinished"] = TTL_S
     spec["failurePolicy"]["maxRestarts"] = 0
+    jobset.limit(changed, own)
     for replicated in spec["replicatedJobs"]:
         of_job = replicated["template"]
         of_job["metadata"] = {"labels": labels}
-        of_job["spec"]["activeDeadlineSeconds"] = round(own.life_s)
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
         if pinned:  # whose workload policy has the name of the request

@@ -197,6 +197,12 @@ def with_secrets(manifest: Manifest, names: Iterable[str]) -> Manifest:
     return changed
 
 
+def limit(manifest: Manifest, own: GkeSettings) -> None:
+    """Has the cluster end the jobs of `manifest` when the time of an attempt is over."""
+    for replicated in manifest["spec"]["replicatedJobs"]:
+        replicated["template"]["spec"]["activeDeadlineSeconds"] = round(own.life_s)
+
+
 def _container(name: str, recipe: MaxTextRecipe, script: str, shape: xpk_shape.XpkShape) -> Manifest:
     variable, equals, value = recipe.xpk.get("env", "").partition("=")
     container = {

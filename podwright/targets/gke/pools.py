@@ -188,7 +188,7 @@ class NodePoolProvisioner:
             return self._without_pools(request, operations, no_cluster, ready_since is not None)
         nodes, pods, failure = self._nodes_and_pods(request)
         if failure and any(pool_states.may_have_nodes(pool) for pool in ours.values()):
-            return unknown(failure.advice)
+            return replace(unknown(failure.advice), exists=True)
         known = None if failure else nodes
         pods_wait = any(is_unscheduled(pod) for pod in pods)
         view = PoolView(request, self._size(), self._replies, ours, operations, known, ready_since, pods_wait)

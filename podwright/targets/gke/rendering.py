@@ -72,6 +72,8 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
         ready = xpk_calls.versioned(ready, own)
     manifest = jobset.maxtext(ready, own, f"${{{workload.NAME}}}", command(ready))
     manifest = jobset.with_secrets(manifest, [trainer.SECRET])
+    if own.max_life:  # else it is that of xpk, field by field
+        jobset.limit(manifest, own)
     only_xpk, by_xpk = ", ".join(xpk_shape.left_to_xpk(ready)), (own.namespace, own.queue) == XPK_QUEUE
     if only_xpk and not by_xpk:
         what = f"only xpk carries out {only_xpk} of the recipe, and it submits to queue {XPK_QUEUE[1]} of namespace {XPK_QUEUE[0]}"
@@ -247,6 +249,7 @@ def trained_here(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[s
     files = trainer.run_files(replace(job, storage=""))  # whose name is known later
     code = trainer.config_map(files, trainer.start_script(job, slice_, trainer.PORT), own)
     manifest = trainer.trainer_jobset(job, own, slice_, name, code)
+    jobset.limit(manifest, own)
     values = _common(recipe.name, recipe.name, own, target, slice_, manifest) | {
         "image": own.python_image,
         "builds": False,

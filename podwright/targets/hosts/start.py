@@ -19,7 +19,7 @@ from podwright.rundir import Ending, Record, RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.storage import inputs
 from podwright.targets.hosts.package import pack_code
-from podwright.targets.hosts.transport import NOT_STARTED, Host, Trouble, of_each
+from podwright.targets.hosts.transport import LATER_ATTEMPT, NOT_STARTED, Host, Trouble, of_each
 
 # Of the run's directory what a trainer neither reads nor writes, earlier attempts, and copies of what is in the storage.
 _STAYS = (
@@ -83,11 +83,14 @@ def _raise_first(answers: Sequence[object]) -> None:
 
 
 def _bring(number: int, host: Host, folder: Path, order: Record, paths: list[str]) -> None:
-    """First an end to what an earlier attempt, given up while nobody could reach this host, may have left there."""
+    """First an end to what an earlier attempt, given up while nobody could reach this host, may have left there. Nothing where a later one
+    is: this machine was asleep while another one went on with the run."""
     handle = order["handle"]
     run = RunDir(Path(handle["run_dir"]))
     marks = f"{shlex.quote(str(Path(handle['attempt_dir']).parent))}/*/host-{number}.sh"
-    host.call(f'for mark in {marks}; do [ ! -e "$mark" ] || (cd "${{mark%/*}}" && sh "${{mark##*/}}" end); done')
+    later = f'[ "${{folder##*/}}" -le {folder.name} ] || {{ echo "{LATER_ATTEMPT} ${{folder##*/}}" >&2; exit 1; }}'
+    end = f'{later}; (cd "$folder" && sh "${{mark##*/}}" end)'
+    host.call(f'for mark in {marks}; do folder=${{mark%/*}}; [ ! -e "$mark" ] || {{ {end}; }}; done')
     if handle["shared"]:
         return
     work = f"work/runs/{run.name}"

@@ -23,8 +23,6 @@ def combined(names: Sequence[str], answers: Sequence[Record | Trouble]) -> Polle
     silent = {name: answer.what for name, answer in zip(names, answers, strict=True) if isinstance(answer, Trouble)}
     answered = {n: answer for n, answer in enumerate(answers) if not isinstance(answer, Trouble) and answer["record"]}
     unreachable = f"Unreachable: {'; '.join(silent.values())}" if silent else ""
-    if not answered:
-        return _silent([answer for answer in answers if isinstance(answer, Trouble)]) or Polled(Process.ABSENT)
     first = answered.get(0)
     if first and first["record"]["phase"] == "ended":
         return _over(names, answered, first["record"])
@@ -32,8 +30,10 @@ def combined(names: Sequence[str], answers: Sequence[Record | Trouble]) -> Polle
         return _gone(names[0], first)
     others = [answer["record"] for n, answer in answered.items() if n]
     fault = next((record for record in others if record["fault"]), None)
-    if first is None and fault and all(record["phase"] == "ended" for record in others):
-        return _over(names, answered, fault)
+    if first is None and all(record["phase"] == "ended" for record in others):
+        if fault:
+            return _over(names, answered, fault)
+        return _silent([answer for answer in answers if isinstance(answer, Trouble)]) or Polled(Process.ABSENT)
     missing = first["record"]["missing"] if first else []
     joining = f"Joining: waiting for {', '.join(missing)} to connect to {names[0]}" if missing else ""
     return Polled(Process.RUNNING, waiting=unreachable or joining)

@@ -82,6 +82,8 @@ Connect = Callable[[Record], Transport]
 
 NOT_STARTED = "podwright: the keeper of the attempt was not started"
 """what `start.py` prints on a host whose start.sh ended without an error and without a keeper"""
+LATER_ATTEMPT = "podwright: the host has attempt"
+"""what `start.py` prints, with the number, on a host where a later attempt of the run is"""
 
 _ON_HOST: tuple[StderrRule, ...] = (
     StderrRule(
@@ -93,6 +95,11 @@ _ON_HOST: tuple[StderrRule, ...] = (
         r"a line of the target's setup ended the shell: (.+)",
         "a line of the target's setup ends the shell on host {host}: {0}",
         "remove exit, exec or return from that line under setup of the target, or what ends the script that it reads",
+    ),
+    StderrRule(
+        rf"{LATER_ATTEMPT} (\d+)",
+        "another machine has gone on with the run: attempt {0} of it is on host {host}",
+        "follow the run there; podwright resume on this machine brings it back here",
     ),
     StderrRule(
         r"No space left on device|[Dd]isk quota exceeded",

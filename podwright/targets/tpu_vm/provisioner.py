@@ -102,9 +102,9 @@ class SliceProvisioner:
     def _describe(self, request: Request, ready_since: float | None) -> Allocation:
         place = Place.of(request)
         if not place.queued:
-            return self._node(request, place)
+            return self._node(request, place, ready_since)
         if self._workers.have_answered(request.name):  # then one call tells all, as long as the node is ready
-            answer = self._node(request, place)
+            answer = self._node(request, place, ready_since)
             if answer.state is AllocationState.READY:
                 return answer
         looked = time.time()
@@ -117,7 +117,7 @@ class SliceProvisioner:
         if of_queue := cloud_states.of_queued(record, self._classify, place.zone, life_s if expired else 0.0):
             self._not_ready(request.name, looked)
             return of_queue
-        return self._of_active(request, place)
+        return self._of_active(request, place, ready_since)
 
     def delete(self, request: Request) -> None:
         """Barred where a person has to act first; the cloud may know nothing of it yet, or no longer, which is no failure."""
@@ -135,9 +135,9 @@ class SliceProvisioner:
         run_dir = request.details.get("run_dir", "")
         return calls.create(Place.of(request), self._settings, request.labels, ssh_key.USER, key, run_dir)
 
-    def _of_active(self, request: Request, place: Place) -> Allocation:
+    def _of_active(self, request: Request, place: Place, ready_since: float | None) -> Allocation:
         """Of a queued resource that is active: what its node is. The cloud's lists lag, so a node is missed only after some polls."""
-        answer = self._node(request, place)
+        answer = self._node(request, place, ready_since)
         if answer.state is not AllocationState.GONE:
             self._absent_since.pop(request.name, None)
             return answer
@@ -147,7 +147,7 @@ class SliceProvisioner:
             return lost(Ending.NODE_LOST, what, time.time() - absent_s)
         return unknown("Unclear: the queued resource is active, and its node is not listed")
 
-    def _node(self, request: Request, place: Place) -> Allocation:
+    def _node(self, request: Request, place: Place, ready_since: float | None) -> Allocation:
         looked = time.time()
         record = self._gcloud.read(calls.describe_node(place), request.zone)
         if isinstance(record, Allocation):
@@ -166,7 +166,8 @@ class SliceProvisioner:
             return repairing("Maintenance: the cloud works on the machines")
         if request.name not in self._ready_since:  # its workers answer later than it is called ready, and paid for
             self._ready_since[request.name] = self._called_ready(record, request.name)
-        return self._workers.ready(record, place, self._ready_since[request.name], request.name in self._last_not_ready)
+        is_new = ready_since is None or request.name in self._last_not_ready
+        return self._workers.ready(record, place, self._ready_since[request.name], is_new)
 
     def _not_ready(self, name: str, looked: float) -> None:
         """`looked`: Unix seconds before the cloud was asked; it may be ready by the time that the answer is here."""

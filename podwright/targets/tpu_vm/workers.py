@@ -41,8 +41,8 @@ class Workers:
     def ready(self, record: Record, place: Place, since: float | None, is_new: bool) -> Allocation:
         """Ready once all workers of a node have answered: a host that is counted before is not wholly there.
 
-        `is_new`: whether this process has seen the node before it was ready. Of any other a run may be at work on workers that only
-        this machine does not reach."""
+        `is_new`: whether nothing has run on the node, or this process has seen it away. Of any other a run may be at work on workers that
+        only this machine does not reach."""
         if place.name in self._hosts:
             return ready(self._hosts[place.name], since)
         asked_s = time.monotonic() - self._asked_since.setdefault(place.name, time.monotonic())

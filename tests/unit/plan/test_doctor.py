@@ -201,6 +201,14 @@ def test_machines_that_meet_and_exchange_nothing_are_told_by_their_networks() ->
     assert "do not come together at n0" in told(made)[0]
 
 
+def test_a_machine_that_cannot_try_the_network_is_no_fault_of_the_network() -> None:
+    waits = {"met": False, "fault": "nothing is heard of the others within 25 s"}
+    made = nodes(2, versions={"jax": "0.10.2"})
+    made[0]["network"] = waits
+    (finding,) = [f for f in findings(made) if f.check == "network"]
+    assert finding.level == "inconclusive" and finding.message.endswith("PyTorch, by which it is tried, is not on n2")
+
+
 def meeting(ports: list[int], patience_s: int) -> list[dict[str, Any]]:
     """What processes tell that are to meet at 127.0.0.1, each at its port."""
     peers = [word for i in range(len(ports)) for word in ("--peer", "localhost")]

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 
+from podwright import targets
 from podwright.errors import UserError
 from podwright.run import cleaning, journal
 from podwright.run.cleaning import CloudSlice, Need
 from podwright.rundir import RunDir
-from podwright.targets.base import Barred, Traits
+from podwright.targets.base import Barred, Polled, Process, Traits
 from podwright.targets.machines import AllocationState, ChargedChips, Owned, Request
 
 LEFT = CloudSlice("pod", Owned(Request("pw-r-1", "z"), "", AllocationState.READY), Need.LEFT, "")
@@ -155,3 +156,21 @@ def test_only_machines_of_this_user_that_cost_are_undecided(changes: dict[str, A
     owned = Owned(Request("pw-r-1", "z", chip="v6e"), "", AllocationState.READY, **usual | changes)
     assert CloudSlice("pod", owned, Need.UNCLEAR, "").undecided is expected
     assert not CloudSlice("pod", owned, Need.LIVING, "").undecided
+
+
+@pytest.mark.parametrize(("silent", "need"), [(False, Need.LIVING), (True, Need.UNCLEAR)])
+def test_machines_of_which_nobody_hears_are_not_said_to_train(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, silent: bool, need: Need
+) -> None:
+    run = requested(tmp_path / "runs", TPU, "ready", hosts=[])
+    journal.append(run, "submitting", attempt=1, handle={"target": "pod"}, on_allocation=1)
+    journal.append(run, "submitted", attempt=1, handle={"target": "pod"})
+    (tmp_path / "targets.yaml").write_text(json.dumps({"pod": TPU}))
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    owned = Owned(Request("pw-r-1", "us-central1-a", chip="v6e"), "", AllocationState.READY, charged=ChargedChips(16))
+    monkeypatch.setattr(cleaning, "_listed", lambda _: ([owned], None))
+    polled = Polled(Process.RUNNING, waiting="Unreachable: host h does not answer", silent=silent)
+    monkeypatch.setattr(targets, "of_handle", lambda _: SimpleNamespace(poll=lambda _: polled))
+    (known,) = cleaning.inventory("", tmp_path / "runs").slices
+    assert known.need is need and known.undecided is silent and not known.removable, known
+    assert ("(Unreachable: host h does not answer)" in known.detail) is silent

@@ -7,12 +7,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.run.allocations import back_off
+from podwright.run.allocations import AllocationRecord, back_off
 from podwright.run.decide import MOST_UNANSWERED, Act, Observed, next_action
 from podwright.run.journal import RunState, fold
-from podwright.run.states import BUDGETS, ENDINGS, Budget, Phase
+from podwright.run.states import BUDGETS, ENDINGS, AllocationPhase, Budget, Phase
 from podwright.rundir import Ending
 from podwright.targets.base import Process, Traits
+from podwright.targets.machines import Request, unknown
 
 TRAITS = Traits()
 START_GRACE_S, STOP_GRACE_S = TRAITS.start_grace_s, TRAITS.grace_s
@@ -252,3 +253,17 @@ def test_a_launcher_that_has_just_begun_has_waited_for_nothing() -> None:
 def test_hosts_are_given_up_after_about_a_quarter_of_an_hour() -> None:
     """The pauses between as many calls as may go unanswered, one after the other."""
     assert 840 < sum(back_off(count, 2.0, 300.0) for count in range(1, MOST_UNANSWERED + 1)) < 1200
+
+
+def test_machines_whose_cluster_does_not_answer_are_deleted_by_a_stop_and_after_the_end() -> None:
+    """The cloud tells that they exist, and not in what state; a launcher without a network sees neither."""
+    record = AllocationRecord(1, AllocationPhase.READY, 0.0, Request("pw-1", "a", chip="v6e", num_chips=16), {})
+    stopping = RunState(phase=Phase.STOPPING, attempt=1, attempt_allocation=1, allocation=record, stop_wanted=True)
+    stopping = replace(stopping, calls=2, called=100.0)
+    seen = Observed(Process.RUNNING, replace(unknown("Unreachable: x"), exists=True), silent_s=70.0, unheard_s=70.0)
+    assert next_action(stopping, seen, TRAITS, 100.0) is Act.DELETE
+    for other in (replace(seen, unheard_s=50.0), replace(seen, allocation=unknown("no network"))):
+        assert next_action(stopping, other, TRAITS, 100.0) is Act.WAIT
+    over = replace(stopping, phase=Phase.ENDED, ended_attempt=1, stop_wanted=False, calls=MOST_UNANSWERED)
+    assert next_action(over, replace(seen, process=Process.ENDED), TRAITS, 100.0) is Act.DELETE
+    assert next_action(replace(over, calls=2), replace(seen, process=Process.ENDED), TRAITS, 100.0) is Act.WAIT

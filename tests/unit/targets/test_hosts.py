@@ -20,7 +20,7 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.storage import inputs, open_storage
-from podwright.targets.base import Job, Polled, Process, Target, Traits
+from podwright.targets.base import Handle, Job, Polled, Process, Target, Traits
 from podwright.targets.hosts import gather, host_attempt, keeper, probe, start, status
 from podwright.targets.hosts.host_attempt import HostAttempt
 from podwright.targets.hosts.runner import HostProfile, HostRunner
@@ -59,6 +59,15 @@ LOST = {"kind": "lost", "host": "h2"}
 def test_an_attempt_that_nobody_can_say_has_ended_has_not(answers, process: Process, waiting: str) -> None:
     polled = status.combined(NAMES, answers)
     assert polled.process is process and polled.waiting.startswith(waiting) and bool(polled.waiting) == bool(waiting)
+
+
+def test_a_first_host_that_is_not_reached_is_waited_for_with_a_limit_once_all_others_have_ended() -> None:
+    """Whose end only it could tell; silence is what has a limit and a price."""
+    ended = answer("ended", alive=False)
+    over = status.combined(("h1", "h2", "h3"), (SILENT, ended, ended))
+    assert over.process is Process.RUNNING and over.silent and over.waiting == "Unreachable: host h2 does not answer"
+    assert not status.combined(("h1", "h2", "h3"), (SILENT, ended, answer())).silent, "the others are at work"
+    assert status.combined(NAMES, (NOTHING, ended)).process is Process.ABSENT, "nobody is left who could tell"
 
 
 @pytest.mark.parametrize(
@@ -333,7 +342,13 @@ class TwoHomes:
     """A run of a command that is not ours, on two hosts of the second transport."""
 
     def __init__(
-        self, folder: Path, mode: str, absent: str = "", setup: Sequence[str] = (), python: str = sys.executable
+        self,
+        folder: Path,
+        mode: str,
+        absent: str = "",
+        setup: Sequence[str] = (),
+        python: str = sys.executable,
+        attempt: int = 1,
     ):
         self.homes = [folder / name for name in NAMES]
         for home in self.homes:
@@ -343,14 +358,16 @@ class TwoHomes:
         self.run.path.mkdir(parents=True)
         (self.run.path / "recipe.json").write_text('{"kind": "grpo", "training": {"max_steps": 1}}')
         (self.run.path / "work.sh").write_text(SCRIPT)
-        command = ("bash", "{run_dir}/work.sh", "it's 1", "{run_dir}", mode)
-        job = Job(
-            self.run.path, 1, folder, 1.0, command=command, environment={"GREETING": "a 'quoted' word", "RANK": "7"}
-        )
+        self.command = ("bash", "{run_dir}/work.sh", "it's 1", "{run_dir}", mode)
         self.runner = HomeTarget(Shell(), HostProfile(python=python, setup=setup), connect)
+        self.handle = self.submit(attempt)
+
+    def submit(self, attempt: int) -> Handle:
+        environment = {"GREETING": "a 'quoted' word", "RANK": "7"}
+        folder = self.run.path.parents[1]
+        job = Job(self.run.path, attempt, folder, 1.0, command=self.command, environment=environment)
         transports = [HomeTransport(home.name, str(home)) for home in self.homes]
-        rendered = self.runner.render_on(transports, job, {"target": "homes"})
-        self.handle = self.runner.submit(rendered)
+        return self.runner.submit(self.runner.render_on(transports, job, {"target": "homes"}))
 
     def until(self, process: Process) -> Polled:
         limit = time.monotonic() + 30
@@ -377,8 +394,10 @@ def homes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]))
     started = []
 
-    def start(mode: str, absent: str = "", setup: Sequence[str] = (), python: str = sys.executable) -> TwoHomes:
-        started.append(TwoHomes(tmp_path, mode, absent, setup, python))
+    def start(
+        mode: str, absent: str = "", setup: Sequence[str] = (), python: str = sys.executable, attempt: int = 1
+    ) -> TwoHomes:
+        started.append(TwoHomes(tmp_path, mode, absent, setup, python, attempt))
         return started[-1]
 
     yield start
@@ -582,6 +601,17 @@ def test_a_late_release_leaves_what_a_later_attempt_has_on_the_host(homes: Calla
     later.mkdir()  # as the start of attempt 2 from another machine leaves it
     assert ours.runner.release(ours.handle).done
     assert later.is_dir() and list((ours.homes[1] / ".podwright").iterdir()) == []
+
+
+def test_a_late_start_ends_nothing_of_a_later_attempt(homes: Callable[..., TwoHomes]) -> None:
+    """As of a laptop that was asleep while another machine went on with the run."""
+    ours = homes("until-stopped", attempt=2)
+    ours.until_they_take_signals()
+    late = ours.submit(1)
+    refused = ours.runner.poll(late)
+    assert refused.process is Process.ENDED and "attempt 2 of it is on host h1" in refused.detail, refused
+    assert ours.runner.poll(ours.handle) == Polled(Process.RUNNING), "its processes are at work"
+    assert ours.runner.release(late).done and ours.runner.poll(ours.handle) == Polled(Process.RUNNING)
 
 
 def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(homes: Callable[..., TwoHomes]) -> None:

@@ -134,7 +134,11 @@ def polled(handle: Handle, **answers: tuple[int, str, str]):
             "BadConstraints: no node has what the target asks for, so it never starts; `podwright target check lab` says more",
         ),
         ("PENDING", "SomethingNew", "SomethingNew: see JOB REASON CODES"),
-        ("REQUEUE_HOLD", "x", "Requeue_hold: "),
+        ("REQUEUE_HOLD", "x", "Requeue_hold: it is held after its last start; `scontrol release`"),
+        ("SPECIAL_EXIT", "x", "Special_exit: it is held after its last start; `scontrol release`"),
+        ("CONFIGURING", "None", "Configuring: its nodes are being started"),
+        ("SUSPENDED", "None", "Suspended: it is suspended, for jobs of a higher priority"),
+        ("STOPPED", "None", "Stopped: SLURM keeps the job in that state"),
         ("RUNNING", "None", ""),
         ("COMPLETING", "None", ""),
     ],
@@ -213,6 +217,20 @@ def test_a_trainer_that_has_ended_before_its_job_is_said_with_the_node_that_slur
     waits = f"; SLURM has not ended job 12 ({state}): it waits for n2, which does not answer it"
     assert said.process is Process.RUNNING
     assert said.waiting == (f"Ending: the trainer has ended ({how}){waits}" if how else "")
+
+
+def test_what_the_last_start_of_a_job_has_left_tells_nothing_of_the_next_one(folder: Path) -> None:
+    """While the prolog of the cluster is at work on the nodes, before the script begins, which puts the files of the last start aside."""
+    handle, run = attempt(folder, starts=1, code=0, why="requeued"), RunDir(folder)
+    run.exit(1).write_text(json.dumps({"ending": "STOPPED", "detail": "told to stop by a signal", "step": 3}))
+    os.utime(run.exit(1), (1e9, 1e9))
+    (run.attempt(1) / "starts" / "1" / "failed").write_text("task.sh: n1: task 0: Exited with exit code 1\n")
+    answers = {"squeue": (0, "12|RUNNING|None|r.1-0|n[1-2]\n", ""), "sinfo": (0, "n1|alloc\n", "")}
+    said = with_end(run, 1, polled(handle, **answers), stop_wanted=False)
+    assert said.process is Process.RUNNING and said.waiting.startswith("Prolog: the script of job 12 has ended"), said
+    (run.attempt(1) / "starts" / "2").mkdir()
+    run.exit(1).unlink()
+    assert with_end(run, 1, polled(handle, **answers), stop_wanted=False).waiting == ""
 
 
 def test_what_is_known_of_an_end_is_said_where_slurm_does_not_answer(folder: Path) -> None:

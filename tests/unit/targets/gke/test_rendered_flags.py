@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
@@ -115,6 +116,20 @@ def test_every_key_of_a_target_changes_both_alike(tmp_path: Path, key: str) -> N
     assert getattr(gke(**settings), key) != getattr(gke(**base), key)
     topology = settings["topology"]
     require_equal(tmp_path, example(**of_slice(topology)), topology, settings)
+
+
+@pytest.mark.parametrize("paid", ["existing", "spot", "flex-start"])
+def test_a_rendered_jobset_ends_when_that_of_a_run_does(tmp_path: Path, paid: str) -> None:
+    def lives(manifest: str) -> list[int]:
+        jobs = yaml.safe_load(manifest)["spec"]["replicatedJobs"]
+        return [job["template"]["spec"].get("activeDeadlineSeconds", 0) for job in jobs]
+
+    settings: dict[str, Any] = {"provisioning": paid, "topology": "v6e-16", "max_life": "36h"}
+    recipe = example(**of_slice("v6e-16"))
+    assert lives(Scripts(tmp_path, recipe, **settings).rendered.files["jobset.yaml"]) == [36 * 3600]
+    ours = rendering.render(load.load("qwen3-1.7b-gsm8k-grpo", []), gke(**settings), "pod", {})
+    assert lives(ours.files["jobset.yaml"]) == [36 * 3600]
+    assert lives(Scripts(tmp_path, recipe, topology="v6e-16").rendered.files["jobset.yaml"]) == [0], "that of xpk"
 
 
 def test_every_key_of_a_target_has_another_value_above() -> None:

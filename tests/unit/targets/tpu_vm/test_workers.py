@@ -1,0 +1,57 @@
+"""For how long workers are waited for that do not answer, on a slice that the cloud calls ready and charges for."""
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from podwright.shell import Shell
+from podwright.targets.machines import AllocationState
+from podwright.targets.settings.tpu_vm import TpuVmSettings
+from podwright.targets.tpu_vm import ssh_key, workers
+from podwright.targets.tpu_vm.provisioner import SliceProvisioner
+
+
+class Silent(Shell):
+    """A slice that is ready, none of whose workers has told its host key."""
+
+    labels: dict[str, str]
+
+    def ask(self, argv, *_, **__):  # type: ignore[no-untyped-def]
+        if argv[0] != "gcloud":
+            return super().ask(argv)
+        points = [{"ipAddress": f"10.0.0.{n}"} for n in range(4)]
+        node = {"state": "READY", "health": "HEALTHY", "networkEndpoints": points, "labels": self.labels}
+        return 0, json.dumps([] if "get-guest-attributes" in argv else node), ""
+
+
+@pytest.mark.parametrize(
+    ("ready_since", "state"),
+    [(None, AllocationState.LOST), (1.0, AllocationState.WAITING)],
+    ids=["that no run has used", "on which a run may be at work"],
+)
+def test_a_slice_is_given_up_by_any_launcher(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, ready_since: float | None, state: AllocationState
+) -> None:
+    """Also by one that began when the slice was ready already."""
+    monkeypatch.setattr(ssh_key, "folder", lambda: tmp_path)
+    settings = {
+        "kind": "tpu-vm",
+        "project": "my-project",
+        "zones": ["us-east9-z"],
+        "accelerator_type": "v6e-16",
+        "queued": False,
+    }
+    shell = Silent()
+    own = SliceProvisioner(shell, TpuVmSettings.model_validate(settings), "vm")
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    shell.labels = dict(request.labels)
+    first = own.describe(request, ready_since)
+    assert (first.state, first.reason) == (AllocationState.WAITING, "Starting: worker 0 has no host key yet")
+    real = time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + workers.BOOT_LIMIT_S + 1)
+    answer = own.describe(request, ready_since)
+    assert answer.state is state
+    if state is AllocationState.LOST:
+        assert answer.reason.startswith("NotStarted: worker 0 has no host key yet, 20 min after the cloud"), answer
