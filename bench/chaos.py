@@ -37,12 +37,14 @@ def seeds(words: list[str]) -> Iterator[int]:
 
 def live(words: list[str], rows: Path, kind: str) -> int:
     from tests.e2e import chaos_gke, chaos_vms
+    from tests.e2e.fork_server import ForkServer
 
     live = {"tpu-vm": chaos_vms.live, "gke": chaos_gke.live}[kind]
     failed = 0
-    for seed in seeds(words):
-        with tempfile.TemporaryDirectory(prefix=f"chaos-{seed}-", ignore_cleanup_errors=True) as folder:
-            failed += noted(live(seed, Path(folder)).document(), rows)
+    with ForkServer() as forks:
+        for seed in seeds(words):
+            with tempfile.TemporaryDirectory(prefix=f"chaos-{seed}-", ignore_cleanup_errors=True) as folder:
+                failed += noted(live(seed, Path(folder), forks).document(), rows)
     return 1 if failed else 0
 
 
