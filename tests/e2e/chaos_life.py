@@ -54,7 +54,7 @@ class Life:
     @property
     def again(self) -> str:
         """What repeats a life of the stand-in trainer."""
-        return f"python bench/chaos.py live {self.script.seed} --on {self.cloud} --rows /tmp/rows"
+        return f"python bench/chaos.py live {self.script.seed} --on {self.cloud} --rows rows.jsonl"
 
     def document(self) -> dict[str, Any]:
         own = asdict(self)
@@ -66,6 +66,7 @@ class Life:
             "bucket": script["bucket"],
             "capacity": script["capacity"],
             "shape": script["shape"],
+            "again": self.again,
             **own,
             "seconds": round(self.seconds, 1),
         }
