@@ -121,13 +121,14 @@ def read(run: RunDir) -> RunState:
 
 
 def dated(event: Record, clock: tuple[str, float] | None = None) -> Record:
-    """An event with its times by the clock as it is set now; as written where that was in another boot or on another machine, and of the first
-    line, after which machines are named. `clock`: `uptime` now."""
+    """An event with the times of a launcher's clock by that clock as it is set now. Of another boot or machine they are as written, and of the
+    first line, after which machines are named; so are times that the cloud has told. `clock`: `uptime` now."""
     boot, seconds = clock or uptime()
     if not boot or event.get("boot") != boot or event.get("event") == "created":
         return event
     moved = now() - seconds + event["uptime"] - event["time"]
-    return event | {key: event[key] + moved for key in ("time", "since") if event.get(key) is not None}
+    keys = ("time", "since") if event["event"] in ("allocation lost", "allocation gone") else ("time",)
+    return event | {key: event[key] + moved for key in keys if event.get(key) is not None}
 
 
 def parse(text: bytes, source: str, kept: str = "") -> RunState:

@@ -161,6 +161,8 @@ BRIEF = (
             ("unreachable", 0.6, {"seconds": 0.5}),
         ),
     ),
+    BriefLife("spot", SHAPES[0], 1, (), tuple(chaos_hazards.short(0, chaos_hazards.GKE))),
+    BriefLife("on-demand", SHAPES[0], 1, (), tuple(chaos_hazards.short(1, chaos_hazards.GKE))),
 )
 """together all phases, all lines of the journal around which launchers are killed, and all kinds of faults"""
 

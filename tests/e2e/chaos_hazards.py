@@ -146,6 +146,31 @@ HAZARDS: dict[str, Hazard] = {
     ),
 }
 
+SHORT: tuple[tuple[tuple[str, int, int], ...], ...] = (
+    (
+        ("orphaned call", 0, 2),
+        ("failed deletion", 0, 0),
+        ("slow deletion", 0, 0),
+        ("login expired", 2, 0),
+        ("launcher frozen", 4, 1),
+        ("clock set", 6, 0),
+        ("trainer crashes", 7, 0),
+        ("Ctrl-C", 9, 0),
+        ("SIGTERM", 11, 0),
+    ),
+    (
+        ("long lag", 0, 0),
+        ("second run", 1, 0),
+        ("permission missing", 2, 0),
+        ("bucket refuses", 4, 0),
+        ("upload torn", 6, 0),
+        ("second machine", 8, 0),
+        ("frozen, and taken over", 10, 0),
+        ("maintenance", 11, 2),
+    ),
+)
+"""lives in which each kind comes: after which step, or 0 for before the life, and which of its ways"""
+
 
 def names(cloud: str, *, bucket: bool, calm: bool) -> list[str]:
     """Of what may come in a life."""
@@ -180,6 +205,15 @@ def one(draw: random.Random, name: str, cloud: str, last_step: int) -> tuple[str
     every = VM_PHASES if cloud == TPU_VM else GKE_PHASES
     phases = hazard.phases or [phase for phase in every if phase not in (*CLOUDY, *RARE)]
     return name, SOON_S, how | {"phase": draw.choice(phases), "wait_s": draw.choice((0.0, draw.uniform(0.0, 1.5)))}
+
+
+def short(number: int, cloud: str) -> Disturbances:
+    """Of one of SHORT, without what the cloud does not know."""
+    for name, step, way in SHORT[number]:
+        if ways := _ways(HAZARDS[name], cloud):
+            how = {key: min(value) if isinstance(value, tuple) else value for key, value in ways[way].items()}
+            how.pop("on", None)
+            yield (name, SOON_S, how | {"after_step": step}) if step else (name, 0.0, how)
 
 
 def _ways(hazard: Hazard, cloud: str) -> list[Row]:

@@ -14,7 +14,7 @@ from lab.gcloud.control import Gcloud
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase
 from podwright.rundir import RunDir
-from tests.e2e import chaos_clouds, chaos_trainer
+from tests.e2e import chaos_clouds, chaos_hazards, chaos_trainer
 from tests.e2e.chaos import LIFE_LIMIT_S, RECIPE, Disturbed, Setting
 from tests.e2e.chaos_attempts import EVERY
 from tests.e2e.chaos_life import Life
@@ -137,6 +137,13 @@ class VmCloud:
 def live(seed: int, folder: Path, forks: ForkServer | None = None) -> Life:
     """One life with a stand-in trainer, in a cloud of its own."""
     return lived(Script.of(seed), folder, forks)
+
+
+def live_briefly(number: int, folder: Path, forks: ForkServer | None = None) -> Life:
+    """One of chaos_hazards.SHORT, in which all that it has must come."""
+    life = lived(Script(number, True, (), tuple(chaos_hazards.short(number, chaos_hazards.TPU_VM))), folder, forks)
+    life.faults += [f"did not come: {each}" for each in life.missed]
+    return life
 
 
 def lived(script: Script, folder: Path, forks: ForkServer | None = None) -> Life:

@@ -5,7 +5,7 @@ import pytest
 from tests.e2e import chaos_hazards
 from tests.e2e.chaos_disturbing import ACTS
 from tests.e2e.chaos_gke_script import of_gke
-from tests.e2e.chaos_hazards import GKE, HAZARDS, TPU_VM
+from tests.e2e.chaos_hazards import GKE, HAZARDS, SHORT, TPU_VM
 from tests.e2e.chaos_script import Script
 
 LIVES = {TPU_VM: Script.of, GKE: of_gke}
@@ -36,6 +36,12 @@ def test_a_life_of_an_even_seed_has_a_cloud_without_faults(cloud: str) -> None:
 
 def test_a_seed_always_draws_the_same() -> None:
     assert [life(9001) for life in LIVES.values()] == [life(9001) for life in LIVES.values()]
+
+
+@pytest.mark.parametrize("cloud", LIVES)
+def test_the_short_lives_have_each_kind(cloud: str) -> None:
+    kinds = [what for number in range(len(SHORT)) for what, _, _ in chaos_hazards.short(number, cloud)]
+    assert sorted(kinds) == sorted(chaos_hazards.names(cloud, bucket=True, calm=False))
 
 
 def test_each_kind_is_carried_out_by_a_process_or_by_the_cloud() -> None:
