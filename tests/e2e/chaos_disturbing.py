@@ -39,7 +39,7 @@ def possible(life: Disturbed, what: str, launcher: Launcher) -> bool:
     if what == "maintenance":
         return life.may_disturb()
     if what in ("second machine", "frozen, and taken over"):
-        return launcher.verb in DRIVING and life.is_published()
+        return launcher.verb in DRIVING and life.launchers.drives and life.is_published()
     if what == "launcher frozen":
         return launcher.verb in DRIVING
     if what == "Ctrl-C":

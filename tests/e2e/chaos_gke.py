@@ -17,7 +17,7 @@ from lab.gcloud import store
 from lab.gcloud.control import Folder, Gcloud
 from lab.kube import samples
 from lab.kube.control import Kube
-from podwright.run import cost
+from podwright.run import cost, journal
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase
 from podwright.rundir import RunDir, read_jsonl
@@ -315,7 +315,7 @@ class GkeCloud:
     def _miscounted(self, run: RunDir, launchers: int) -> list[str]:
         """Chip-seconds of the requests that were ready, by the journal against the ledger: never less, and more by no more than the time
         in which no launcher looked."""
-        events = list(read_jsonl(run.journal))
+        events = [journal.dated(event) for event in read_jsonl(run.journal)]
         names = {e["allocation"]: e["request"]["name"] for e in events if e["event"] == "allocation requested"}
         ready = {names[e["allocation"]] for e in events if e["event"] == "allocation ready"}
         used = cost.usage(events, time.time())

@@ -156,7 +156,7 @@ SHORT: tuple[tuple[tuple[str, int, int], ...], ...] = (
         ("clock set", 6, 0),
         ("trainer crashes", 7, 0),
         ("Ctrl-C", 9, 0),
-        ("SIGTERM", 11, 0),
+        ("SIGTERM", 13, 0),
     ),
     (
         ("long lag", 0, 0),

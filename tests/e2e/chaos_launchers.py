@@ -91,6 +91,11 @@ class Launchers:
     def machines(self) -> int:
         return len(self._folders)
 
+    @property
+    def drives(self) -> bool:
+        """Whether the run is driven from the machine where the next one starts, and was not only observed there so far."""
+        return self.run.journal.exists() and not mirror.observes(self.run)
+
     def move(self) -> None:
         """To another machine, with the targets and the key of this one: the next launcher takes the run over."""
         before, self._url = self.folder, self.run.storage_url
@@ -106,7 +111,7 @@ class Launchers:
     def start(self, verb: str, deadly: Sequence[str] = ()) -> Launcher:
         """`deadly`: lines of the journal around which it dies, as Kill.event. A run that was not taken over yet is taken over first."""
         name = "r"
-        if self._url and (not self.run.journal.exists() or mirror.observes(self.run)):
+        if self._url and not self.drives:
             verb, name = "resume", self._url
         argv = ["clean", self._target, "--yes"] if verb == "clean" else [verb, name]
         if verb == "run":
@@ -114,19 +119,19 @@ class Launchers:
         environment = self._environment | {"LAUNCH_DIES": ",".join(deadly)}
         environment["PODWRIGHT_TARGETS"] = str(self.folder / "targets.yaml")
         out = self._folders[0] / f"launcher-{len(self.all) + 1}.txt"
-        process = self.started(argv, environment, out)
+        process = self.started(argv, self.folder, environment, out)
         self.all.append(Launcher(process, verb, out, self.machines, time.time()))
         return self.all[-1]
 
     def started(
-        self, argv: Sequence[str], environment: Mapping[str, str], out: Path
+        self, argv: Sequence[str], folder: Path, environment: Mapping[str, str], out: Path
     ) -> "subprocess.Popen[bytes] | ForkedProcess":
         if self._forks:
-            return self._forks.start(self._bench.launch, argv, self.folder, environment, out)
+            return self._forks.start(self._bench.launch, argv, folder, environment, out)
         with out.open("w") as f:
             return subprocess.Popen(
                 [sys.executable, str(self._bench.launch), *argv],
-                cwd=self.folder,
+                cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=f,

@@ -35,7 +35,7 @@ class SecondRun:
         argv = ["resume", NAME] if self._run.journal.exists() and self._run.journal.stat().st_size else []
         argv = argv or ["run", *self._words, f"training.max_steps={self._steps}", "--name", NAME, "--force"]
         self._out = self._folder / f"second-{self._starts}.txt"
-        self._process, self._ended = self._launchers.started(argv, self._environment, self._out), 0.0
+        self._process, self._ended = self._launchers.started(argv, self._folder, self._environment, self._out), 0.0
         self._starts += 1
 
     def tend(self) -> None:
