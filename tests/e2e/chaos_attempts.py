@@ -75,7 +75,7 @@ def _kept(
     since = life.submitted[attempt - 1] - EARLIER_S
     robbed = [(at, notice_s) for at, notice_s in life.preemptions if since < at < until]
     stopped = any(since < at < until for at in life.stops)
-    broken = any(since < at < until for at in life.breaks)
+    broken = last["what"] == "crashed" or any(since < at < until for at in life.breaks)
     orderly = last["what"] == "ended"
     if not robbed and not stopped and not broken:
         faults.append(f"an attempt followed although nothing interrupted attempt {attempt}")

@@ -293,7 +293,7 @@ class GkeCloud:
         with contextlib.suppress(AssertionError):
             wait_for(lambda: not self._processes(run), LINGER_S)
         wrong = [f"left running: {each}" for each in self._processes(run)]
-        locks = [path.name for path in (self._folder / "gke").glob("*")]
+        locks = [path.name for path in (run.path.parents[1] / "gke").glob("*")]  # of the machine that has deleted all
         wrong += [f"lock left: {name}" for name in locks]
         now = self._snapshot()
         wrong += [f"left in the cloud: {name}" for name in now if name not in self._others]

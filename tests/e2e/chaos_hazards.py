@@ -20,7 +20,7 @@ RARE = (LifePhase.PREPARING, LifePhase.STOPPING, LifePhase.CLEANING)
 LIMITS = {
     "podwright.run.drive.BARRED_S": 4.0,
     "podwright.run.drive.LOCK_WAIT_S": 4.0,
-    "podwright.run.drive.DELETION_LIMIT_S": 9.0,
+    "podwright.run.drive.DELETION_LIMIT_S": 12.0,
     "podwright.run.drive.UNANSWERED_LIMIT_S": 30.0,
     "podwright.run.strays.BARRED_S": 6.0,
     "podwright.run.cleaning.BARRED_S": 4.0,
@@ -161,7 +161,7 @@ SHORT: tuple[tuple[tuple[str, int, int], ...], ...] = (
     (
         ("long lag", 0, 0),
         ("second run", 1, 0),
-        ("permission missing", 2, 0),
+        ("permission missing", 2, 1),
         ("bucket refuses", 4, 0),
         ("upload torn", 6, 0),
         ("second machine", 8, 0),
