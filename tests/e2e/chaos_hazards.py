@@ -77,20 +77,20 @@ _TRAINED = (LifePhase.TRAINING, LifePhase.SAVING)
 HAZARDS: dict[str, Hazard] = {
     "permission missing": Hazard(
         (
-            {"on": TPU_VM, "permissions": _OF_QUEUE, "seconds": (2.0, 8.0)},
-            {"on": TPU_VM, "permissions": _LOOKS, "seconds": (2.0, 8.0)},
-            {"on": TPU_VM, "permissions": [*_OF_QUEUE, *_LOOKS], "seconds": (2.0, 8.0)},
-            {"on": GKE, "permissions": ["container.clusters.update"], "seconds": (2.0, 8.0)},
-            {"on": GKE, "permissions": ["container.clusters.get", "container.clusters.list"], "seconds": (2.0, 8.0)},
-            {"on": GKE, "permissions": ["compute.resourcePolicies.list"], "seconds": (2.0, 8.0)},
+            {"on": TPU_VM, "permissions": _OF_QUEUE, "seconds": (3.0, 8.0)},
+            {"on": TPU_VM, "permissions": _LOOKS, "seconds": (3.0, 8.0)},
+            {"on": TPU_VM, "permissions": [*_OF_QUEUE, *_LOOKS], "seconds": (3.0, 8.0)},
+            {"on": GKE, "permissions": ["container.clusters.update"], "seconds": (3.0, 8.0)},
+            {"on": GKE, "permissions": ["container.clusters.get", "container.clusters.list"], "seconds": (3.0, 8.0)},
+            {"on": GKE, "permissions": ["compute.resourcePolicies.list"], "seconds": (3.0, 8.0)},
             {"on": GKE, "permissions": [], "api_status": 403, "seconds": (1.0, 5.0)},
         ),
     ),
     "login expired": Hazard(
         (
-            {"on": TPU_VM, "login_expired": True, "seconds": (2.0, 8.0)},
+            {"on": TPU_VM, "login_expired": True, "seconds": (3.0, 8.0)},
             {"on": TPU_VM, "account": "", "seconds": (1.0, 6.0)},
-            {"on": GKE, "login_expired": True, "api_status": 401, "seconds": (2.0, 8.0)},
+            {"on": GKE, "login_expired": True, "api_status": 401, "seconds": (3.0, 8.0)},
         ),
     ),
     "long lag": Hazard(
@@ -106,8 +106,8 @@ HAZARDS: dict[str, Hazard] = {
     "bucket refuses": Hazard(
         (
             {"status": 403, "seconds": (1.0, 5.0)},
-            {"status": 503, "seconds": (2.0, 8.0)},
-            {"status": 429, "seconds": (2.0, 8.0)},
+            {"status": 503, "seconds": (3.0, 8.0)},
+            {"status": 429, "seconds": (3.0, 8.0)},
         ),
         in_bucket=True,
     ),
@@ -117,8 +117,8 @@ HAZARDS: dict[str, Hazard] = {
     "launcher frozen": Hazard(
         (
             {"seconds": (1.0, 5.0), "group": True, "meanwhile": "nothing"},
-            {"seconds": (2.0, 8.0), "group": True, "meanwhile": "resume"},
-            {"seconds": (2.0, 8.0), "group": False, "meanwhile": "resume"},
+            {"seconds": (3.0, 8.0), "group": True, "meanwhile": "resume"},
+            {"seconds": (3.0, 8.0), "group": False, "meanwhile": "resume"},
         ),
         calm=True,
     ),
@@ -151,12 +151,12 @@ SHORT: tuple[tuple[tuple[str, int, int], ...], ...] = (
         ("orphaned call", 0, 2),
         ("failed deletion", 0, 0),
         ("slow deletion", 0, 0),
-        ("login expired", 2, 0),
-        ("launcher frozen", 4, 1),
-        ("clock set", 6, 0),
-        ("trainer crashes", 7, 0),
-        ("Ctrl-C", 9, 0),
-        ("SIGTERM", 13, 0),
+        ("Ctrl-C", 2, 0),
+        ("login expired", 4, 0),
+        ("launcher frozen", 6, 1),
+        ("clock set", 8, 0),
+        ("trainer crashes", 9, 0),
+        ("SIGTERM", 11, 0),
     ),
     (
         ("long lag", 0, 0),
