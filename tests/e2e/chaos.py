@@ -257,6 +257,7 @@ class Disturbed:
         self._life.came.append(what)
         how = {key: value for key, value in how.items() if key not in WHEN}
         if act := chaos_disturbing.ACTS.get(what):
+            assert launcher, f"{what} comes before the life"
             return act(self, launcher, how)
         self._lag_s = how["list"] if what == "long lag" else self._lag_s
         self.note(self._cloud.disturb(what, how), what)
