@@ -2,6 +2,7 @@
 
 python bench/chaos.py live 2000-2059 --rows ROWS      append a row of each life to the file ROWS
 python bench/chaos.py live 3000-3059 --on gke --rows ROWS      the same on GKE
+python bench/chaos.py live --lives 60 --first 7000 --on gke --rows ROWS --out FILE      the same of so many seeds; add them up in one JSON
 python bench/chaos.py train 1-10 --rows ROWS          the same with the real trainer, after one undisturbed life
 python bench/chaos.py table ROWS... [--out bench/results/chaos-DATE.json]      add the rows of one cloud up; of GKE, chaos_gke-DATE.json
 
@@ -35,14 +36,22 @@ def seeds(words: list[str]) -> Iterator[int]:
         yield from range(int(first), int(last or first) + 1)
 
 
-def live(words: list[str], rows: Path, kind: str) -> int:
+def live(words: list[str], rows: Path, kind: str, out: Path | None) -> int:
     from tests.e2e import chaos_gke, chaos_vms
+    from tests.e2e.fork_server import ForkServer
 
     live = {"tpu-vm": chaos_vms.live, "gke": chaos_gke.live}[kind]
-    failed = 0
-    for seed in seeds(words):
-        with tempfile.TemporaryDirectory(prefix=f"chaos-{seed}-", ignore_cleanup_errors=True) as folder:
-            failed += noted(live(seed, Path(folder)).document(), rows)
+    lives, failed = list[dict[str, Any]](), 0
+    with ForkServer() as forks:
+        for seed in seeds(words):
+            with tempfile.TemporaryDirectory(prefix=f"chaos-{seed}-", ignore_cleanup_errors=True) as folder:
+                life = live(seed, Path(folder), forks)
+            lives.append(life.document())
+            if noted(lives[-1], rows):
+                failed += 1
+                print(f"seed {seed} failed: {life.faults}\nrepeat it: {life.again}", file=sys.stderr, flush=True)
+            if out:
+                out.write_text(json.dumps({**stamp(__file__), **summary(lives, kind)}, indent=1) + "\n")
     return 1 if failed else 0
 
 
@@ -83,7 +92,21 @@ def summary(lives: list[dict[str, Any]], cloud: str) -> dict[str, Any]:
         **kills,
         "faults_by_kind": dict(Counter(kind for x in lives for kind in x["disturbances"]).most_common()),
         "verbs": dict(Counter(verb for x in lives for verb in x["verbs"])),
-        "wrong": [{"seed": x["seed"], "faults": x["faults"]} for x in lives if x["faults"]],
+        "disturbances": by_kind(lives),
+        **{name: sum(x.get(name, 0) for x in lives) for name in ("left", "foreign", "lost", "doubled")},
+        "wrong": [{"seed": x["seed"], "faults": x["faults"], "repeat": x.get("again")} for x in lives if x["faults"]],
+    }
+
+
+def by_kind(lives: list[dict[str, Any]]) -> dict[str, dict[str, int]]:
+    """How often each kind of disturbance was drawn and took place, and how many calls or requests failed while it lasted."""
+    counts = {key: Counter(kind for x in lives for kind in x.get(key, ())) for key in ("drawn", "came")}
+    refused = Counter[str]()
+    for x in lives:
+        refused.update(x.get("refused_calls", {}))
+    return {
+        kind: {"drawn": counts["drawn"][kind], "came": counts["came"][kind], "refused_calls": refused[kind]}
+        for kind in sorted(counts["drawn"])
     }
 
 
@@ -138,17 +161,21 @@ def main() -> int:
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb in ("live", "train"):
         living = verbs.add_parser(verb)
-        living.add_argument("seeds", nargs="+")
+        living.add_argument("seeds", nargs="*" if verb == "live" else "+")
         living.add_argument("--rows", type=Path, required=True)
         if verb == "live":
             living.add_argument("--on", choices=("tpu-vm", "gke"), default="tpu-vm")
+            living.add_argument("--lives", type=int, default=0, help="so many, from the seed --first on")
+            living.add_argument("--first", type=int, default=7000)
+            living.add_argument("--out", type=Path, help="counts of these lives in one JSON")
     adding = verbs.add_parser("table")
     adding.add_argument("rows", type=Path, nargs="+")
     adding.add_argument("--out", type=Path)
     args = parser.parse_args()
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)  # an object that is not there is no error
     if args.verb == "live":
-        return live(args.seeds, args.rows, args.on)
+        more = [f"{args.first}-{args.first + args.lives - 1}"] if args.lives else []
+        return live([*args.seeds, *more], args.rows, args.on, args.out)
     if args.verb == "train":
         return train(args.seeds, args.rows)
     rows = [json.loads(line) for path in args.rows for line in path.read_text().splitlines()]

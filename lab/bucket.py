@@ -49,6 +49,8 @@ class Faults:
     latency_s: float = 0.0
     cuts: bool = False
     """does what is asked and then closes the connection without an answer"""
+    tears: bool = False
+    """takes the body in, does nothing, and closes the connection: to the client an upload that is torn off"""
 
 
 @dataclass
@@ -121,6 +123,9 @@ class EmulatedBucket:
         if hit:
             fault.count -= 1
             time.sleep(fault.latency_s)
+        if hit and fault.tears:
+            handler.close_connection = True
+            return
         if hit and fault.status:
             request.status = fault.status
             return _answer(handler, fault.status, "injected")

@@ -1,14 +1,11 @@
-"""`podwright` that asks a simulated cluster more often than it may ask a real one, and waits less. LAUNCH_DIES=before:EVENT,after:EVENT,...
-kills it with SIGKILL around writing such an event to the journal, and its last line names the moment."""
+"""`podwright` that asks a simulated cluster more often than it may ask a real one, and waits less; lab/launcher.py says what else it does."""
 
 import os
-import signal
 import sys
-from typing import Any
 
+from lab import launcher
 from podwright.cli.app import main
-from podwright.run import act, allocations, decide, drive, journal, mirror
-from podwright.rundir import RunDir
+from podwright.run import act, allocations, decide, drive, mirror
 from podwright.targets.gke import attempt_parts, intervention, pod_failures, target, waiting
 from podwright.targets.settings import gke
 
@@ -24,7 +21,7 @@ waiting.QUEUE_S, waiting.PULL_S, intervention.CLOCKS_S = 1.0, 2.0, 1.0
 decide.SILENT_STOP_S = float(os.environ.get("SILENT_STOP_S", decide.SILENT_STOP_S))
 mirror.CHECK_EVERY_S = float(os.environ.get("CHECK_EVERY_S", mirror.CHECK_EVERY_S))
 drive.TICK_S, drive.BARRED_S, act.MOST_BARRED = float(os.environ.get("TICK_S", "0.05")), 2.0, 1
-append, due = journal.append, allocations.due
+due = allocations.due
 
 
 def due_soon(count: int, last: float, now: float, first_s: float = 2.0, most_s: float = 300.0) -> bool:
@@ -32,19 +29,8 @@ def due_soon(count: int, last: float, now: float, first_s: float = 2.0, most_s: 
     return due(count, last, now, min(first_s, float(os.environ.get("REST_S", first_s))), most_s)
 
 
-def dying(run: RunDir, event: str, **fields: Any) -> None:
-    die_at(f"before:{event}")
-    append(run, event, **fields)
-    die_at(f"after:{event}")
-
-
-def die_at(moment: str) -> None:
-    if moment in os.environ.get("LAUNCH_DIES", "").split(","):
-        os.write(1, f"dies {moment}\n".encode())
-        os.kill(os.getpid(), signal.SIGKILL)
-
-
-journal.append, allocations.due = dying, due_soon
+allocations.due = due_soon
+launcher.prepare()
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,12 +1,13 @@
 """`podwright` that asks a simulated cloud more often than it may ask the real one, and waits less.
 
 POLL_S, LAG_S, REPAIR_S, CHECK_LIMIT_S and the like in the environment are for trainers that need the processors themselves; GATHER_S is the
-time between two looks at complete files on the hosts.
+time between two looks at complete files on the hosts. lab/launcher.py says what else it does.
 """
 
 import os
 import sys
 
+from lab import launcher
 from podwright.cli.app import main
 from podwright.run import decide, drive, mirror, waiting
 from podwright.targets.hosts import runner
@@ -25,6 +26,7 @@ runner.GATHER_EVERY_S = float(os.environ.get("GATHER_S", runner.GATHER_EVERY_S))
 drive.TICK_S = 0.05
 if "LIFE_S" in os.environ:  # shorter than the settings allow
     tpu_vm.TpuVmSettings.life_s = property(lambda _: float(os.environ["LIFE_S"]))  # type: ignore[method-assign]
+launcher.prepare()
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -234,7 +234,7 @@ def delete_request(state: State, parent: str, name: str, force: bool) -> Json:
         )
     lifecycle.finish(state, record["operation"])
     record["operation"] = lifecycle.begin(state, parent, record["name"], "delete")
-    lifecycle.become(state, record, "DELETING", initiator="USER")
+    lifecycle.begin_deletion(state, record)
     return lifecycle.operation_view(state["operations"][record["operation"]])
 
 
@@ -258,7 +258,7 @@ def delete_node(state: State, parent: str, name: str) -> Json:
         return lifecycle.operation_view(state["operations"][record["operation"]])
     lifecycle.finish(state, record["operation"])
     record["operation"] = lifecycle.begin(state, parent, record["name"], "delete")
-    lifecycle.become(state, record, "DELETING")
+    lifecycle.begin_deletion(state, record)
     return lifecycle.operation_view(state["operations"][record["operation"]])
 
 

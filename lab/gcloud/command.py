@@ -15,6 +15,8 @@ from lab.gcloud.session import Session, waited
 from lab.gcloud.surface import Call, Refusal, parse
 from lab.gcloud.verbs import RUN
 
+LAUNCHER = "LAB_LAUNCHER"
+"""set in the environment of processes that a fault may kill"""
 GENERAL = {"limit", "sort-by", "page-size"}
 UNSIMULATED = {
     "type",
@@ -65,6 +67,9 @@ def answer(root: Path, argv: list[str]) -> tuple[int, str, str]:
         return refused.status, "", refused.text
     session = Session(root, call)
     fault = planned(root, call)
+    orphaned = fault.get("kind") == "orphaned"
+    if orphaned and fault["before"]:
+        kill_launcher(root)
     time.sleep(fault.get("delay_s", 0.0))
     try:
         if fault.get("text"):
@@ -84,6 +89,8 @@ def answer(root: Path, argv: list[str]) -> tuple[int, str, str]:
         status = refused.status
         session.err.append(refused.text)
     out, err = "".join(session.out), "".join(session.err)
+    if orphaned and not fault["before"]:
+        kill_launcher(root)
     match fault.get("kind"):
         case "killed":
             os.kill(os.getpid(), signal.SIGKILL)
@@ -98,6 +105,13 @@ def answer(root: Path, argv: list[str]) -> tuple[int, str, str]:
                 f"{first}\nWaiting for operation [{operation}] to complete...\n.....failed.\nERROR: ({call.dotted}) {waited(operation)}\n",
             )
     return status, out, err
+
+
+def kill_launcher(root: Path) -> None:
+    """Kill the process that has started this call, if it is one of those that `Gcloud.environment` is for."""
+    if os.environ.get(LAUNCHER):
+        store.log_call(root, {"id": secrets.token_hex(4), "time": time.time(), "argv": [], "killed": os.getppid()})
+        os.kill(os.getppid(), signal.SIGKILL)
 
 
 def refusal(fault: Json, call: Call) -> ApiError:

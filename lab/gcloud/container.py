@@ -297,8 +297,12 @@ def quota_exceeded(state: State, pool: Json) -> bool:
 def delete(state: State, full_name: str) -> Json:
     record = require_pool(state, full_name)
     refuse_while_busy(state, record["cluster"], full_name)
-    pools.become(state, record, "STOPPING")
-    for node in record["nodes"]:
+    fails = state["knobs"]["failing_deletions"] > 0 and record["state"] != "STOPPING"
+    if fails:
+        state["knobs"]["failing_deletions"] -= 1
+    record["kept_as"] = record["state"] if fails else ""
+    pools.become(state, record, "STOPPING", record["error"] if fails else None)
+    for node in record["nodes"] if not fails else ():
         node["notice_s"] = DRAIN_S
     record["operation"] = pools.begin(state, record["cluster"], full_name, "DELETE_NODE_POOL")
     return pools.operation_view(state["gke_operations"][record["operation"]])

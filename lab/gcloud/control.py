@@ -14,6 +14,7 @@ from typing import Any
 from lab import machine
 from lab.cloud import Lab
 from lab.gcloud import certificates, store
+from lab.gcloud.command import LAUNCHER
 from lab.gcloud.control_gke import GkeKnobs
 
 Row = dict[str, Any]
@@ -83,7 +84,7 @@ class Gcloud(GkeKnobs):
     @property
     def environment(self) -> dict[str, str]:
         """Variables with which `gcloud` is this cloud's."""
-        return {"PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}"}
+        return {"PATH": f"{self.folder}{os.pathsep}{os.environ['PATH']}", LAUNCHER: "1"}
 
     def call(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run `gcloud` with these arguments."""
@@ -139,6 +140,10 @@ class Gcloud(GkeKnobs):
             key = row.pop("id", f"rest-{number}")
             rows[key] = {"rc": None, "seconds": None} | rows.get(key, {}) | row
         return list(rows.values())
+
+    def killed(self) -> set[int]:
+        """The launchers that faults of the kind "orphaned" have killed, by their process numbers."""
+        return {row["killed"] for row in self.calls() if "killed" in row}
 
     def hosts(self, node: str) -> list[Row]:
         """The workers of a node, by agent-worker-number: {"name", "address", "internal", "host_key"}."""
@@ -218,7 +223,8 @@ class Gcloud(GkeKnobs):
         """Plan a fault for the next `calls` calls (None: all) of a verb such as "queued-resources create"; * matches any text.
 
         kind "cut": the call takes effect, `keep` characters of each stream arrive, exit status 1. "killed": it takes effect, then dies.
-        "timeout": it takes effect, the client gives up waiting. `status` 429, 500, 503, ...: refused so, or with before=False after
+        "timeout": it takes effect, the client gives up waiting. "orphaned": the process that made it is killed, with before=False once it has
+        taken effect, else before, and it goes on alone after `delay_s`. `status` 429, 500, 503, ...: refused so, or with before=False after
         it took effect; kind "http" with it shows it as older gclouds did. `text`: refused, with this in place of what gcloud would say.
         `delay_s`: the call takes longer.
         """
@@ -241,6 +247,10 @@ class Gcloud(GkeKnobs):
         with store.opened(self.root) as state:
             row = {"request": request, "code": code, "message": message, "back": back}
             state["knobs"]["provisioning_errors"].append(row)
+
+    def fail_deletions(self, count: int) -> None:
+        """The next `count` deletions of a TPU VM, a queued resource or a node pool are accepted and fail later: it is there as before."""
+        self.set(failing_deletions=count)
 
     def deny(self, *permissions: str) -> None:
         """Permissions that are missing: "tpu.nodes.list"; with "instance:" in front only for the instance's own token."""

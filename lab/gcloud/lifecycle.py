@@ -249,12 +249,30 @@ def advance_request(state: State, request: Json, now: float, times: Json) -> Non
         case "SUSPENDING" if age >= times["suspending"]:
             remove(state, nodes)
             become(state, request, "SUSPENDED", initiator=request["initiator"])
+        case "DELETING" if request.get("kept_as"):
+            if age >= times["deleting"]:
+                give_up_deletion(state, request)
         case "DELETING":
             if any(node["state"] != "DELETING" for node in nodes):
                 switch_off(state, nodes)
             if age >= times["deleting"]:
                 remove(state, nodes)
                 become(state, request, "GONE")
+
+
+def begin_deletion(state: State, record: Json) -> None:
+    """`kept_as`: of one that will fail, the state in which it is afterwards. [?] what the cloud shows of a deletion that fails."""
+    fails = state["knobs"]["failing_deletions"] > 0 and record["state"] != "DELETING"
+    if fails:
+        state["knobs"]["failing_deletions"] -= 1
+    record["kept_as"] = record["state"] if fails else ""
+    become(state, record, "DELETING", initiator="USER")
+
+
+def give_up_deletion(state: State, record: Json) -> None:
+    finish(state, record["operation"], {"code": 13, "message": "Internal error. Please try again"})
+    become(state, record, record["kept_as"], initiator="USER")
+    record["kept_as"] = ""
 
 
 def unsupported_flex(request: Json) -> Json | None:
@@ -300,6 +318,9 @@ def advance_node(state: State, node: Json, now: float, times: Json) -> None:
             finish(state, node["operation"])
         case "READY" | "RESTARTING" | "REPAIRING" if node.get("maintenance"):
             maintain(state, node, node["maintenance"], now)
+        case "DELETING" if node.get("kept_as"):
+            if age >= times["deleting"]:
+                give_up_deletion(state, node)
         case "DELETING":
             node["boot"] = "off"
             if age >= times["deleting"] and not node["request"]:

@@ -220,6 +220,9 @@ def advance(state: State, with_pods: bool = False) -> None:
                 provision(state, pool, now)
             case "RUNNING_WITH_ERROR":
                 fill(state, pool, now)
+            case "STOPPING" if pool.get("kept_as"):
+                if now >= pool["since"] + state["knobs"]["times"]["pool_deleting"]:
+                    give_up_deletion(state, pool)
             case "STOPPING" if now >= pool["since"] + state["knobs"]["times"]["pool_deleting"] and (
                 pool["drained"] or not with_pods
             ):
@@ -227,6 +230,14 @@ def advance(state: State, with_pods: bool = False) -> None:
                 finish(state, pool["operation"])
                 become(state, pool, "GONE")
         advance_nodes(state, pool, now)
+
+
+def give_up_deletion(state: State, pool: Json) -> None:
+    """[?] what GKE shows of a deletion that fails."""
+    error = {"message": "Internal error. Please try again", "code": "", "canonical": "ABORTED"}
+    finish(state, pool["operation"], error)
+    become(state, pool, pool["kept_as"], pool["error"])
+    pool["kept_as"] = ""
 
 
 def abort(state: State, pool: Json, operation: Json, now: float) -> None:

@@ -48,6 +48,7 @@ KNOBS: State = {
     "internal_reachable": False,
     "pool_outcomes": [],
     "concurrent_pools": False,
+    "failing_deletions": 0,
 }
 EMPTY: State = {"requests": {}, "nodes": {}, "operations": {}, "ledger": [], "number": 0}
 EMPTY |= {

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -305,6 +306,35 @@ def test_faults_rights_and_readers_that_lag(client: Client) -> None:
     client.becomes("a", "code=404")
     cloud.set(api_enabled=False)
     assert "Kubernetes Engine API has not been used in project p before" in client.pool("list")[2]
+
+
+def test_a_deletion_that_was_accepted_may_fail_later(client: Client) -> None:
+    cloud = client.cloud
+    assert client.spot("a")[0] == 0
+    client.becomes("a", "RUNNING")
+    cloud.fail_deletions(1)
+    assert client.pool("delete", "a", "--async")[0] == 0
+    until(lambda: cloud.gke_operations()[-1]["done"])
+    last = cloud.gke_operations()[-1]
+    assert (last["kind"], last["error"]) == ("DELETE_NODE_POOL", "Internal error. Please try again")
+    client.becomes("a", "RUNNING")
+    assert [row["gone_at"] for row in cloud.ledger()] == [None] * 4, "its nodes cost as before"
+    assert client.pool("delete", "a", "--async")[0] == 0
+    client.becomes("a", "code=404")
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_call_may_kill_the_process_that_makes_it_and_take_effect_all_the_same(client: Client, before: bool) -> None:
+    cloud = client.cloud
+    cloud.fault("container node-pools create", "orphaned", before=before, delay_s=0.5 if before else 0.0)
+    flags = ("--spot", "--machine-type=ct6e-standard-4t", "--num-nodes=1", f"--node-locations={B}", *LABELS)
+    words = [*POOLS, "create", "a", *flags, "--cluster=c", *PLACE, "--quiet", "--async", "--format=json"]
+    launcher = f"import subprocess; subprocess.run({[str(cloud.folder / 'gcloud'), *words]}); print('it lives')"
+    process = subprocess.run(
+        [sys.executable, "-c", launcher], env=os.environ | cloud.environment, capture_output=True, check=False
+    )
+    assert process.returncode == -9 and b"it lives" not in process.stdout and len(cloud.killed()) == 1
+    client.becomes("a", "RUNNING")
 
 
 def test_flags_without_effect_end_the_call(client: Client) -> None:

@@ -45,7 +45,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "profile": _profile(run, steps),
         "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.breakdown(records)},
         "environment": _environment(records),
-        "usage": cost.as_json(cost.usage(records.journal, journal.now())),
+        "usage": cost.as_json(cost.usage(map(journal.dated, records.journal), journal.now())),
         "attempts": [_attempt(a, records) for a in records.attempts],
         "resumed_at": [e.get("step") for e in records.named("resumed")],
         "notices": list(dict.fromkeys(str(e.get("message", "")) for e in records.named("notice"))),

@@ -120,11 +120,21 @@ def read(run: RunDir) -> RunState:
     return state
 
 
+def dated(event: Record, clock: tuple[str, float] | None = None) -> Record:
+    """An event with the times of a launcher's clock by that clock as it is set now. Of another boot or machine they are as written, and of the
+    first line, after which machines are named; so are times that the cloud has told. `clock`: `uptime` now."""
+    boot, seconds = clock or uptime()
+    if not boot or event.get("boot") != boot or event.get("event") == "created":
+        return event
+    moved = now() - seconds + event["uptime"] - event["time"]
+    keys = ("time", "since") if event["event"] in ("allocation lost", "allocation gone") else ("time",)
+    return event | {key: event[key] + moved for key in keys if event.get(key) is not None}
+
+
 def parse(text: bytes, source: str, kept: str = "") -> RunState:
     """Of the lines of a journal; `kept`: what is said of one that is damaged."""
     state, count = RunState(), 0
-    boot, seconds = uptime()
-    began = now() - seconds
+    clock = uptime()
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         if not line.endswith(b"\n"):
             break  # it is being written, or its launcher was killed
@@ -132,10 +142,8 @@ def parse(text: bytes, source: str, kept: str = "") -> RunState:
             event = json.loads(line)
             if not isinstance(event.get("attempt", 0), int):
                 raise TypeError("an attempt is a number")
-            # The clock may have been set since. The time of the first line stays: machines are named after it.
-            steady = boot and event.get("boot") == boot and event.get("event") != "created"
-            time_s = began + event["uptime"] if steady else float(event["time"])
-            state, count = fold_into(state, event | {"time": time_s}), count + 1
+            event["time"] = float(event["time"])
+            state, count = fold_into(state, dated(event, clock)), count + 1
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
             if isinstance(e, json.JSONDecodeError) and _is_cut_short(line):
                 continue

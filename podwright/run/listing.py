@@ -183,7 +183,7 @@ def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None) -> 
         "attempt": state.attempt,
         "created": state.created,
         "allocation": _allocation(state.allocation),
-        "usage": cost.as_json(cost.usage(read_jsonl(run.journal), journal.now())),
+        "usage": cost.as_json(cost.usage(map(journal.dated, read_jsonl(run.journal)), journal.now())),
         "run_dir": str(run.path),
         "report": str(page) if (page := run.report / "report.html").exists() else None,
         "damaged": damage.of_run(run, progress, standing["ending"] is not None),

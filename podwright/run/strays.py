@@ -124,8 +124,8 @@ class Strays:
         for owned in listed:
             if not self._needs(state, owned.request.name):
                 self._delete(provisioner, owned, rows[owned.request.name])
-        name, newest = list(rows.items())[-1]
-        if self._elsewhere and name not in self._left and not self._needs(state, name):
+        name, newest = list(requested(self._run).items())[-1]
+        if self._elsewhere and name in rows and name not in self._left and not self._needs(state, name):
             cloud = provisioner.describe(newest.request)
             if cloud.state is not AllocationState.GONE:  # gcloud may be at work on it
                 self._left[name] = f"{_named(newest)} may exist: {cloud.reason}; {_clean(newest)}"

@@ -26,6 +26,8 @@ class Circumstances:
     """when their notices came, and the seconds until the machines were off"""
     could_bring: Callable[[float, float], bool]
     """whether a launcher lived between two times for long enough to bring a checkpoint from the hosts"""
+    breaks: Sequence[float] = ()
+    """when the trainer was killed, or its storage began or ceased to refuse requests"""
 
 
 @dataclass
@@ -73,14 +75,15 @@ def _kept(
     since = life.submitted[attempt - 1] - EARLIER_S
     robbed = [(at, notice_s) for at, notice_s in life.preemptions if since < at < until]
     stopped = any(since < at < until for at in life.stops)
+    broken = last["what"] == "crashed" or any(since < at < until for at in life.breaks)
     orderly = last["what"] == "ended"
-    if not robbed and not stopped:
+    if not robbed and not stopped and not broken:
         faults.append(f"an attempt followed although nothing interrupted attempt {attempt}")
-    if not robbed and not orderly:
+    if not robbed and not broken and not orderly:
         faults.append(f"attempt {attempt} was stopped and did not save: {last}")
     # one that has saved may be killed while the bucket refuses its last records
     all_saved = last["what"] == "saved" and last["step"] == max(f["step"] for f in own)
-    if life.bucket and robbed and min(robbed)[1] >= NOTICE_S and not orderly and not all_saved:
+    if life.bucket and robbed and not broken and min(robbed)[1] >= NOTICE_S and not orderly and not all_saved:
         faults.append(f"attempt {attempt} did not save within a notice of {NOTICE_S} s: {last}")
     if not life.bucket and robbed:
         brought = [f for f in own if f["what"] == "saved" and life.could_bring(f["time"], sum(min(robbed)))]

@@ -17,7 +17,7 @@ from lab.gcloud import store
 from lab.gcloud.control import Folder, Gcloud
 from lab.kube import samples
 from lab.kube.control import Kube
-from podwright.run import cost
+from podwright.run import cost, journal
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase
 from podwright.rundir import RunDir, read_jsonl
@@ -25,12 +25,14 @@ from podwright.targets.base import RUN_LABEL
 from podwright.targets.gke import submit
 from podwright.targets.gke.attempt import ATTEMPT_LABEL
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, quoted_run_dir
-from tests.e2e import chaos_trainer
-from tests.e2e.chaos import RECIPE, Disturbed, Life, Setting
+from tests.e2e import chaos_clouds, chaos_trainer
+from tests.e2e.chaos import RECIPE, RUN, Disturbed, Setting
 from tests.e2e.chaos_attempts import EVERY
 from tests.e2e.chaos_gke_script import STEPS, of_gke, of_gke_briefly
-from tests.e2e.chaos_phases import Disturbance, LifePhase, Observer, Row, SliceTime, facts_of_file
+from tests.e2e.chaos_life import Life
+from tests.e2e.chaos_phases import Disturbance, LifePhase, Observer, Reading, Row, SliceTime, facts_of_file
 from tests.e2e.chaos_script import NOTICE_S, Script
+from tests.e2e.chaos_second_run import NAME as SECOND
 from tests.e2e.conftest import Bench, wait_for
 from tests.e2e.fork_server import ForkServer
 from tests.e2e.trainer import ROOT
@@ -43,7 +45,7 @@ LAUNCHER = {"POLL_S": "0.5", "LAG_S": "0.6", "REST_S": "2", "REPAIR_S": "4", "FI
 SECOND_SLICE = ("mesh.data=2", "batch_size=32", "warm_start.batch_size=32", "evaluation.batch_size=32", "data.num_test=32")  # fmt: skip
 TIMES = {"pool": 0.5, "node_apart": 0.1, "pool_deleting": 1.2}
 """of the simulated GKE, in seconds"""
-LIFE_LIMIT_S = 240.0
+LIFE_LIMIT_S = 900.0
 KINDS = (
     "jobsets",
     "jobs",
@@ -74,7 +76,7 @@ if [ "${{JAX_PROCESS_ID:-0}}" = 0 ]; then
   PYTHONPATH={ROOT} exec {sys.executable} {chaos_trainer.__file__} "$@"
 fi
 trap 'exit 143' TERM
-until grep -qs "\\"attempt\\": $3, \\"what\\": \\"ended\\"" "$CHAOS_FACTS"; do sleep 0.2; done
+until grep -qs "\\"attempt\\": $3, \\"what\\": \\"\\(ended\\|crashed\\)\\"" "$CHAOS_FACTS"; do sleep 0.2; done
 """
 """of pods: the first one trains, and the others wait for the end of the attempt"""
 
@@ -110,6 +112,7 @@ class GkeCloud:
 
     def __init__(self, gcloud: Gcloud, kube: Kube, folder: Path, capacity: str) -> None:
         self._gcloud, self._kube, self._folder, self._capacity = gcloud, kube, folder, capacity
+        self._state = Reading(lambda: store.read(gcloud.root), lambda: store.folder(gcloud.root) / "state.json")
         gcloud.times(**TIMES)
         gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=ZONES)
         for zone in ZONES:
@@ -211,6 +214,7 @@ class GkeCloud:
                 return Disturbance(f"API server {how.get('status') or how['kind']}")
             case "lag":
                 self._gcloud.set(lag={"describe": how["seconds"], "list": how["seconds"]})
+                return Disturbance(what)
             case "refusal":
                 self._gcloud.pool_outcome(how["kind"], pool="pw-*-0", fill_after_s=how.get("fill_after_s"))
                 filled = ", which fills itself" if "fill_after_s" in how else ""
@@ -233,7 +237,9 @@ class GkeCloud:
                 return self._lose_nodes(**how)
             case "pool deleted":
                 return self._delete_pool()
-        return Disturbance(what)
+        if status := how.get("api_status"):
+            self._kube.fault("http", status=status, seconds=how["seconds"])
+        return chaos_clouds.disturb(self._gcloud, what, how)
 
     def _evict(self) -> Disturbance:
         names = [each["metadata"]["name"] for each in self._kube.objects("jobsets")]
@@ -257,6 +263,9 @@ class GkeCloud:
     def has_nodes(self) -> bool:
         return any(pool["nodes"] for pool in self._gcloud.pools() if not pool["foreign"])
 
+    def killed(self) -> set[int]:
+        return self._gcloud.killed()
+
     def before_an_attempt(self, state: RunState) -> LifePhase:
         record = state.allocation
         if record is None or record.phase is AllocationPhase.GONE:
@@ -271,7 +280,7 @@ class GkeCloud:
         return LifePhase.BOOTING if "RUNNING" in states else LifePhase.CREATING
 
     def has_lost(self, request: str) -> bool:
-        pools = store.read(self._gcloud.root)["pools"].values()
+        pools = self._state()["pools"].values()
         own = [pool for pool in pools if pool["name"].split("/")[-1].startswith(f"{request}-")]
         return any(node["lost_at"] or node["gone_at"] for pool in own for node in pool["nodes"])
 
@@ -284,7 +293,7 @@ class GkeCloud:
         with contextlib.suppress(AssertionError):
             wait_for(lambda: not self._processes(run), LINGER_S)
         wrong = [f"left running: {each}" for each in self._processes(run)]
-        locks = [path.name for path in (self._folder / "gke").glob("*")]
+        locks = [path.name for path in (run.path.parents[1] / "gke").glob("*")]  # of the machine that has deleted all
         wrong += [f"lock left: {name}" for name in locks]
         now = self._snapshot()
         wrong += [f"left in the cloud: {name}" for name in now if name not in self._others]
@@ -306,7 +315,7 @@ class GkeCloud:
     def _miscounted(self, run: RunDir, launchers: int) -> list[str]:
         """Chip-seconds of the requests that were ready, by the journal against the ledger: never less, and more by no more than the time
         in which no launcher looked."""
-        events = list(read_jsonl(run.journal))
+        events = [journal.dated(event) for event in read_jsonl(run.journal)]
         names = {e["allocation"]: e["request"]["name"] for e in events if e["event"] == "allocation requested"}
         ready = {names[e["allocation"]] for e in events if e["event"] == "allocation ready"}
         used = cost.usage(events, time.time())
@@ -322,13 +331,13 @@ class GkeCloud:
 
 
 def _is_of_run(name: str) -> bool:
-    """Of the life, by the name of a request or an attempt."""
-    return name.startswith("pw-r-") and ANOTHER_RUN[RUN_LABEL] not in name
+    """Of a run of the life, by the name of a request or an attempt."""
+    return name.startswith((f"pw-{RUN}-", f"pw-{SECOND}-")) and ANOTHER_RUN[RUN_LABEL] not in name
 
 
-def live(seed: int, folder: Path) -> Life:
+def live(seed: int, folder: Path, forks: ForkServer | None = None) -> Life:
     """One life with a stand-in trainer, in a cloud and a cluster of its own."""
-    return lived(of_gke(seed), folder)
+    return lived(of_gke(seed), folder, forks=forks)
 
 
 def live_briefly(number: int, folder: Path, forks: ForkServer) -> Life:
@@ -356,7 +365,7 @@ def lived(
         trainer = TRAINER | pace | {"CHAOS_FACTS": str(facts)} | bucket.environment
         bench = GkeBench(folder, script, bucket, list(trainer))
         own = GkeCloud(gcloud, kube, folder, script.capacity)
-        observer = Observer(RunDir(bench.path()), own, lambda: facts_of_file(facts))
+        observer = Observer(RunDir(bench.path()), own, facts_of_file(facts))
         recipe = RECIPE + (SECOND_SLICE if script.shape.startswith("2x ") else ())
         environment = {**trainer, **LAUNCHER}
         setting = Setting(bench, recipe, steps, environment, bucket, observer, LIFE_LIMIT_S, own.has_nodes, own, forks)

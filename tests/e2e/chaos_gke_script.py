@@ -6,8 +6,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.e2e import chaos_hazards
 from tests.e2e.chaos_phases import CLOUDY, GKE_PHASES, LifePhase
-from tests.e2e.chaos_script import FAULTS, NOTICE_S, Kill, Script, drawn_kill, with_verbs
+from tests.e2e.chaos_script import (
+    CLOUDY_EVENTS,
+    EVENTS,
+    FAULTS,
+    NOTICE_S,
+    Kill,
+    Script,
+    at_event,
+    drawn_kill,
+    with_verbs,
+)
 
 Row = dict[str, Any]
 CAPACITIES = ("reserved", "spot", "flex-start", "on-demand")
@@ -16,20 +27,6 @@ SHAPES = ("tpu7x-2x2x2", "tpu7x-2x2x2", "2x tpu7x-2x2x2")
 STEPS = 16
 LAST_PREEMPTED = 12
 """the last step after which nodes are taken"""
-EVENTS = (
-    "created",
-    "allocation requested",
-    "allocation ready",
-    "submitting",
-    "submitted",
-    "ended",
-    "released",
-    "allocation deleting",
-    "allocation gone",
-    "reported",
-)
-"""of the journal, in every life"""
-CLOUDY_EVENTS = ("allocation refused", "allocation lost", "retrying")
 CALLS = (
     "container clusters describe",
     "container node-pools list",
@@ -164,6 +161,8 @@ BRIEF = (
             ("unreachable", 0.6, {"seconds": 0.5}),
         ),
     ),
+    BriefLife("spot", SHAPES[0], 1, (), tuple(chaos_hazards.short(0, chaos_hazards.GKE))),
+    BriefLife("on-demand", SHAPES[0], 1, (), tuple(chaos_hazards.short(1, chaos_hazards.GKE))),
 )
 """together all phases, all lines of the journal around which launchers are killed, and all kinds of faults"""
 
@@ -182,6 +181,7 @@ def of_gke(seed: int) -> Script:
     kills = list(with_verbs(kills, draw))
     if with_cloud and draw.random() < 0.2:
         disturbances.append(("pool deleted", draw.uniform(2.0, 12.0), {"after_step": draw.randint(1, LAST_PREEMPTED)}))
+    disturbances += chaos_hazards.drawn(seed, chaos_hazards.GKE, bucket=True, last_step=LAST_PREEMPTED)
     few = LifePhase.WAITING in wanted and not any(what == "exhausted" for what, _, _ in disturbances)
     shape, zones = SHAPES[seed % len(SHAPES)], 1 if few else ZONES
     return Script(seed, True, tuple(kills), tuple(disturbances), capacity, shape, zones)
@@ -200,11 +200,6 @@ def _kill_of(draw: random.Random, text: str) -> Kill:
     event = moment if ":" in moment else ""
     pause_s = draw.choice((0.0, draw.uniform(0.0, 1.0)))
     return Kill("" if event else moment, draw.uniform(0.0, 0.2), draw.random() < 0.5, pause_s, verb or "resume", event)
-
-
-def at_event(draw: random.Random, event: str, verbs: tuple[str, ...] = (*["resume"] * 6, "stop", "clean")) -> Kill:
-    kill = drawn_kill(draw, "", 0.0, verbs)
-    return Kill("", 0.0, False, kill.pause_s, kill.following, f"{draw.choice(('before', 'after'))}:{event}")
 
 
 def _disturbances(draw: random.Random, wanted: list[LifePhase], capacity: str) -> Iterator[tuple[str, float, Row]]:

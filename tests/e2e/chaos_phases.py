@@ -4,7 +4,7 @@ import enum
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Generic, Protocol, TypeVar
 
 from podwright.errors import UserError
 from podwright.run import journal
@@ -15,6 +15,7 @@ from podwright.run.states import Phase as RunPhase
 from podwright.rundir import RunDir, read_jsonl
 
 Row = dict[str, Any]
+T = TypeVar("T")
 
 
 class LifePhase(enum.StrEnum):
@@ -66,6 +67,10 @@ class Disturbance:
     """for the table of them"""
     preemptions: tuple[tuple[float, float], ...] = ()
     """when notices came, and the seconds until the machines were off"""
+    lasts_s: float = 0.0
+    """until `undo` is to be called"""
+    undo: Callable[[], int] | None = None
+    """ends it, and says how many calls or requests it has had refused"""
 
 
 class ChaosCloud(Protocol):
@@ -86,6 +91,9 @@ class ChaosCloud(Protocol):
 
     def disturb(self, what: str, how: dict[str, Any]) -> Disturbance: ...
 
+    def killed(self) -> set[int]:
+        """The launchers that calls of gcloud have killed, by their process numbers."""
+
     def before_an_attempt(self, state: RunState) -> LifePhase: ...
 
     def has_lost(self, request: str) -> bool:
@@ -98,9 +106,27 @@ class ChaosCloud(Protocol):
         """What is wrong in the end besides what a run of any cloud must come to."""
 
 
-def facts_of_file(path: Path) -> list[dict[str, Any]]:
+class Reading(Generic[T]):
+    """What `read` makes of a file, read again when the file has changed: lives look many times a second."""
+
+    def __init__(self, read: Callable[[], T], path: Callable[[], Path]) -> None:
+        self._read, self._path = read, path
+        self._kept: tuple[tuple[int, ...], T] | None = None
+
+    def __call__(self) -> T:
+        try:
+            about = self._path().stat()
+        except FileNotFoundError:
+            return self._read()
+        mark = about.st_ino, about.st_mtime_ns, about.st_size
+        if self._kept is None or self._kept[0] != mark:
+            self._kept = mark, self._read()
+        return self._kept[1]
+
+
+def facts_of_file(path: Path) -> Facts:
     """As a stand-in trainer writes them."""
-    return list(read_jsonl(path))
+    return Reading(lambda: list(read_jsonl(path)), lambda: path)
 
 
 class Observer:
@@ -108,12 +134,17 @@ class Observer:
 
     def __init__(self, run: RunDir, cloud: ChaosCloud, facts: Facts) -> None:
         self._run, self._cloud, self.facts = run, cloud, facts
+        self._reading = Reading(lambda: journal.read(self._run), lambda: self._run.journal)
+
+    def follow(self, run: RunDir) -> None:
+        """The run as another machine has it."""
+        self._run = run
 
     def state(self) -> RunState | None:
         if not self._run.journal.exists():
             return None
         try:
-            return journal.read(self._run)
+            return self._reading()
         except UserError:
             return None
 
@@ -146,7 +177,7 @@ class Observer:
 
     def _of_attempt(self, state: RunState) -> LifePhase:
         own = [fact for fact in self.facts() if fact["attempt"] == state.attempt]
-        if own and own[-1]["what"] == "ended":
+        if own and own[-1]["what"] in ("ended", "crashed"):
             return LifePhase.COLLECTING
         if state.stop_wanted:
             return LifePhase.STOPPING

@@ -6,12 +6,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from tests.e2e import chaos_hazards
 from tests.e2e.chaos_phases import CLOUDY, VM_PHASES, LifePhase
 
 NOTICE_S = 5.0
 """of a preemption, in which what was trained is saved in the bucket"""
 LAST_PREEMPTED = 20
 """the last step after which a slice is preempted"""
+EVENTS = (
+    "created",
+    "allocation requested",
+    "allocation ready",
+    "submitting",
+    "submitted",
+    "ended",
+    "released",
+    "allocation deleting",
+    "allocation gone",
+    "reported",
+)
+"""of the journal, in every life"""
+CLOUDY_EVENTS = ("allocation refused", "allocation lost", "retrying")
 VERBS = (
     "queued-resources create",
     "queued-resources describe",
@@ -84,7 +99,11 @@ class Script:
         kills = [drawn_kill(draw, phase, draw.choice((0.0, draw.uniform(0.0, 1.5)))) for phase in wanted]
         kills.append(drawn_kill(draw, "", draw.uniform(0.0, 25.0)))
         disturbances = list(_disturbances(draw, wanted)) if with_cloud else []
-        return cls(seed, seed % 4 >= 2, tuple(with_verbs(kills, draw)), tuple(disturbances))
+        kills = list(with_verbs(kills, draw))
+        events, bucket = (*EVENTS, *CLOUDY_EVENTS) if with_cloud else EVENTS, seed % 4 >= 2
+        kills.append(at_event(draw, events[seed // 2 % len(events)]))
+        disturbances += chaos_hazards.drawn(seed, chaos_hazards.TPU_VM, bucket=bucket, last_step=LAST_PREEMPTED)
+        return cls(seed, bucket, tuple(kills), tuple(disturbances))
 
     @classmethod
     def of_training(cls, seed: int) -> "Script":
@@ -107,6 +126,11 @@ def drawn_kill(
 ) -> Kill:
     following = draw.choice(verbs)
     return Kill(phase, delay_s, draw.random() < 0.5, draw.choice((0.0, draw.uniform(0.0, 3.0))), following)
+
+
+def at_event(draw: random.Random, event: str, verbs: tuple[str, ...] = (*["resume"] * 6, "stop", "clean")) -> Kill:
+    kill = drawn_kill(draw, "", 0.0, verbs)
+    return Kill("", 0.0, False, kill.pause_s, kill.following, f"{draw.choice(('before', 'after'))}:{event}")
 
 
 def with_verbs(kills: list[Kill], draw: random.Random) -> Iterator[Kill]:

@@ -2,7 +2,7 @@
 
 A step takes CHAOS_STEP_S seconds; every CHAOS_EVERY steps a checkpoint is saved, which takes CHAOS_SAVE_S. Each step extends a chain of hashes,
 so that the last value proves that all were taken once and in order. What happened is also appended to the file CHAOS_FACTS, which every
-host of the lab sees and which outlives it.
+host of the lab sees and which outlives it. It is killed by the file CHAOS_FACTS.crash, or ends with an exception, as the file says.
 """
 
 import argparse
@@ -19,7 +19,7 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.rundir import RunDir, append_jsonl, write_json
 from podwright.storage import open_storage
-from podwright.storage.base import COMMITTED
+from podwright.storage.base import COMMITTED, StorageFailure
 from podwright.train import run_storage
 from podwright.train.emit import Emitter
 from podwright.train.run_storage import AttemptStart, RunStorage
@@ -42,7 +42,7 @@ def chain_after(steps: int) -> str:
 
 
 def fact(attempt: int, what: str, step: int, **more: Any) -> None:
-    """`what`: started (from `step`), step, saving, saved, ended."""
+    """`what`: started (from `step`), step, saving, saved, crashed, ended."""
     append_jsonl(
         Path(os.environ["CHAOS_FACTS"]), {"time": time.time(), "attempt": attempt, "what": what, "step": step, **more}
     )
@@ -94,6 +94,20 @@ def figures(stage: str, step: int) -> dict[str, float]:
     return {"reward": 0.1 * step, "kl": 0.01, "tokens_per_s": 1000.0, "step_s": 0.02}
 
 
+def crash(attempt: int, step: int) -> None:
+    """If somebody wants that; once."""
+    try:
+        order = Path(f"{os.environ['CHAOS_FACTS']}.crash")
+        by = order.read_text()
+        order.unlink()
+    except FileNotFoundError:
+        return
+    fact(attempt, "crashed", step, by=by)
+    if by == "SIGKILL":
+        os.kill(os.getpid(), signal.SIGKILL)
+    raise RuntimeError("this trainer was to crash")
+
+
 def train(run: RunDir, start: AttemptStart) -> tuple[str, int]:
     """The ending and the last step. One signal has it save and leave after the step, a second one at once."""
     signals: list[int] = []
@@ -114,6 +128,7 @@ def train(run: RunDir, start: AttemptStart) -> tuple[str, int]:
     while step < last and not signals:
         end = time.monotonic() + float(os.environ["CHAOS_STEP_S"])
         while time.monotonic() < end and len(signals) < 2:
+            crash(start.number, step)
             time.sleep(TICK_S)
         if len(signals) > 1:
             break
@@ -145,7 +160,8 @@ def main() -> int:
         ending, step = train(run, start)
         record = {"ending": ending, "detail": "", "fix": "", "step": step}
     except UserError as e:
-        record = {"ending": "BAD_INPUT", "detail": e.what, "fix": e.fix, "step": None}
+        ending = "STORAGE_UNREACHABLE" if isinstance(e, StorageFailure) else "BAD_INPUT"
+        record = {"ending": ending, "detail": e.what, "fix": e.fix, "step": None}
     write_json(run.exit(args.attempt), record)
     start.finish(0)
     fact(args.attempt, "ended", record["step"] or 0, ending=record["ending"], detail=record["detail"])

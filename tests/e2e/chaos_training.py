@@ -13,7 +13,8 @@ from lab.gcloud.control import Gcloud
 from podwright.rundir import RunDir, read_jsonl
 from podwright.storage.base import COMMITTED
 from tests.e2e import trainer
-from tests.e2e.chaos import Disturbed, Life, Setting
+from tests.e2e.chaos import Disturbed, Setting
+from tests.e2e.chaos_life import Life
 from tests.e2e.chaos_phases import Observer
 from tests.e2e.chaos_script import Script
 from tests.e2e.chaos_vms import VmCloud, clouds, on_hosts

@@ -14,17 +14,20 @@ from lab.gcloud.control import Gcloud
 from podwright.run.journal import RunState
 from podwright.run.states import AllocationPhase
 from podwright.rundir import RunDir
-from tests.e2e import chaos_trainer
-from tests.e2e.chaos import LIFE_LIMIT_S, RECIPE, Disturbed, Life, Setting
+from tests.e2e import chaos_clouds, chaos_hazards, chaos_trainer
+from tests.e2e.chaos import LIFE_LIMIT_S, RECIPE, Disturbed, Setting
 from tests.e2e.chaos_attempts import EVERY
-from tests.e2e.chaos_phases import Disturbance, LifePhase, Observer, Row, SliceTime, facts_of_file
+from tests.e2e.chaos_life import Life
+from tests.e2e.chaos_phases import Disturbance, LifePhase, Observer, Reading, Row, SliceTime, facts_of_file
 from tests.e2e.chaos_script import Script
+from tests.e2e.fork_server import ForkServer
 from tests.e2e.test_tpu_vm import ZONES, TpuBench
 
 STEPS = 24
 TRAINER = {"CHAOS_STEP_S": "0.3", "CHAOS_EVERY": str(EVERY), "CHAOS_SAVE_S": "0.5"}
 GATHER_S = 1.0
 """between two looks at complete files on the hosts"""
+LAUNCHER = {"REPAIR_S": "5", "SILENT_STOP_S": "15"}
 HOSTS = 4
 SIGNS = Path("/var/lib/podwright")
 
@@ -54,6 +57,7 @@ class VmCloud:
 
     def __init__(self, gcloud: Gcloud) -> None:
         self._gcloud = gcloud
+        self._state = Reading(lambda: store.read(gcloud.root), lambda: store.folder(gcloud.root) / "state.json")
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -80,14 +84,26 @@ class VmCloud:
                 self._gcloud.capacity(zone, 0)
                 self._gcloud.capacity(zone, None, how["seconds"])
         elif what == "preempt":
-            for row in self._gcloud.resources():
-                if row["kind"] == "node" and row["state"] == "READY":
-                    self._gcloud.preempt(row["name"], **how)
-                    robbed.append((time.time(), how["notice_s"]))
+            for row in self._ready_nodes():
+                self._gcloud.preempt(row["name"], **how)
+                robbed.append((time.time(), how["notice_s"]))
             kind = f"preemption, {how['notice_s']:.0f} s notice"
-        else:
+        elif what == "maintenance":
+            for row in self._ready_nodes():
+                self._gcloud.maintain(row["name"], **how)
+                robbed.append((time.time() + how["unhealthy_s"], 0.0))
+            kind = f"{how['state']}{'' if how['away_s'] else ' for good'}"
+        elif what == "unreachable":
             self._gcloud.unreachable("*", how["worker"], how["seconds"])
+        else:
+            return chaos_clouds.disturb(self._gcloud, what, how)
         return Disturbance(kind, tuple(robbed))
+
+    def _ready_nodes(self) -> list[Row]:
+        return [row for row in self._gcloud.resources() if (row["kind"], row["state"]) == ("node", "READY")]
+
+    def killed(self) -> set[int]:
+        return self._gcloud.killed()
 
     def before_an_attempt(self, state: RunState) -> LifePhase:
         record = state.allocation
@@ -103,7 +119,7 @@ class VmCloud:
         return LifePhase.CREATING if rows else LifePhase.REQUESTING
 
     def has_lost(self, request: str) -> bool:
-        nodes = store.read(self._gcloud.root)["nodes"].values()
+        nodes = self._state()["nodes"].values()
         own = [node for node in nodes if node["name"].endswith(f"/{request}")]
         return not any(node["state"] == "READY" and not node["preempt"] for node in own)
 
@@ -118,9 +134,19 @@ class VmCloud:
         return []
 
 
-def live(seed: int, folder: Path) -> Life:
+def live(seed: int, folder: Path, forks: ForkServer | None = None) -> Life:
     """One life with a stand-in trainer, in a cloud of its own."""
-    script = Script.of(seed)
+    return lived(Script.of(seed), folder, forks)
+
+
+def live_briefly(number: int, folder: Path, forks: ForkServer | None = None) -> Life:
+    """One of chaos_hazards.SHORT, in which all that it has must come."""
+    life = lived(Script(number, True, (), tuple(chaos_hazards.short(number, chaos_hazards.TPU_VM))), folder, forks)
+    life.faults += [f"did not come: {each}" for each in life.missed]
+    return life
+
+
+def lived(script: Script, folder: Path, forks: ForkServer | None = None) -> Life:
     life = Life(script, "stand-in")
     with contextlib.ExitStack() as stack:
         gcloud, bucket = clouds(stack, folder, script.bucket)
@@ -130,9 +156,9 @@ def live(seed: int, folder: Path) -> Life:
         settings = {"storage": f"{bucket.url}/runs"} if bucket else {}
         bench = TpuBench(folder, python=str(python), setup=[], env=list(trainer), **settings)
         own = VmCloud(gcloud)
-        observer = Observer(RunDir(bench.path()), own, lambda: facts_of_file(facts))
-        environment = {**trainer, "GATHER_S": str(GATHER_S)}
+        observer = Observer(RunDir(bench.path()), own, facts_of_file(facts))
+        environment = {**trainer, **LAUNCHER, "GATHER_S": str(GATHER_S)}
         may_disturb = functools.partial(has_slice, gcloud)
-        setting = Setting(bench, RECIPE, STEPS, environment, bucket, observer, LIFE_LIMIT_S, may_disturb, own)
+        setting = Setting(bench, RECIPE, STEPS, environment, bucket, observer, LIFE_LIMIT_S, may_disturb, own, forks)
         Disturbed(life, setting).run_with_stand_in()
     return life

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from lab import cloud
+from tests.e2e.chaos_hazards import SHORT
 from tests.e2e.chaos_script import Script
 from tests.e2e.chaos_training import Trained, train
-from tests.e2e.chaos_vms import live
+from tests.e2e.chaos_vms import live, live_briefly
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 QUICK = (2, pytest.param(5, marks=pytest.mark.long))
@@ -23,6 +24,14 @@ LIVES, TRAININGS = 60, 10
 @pytest.mark.parametrize("seed", QUICK)
 def test_a_life_under_disturbances_leaves_nothing_behind_and_loses_no_step(seed: int, tmp_path: Path) -> None:
     live(seed, tmp_path).require_no_fault()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("number", range(len(SHORT)))
+def test_a_short_life_in_which_each_kind_of_disturbance_comes_leaves_nothing_and_loses_no_step(
+    number: int, tmp_path: Path
+) -> None:
+    live_briefly(number, tmp_path).require_no_fault()
 
 
 @pytest.mark.long

@@ -70,3 +70,10 @@ def test_a_checkpoint_that_went_with_its_hosts_is_not_there_for_the_attempt_afte
         could_bring=lambda since, until: until - since > 10,
     )
     assert judge(lived, short).faults == []
+
+
+def test_a_trainer_that_crashes_or_cannot_write_loses_the_steps_since_its_checkpoint() -> None:
+    lived = facts(1, 0, 1, 2, 3, 4, 5, at=101, saved=4) + facts(2, 4, 5, 6, at=201)
+    crashed = [*lived[:7], {"attempt": 1, "what": "crashed", "step": 5, "time": 108.0}, *lived[7:]]
+    assert judge(crashed, circumstances()).faults == judge(lived, circumstances(breaks=[103.0])).faults == []
+    assert len(judge(lived, circumstances(breaks=[50.0])).faults) == 2

@@ -28,7 +28,7 @@ def write(run: RunDir, records: Records, readme: Path | None) -> Result | None:
     result |= _ending(result, ending(records))
     result["damaged"] = damaged_files(run, records, result["ending"] is not None)
     result["warnings"] = [f"{sentence}." for sentence in result["damaged"]] + result["warnings"]
-    result["usage"] = cost.as_json(cost.usage(records.journal, journal.now()))
+    result["usage"] = cost.as_json(cost.usage(map(journal.dated, records.journal), journal.now()))
     result["predicted"], result["not_predicted"] = prediction.compared(run, records, result)
     (run.report / "report.md").unlink(missing_ok=True)  # of a time when no step was logged
     kept = pages.write(report, run.report, readme, "en")

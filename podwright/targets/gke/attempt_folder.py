@@ -27,9 +27,11 @@ MISSING = "missing"
 
 
 def submitted_s(folder: Path) -> float:
-    """Unix seconds when the attempt was handed to submit.py."""
+    """Unix seconds when the attempt was handed to submit.py; of one that another machine has submitted, when this one first looked."""
     mark = folder / SUBMITTED
-    return clock.marked(mark) if mark.exists() else (folder / submit.ORDER).stat().st_mtime
+    if not mark.exists():
+        clock.mark(mark)
+    return clock.marked(mark)
 
 
 def began_s(log: Path) -> float:

@@ -167,3 +167,14 @@ def test_a_line_without_an_uptime_has_the_time_that_it_says(tmp_path: Path) -> N
     submitting = {"event": "submitting", "time": 7.0, "attempt": 1, "handle": {}}
     run.journal.write_text("".join(json.dumps(event) + "\n" for event in (CREATED, submitting)))
     assert journal.read(run).submitted == 7.0
+
+
+def test_what_the_cloud_told_of_machines_is_read_as_it_was_written(tmp_path: Path) -> None:
+    """Else a launcher would write it down again at each look."""
+    run, request = RunDir(tmp_path), Request("pw-1", "z")
+    journal.append(run, "created", recipe="r", target="local", cwd="/")
+    journal.append(run, "allocation requested", allocation=1, request=vars(request), target={})
+    journal.append(run, "allocation charged", allocation=1, chips=8, since=12.3)
+    journal.append(run, "allocation ready", allocation=1, hosts=[], since=12.5)
+    record = journal.read(run).allocation
+    assert record and record.charged and (record.charged.since, record.ready_since) == (12.3, 12.5)

@@ -127,3 +127,20 @@ def test_nobody_resumes_a_run_detached_whose_machines_nobody_would_delete(
     with pytest.raises(UserError, match="nothing would delete the machines that tpu creates"):
         attend(run, "resubmit", io.StringIO())
     assert run.journal.read_bytes() == before
+
+
+@pytest.mark.parametrize("jump_s", [86400.0, -86400.0])
+@pytest.mark.parametrize("before_s", [1800.0, 3660.0])
+def test_a_clock_that_is_set_changes_no_chip_hours(
+    begin: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch, jump_s: float, before_s: float
+) -> None:
+    """While there are machines, or after they have been seen to be gone."""
+    run, clock = begin("r", TPU), {"up": 50.0, "wall": 1e9}
+    monkeypatch.setattr(journal, "now", lambda: clock["wall"] + (jump_s if clock["up"] > 50.0 + before_s else 0.0))
+    monkeypatch.setattr(journal, "uptime", lambda: ("this", clock["up"]))
+    finished(run, "")
+    for seconds in (3600.0, 120.0):
+        clock["up"] += seconds
+        clock["wall"] += seconds
+        journal.append(run, "allocation gone", allocation=1, since=journal.now())
+    assert listing.row(run)["usage"]["chip_hours"] == pytest.approx(16.0)

@@ -156,6 +156,21 @@ def test_machines_that_the_other_launcher_counts_on_are_left_alone(cloud: Cloud,
     assert cloud.there == {}
 
 
+def test_a_launcher_that_leaves_the_run_does_not_wait_for_machines_of_long_ago(
+    cloud: Cloud, first: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cloud may show objects of the run that count as parts of each of its requests: here the other machine's attempt."""
+    cloud.arrive()
+    drive.stop(drive.Driver(first, lambda *_: None, lambda _: None))
+    journal.append(first, "resumed")
+    cloud.is_late = False
+    assert drive.Driver(first, lambda *_: None, lambda _: None).step() is Act.REQUEST
+    taken_over(first, tmp_path)
+    monkeypatch.setattr(cloud, "describe", lambda *_: machines.partial("Incomplete: an attempt exists"))
+    monkeypatch.setattr(strays, "LIMIT_S", 0.3)
+    assert "may exist" not in refused(first, "follow")
+
+
 def test_what_cannot_be_deleted_or_seen_is_named_with_its_price(cloud: Cloud, first: RunDir, tmp_path: Path) -> None:
     verb(taken_over(first, tmp_path), "stop")
     cloud.arrive()

@@ -1,7 +1,6 @@
 """What would never pass by itself while machines cost: a node that hangs, and pods that do not start."""
 
 import json
-import os
 import time
 from datetime import UTC, datetime
 from pathlib import Path
@@ -40,11 +39,26 @@ def polled(tmp_path: Path, own: GkeSettings, *items: dict[str, Any], ago_s: floa
     """Of an attempt that was submitted so long ago."""
     target, run = Gke(Cluster(*items), "pod", own), RunDir(tmp_path / "r")
     run.attempt(1).mkdir(parents=True, exist_ok=True)
-    order = run.attempt(1) / submit.ORDER
-    order.write_text("{}")
-    os.utime(order, (time.time() - ago_s,) * 2)
+    boot, seconds = clock.uptime()
+    (run.attempt(1) / attempt_folder.SUBMITTED).write_text(f"{boot} {seconds - ago_s}")
+    return target.poll(handle_of(run, target))
+
+
+def handle_of(run: RunDir, target: Gke) -> dict[str, Any]:
     handle = {"run_dir": str(run.path), "attempt": 1, "jobset": "pw-r", "tag": "1a", "queue": "q", "kinds": ["jobsets"]}
-    return target.poll(handle | {"pods": 2, "processes": 2, "pods_per_job": 2, **target.identity})
+    return handle | {"pods": 2, "processes": 2, "pods_per_job": 2, **target.identity}
+
+
+@pytest.mark.parametrize("provisioning", ["spot", "flex-start", "existing"])
+def test_an_attempt_that_another_machine_has_submitted_is_followed_without_its_files(
+    tmp_path: Path, provisioning: str
+) -> None:
+    running = {"containerStatuses": [{"name": "c", "state": {"running": {}}}]}
+    pods = [pod(number, "Running", f"n-{number}", **running) for number in range(2)]
+    own = gke(provisioning=provisioning, topology="v6e-16")
+    target, run = Gke(Cluster(jobset(), job(2), *pods), "pod", own), RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    assert target.poll(handle_of(run, target)).process is Process.RUNNING
 
 
 @pytest.mark.parametrize(("ago_s", "process"), [(60.0, Process.RUNNING), (3600.0, Process.ENDED)])
