@@ -913,7 +913,7 @@ def test_every_remedy_of_diagnose_has_a_chinese_form() -> None:
         assert commands[0] <= commands[1] | {"podwright resume"}, name
     clause = re.compile(r"(?:\b[a-zA-Z]+\b[ ,;.:]+){6}")
     for path in sorted((Path(__file__).parents[2] / "logs").glob("*.log")):
-        first = explain.file(path, of_kind("maxtext"))[0]
+        first = explain.stream([path.read_bytes()], of_kind("maxtext"))[0]
         chinese = Words("zh").fix({"ending_fix": first["remedy"]})
         assert re.search(r"[\u4e00-\u9fff]", chinese) and not clause.search(chinese), first["rule"]
         assert Words("en").fix({"ending_fix": first["remedy"]}) == first["remedy"]

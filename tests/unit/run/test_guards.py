@@ -86,7 +86,12 @@ BY_EXAMPLES = {
     "cloud is not AllocationState.UNKNOWN and seen.unheard_s >= traits.silence_s",
     "_allocation_news: seen.unheard_s >= traits.silence_s in "
     "cloud is not AllocationState.UNKNOWN and seen.unheard_s >= traits.silence_s",
-    "_delete_silent: _stops_unheard(state, seen) in silent or _stops_unheard(state, seen)",
+    "_delete_silent: seen.allocation.exists in "
+    "seen.allocation.exists or seen.allocation.state is AllocationState.READY",
+    "_delete_silent: _stops_unheard(state, seen) in "
+    "there and state.calls >= MOST_UNANSWERED or _stops_unheard(state, seen)",
+    "_stops_unheard: seen.allocation.exists in seen.allocation.exists or not away",
+    "_stops_unheard: not away in seen.allocation.exists or not away",
     f"_stops_unheard: exists in {_UNHEARD}",
     f"_stops_unheard: state.stop_wanted in {_UNHEARD}",
     f"_stops_unheard: state.calls > 1 in {_UNHEARD}",
