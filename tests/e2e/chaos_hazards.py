@@ -95,7 +95,8 @@ HAZARDS: dict[str, Hazard] = {
     ),
     "long lag": Hazard(
         (
-            {"describe": 3.5, "list": 3.5, "environment": {"LAG_S": "4"}},
+            {"on": TPU_VM, "describe": 3.5, "list": 3.5, "environment": {"LAG_S": "4"}},
+            {"on": GKE, "describe": 1.8, "list": 1.8, "environment": {"LAG_S": "2"}},
             {"on": TPU_VM, "describe": 0.5, "list": (4.0, 15.0)},
         ),
         comes=("before",),
