@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 from pathlib import Path
 
@@ -306,6 +307,8 @@ def test_where_to_launch_becomes_words_for_a_target(
     assert document["notes"]["owner"] == "a target has no such key: not used"
     zones = "zones is [us-central1-ai1a, us-central1-c]: second is in us-central1-c, and not in us-central1-ai1a"
     assert document["notes"]["default_zone"] == zones
+    typed = shlex.join(document["target"])
+    assert call(capsys, str(path))[1].splitlines()[-1] == f"type: {typed}"
     assert app.main(document["target"][1:]) == 0 and "bucket: gs://a-bucket/runs" in targets.read_text()
     path.write_text("project_id: a\ncluster_name: b\n")
     assert "config.yaml has no default_zone; add a line default_zone: VALUE" in call(capsys, str(path))[2]

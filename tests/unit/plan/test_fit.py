@@ -131,6 +131,12 @@ def test_a_gpu_slice_is_searched_without_a_compiler(capsys):
     assert again == code and json.loads(capsys.readouterr().out)["memory"] == found["memory"]
 
 
+def test_of_a_card_without_a_number_the_fewest_that_hold_the_recipe_are_taken(capsys):
+    for size, on in (("0.6b", "1xH100-80GB"), ("4b", "2xH100-80GB")):
+        _, found, _ = plan(capsys, f"model.name=qwen3-{size}", "batch_size=8", "--on", "H100-80GB")
+        assert found["fit"]["on"] == on
+
+
 def test_what_fits_nowhere_there_is_told_with_the_slice_that_holds_it(capsys):
     code, found, _ = plan(capsys, "model.name=qwen3-32b", "batch_size=32", "--on", "4xA100-40GB")
     (error,) = [f for f in found["findings"] if f["check"] == "fit"]

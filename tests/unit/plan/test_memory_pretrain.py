@@ -118,6 +118,16 @@ def test_micro_batches_experts_and_context_take_less():
     assert split["activations"] == whole["activations"], "half of each row, and twice as many rows"
 
 
+def test_products_that_are_kept_are_split_over_tensor():
+    kept = [
+        estimate(LARGE, "model.remat=products", *more)["update"].parts["activations"]
+        - estimate(LARGE, "model.remat=attention", *more)["update"].parts["activations"]
+        for more in ([], ["mesh.tensor=4"])
+    ]
+    # Four times the rows of a device, and a quarter of each row's products.
+    assert kept[0] > 0 and kept[1] == pytest.approx(kept[0], rel=0.05)
+
+
 def test_a_plan_says_it_before_anything_is_compiled(tmp_path, capsys):
     argv = [
         "plan",

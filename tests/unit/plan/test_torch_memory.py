@@ -14,10 +14,20 @@ from podwright.accelerators import GIB
 from podwright.cli.app import main
 from podwright.plan.compiled import torch_memory
 from podwright.plan.compiled.compile import CompileContext
+from podwright.plan.estimates import memory_torch
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.shell import Shell
 from podwright.slices import parse
+
+
+def test_prepared_files_of_an_encoder_are_counted_32_at_a_time_in_float32() -> None:
+    """3 s of sound are 300 frames of 64 bins; a picture of 64 pixels has three channels."""
+    recipe = load.load("phase2-tiny")
+    assert isinstance(recipe, MultimodalRecipe)
+    for pixels, seconds in ((64, 3.0), (16, 3.0)):
+        section = recipe.encoders.model_copy(update={"image_size": pixels, "audio_seconds": seconds})
+        assert memory_torch._encoders(section)[0] == 32 * 4 * max(3 * pixels**2, 300 * 64)
 
 
 def finding(peak_gib: float, limit_gib: float | None, most: int | None, *overrides: str, **more: Any) -> Any:
