@@ -310,3 +310,5 @@ def test_an_exit_of_an_attempt_before_the_newest_says_nothing_of_how_it_ends(tmp
     journal.append(run, "ended", attempt=1, ending="STOPPED", detail="enough", fix="type this", step=3)
     got = result(run)
     assert (got["ending"], got["ending_detail"], got["ending_fix"]) == ("STOPPED", "enough", "type this")
+    assert "To do: type this" in page.summary(got)
+    assert not [line for line in page.summary(got | {"ending_fix": ""}) if line.startswith("To do:")]
