@@ -26,7 +26,20 @@ from stamp import stamp
 
 BENCH = Path(__file__).resolve().parent
 SECTIONS = ("plans", "dry_runs", "imports", "scripts", "bad_inputs", "runs", "logs", "lives")
-PROGRAMS = ("gcloud", "kubectl", "xpk", "ssh", "scp", "docker", "sbatch", "sinfo", "squeue", "scontrol", "sacct", "nvidia-smi")
+PROGRAMS = (
+    "gcloud",
+    "kubectl",
+    "xpk",
+    "ssh",
+    "scp",
+    "docker",
+    "sbatch",
+    "sinfo",
+    "squeue",
+    "scontrol",
+    "sacct",
+    "nvidia-smi",
+)
 """a corpus that asked real clusters would answer differently each time"""
 
 
@@ -58,7 +71,9 @@ def environment(tree: Path, folder: Path) -> dict[str, str]:
     for name in PROGRAMS:
         (programs / name).write_text("#!/bin/sh\necho 'no answer' >&2\nexit 1\n")
         (programs / name).chmod(0o755)
-    kept = {key: value for key, value in os.environ.items() if not key.startswith(("PODWRIGHT_", "JAX_", "XLA_", "HF_"))}
+    kept = {
+        key: value for key, value in os.environ.items() if not key.startswith(("PODWRIGHT_", "JAX_", "XLA_", "HF_"))
+    }
     return kept | {
         "PYTHONPATH": str(tree),
         "PATH": f"{programs}:{kept.get('PATH', '/usr/bin:/bin')}",
@@ -69,6 +84,7 @@ def environment(tree: Path, folder: Path) -> dict[str, str]:
         "COLUMNS": "200",
         "PODWRIGHT_TARGETS": str(BENCH / "equivalence" / "targets.yaml"),
         "HF_HUB_OFFLINE": "1",
+        "MPLCONFIGDIR": str(Path.home() / ".cache" / "matplotlib"),  # else each child makes a list of fonts first
         "HTTPS_PROXY": "http://127.0.0.1:9",
         "HTTP_PROXY": "http://127.0.0.1:9",
     }

@@ -152,11 +152,11 @@ def plans(corpus: Corpus, _: argparse.Namespace) -> Iterator[tuple[str, Record]]
 def dry_runs(corpus: Corpus, _: argparse.Namespace) -> Iterator[tuple[str, Record]]:
     for name, case in cases("dry_runs").items():
         answer = corpus.call(*split(case))
-        yield name, answer.record() | rendered(corpus, answer, "rendered", whole=True)
+        yield name, answer.record() | rendered(corpus, answer, "rendered", with_text=True)
 
 
-def rendered(corpus: Corpus, answer: Answer, folder: str, whole: bool) -> Record:
-    """Files of a directory that a verb wrote: manifests as data, others as text if `whole`, else by name."""
+def rendered(corpus: Corpus, answer: Answer, folder: str, with_text: bool) -> Record:
+    """Files of a directory that a verb wrote: manifests as data, others as text if `with_text`, else by name."""
     files: Record = {}
     for path in sorted((corpus.place / folder).rglob("*")):
         if not path.is_file():
@@ -165,7 +165,7 @@ def rendered(corpus: Corpus, answer: Answer, folder: str, whole: bool) -> Record
         if path.suffix in (".yaml", ".yml"):
             files[name] = answer.normal.value(list(yaml.safe_load_all(text)))
         else:
-            files[name] = answer.normal.text(text) if whole else True
+            files[name] = answer.normal.text(text) if with_text else True
     return {"files": files} if files else {}
 
 
@@ -200,9 +200,9 @@ def scripts(corpus: Corpus, options: argparse.Namespace) -> Iterator[tuple[str, 
         return
     for path in sorted(options.scripts.rglob("*.sh")):
         if "xpk workload create" in path.read_text(errors="replace"):
-            beside = [p for p in path.parent.iterdir() if p.is_file() and p.stat().st_size < 1 << 20]
+            siblings = sorted(p for p in path.parent.iterdir() if p.is_file() and p.stat().st_size < 1 << 20)
             # with the folders above, from which a recipe has its name
-            files = {str(p.relative_to(options.scripts)): p.read_text(errors="replace") for p in sorted(beside)}
+            files = {str(p.relative_to(options.scripts)): p.read_text(errors="replace") for p in siblings}
             first = str(path.relative_to(options.scripts))
             yield from script(corpus, first, {first: files.pop(first), **files})
 
@@ -218,12 +218,19 @@ def script(corpus: Corpus, name: str, files: dict[str, Any]) -> Iterator[tuple[s
         return
     with recipe.open() as f:
         machine = "pod-v5p" if "v5p" in str(yaml.safe_load(f).get("topology")) else "pod"
-    variables = ["DATASET_BUCKET_MOUNTED_PATH=/mnt/data", "DATASET_DIR=/mnt/data", "YOUR_GCS_BUCKET_PATH=gs://a-bucket/x"]
+    variables = [
+        "DATASET_BUCKET_MOUNTED_PATH=/mnt/data",
+        "DATASET_DIR=/mnt/data",
+        "YOUR_GCS_BUCKET_PATH=gs://a-bucket/x",
+    ]
     argv = ["render", "out.yaml", "--on", machine, "-o", "rendered", "--force"]
     answer = corpus.call([*argv, *variables], {"out.yaml": recipe.read_text()})
     if answer.code == 2:
         answer = corpus.call(argv, {"out.yaml": recipe.read_text()})
-    yield f"{name}: rendered", {"code": answer.code} | rendered(corpus, answer, "rendered", whole=name == "launch.sh")
+    yield (
+        f"{name}: rendered",
+        {"code": answer.code} | rendered(corpus, answer, "rendered", with_text=name == "launch.sh"),
+    )
 
 
 def bad_inputs(corpus: Corpus, _: argparse.Namespace) -> Iterator[tuple[str, Record]]:

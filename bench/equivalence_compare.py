@@ -45,8 +45,8 @@ def differences(base: Any, now: Any, path: str = "") -> Iterator[Difference]:
         if len(base) != len(now):
             yield _difference_of_lists(base, now, path)
             return
-        for number, (one, other) in enumerate(zip(base, now, strict=True)):
-            yield from differences(one, other, f"{path}/{number}")
+        for number, (before, after) in enumerate(zip(base, now, strict=True)):
+            yield from differences(before, after, f"{path}/{number}")
     elif isinstance(base, str) and isinstance(now, str) and "\n" in base + now:
         yield from _difference_of_texts(base, now, path)
     elif not _equal(base, now):
@@ -91,9 +91,9 @@ class Wanted:
                 raise SystemExit(f"{path}: each row has path, reason and perhaps may_become_ok, unlike {row}")
         return cls(rows)
 
-    def subtract(self, found: Iterable[Difference]) -> list[Difference]:
+    def subtract(self, listed: Iterable[Difference]) -> list[Difference]:
         left = []
-        for difference in found:
+        for difference in listed:
             row = next((row for row in self.rows if self._covers(row, difference)), None)
             if row is None:
                 left.append(difference)
