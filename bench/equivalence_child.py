@@ -11,6 +11,7 @@ import io
 import json
 import lzma
 import os
+import re
 import shlex
 import shutil
 import signal
@@ -36,6 +37,17 @@ SCRIPT_VALUES = [
     "BASE_OUTPUT_DIR=gs://a-bucket/runs",
     "WORKLOAD_IMAGE=gcr.io/a-project/image:tag",
 ]
+OF_TARGET = {
+    "PROJECT_ID",
+    "CLUSTER_NAME",
+    "ZONE",
+    "BASE_OUTPUT_DIR",
+    "WORKLOAD_IMAGE",
+    "ARTIFACT_DIR",
+    "WORKLOAD_NAME",
+    "TPU_WORKER_ID",
+}
+"""variables that a target or a pod has values for"""
 VERDICTS = {0: "ok", 1: "refused", 2: "refused", 3: "refused", 4: "inconclusive"}
 Record = dict[str, Any]
 
@@ -89,8 +101,8 @@ class Corpus:
         from podwright.cli.app import main
 
         self.number += 1
-        place = self.folder / f"case-{self.number}"
-        place.mkdir()
+        place = self.place
+        place.mkdir(parents=True)
         for name, content in (files or {}).items():
             write(place / name, content)
         os.chdir(place)
@@ -111,8 +123,8 @@ class Corpus:
 
     @property
     def place(self) -> Path:
-        """The directory of the last call."""
-        return self.folder / f"case-{self.number}"
+        """The directory of the last call, always of one name: recipes are called after it."""
+        return self.folder / str(self.number) / "case"
 
 
 def _too_long(*_: object) -> None:
@@ -216,17 +228,12 @@ def script(corpus: Corpus, name: str, files: dict[str, Any]) -> Iterator[tuple[s
     recipe = corpus.place / "out.yaml"
     if not recipe.exists():
         return
-    with recipe.open() as f:
-        machine = "pod-v5p" if "v5p" in str(yaml.safe_load(f).get("topology")) else "pod"
-    variables = [
-        "DATASET_BUCKET_MOUNTED_PATH=/mnt/data",
-        "DATASET_DIR=/mnt/data",
-        "YOUR_GCS_BUCKET_PATH=gs://a-bucket/x",
-    ]
-    argv = ["render", "out.yaml", "--on", machine, "-o", "rendered", "--force"]
-    answer = corpus.call([*argv, *variables], {"out.yaml": recipe.read_text()})
-    if answer.code == 2:
-        answer = corpus.call(argv, {"out.yaml": recipe.read_text()})
+    text = recipe.read_text()
+    machine = "pod-v5p" if "v5p" in str(yaml.safe_load(text).get("topology")) else "pod"
+    variables = sorted(set(re.findall(r"\$\{(\w+)\}", text)) - OF_TARGET)
+    typed = [f"{variable}=/mnt/{variable.lower()}" for variable in variables]
+    argv = ["render", "out.yaml", "--on", machine, "-o", "rendered", "--force", *typed]
+    answer = corpus.call(argv, {"out.yaml": text})
     yield (
         f"{name}: rendered",
         {"code": answer.code} | rendered(corpus, answer, "rendered", with_text=name == "launch.sh"),

@@ -71,7 +71,7 @@ def _difference_of_texts(base: str, now: str, path: str) -> Iterator[Difference]
 
 def _equal(base: Any, now: Any) -> bool:
     numeric = all(isinstance(value, int | float) and not isinstance(value, bool) for value in (base, now))
-    return math.isclose(base, now, rel_tol=1e-5) if numeric else type(base) is type(now) and base == now
+    return math.isclose(base, now, rel_tol=1e-9) if numeric else type(base) is type(now) and base == now
 
 
 @dataclass

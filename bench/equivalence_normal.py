@@ -39,7 +39,7 @@ class Normal:
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, float):
-            return float(f"{value:.6g}") if math.isfinite(value) else str(value)
+            return float(f"{value:.12g}") if math.isfinite(value) else str(value)
         if isinstance(value, Mapping):
             return {self.text(str(key)): self.value(v) for key, v in value.items() if key not in _CHANGING}
         if isinstance(value, Sequence):

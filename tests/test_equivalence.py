@@ -50,7 +50,7 @@ def test_the_same_answers_and_added_keys_are_no_difference(differing: Any) -> No
     def add(now: Any) -> None:
         now["plans"]["another plan"] = {"code": 1}
         now["plans"]["a plan"]["document"]["findings"]["memory error"] = {"count": 1}
-        now["plans"]["a plan"]["document"]["memory"][0] += 1e-7
+        now["plans"]["a plan"]["document"]["memory"][0] += 1e-12
 
     assert differing(lambda now: None) == (0, [])
     assert differing(add) == (0, [])
@@ -96,7 +96,7 @@ def test_wanted_differences_are_subtracted_and_need_a_reason(differing: Any) -> 
 def test_what_differs_from_day_to_day_is_left_out(equivalence: ModuleType) -> None:
     normal = importlib.import_module("equivalence_normal").Normal({"/a/b": "CWD", "/a": "TREE"})
     given = {"version": "0.2", "x": ["/a/b/c /a/d r-20261127-0102", 1 / 3], "y": "sha 0123456789abcdef 0123456789"}
-    assert normal.value(given) == {"x": ["CWD/c TREE/d r-DATE", 0.333333], "y": "sha HASH 0123456789"}
+    assert normal.value(given) == {"x": ["CWD/c TREE/d r-DATE", 0.333333333333], "y": "sha HASH 0123456789"}
 
 
 def test_the_corpus_has_as_much_as_it_promises() -> None:
