@@ -11,9 +11,12 @@ changed, less the wanted differences of bench/equivalence/differences.yaml; keys
 from __future__ import annotations
 
 import argparse
+import contextlib
+import importlib.metadata
 import json
 import lzma
 import os
+import platform
 import resource
 import subprocess
 import sys
@@ -26,6 +29,7 @@ from stamp import stamp
 
 BENCH = Path(__file__).resolve().parent
 SECTIONS = ("plans", "dry_runs", "imports", "scripts", "bad_inputs", "runs", "logs", "lives")
+PACKAGES = ("jax", "jaxlib", "libtpu", "torch", "transformers", "tokenizers", "numpy", "matplotlib")
 PROGRAMS = (
     "gcloud",
     "kubectl",
@@ -41,6 +45,11 @@ PROGRAMS = (
     "nvidia-smi",
 )
 """a corpus that asked real clusters would answer differently each time"""
+STAND_IN = """#!/bin/sh
+case "${0##*/} $*" in "xpk version") echo "[XPK] xpk_version: 1.16.0"; exit 0 ;; esac
+echo 'no answer' >&2
+exit 1
+"""
 
 
 def record(tree: Path, out: Path, scripts: Path | None, only: list[str]) -> None:
@@ -58,9 +67,19 @@ def record(tree: Path, out: Path, scripts: Path | None, only: list[str]) -> None
         seconds[section] = round(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, 1)
         print(f"{section}: {len(sections[section])} answers, {seconds[section]} s of CPU time", file=sys.stderr)
     head = subprocess.run(["git", "-C", str(tree), "rev-parse", "HEAD"], capture_output=True, text=True).stdout.strip()
-    document = {"about": stamp(__file__) | {"tree": head, "cpu_s": seconds}, "sections": sections}
+    about = stamp(__file__) | {"tree": head, "cpu_s": seconds, "versions": versions()}
+    document = {"about": about, "sections": sections}
     text = json.dumps(document, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
     out.write_bytes(lzma.compress(text.encode()) if out.suffix == ".xz" else text.encode())
+
+
+def versions() -> dict[str, str]:
+    """Of what compiles and reads: with others the same product answers differently."""
+    known = {"python": platform.python_version()}
+    for package in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            known[package] = importlib.metadata.version(package)
+    return known
 
 
 def environment(tree: Path, folder: Path) -> dict[str, str]:
@@ -69,7 +88,7 @@ def environment(tree: Path, folder: Path) -> dict[str, str]:
     programs.mkdir()
     home.mkdir()
     for name in PROGRAMS:
-        (programs / name).write_text("#!/bin/sh\necho 'no answer' >&2\nexit 1\n")
+        (programs / name).write_text(STAND_IN)
         (programs / name).chmod(0o755)
     kept = {
         key: value for key, value in os.environ.items() if not key.startswith(("PODWRIGHT_", "JAX_", "XLA_", "HF_"))
@@ -97,7 +116,11 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def compare(base: Path, now: Path, only: list[str]) -> int:
-    sections = [load(path)["sections"] for path in (base, now)]
+    records = [load(path) for path in (base, now)]
+    environments = [each["about"].get("versions") for each in records]
+    if environments[0] != environments[1]:
+        print(f"the records were made with different packages: {environments}", file=sys.stderr)
+    sections = [each["sections"] for each in records]
     if only:
         sections = [{name: answers for name, answers in each.items() if name in only} for each in sections]
     wanted = Wanted.read(BENCH / "equivalence" / "differences.yaml")

@@ -19,7 +19,6 @@ import socket
 import sys
 import tarfile
 import tempfile
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -36,7 +35,15 @@ SCRIPT_VALUES = [
     "ZONE=us-central1-ai1a",
     "BASE_OUTPUT_DIR=gs://a-bucket/runs",
     "WORKLOAD_IMAGE=gcr.io/a-project/image:tag",
+    "your-gcs-bucket-path=gs://a-bucket/runs",
 ]
+GOOD = {
+    "qwen3-tiny-arithmetic-grpo": ["data.num_train=200", "data.num_test=20", "mesh.fsdp=8", "--on", "v6e-8"],
+    "almodel-tiny": ["mesh.fsdp=8", "--on", "v6e-8"],
+    "phase1-tiny": ["--on", "1xH100-80GB"],
+    "phase2-tiny": ["--on", "1xH100-80GB"],
+}
+"""with which a recipe is not refused"""
 OF_TARGET = {
     "PROJECT_ID",
     "CLUSTER_NAME",
@@ -77,12 +84,16 @@ class Answer:
     def verdict(self) -> Record:
         """Whether an input is refused and by which checks, without words."""
         part = self.document if isinstance(self.document, dict) else {}
-        checks = Counter(f"{f['check']} {f['level']}" for f in part.get("findings", []) if f.get("level") != "info")
-        return {
-            "code": self.code,
-            "verdict": part.get("verdict") or VERDICTS.get(self.code, "crash"),
-            "checks": dict(checks),
-        }
+        listed = [finding for finding in part.get("findings", []) if finding.get("level") != "info"]
+        verdict = part.get("verdict") or VERDICTS.get(self.code, "crash")
+        if verdict == "ok" and any(finding["level"] == "error" for finding in listed):
+            verdict = "refused"
+        checks = {f"{finding['check']} {finding['level']}": True for finding in listed}
+        record = {"code": self.code, "verdict": verdict, "checks": checks}
+        if "faults" in part:  # of `data check`
+            faults = {f"line {fault.get('line')}, field {fault.get('field')}": True for fault in part["faults"]}
+            record |= {"faults": faults} | {key: part[key] for key in ("lines", "valid") if key in part}
+        return record
 
 
 class Corpus:
@@ -242,13 +253,14 @@ def script(corpus: Corpus, name: str, files: dict[str, Any]) -> Iterator[tuple[s
 
 def bad_inputs(corpus: Corpus, _: argparse.Namespace) -> Iterator[tuple[str, Record]]:
     for recipe, overrides in cases("bad_values").items():
-        small = ["data.num_train=200", "data.num_test=20"] if recipe.endswith("grpo") else []
-        for override in overrides:
+        for override in ["", *overrides]:
             key, _, value = override.partition("=")
-            given = [pair for pair in small if not override.startswith(pair.partition("=")[0])]
-            mesh = ["mesh.fsdp=8"] if recipe.startswith(("qwen3", "almodel")) and not key.startswith("mesh") else []
-            answer = corpus.call(["plan", recipe, *given, *mesh, override, "--on", "v6e-8"])
-            yield f"value: {recipe} {override}", named(answer, key.rpartition(".")[2], value)
+            section = key.partition(".")[0] + "."
+            given = [word for word in GOOD[recipe] if not word.startswith(section)]
+            answer = corpus.call(["plan", recipe, *given, *([override] if override else [])])
+            if not override and answer.verdict()["verdict"] == "refused":
+                raise ValueError(f"{recipe} is refused without an override: {answer.text}")
+            yield f"value: {recipe} {override or 'control'}", named(answer, key.rpartition(".")[2], value)
     entries = yaml.safe_load((DATA / "targets.yaml").read_text())
     for target, settings in cases("bad_targets").items():
         for setting in settings:
@@ -269,10 +281,9 @@ def bad_inputs(corpus: Corpus, _: argparse.Namespace) -> Iterator[tuple[str, Rec
 
 
 def named(answer: Answer, field: str, value: str) -> Record:
-    """A verdict, and whether the answer names the field and the value that are wrong."""
-    record = answer.verdict()
-    record |= {"names_field": field in answer.text} if field else {}
-    return record | ({"names_value": value in answer.text} if value else {})
+    """A verdict, and which of the field and the value that are wrong the answer names."""
+    words = {"field": field, "value": value.strip("[]")}
+    return answer.verdict() | {"names": {key: True for key, word in words.items() if word and word in answer.text}}
 
 
 def with_targets(entries: Record, call: Callable[[], Answer]) -> Answer:
