@@ -18,6 +18,8 @@ _DATES = (
 )
 _CHANGING = {"compile_s", "cached", "version"}
 """keys whose values say how long something took here, or which version of this project wrote them"""
+_WORDS = {"fix", "message", "notes", "by_hand", "differences", "cleanup", "unattended", "ending_fix", "not_predicted"}
+"""keys whose values are sentences"""
 _LONG = 4000  # of a text without a blank: an archive as base64, which has the code of the product
 
 
@@ -41,10 +43,18 @@ class Normal:
         if isinstance(value, float):
             return float(f"{value:.12g}") if math.isfinite(value) else str(value)
         if isinstance(value, Mapping):
-            return {self.text(str(key)): self.value(v) for key, v in value.items() if key not in _CHANGING}
+            return {self.text(str(key)): self._of_key(key, v) for key, v in value.items() if key not in _CHANGING}
         if isinstance(value, Sequence):
             return [self.value(v) for v in value]
         return value
+
+    def _of_key(self, key: Any, value: Any) -> Any:
+        """Of sentences whether there are any and which numbers are in them; of remedies the former alone."""
+        texts = [value] if isinstance(value, str) else value
+        if key not in _WORDS or not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+            return self.value(value)
+        text = self.text("\n".join(texts))
+        return {"given": bool(text), "numbers": {} if "fix" in key else numbers(text)}
 
 
 def numbers(text: str) -> dict[str, int]:

@@ -97,6 +97,12 @@ def test_what_differs_from_day_to_day_is_left_out(equivalence: ModuleType) -> No
     normal = importlib.import_module("equivalence_normal").Normal({"/a/b": "CWD", "/a": "TREE"})
     given = {"version": "0.2", "x": ["/a/b/c /a/d r-20261127-0102", 1 / 3], "y": "sha 0123456789abcdef 0123456789"}
     assert normal.value(given) == {"x": ["CWD/c TREE/d r-DATE", 0.333333333333], "y": "sha HASH 0123456789"}
+    words = {"notes": ["8 steps", "of 2,000"], "fix": "type 7", "message": ""}
+    assert normal.value(words) == {
+        "notes": {"given": True, "numbers": {"8": 1, "2,000": 1}},
+        "fix": {"given": True, "numbers": {}},
+        "message": {"given": False, "numbers": {}},
+    }
 
 
 def test_the_corpus_has_as_much_as_it_promises() -> None:
