@@ -217,8 +217,9 @@ def scripts(corpus: Corpus, options: argparse.Namespace) -> Iterator[tuple[str, 
         variants: dict[str, list[str]] = yaml.safe_load(f)
     for name, (old, new) in variants.items():
         files = {"variant/run.sh": text.replace(old, new)}
-        answer = corpus.call(["recipe", "import", "variant/run.sh", "--out", "out.yaml", *SCRIPT_VALUES], files)
-        yield f"variant: {name}", imported(answer)
+        for how, pairs in (("as it is", []), ("filled in", SCRIPT_VALUES)):
+            argv = ["recipe", "import", "variant/run.sh", "--out", "out.yaml", *pairs]
+            yield f"variant: {name}: {how}", imported(corpus.call(argv, files))
     if not options.scripts:
         return
     for path in sorted(options.scripts.rglob("*.sh")):
