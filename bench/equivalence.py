@@ -18,6 +18,7 @@ import lzma
 import os
 import platform
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -87,6 +88,8 @@ def environment(tree: Path, folder: Path) -> dict[str, str]:
     programs, home = folder / "programs", folder / "home"
     programs.mkdir()
     home.mkdir()
+    # a copy, for the product keeps the ssh key of TPU VMs where the targets are
+    targets = shutil.copy(BENCH / "equivalence" / "targets.yaml", folder)
     for name in PROGRAMS:
         (programs / name).write_text(STAND_IN)
         (programs / name).chmod(0o755)
@@ -101,7 +104,7 @@ def environment(tree: Path, folder: Path) -> dict[str, str]:
         "LOGNAME": "tester",
         "TZ": "UTC",
         "COLUMNS": "200",
-        "PODWRIGHT_TARGETS": str(BENCH / "equivalence" / "targets.yaml"),
+        "PODWRIGHT_TARGETS": str(targets),
         "HF_HUB_OFFLINE": "1",
         "MPLCONFIGDIR": str(Path.home() / ".cache" / "matplotlib"),  # else each child makes a list of fonts first
         "HTTPS_PROXY": "http://127.0.0.1:9",
