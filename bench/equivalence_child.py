@@ -103,6 +103,7 @@ class Corpus:
         self.folder = folder
         self.number = 0
         names = {str(folder): "FOLDER", str(Path.home()): "HOME", os.environ["PYTHONPATH"]: "TREE", str(ROOT): "ROOT"}
+        names[str(Path(os.environ["PODWRIGHT_TARGETS"]).parent)] = "CONFIG"
         names |= {str(BENCH): "BENCH", sys.executable: "PYTHON", sys.prefix: "PREFIX", socket.gethostname(): "HOSTNAME"}
         if len(socket.gethostname()) < 5:  # a short name is a part of other words
             del names[socket.gethostname()]
@@ -289,7 +290,7 @@ def named(answer: Answer, field: str, value: str) -> Record:
 
 def with_targets(entries: Record, call: Callable[[], Answer]) -> Answer:
     before = os.environ["PODWRIGHT_TARGETS"]
-    with tempfile.NamedTemporaryFile("w", suffix=".yaml") as f:
+    with tempfile.NamedTemporaryFile("w", suffix=".yaml", dir=Path(before).parent) as f:
         f.write(yaml.safe_dump(entries))
         f.flush()
         os.environ["PODWRIGHT_TARGETS"] = f.name

@@ -95,8 +95,17 @@ def test_wanted_differences_are_subtracted_and_need_a_reason(differing: Any) -> 
 
 def test_what_differs_from_day_to_day_is_left_out(equivalence: ModuleType) -> None:
     normal = importlib.import_module("equivalence_normal").Normal({"/a/b": "CWD", "/a": "TREE"})
-    given = {"version": "0.2", "x": ["/a/b/c /a/d r-20261127-0102", 1 / 3], "y": "sha 0123456789abcdef 0123456789"}
-    assert normal.value(given) == {"x": ["CWD/c TREE/d r-DATE", 0.333333333333], "y": "sha HASH 0123456789"}
+    given = {
+        "version": "0.2",
+        "x": ["/a/b/c /a/d r-20261127-0102", 1 / 3],
+        "y": "sha 0123456789abcdef 0123456789",
+        "z": "ssh-ed25519 AAAA+/= me",
+    }
+    assert normal.value(given) == {
+        "x": ["CWD/c TREE/d r-DATE", 0.333333333333],
+        "y": "sha HASH 0123456789",
+        "z": "ssh-ed25519 KEY me",
+    }
     words = {"notes": ["8 steps", "of 2,000"], "fix": "type 7", "message": ""}
     assert normal.value(words) == {
         "notes": {"given": True, "numbers": {"8": 1, "2,000": 1}},
