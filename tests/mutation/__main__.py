@@ -29,6 +29,11 @@ TIERS = {"test": "not long", "test-long": "long"}
 # They look at the text of the product, and a probe or a mutant changes it.
 TEXTUAL = ("tests/test_architecture.py", "tests/test_docs.py", "tests/test_bench_results.py")
 
+# A mutant of what ends processes may end all that it sees: so it sees its own alone. Needs root; without it such a mutant is run as the others.
+APART = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"]
+if os.geteuid() or subprocess.run([*APART, "true"], capture_output=True, check=False).returncode:
+    APART = []
+
 
 def state() -> str:
     """A short hash of the product's code."""
@@ -64,7 +69,7 @@ class Judge(threading.Thread):
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
         environment["JAX_COMPILATION_CACHE_DIR"] = str(self.options.folder / "programs")
         environment["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
-        argv = [str(self.tree.python), "-m", "tests.mutation.worker"]
+        argv = [*APART, str(self.tree.python), "-m", "tests.mutation.worker"]
         pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
         with subprocess.Popen(argv, cwd=self.tree.folder, env=environment, **pipes) as worker:
             while time.time() < self.options.until:
