@@ -59,7 +59,8 @@ class Launcher:
         code, out = self.process.returncode, self.output()
         if "Traceback" in out:
             return f"traceback: {out[-1500:]}"
-        if code not in CODES and not self.killed:
+        by_plan = self.killed or out.rpartition("\ndies ")[1]  # lab/launcher.py has killed it at a line of the journal
+        if code not in CODES and not by_plan:
             return f"podwright {self.verb} had exit code {code}: {out[-300:]}"
         return ""
 
