@@ -23,7 +23,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from stamp import keep, stamp
 
@@ -40,6 +40,7 @@ class Size(NamedTuple):
     device: str = "cpu"
     precision: str = "no"
     vocabulary: int = 151936
+    compile: bool = False
 
 
 def prepared(folder: Path, size: Size):
@@ -63,6 +64,7 @@ def prepared(folder: Path, size: Size):
         f"per_device_batch_size={size.batch}",
         "model.lora_rank=16",
         f"model.mixed_precision={size.precision}",
+        f"training.compile={str(size.compile).lower()}",
         "projector.hidden_size=2048",
         "aligner.dim=512",
     )
@@ -85,11 +87,13 @@ def timed(step: Callable[[], object], size: Size) -> float:
     return time.perf_counter() - begin
 
 
-def ours(folder: Path, steps: int, size: Size) -> list[float]:
+def ours(folder: Path, steps: int, size: Size, made: Any = None) -> list[float]:
+    """`made`: of `prepared`, where batches of several sizes are made of the same lines."""
     from podwright.train.multimodal import updates
     from podwright.train.multimodal.data import batches
 
-    recipe, data, built, around = prepared(folder, size)
+    recipe, data, built, around = made or prepared(folder, size)
+    recipe = recipe.model_copy(update={"per_device_batch_size": size.batch})
     learner = updates.learner(built, recipe, around, 100)
     order = batches.Order(data.training.lengths, size.batch, 1, 0, 1, 0)
 
@@ -135,11 +139,11 @@ def plain(folder: Path, steps: int, size: Size) -> list[float]:
     return seconds[1:]
 
 
-def trainer(folder: Path, steps: int, size: Size) -> list[float]:
+def trainer(folder: Path, steps: int, size: Size, made: Any = None) -> list[float]:
     import torch
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    _, data, built, _ = prepared(folder, size)
+    _, data, built, _ = made or prepared(folder, size)
     lines = data.training
 
     class Wrapped(torch.nn.Module):

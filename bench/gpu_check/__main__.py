@@ -24,7 +24,7 @@ from stamp import stamp
 
 from gpu_check.environment import card
 from gpu_check.record import Result
-from gpu_check.rows import ALL, AT_ONCE, SAME_LINES, TIMED, Row
+from gpu_check.rows import ALL, AT_ONCE, TIMED, Row
 from gpu_check.wheels import unpacked
 
 BENCH = Path(__file__).resolve().parents[1]
@@ -67,16 +67,13 @@ class Check:
         at_once, timed = ([row for row in rows if only in row.name] for rows in (AT_ONCE, TIMED))
         # Each takes what it needs of the memory; the share of a trainer would be nearly all of it.
         shared = {"XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
-        workers = 1 if self.tiny else max(2, min(len(at_once), (os.cpu_count() or 2) * 3 // 4))
+        workers = 1 if self.tiny else max(2, min(len(at_once), os.cpu_count() or 2))
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(lambda row: self.run_row(row, shared), at_once))
         for row in timed:
             self.run_row(row, {})
 
     def run_row(self, row: Row, more: dict[str, str]) -> None:
-        if self.tiny and row.name in SAME_LINES:
-            self.result.change(row.name, reason="runs the lines of another row")
-            return
         left = self.left_s()
         if left < (1 if self.tiny else row.least_s):
             self.result.change(row.name, reason=f"{max(left, 0):.0f} s were left")

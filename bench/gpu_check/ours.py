@@ -1,12 +1,9 @@
-"""The timed rows of ours in JAX: steps of pretraining and GRPO, the decoding loop, and the memory of each program beside the plan's."""
+"""The timed rows of ours in JAX: steps of pretraining and GRPO, and the memory of each program beside the plan's."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 import os
 import statistics
-import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -19,13 +16,14 @@ import numpy as np
 from gpu_check.part import TINY, put
 from podwright import slices
 from podwright.accelerators import GIB, by_device_kind
+from podwright.attention_kernels import Layout, heads_of
 from podwright.plan import kinds as plans
 from podwright.recipe import load, models
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.pretrain import PretrainRecipe
-from podwright.train import compile_cache, measure, speed
+from podwright.train import attention_check, compile_cache, speed
 from podwright.train.grpo import loop
-from podwright.train.mesh import make_mesh, start_processes, to_device
+from podwright.train.mesh import cache_folder, make_mesh, start_processes, to_device
 from podwright.train.pretrain.program import PretrainBatch, PretrainSetup, new_state, programs
 from podwright.train.program import Program
 
@@ -41,6 +39,12 @@ def begin() -> compile_cache.ProgramCount:
     return compile_cache.ProgramCount()
 
 
+def compared(setup: Any, *layouts: Layout) -> None:
+    """Before anything is traced, as a trainer does: a card without an answer in the cache compares its kernels with the plain form."""
+    heads = heads_of(setup.dims, setup.recipe.model.compute_dtype)
+    put(instead=attention_check.refused(setup.mesh, heads, layouts, cache_folder()))
+
+
 def pretrain(documents: str, again: str = "") -> None:
     """Steps of Qwen3-0.6B on 8 rows of 4096 tokens, `documents` in each; `again`: the first step alone is of interest."""
     programs_begun = begin()
@@ -50,6 +54,7 @@ def pretrain(documents: str, again: str = "") -> None:
     settings += ["data.source=arithmetic", "data.tokenizer=bytes"]
     recipe = load.require(load.load("qwen3-0.6b-pretrain", settings), PretrainRecipe)
     setup = PretrainSetup(recipe, models.find(name), make_mesh(recipe.mesh, jax.devices()[:1]))
+    compared(setup, Layout.PACKED)
     built, state, batch = programs(setup), new_state(setup), _rows(setup, int(documents))
     seconds: list[float] = []
     for _ in range(1 if again else steps):
@@ -92,6 +97,7 @@ def grpo(size: str, again: str = "") -> None:
     programs_begun = begin()
     planned = 3  # which the rate of the optimizer follows, so that the programs of both starts are the same
     collector, reference, state = grpo_cpu.prepared(config(size), planned)
+    compared(collector.setup, Layout.CAUSAL, Layout.GROUPS)
     cursor, seconds, figures = {"step": 0, "used": 0, "rollouts": 0}, [], []
     for _ in range(1 if again else planned):
         at = time.perf_counter()
@@ -111,6 +117,8 @@ def grpo(size: str, again: str = "") -> None:
     }
     mfu = figures[-1]["mfu"]
     put(
+        # the time that the prompts take is in it
+        ms_a_token=round(1000 * medians["rollout_s"] / config(size)["new_tokens"], 3),
         step_s=round(statistics.median(seconds[1:]), 4),
         **medians,
         tokens_s=round(figures[-1]["tokens_per_s"]),
@@ -150,30 +158,6 @@ def config(size: str) -> dict[str, Any]:
         "seed": 0,
         "overrides": ["model.remat=layer"] if size == "1.7b" else ["model.remat=none"],
     }
-
-
-def decode() -> None:
-    """Milliseconds a token of the rollout of Qwen3-1.7B, 16 x 8 rows, 512 tokens behind prompts of 256; the prompts' own time is in it."""
-    begin()
-    c = config("1.7b")
-    dims = models.find("qwen3-micro" if TINY else "qwen3-1.7b")
-    settings = [
-        *("model.source=random", f"batch_size={c['prompts']}", f"grpo.num_generations={c['generations']}"),
-        *(f"rollout.max_prompt_length={c['prompt_len']}", f"rollout.total_generation_steps={c['new_tokens']}"),
-        *(f"model.compute_dtype={c['dtype']}", "mesh.fsdp=1", f"model.name={'qwen3-micro' if TINY else 'qwen3-1.7b'}"),
-    ]
-    recipe = load.load("qwen3-1.7b-gsm8k-grpo", settings)
-    job = {"recipe": recipe.model_dump(mode="json"), "dims": dataclasses.asdict(dims), "programs": ["rollout"]}
-    with tempfile.TemporaryDirectory() as folder:
-        record = Path(folder) / "record.jsonl"
-        measure.run({"jobs": [job], "rounds": 1, "seconds": 0}, record)
-        line = json.loads(record.read_text())
-    put(
-        ms_a_token=round(1000 * line["seconds"] / c["new_tokens"], 3),
-        rollout_s=round(line["seconds"], 3),
-        temporaries_gib=round(line["temporaries"] / GIB, 3),
-        peak_gib=_peak_gib(),
-    )
 
 
 def _put_first_step(programs_begun: compile_cache.ProgramCount, seconds: float, again: str) -> None:

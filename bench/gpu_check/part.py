@@ -19,7 +19,6 @@ PARTS = {
     "kind": "gpu_check.kinds:run",
     "pretrain": "gpu_check.ours:pretrain",
     "grpo": "gpu_check.ours:grpo",
-    "decode": "gpu_check.ours:decode",
     "phase2": "gpu_check.phase2:run",
     "transformers": "gpu_check.peers:transformers_loop",
     "trl": "gpu_check.peers:trl_trainer",

@@ -18,10 +18,9 @@ SHOWN = (
 )
 # The time of ours is compared with that of these peers.
 PEERS = {
-    "pretrain one document": ("pretrain transformers", "pretrain transformers checkpointing"),
+    "pretrain one document": ("pretrain transformers",),
     "grpo": ("grpo trl",),
-    "phase2 16": ("phase2 16 trainer",),
-    "phase2 32": ("phase2 32 trainer",),
+    "phase2": ("phase2 trainer",),
 }
 
 
@@ -71,17 +70,27 @@ class Result:
         figures = self.rows.get(name, {}).get("figures", [])
         return next((line[key] for line in reversed(figures) if key in line), None)
 
+    def steps(self, name: str) -> dict[str, float]:
+        """Seconds a step of each variant that a row measured; the variant of most rows has no name."""
+        figures = self.rows.get(name, {}).get("figures", [])
+        return {line.get("variant", ""): line["step_s"] for line in figures if line.get("step_s")}
+
     def ratios(self) -> dict[str, float]:
-        pairs = {
-            peer: (self.figure(peer, "step_s"), self.figure(ours, "step_s"))
-            for ours, peers in PEERS.items()
-            for peer in peers
-        }
-        return {peer: round(theirs / ours, 2) for peer, (theirs, ours) in pairs.items() if theirs and ours}
+        """Of each variant of a peer, with the same variant of ours or its only one."""
+        ratios = {}
+        for name, peers in PEERS.items():
+            ours = self.steps(name)
+            for peer in peers:
+                for variant, theirs in self.steps(peer).items():
+                    if step_s := ours.get(variant, ours.get("")):
+                        ratios[f"{peer} {variant}".strip()] = round(theirs / step_s, 2)
+        return ratios
 
     def line(self, name: str) -> str:
         row = self.rows[name]
         shown = {key: self.figure(name, key) for key in SHOWN} | {"reason": row.get("reason")}
+        if len(steps := self.steps(name)) > 1:
+            shown["step_s"] = steps
         text = "  ".join(f"{key} {value}" for key, value in shown.items() if value is not None)
         return f"{name:36}  {row['status']:9}  {row.get('seconds', 0):5.0f} s  {text}"
 

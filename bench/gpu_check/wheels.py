@@ -10,23 +10,20 @@ import re
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 
-# By the extras of pyproject.toml that a check uses; peers that are not carried are left out by their rows.
-REQUIRED = {
-    "jax": (
-        "optax",
-        "orbax-checkpoint",
-        "safetensors",
-        "tokenizers",
-        "grain",
-        "fsspec",
-        "tokamax",
-        "nvidia-ml-py",
-    ),
-    "control": ("typer", "rich", "pydantic", "pyyaml", "jinja2", "psutil", "matplotlib", "huggingface_hub"),
-    "peers": ("transformers", "peft", "accelerate", "datasets", "trl"),
-}
+PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
+EXTRAS = ("jax", "cuda13", "torch", "hub")
+# What only the compared rows need; where it is not carried, these are skipped.
+PEERS = ("accelerate", "trl")
+
+
+def required() -> list[str]:
+    """The names of all that the project and these extras of it need. Versions are those of the other machine, where it has them."""
+    project = tomllib.loads(PROJECT.read_text())["project"]
+    lines = [*project["dependencies"], *(line for extra in EXTRAS for line in project["optional-dependencies"][extra])]
+    return sorted({name_of(line) for line in lines} - {project["name"], "jax"} | set(PEERS))
 
 
 def name_of(line: str) -> str:
@@ -51,8 +48,7 @@ def unpacked(wheels: Path | None, folder: Path) -> Path | None:
 def missing(python: str, processor: str, have: list[str], cuda: str) -> list[str]:
     """NAME==VERSION of all that the required packages need and `have` has not, as uv resolves it; nothing is downloaded for it."""
     there = {name_of(line) for line in have}
-    wanted = [package for packages in REQUIRED.values() for package in packages]
-    wanted.append("jax" if "jax" in there else f"jax[cuda{cuda}]")
+    wanted = [*required(), "jax" if "jax" in there else f"jax[cuda{cuda}]"]
     with tempfile.TemporaryDirectory() as folder:
         constraints = Path(folder) / "have.txt"
         # Versions with a local part, such as torch's +cu130, are on no index.
