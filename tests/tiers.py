@@ -22,7 +22,7 @@ SECONDS, TABLE = ROOT / "tests/seconds.json", ROOT / "tests/README.md"
 PARTS = 4
 PROGRAMS = ["munged", "slurmctld", "slurmd", "sbatch", "sshd", "ssh", "ip", "openssl", "curl", "kubectl", "chromium"]
 """with which no test of INSTALLED_FOR may be skipped; `.ci/run` installs them"""
-WORKERS = ["-n", "2", "--dist", "loadfile", "--no-loadscope-reorder"]
+WORKERS = ["-n", "3", "--dist", "worksteal"]  # a file may take longer than a worker's share of its part
 
 
 def state() -> str:

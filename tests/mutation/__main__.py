@@ -24,8 +24,12 @@ from typing import Any
 from tests.mutation.changes import ROOT, Mutant, files, sample
 from tests.mutation.reach import Reach
 from tests.mutation.tree import Tree
+from tests.tiers import WORKERS
 
-TIERS = {"test": "not long", "test-long": "long"}
+TIERS = {
+    "test": ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not long"],
+    "test-long": [*WORKERS, "-m", "long"],
+}
 # They look at the text of the product, and a probe or a mutant changes it.
 TEXTUAL = ("tests/test_architecture.py", "tests/test_docs.py", "tests/test_bench_results.py")
 
@@ -51,8 +55,7 @@ def find_reach(folder: Path, parts: int, until: float, tier: str) -> Reach:
         done = folder / f"{tier}-{part}-of-{parts}"
         if not done.exists() and time.time() < until:
             tree.make()
-            arguments = ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", TIERS[tier]]
-            reach.run(tree, [*arguments, f"--part={part}/{parts}", *(f"--ignore={name}" for name in TEXTUAL)])
+            reach.run(tree, [*TIERS[tier], f"--part={part}/{parts}", *(f"--ignore={name}" for name in TEXTUAL)])
             done.touch()
     return reach.read()
 
