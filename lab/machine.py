@@ -102,4 +102,9 @@ def wait(true: Any, seconds: float) -> None:
 
 
 def end_with_parent() -> None:
+    """A process that has called this, or has it as its `preexec_fn`, is killed when its parent ends. It hears the signals of a terminal though
+    nohup or the & of a script has them ignored in the processes above it."""
+    for number in (signal.SIGHUP, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # Python's, which becomes the default of what is executed
     ctypes.CDLL(None).prctl(1, signal.SIGKILL)

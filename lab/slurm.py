@@ -3,17 +3,17 @@
 Each node has a hostname, a /etc/hosts and process numbers of its own, so that whatever it started ends with it.
 """
 
-import ctypes
 import os
 import secrets
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
+
+from lab.machine import end_with_parent
 
 NEEDED = (
     "munged",
@@ -86,10 +86,6 @@ def lacking(needed: Iterable[str], packages: str) -> str:
         ["unshare", "-u", "-m", "-p", "-f", "--mount-proc", "true"], capture_output=True, text=True, check=False
     )
     return f"no namespaces: {done.stderr.strip()}" if done.returncode else ""
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)
 
 
 def _ports(number: int) -> list[int]:
@@ -194,7 +190,7 @@ class Cluster:
                     stdout=log,
                     stderr=log,
                     start_new_session=True,
-                    preexec_fn=_end_with_parent,
+                    preexec_fn=end_with_parent,
                 )
             )
 

@@ -14,7 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar
 
-from lab.slurm import _end_with_parent, _ports, lacking
+from lab.machine import end_with_parent
+from lab.slurm import _ports, lacking
 
 NEEDED = ("sshd", "ssh", "ssh-keygen", "unshare")
 HOSTS = {"h1": "127.0.0.11", "h2": "127.0.0.12"}
@@ -96,7 +97,7 @@ class Hosts:
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
-                preexec_fn=_end_with_parent,
+                preexec_fn=end_with_parent,
             )
         self.connect(host)
         wait(lambda: b"Server listening" in (root / f"{host}.log").read_bytes())

@@ -78,7 +78,9 @@ class Disturbed:
         steps = f"training.max_steps={setting.steps}"
         self.words = (*setting.recipe, "--on", setting.cloud.target)
         words = (*self.words, steps)
-        self.launchers = Launchers(setting.bench, setting.cloud.target, words, environment, setting.forks)
+        self.launchers = Launchers(
+            setting.bench, setting.cloud.target, words, environment, setting.forks, setting.cloud.killed
+        )
         self._kills = list(life.script.kills)
         later = ((when, what, how) for what, when, how in life.script.cloud if when)
         self._later = sorted(later, key=lambda disturbance: disturbance[0])
@@ -90,6 +92,8 @@ class Disturbed:
         self._verb = "run"
         self._killed = 0.0
         """when a launcher was killed last, in Unix seconds"""
+        self._ended_left: list[Launcher] = []
+        """those of the launchers that nobody waits for"""
         self._lag_s = 0.0
         self.stops: list[float] = []
         """when they were typed, in Unix seconds"""
@@ -123,6 +127,7 @@ class Disturbed:
                     break
             self._end_disturbances(late=True)
             life.faults += self.launchers.faults_of_left()
+            self._note_deaths_of_left()
             life.faults += self.second.faults() if self.second else []
             self._judge()
         finally:
@@ -153,6 +158,7 @@ class Disturbed:
             if due:
                 return self._kill(launcher, self._kills.pop(due[0]), phase)
             self._end_disturbances()
+            self._note_deaths_of_left()
             if self._disturb_when_due(now - self._began, phase, launcher):
                 return True
             if now - self._began > self._setting.limit_s:
@@ -160,18 +166,33 @@ class Disturbed:
                 self._life.faults.append(f"stuck in {phase}: {launcher.output()[-600:]}")
                 return False
             time.sleep(0.05)
-        last = launcher.output().rpartition("dies ")[2].strip()
-        if kill := next((kill for kill in self._kills if kill.event == last and kill.event), None):
-            self._kills.remove(kill)
-            return self.over(launcher, kill, kill.event)
-        if launcher.process.pid in self._cloud.killed():
-            return self.over(launcher, Kill("", 0.0, False, 0.0, "resume"), "a call of gcloud")
+        if moment := self.launchers.death(launcher):
+            return self.over(launcher, self._kill_at(moment), moment)
         return self._after(launcher)
+
+    def _kill_at(self, moment: str) -> Kill:
+        """What the script has for this moment, which comes once."""
+        kill = next((kill for kill in self._kills if kill.event == moment), None)
+        if kill is None:
+            return Kill("", 0.0, False, 0.0, "resume")
+        self._kills.remove(kill)
+        return kill
+
+    def _note_deaths_of_left(self) -> None:
+        """Launchers that nobody waits for die at the moments of the script like any other; the one that is alive goes on."""
+        for launcher in self.launchers.left:
+            if launcher not in self._ended_left and launcher.process.poll() is not None:
+                self._ended_left.append(launcher)
+                launcher.ended = launcher.ended or time.time()
+                if moment := self.launchers.death(launcher):
+                    self._kill_at(moment)
+                    self._killed = launcher.ended
+                    self._life.kills.append(moment)
 
     def _after(self, launcher: Launcher) -> bool:
         """A launcher has ended by itself; whether another one is wanted."""
         code, out = launcher.process.returncode, launcher.output()
-        if fault := launcher.fault():
+        if fault := self.launchers.fault(launcher):
             self._life.faults.append(fault)
         if launcher.verb == "clean":
             if not launcher.interrupted and code != USAGE:
@@ -192,7 +213,8 @@ class Disturbed:
         for row in self._cloud.existing():
             kept = any(row["request"] in line and "keep: run " in line for line in out.splitlines())
             recent = launcher.began - self._killed < JUST_KILLED_S + self._lag_s
-            if not kept and not (row["request"] not in out and (recent or self.second)):
+            at_work = self.second or any(each.process.poll() is None for each in self.launchers.left)
+            if not kept and not (row["request"] not in out and (recent or at_work)):
                 self._leave(f"clean left {row}: {out[-300:]}", 1)
 
     def _leave(self, fault: str, count: int) -> None:

@@ -25,6 +25,8 @@ BEGUN_S = 2.5
 APART_S = 0.4
 ENDS_S = 20.0
 """of a signal that ends a process"""
+SAME_INSTANT_S = 2.0
+"""in which a launcher may have come to another end just before the signal"""
 AT_WORK = ("started", "step", "saving", "saved")
 DRIVING = ("run", "resume")
 
@@ -120,12 +122,14 @@ def interrupt(life: Disturbed, launcher: Launcher, how: Row) -> bool:
 
 def end_by_signal(life: Disturbed, launcher: Launcher, how: Row) -> bool:
     life.note(Disturbance(how["signal"]), "SIGTERM")
-    launcher.send(signal.Signals[how["signal"]], group=False)
-    until = time.monotonic() + ENDS_S
-    while launcher.process.poll() is None and time.monotonic() < until:
+    number = signal.Signals[how["signal"]]
+    launcher.send(number, group=False)
+    sent = time.monotonic()
+    while launcher.process.poll() is None and time.monotonic() - sent < ENDS_S:
         time.sleep(0.03)
-    if launcher.process.poll() is None:
-        life.fault(f"{how['signal']} did not end podwright {launcher.verb} within {ENDS_S:.0f} s")
+    code, lived_s = launcher.process.poll(), time.monotonic() - sent
+    if code is None or (lived_s > SAME_INSTANT_S and code not in (-number, 128 + number)):
+        life.fault(f"{how['signal']} did not end podwright {launcher.verb}, which lived for {lived_s:.0f} s: {code}")
     launcher.kill(group=False)
     return life.over(launcher, Kill("", 0.0, False, 0.0, "resume"), how["signal"])
 

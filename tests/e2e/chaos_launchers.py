@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,8 @@ LINGER_S = 90.0
 KEY = "tpu-vm"
 """the folder beside the file of targets that goes with a person to another machine"""
 CODES = (0, 1, 2, 130)
+A_CALL = "a call of gcloud"
+"""the moment of a launcher's death that a fault "orphaned" of the cloud has caused"""
 
 
 @dataclass
@@ -33,6 +35,8 @@ class Launcher:
     began: float
     """Unix seconds"""
     ended: float = 0.0
+    deadly: Sequence[str] = ()
+    """lines of the journal around which it dies, as Kill.event"""
     interrupted: bool = False
     killed: bool = False
 
@@ -54,24 +58,21 @@ class Launcher:
         self.process.wait()
         self.ended = time.time()
 
-    def fault(self) -> str:
-        """What is wrong with how it has ended; "" where nothing is."""
-        code, out = self.process.returncode, self.output()
-        if "Traceback" in out:
-            return f"traceback: {out[-1500:]}"
-        by_plan = self.killed or out.rpartition("\ndies ")[1]  # lab/launcher.py has killed it at a line of the journal
-        if code not in CODES and not by_plan:
-            return f"podwright {self.verb} had exit code {code}: {out[-300:]}"
-        return ""
-
 
 class Launchers:
-    """`run`: what starts the run, without its name."""
+    """`run`: what starts the run, without its name. `killed_by_calls`: the processes that calls of gcloud have killed."""
 
     def __init__(
-        self, bench: Bench, target: str, run: Sequence[str], environment: Mapping[str, str], forks: ForkServer | None
+        self,
+        bench: Bench,
+        target: str,
+        run: Sequence[str],
+        environment: Mapping[str, str],
+        forks: ForkServer | None,
+        killed_by_calls: Callable[[], Collection[int]],
     ) -> None:
         self._bench, self._target, self._words, self._forks = bench, target, run, forks
+        self._killed_by_calls = killed_by_calls
         self._environment = {**os.environ, "PYTHONPATH": str(LAUNCH.parents[1]), **environment}
         self._folders = [bench.folder]
         self._url = ""
@@ -121,7 +122,7 @@ class Launchers:
         environment["PODWRIGHT_TARGETS"] = str(self.folder / "targets.yaml")
         out = self._folders[0] / f"launcher-{len(self.all) + 1}.txt"
         process = self.started(argv, self.folder, environment, out)
-        self.all.append(Launcher(process, verb, out, self.machines, time.time()))
+        self.all.append(Launcher(process, verb, out, self.machines, time.time(), deadly=deadly))
         return self.all[-1]
 
     def started(
@@ -141,6 +142,24 @@ class Launchers:
                 preexec_fn=machine.end_with_parent,
             )
 
+    def death(self, launcher: Launcher) -> str:
+        """The moment at which the script has had it killed without Launcher.kill: one of `deadly`, or A_CALL; "" if it has not died so."""
+        if launcher.process.poll() != -signal.SIGKILL:
+            return ""
+        moment = launcher.output().rpartition("dies ")[2].strip()  # lab/launcher.py prints it last
+        if moment in launcher.deadly:
+            return moment
+        return A_CALL if launcher.process.pid in self._killed_by_calls() else ""
+
+    def fault(self, launcher: Launcher) -> str:
+        """What is wrong with how it has ended; "" where nothing is."""
+        code, out = launcher.process.returncode, launcher.output()
+        if "Traceback" in out:
+            return f"traceback: {out[-1500:]}"
+        if code not in CODES and not launcher.killed and not self.death(launcher):
+            return f"podwright {launcher.verb} had exit code {code}: {out[-300:]}"
+        return ""
+
     def faults_of_left(self) -> list[str]:
         """Wait for those that nobody has waited for; what is wrong with their ends."""
         with contextlib.suppress(AssertionError):
@@ -150,7 +169,7 @@ class Launchers:
             if each.process.poll() is None:
                 each.kill(group=True)
                 faults.append(f"a launcher that was left did not end: {each.output()[-600:]}")
-            elif fault := each.fault():
+            elif fault := self.fault(each):
                 faults.append(fault)
         return faults
 
