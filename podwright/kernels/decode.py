@@ -25,7 +25,7 @@ _Sums = tuple[Array, Array, Array]
 """of rows: values by weight, the largest score, the weights' sum"""
 
 
-class Cache(NamedTuple):
+class BlockCache(NamedTuple):
     """Keys and values of one layer in whole blocks of tokens: the prompt's, shared by its group, and each completion's own."""
 
     prompt_k_PKSD: Array
@@ -34,16 +34,16 @@ class Cache(NamedTuple):
     v_PKGTD: Array
 
 
-def new_cache(k_PSKD: Array, v_PSKD: Array, num_generations: int, max_new_tokens: int) -> Cache:
+def new_cache(k_PSKD: Array, v_PSKD: Array, num_generations: int, max_new_tokens: int) -> BlockCache:
     p, s, heads, d = k_PSKD.shape
     filled = ((0, 0), (0, 0), (0, -s % DECODED_TOKENS), (0, 0))
     prompt = (jnp.pad(jnp.swapaxes(x, 1, 2), filled) for x in (k_PSKD, v_PSKD))
     tokens = max_new_tokens + -max_new_tokens % DECODED_TOKENS
     own = (jnp.zeros((p, heads, num_generations, tokens, d), x.dtype) for x in (k_PSKD, v_PSKD))
-    return Cache(*prompt, *own)
+    return BlockCache(*prompt, *own)
 
 
-def with_token(cache: Cache, k_PGKD: Array, v_PGKD: Array, t: Array) -> Cache:
+def with_token(cache: BlockCache, k_PGKD: Array, v_PGKD: Array, t: Array) -> BlockCache:
     """The cache with keys and values of token number `t` of every completion."""
 
     def placed(own_PKGTD: Array, x_PGKD: Array) -> Array:
@@ -52,7 +52,7 @@ def with_token(cache: Cache, k_PGKD: Array, v_PGKD: Array, t: Array) -> Cache:
     return cache._replace(k_PKGTD=placed(cache.k_PKGTD, k_PGKD), v_PKGTD=placed(cache.v_PKGTD, v_PGKD))
 
 
-def attend(q_PGKRD: Array, cache: Cache, lengths_P: Array, t: Array, interpret: bool = False) -> Array:
+def attend(q_PGKRD: Array, cache: BlockCache, lengths_P: Array, t: Array, interpret: bool = False) -> Array:
     """The query of token number `t`, scaled, sees its prompt's `lengths_P` tokens and its own completion up to itself. -> PGKRD
 
     Arrays are those of one device. A program has a completion's rows and those of others that fill a product's up.

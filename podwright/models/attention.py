@@ -74,7 +74,7 @@ def decodes_by_kernel(mesh: Mesh, heads: HeadDims, query_heads: int) -> bool:
     return query_heads <= decode.MOST_HEADS and kernel_for(mesh, heads, Layout.DECODE) is Kernel.TRITON
 
 
-def of_tokens(mesh: Mesh, q_PGKRD: Array, cache: decode.Cache, lengths_P: Array, t: Array) -> Array:
+def of_tokens(mesh: Mesh, q_PGKRD: Array, cache: decode.BlockCache, lengths_P: Array, t: Array) -> Array:
     """Token number `t` of every completion sees the `lengths_P` tokens of its prompt, and its own so far, all in `cache`. -> PGKRD"""
     batch, tensor = batch_axes(mesh), "tensor" if "tensor" in mesh.shape else None
     queries = PartitionSpec(batch, None, tensor)

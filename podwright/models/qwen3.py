@@ -269,9 +269,9 @@ def decode_step(
     tokens_PG: Array,
     lengths_P: Array,
     t: Array,
-    caches: list[Cache] | list[decode.Cache],
+    caches: list[Cache] | list[decode.BlockCache],
     room: int,
-) -> tuple[Array, list[Cache] | list[decode.Cache]]:
+) -> tuple[Array, list[Cache] | list[decode.BlockCache]]:
     """Hidden states [P, G, E] after completion token number `t` (from 0) of every row, and the caches with it in place.
 
     `t` is below `room`, and no more of a completion's keys and values than that are read. The kernel reads as far as `t` anyway.
@@ -285,7 +285,7 @@ def decode_step(
 
         def attend(q: Array, k: Array, v: Array, i: int = i) -> Array:
             old = caches[i]
-            if isinstance(old, decode.Cache):
+            if isinstance(old, decode.BlockCache):
                 caches[i] = decode.with_token(old, k, v, t)
                 return attention.of_tokens(mesh, q, caches[i], lengths_P, t)
             k_own = jax.lax.dynamic_update_slice(old.k_PKGDT, jnp.swapaxes(k, 1, 2)[..., None], (0, 0, 0, 0, t))

@@ -141,7 +141,7 @@ def decoded(mesh: Mesh, q_PNKRD: Array, k_PNKD: Array, v_PNKD: Array, lengths_P:
         """Of completions [P, G*T, ...] as [T, P, G, ...]."""
         return jnp.moveaxis(x[:, s:].reshape(p, g, t, *x.shape[2:]), 2, 0)
 
-    def step(cache: decode.Cache, x: tuple[Array, ...]) -> tuple[decode.Cache, Array]:
+    def step(cache: decode.BlockCache, x: tuple[Array, ...]) -> tuple[decode.BlockCache, Array]:
         number, q, k, v = x
         cache = decode.with_token(cache, k, v, number)
         return cache, attention.of_tokens(mesh, q, cache, lengths_P, number)

@@ -37,7 +37,7 @@ def test_the_kernel_equals_the_plain_form(g, r, s, lengths):
     )
     cache = decode.new_cache(k, v, g, t_max)
     later = [jnp.asarray(rng.normal(size=cache.k_PKGTD.shape), jnp.float32) for _ in range(2)]
-    cache, lengths = decode.Cache(*cache[:2], *later), jnp.array(lengths)
+    cache, lengths = decode.BlockCache(*cache[:2], *later), jnp.array(lengths)
     attend = jax.jit(interpreted)
     for t in (0, 63, 64, 127, 128, t_max - 1):
         ours = attend(attention._scaled(q), cache, lengths, jnp.int32(t))
