@@ -127,18 +127,16 @@ def attention_case(mesh: Mesh, case: Case) -> dict[str, Any]:
     about = {"layout": case.layout, "heads": h.name, "size": case.size, "kernel": str(chosen)}
     values, weight, kernel_form, plain_form = _input(mesh, case)
     with mock.patch.object(attention, "kernel_for", lambda *_: chosen):
-        return about | compared(kernel_form, plain_form, values, weight, case.layout != "decode")
+        return about | compared(kernel_form, plain_form, values, weight)
 
 
-def compared(
-    form: Any, plain: Any, values: Sequence[jax.Array], weight: jax.Array, gradients: bool = True
-) -> dict[str, Any]:
+def compared(form: Any, plain: Any, values: Sequence[jax.Array], weight: jax.Array) -> dict[str, Any]:
     """Relative errors of the output and of each gradient; beside them those of the plain form in the same dtypes."""
     with jax.default_matmul_precision("highest"):
-        right = results(plain, [x.astype(jnp.float32) for x in values], weight, gradients)
-    rounded = results(plain, list(values), weight, gradients)
+        right = results(plain, [x.astype(jnp.float32) for x in values], weight)
+    rounded = results(plain, list(values), weight)
     try:
-        ours = results(form, list(values), weight, gradients)
+        ours = results(form, list(values), weight)
     except Exception as e:  # whatever a library or the driver says is the answer of this case
         return {"errors": [], "plain_errors": _errors(rounded, right), "fault": f"{type(e).__name__}: {str(e)[:300]}"}
     return {"errors": _errors(ours, right), "plain_errors": _errors(rounded, right)}
@@ -177,7 +175,10 @@ def _input(mesh: Mesh, case: Case) -> tuple[list[jax.Array], jax.Array, Any, Any
         counts = np.isin(np.arange(t), DECODED_AT)
         weight *= np.concatenate([np.zeros(s, bool), np.tile(counts, g)])[:, None, None, None]
         of_prompt = jnp.asarray(lengths)
-        plain = functools.partial(attention.plain_groups, lengths_P=of_prompt, s=s, g=g)
+
+        def plain(*values: jax.Array) -> jax.Array:  # the kernel has no gradients
+            return attention.plain_groups(*jax.lax.stop_gradient(values), of_prompt, s=s, g=g)
+
         by_kernel = attention.kernel_for(mesh, HeadDims(h.qk_dim, h.v_dim), Layout.DECODE) is Kernel.TRITON
         forms = ((lambda q, k, v: decoded(mesh, q, k, v, of_prompt, s, g)) if by_kernel else plain, plain)
     elif case.layout == "prompts":

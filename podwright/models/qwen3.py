@@ -269,9 +269,9 @@ def decode_step(
     tokens_PG: Array,
     lengths_P: Array,
     t: Array,
-    caches: list[Cache] | list[decode.BlockCache],
+    caches: list[Cache | decode.BlockCache],
     room: int,
-) -> tuple[Array, list[Cache] | list[decode.BlockCache]]:
+) -> tuple[Array, list[Cache | decode.BlockCache]]:
     """Hidden states [P, G, E] after completion token number `t` (from 0) of every row, and the caches with it in place.
 
     `t` is below `room`, and no more of a completion's keys and values than that are read. The kernel reads as far as `t` anyway.
@@ -286,8 +286,8 @@ def decode_step(
         def attend(q: Array, k: Array, v: Array, i: int = i) -> Array:
             old = caches[i]
             if isinstance(old, decode.BlockCache):
-                caches[i] = decode.with_token(old, k, v, t)
-                return attention.of_tokens(mesh, q, caches[i], lengths_P, t)
+                caches[i] = filled = decode.with_token(old, k, v, t)
+                return attention.of_tokens(mesh, q, filled, lengths_P, t)
             k_own = jax.lax.dynamic_update_slice(old.k_PKGDT, jnp.swapaxes(k, 1, 2)[..., None], (0, 0, 0, 0, t))
             v_own = jax.lax.dynamic_update_slice(old.v_PKGTD, jnp.swapaxes(v, 1, 2)[:, :, :, None], (0, 0, 0, t, 0))
             caches[i] = old._replace(k_PKGDT=k_own, v_PKGTD=v_own)

@@ -70,9 +70,8 @@ def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[st
 
 def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:
     """ "" where the kernel is right, else what it does instead; as the file has it, or found out and kept there."""
-    key = f"{jax.local_devices()[0].device_kind} {kernel} {layout} {tuple(heads)} {tuple(versions())}"
-    if kernel is Kernel.TRITON:  # it comes with this package, not with a library
-        key += f" {zlib.crc32(Path(decode.__file__).read_bytes())}"
+    ours = zlib.crc32(Path(decode.__file__).read_bytes())  # the kernel that comes with no library
+    key = f"{jax.local_devices()[0].device_kind} {kernel} {layout} {tuple(heads)} {tuple(versions())} {ours}"
     try:
         answers = dict(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
@@ -89,11 +88,11 @@ def difference(heads: HeadDims, layout: Layout) -> str:
     here = Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1), ("data", "fsdp"))
     values, weight = _input(heads, layout)
     try:
-        ours = results(lambda *x: _attend(here, layout, *x), values, weight, layout is not Layout.DECODE)
+        ours = results(lambda *x: _attend(here, layout, *x), values, weight)
     except Exception as e:  # whatever the library or the driver says
         return f"does not run ({type(e).__name__}: {message_of(e, 120)})"
     exact = [x.astype(jnp.float32) for x in values]
-    right = results(lambda *x: _plain(layout, *x), exact, weight, layout is not Layout.DECODE)
+    right = results(lambda *x: _plain(layout, *x), exact, weight)
     worst = max(
         float(np.linalg.norm(a - b)) / max(float(np.linalg.norm(b)), 1e-9) for a, b in zip(ours, right, strict=True)
     )
@@ -127,43 +126,38 @@ def _attend(mesh: Mesh, layout: Layout, q: Any, k: Any, v: Any) -> Array:
 
 
 def _plain(layout: Layout, q: Any, k: Any, v: Any) -> Array:
+    if layout is Layout.DECODE:
+        q, k, v = jax.lax.stop_gradient((q, k, v))
     if layout in (Layout.GROUPS, Layout.DECODE):
         return attention.plain_groups(q, k, v, jnp.array(_LENGTHS), s=_S, g=_G)
     return attention.plain_packed_groups(q, k, v, *([_ids()] if layout is Layout.PACKED else []))
 
 
 def decoded(mesh: Mesh, q_PNKRD: Array, k_PNKD: Array, v_PNKD: Array, lengths_P: Array, s: int, g: int) -> Array:
-    """`attention.of_groups` as a rollout has it: completions token by token with a cache, and zeros for prompts."""
+    """`attention.of_groups` as a rollout has it, without gradients: completions token by token with a cache, and zeros for prompts."""
     p, n, *heads = q_PNKRD.shape
-    t = (n - s) // g
+    arrays = [jax.lax.stop_gradient(x) for x in (q_PNKRD, k_PNKD, v_PNKD)]
+    completions = [x[:, s:].reshape(p, g, -1, *x.shape[2:]) for x in arrays]
 
-    def tokens(x: Array) -> Array:
-        """Of completions [P, G*T, ...] as [T, P, G, ...]."""
-        return jnp.moveaxis(x[:, s:].reshape(p, g, t, *x.shape[2:]), 2, 0)
+    def step(cache: decode.BlockCache, t: Array) -> tuple[decode.BlockCache, Array]:
+        q, k, v = (x[:, :, t] for x in completions)
+        cache = decode.with_token(cache, k, v, t)
+        return cache, attention.of_tokens(mesh, q, cache, lengths_P, t)
 
-    def step(cache: decode.BlockCache, x: tuple[Array, ...]) -> tuple[decode.BlockCache, Array]:
-        number, q, k, v = x
-        cache = decode.with_token(cache, k, v, number)
-        return cache, attention.of_tokens(mesh, q, cache, lengths_P, number)
-
-    cache = decode.new_cache(k_PNKD[:, :s], v_PNKD[:, :s], g, t)
-    _, out = jax.lax.scan(step, cache, (jnp.arange(t), *map(tokens, (q_PNKRD, k_PNKD, v_PNKD))))
-    completions = jnp.moveaxis(out, 0, 2).reshape(p, n - s, *heads)
-    return jnp.pad(completions, ((0, 0), (s, 0), (0, 0), (0, 0), (0, 0)))
+    tokens = (n - s) // g
+    cache = decode.new_cache(*(x[:, :s] for x in arrays[1:]), g, tokens)
+    _, out = jax.lax.scan(step, cache, jnp.arange(tokens))
+    return jnp.concatenate([jnp.zeros_like(q_PNKRD[:, :s]), jnp.moveaxis(out, 0, 2).reshape(p, n - s, *heads)], axis=1)
 
 
-def results(form: Any, values: list[Array], weight: Array, gradients: bool = True) -> list[Any]:
+def results(form: Any, values: list[Array], weight: Array) -> list[Any]:
     """What a form gives where `weight` is not zero, and its gradients with that as the cotangents."""
 
     def total(*values: Array) -> tuple[Array, Array]:
         out = form(*values)
         return (out.astype(jnp.float32) * weight).sum(), out
 
-    def no_gradients(*values: Array) -> tuple[tuple[Array, Array], tuple[Array, ...]]:
-        return total(*values), ()
-
-    differentiated = jax.value_and_grad(total, argnums=tuple(range(len(values))), has_aux=True)
-    both = jax.jit(differentiated if gradients else no_gradients)
+    both = jax.jit(jax.value_and_grad(total, argnums=tuple(range(len(values))), has_aux=True))
     (_, out), grads = both.lower(*values).compile(compiler_options=_COMPILED_FAST)(*values)
     counts = np.asarray(weight) != 0
     return [np.where(counts, np.asarray(out, np.float32), 0), *(np.asarray(g, np.float32) for g in grads)]
