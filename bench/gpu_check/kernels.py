@@ -176,8 +176,9 @@ def _input(mesh: Mesh, case: Case) -> tuple[list[jax.Array], jax.Array, Any, Any
         weight *= np.concatenate([np.zeros(s, bool), np.tile(counts, g)])[:, None, None, None]
         of_prompt = jnp.asarray(lengths)
 
-        def plain(*values: jax.Array) -> jax.Array:  # the kernel has no gradients
-            return attention.plain_groups(*jax.lax.stop_gradient(values), of_prompt, s=s, g=g)
+        def plain(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:  # the kernel has no gradients
+            q, k, v = jax.lax.stop_gradient((q, k, v))
+            return attention.plain_groups(q, k, v, of_prompt, s=s, g=g)
 
         by_kernel = attention.kernel_for(mesh, HeadDims(h.qk_dim, h.v_dim), Layout.DECODE) is Kernel.TRITON
         forms = ((lambda q, k, v: decoded(mesh, q, k, v, of_prompt, s, g)) if by_kernel else plain, plain)

@@ -35,18 +35,18 @@ class BlockCache(NamedTuple):
 def new_cache(k_PSKD: Array, v_PSKD: Array, num_generations: int, max_new_tokens: int) -> BlockCache:
     p, s, heads, d = k_PSKD.shape
     filled = (0, 0), (0, 0), (0, -s % DECODED_TOKENS), (0, 0)
-    prompt = (jnp.pad(jnp.swapaxes(x, 1, 2), filled) for x in (k_PSKD, v_PSKD))
+    k, v = (jnp.pad(jnp.swapaxes(x, 1, 2), filled) for x in (k_PSKD, v_PSKD))
     own = jnp.zeros((p, heads, num_generations, max_new_tokens + -max_new_tokens % DECODED_TOKENS, d), k_PSKD.dtype)
-    return BlockCache(*prompt, own, own)
+    return BlockCache(k, v, own, own)
 
 
 def with_token(cache: BlockCache, k_PGKD: Array, v_PGKD: Array, t: Array) -> BlockCache:
     """The cache with keys and values of token number `t` of every completion."""
-    own = (
+    k, v = (
         jax.lax.dynamic_update_slice(old, jnp.swapaxes(new, 1, 2)[:, :, :, None], (0, 0, 0, t, 0))
         for old, new in zip(cache[2:], (k_PGKD, v_PGKD), strict=True)
     )
-    return BlockCache(*cache[:2], *own)
+    return cache._replace(k_PKGTD=k, v_PKGTD=v)
 
 
 def attend(q_PGKRD: Array, cache: BlockCache, lengths_P: Array, t: Array, interpret: bool = False) -> Array:

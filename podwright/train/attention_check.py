@@ -136,8 +136,8 @@ def _plain(layout: Layout, q: Any, k: Any, v: Any) -> Array:
 def decoded(mesh: Mesh, q_PNKRD: Array, k_PNKD: Array, v_PNKD: Array, lengths_P: Array, s: int, g: int) -> Array:
     """`attention.of_groups` as a rollout has it, without gradients: completions token by token with a cache, and zeros for prompts."""
     p, n, *heads = q_PNKRD.shape
-    arrays = [jax.lax.stop_gradient(x) for x in (q_PNKRD, k_PNKD, v_PNKD)]
-    completions = [x[:, s:].reshape(p, g, -1, *x.shape[2:]) for x in arrays]
+    q_PNKRD, k_PNKD, v_PNKD = jax.lax.stop_gradient((q_PNKRD, k_PNKD, v_PNKD))
+    completions = [x[:, s:].reshape(p, g, -1, *x.shape[2:]) for x in (q_PNKRD, k_PNKD, v_PNKD)]
 
     def step(cache: decode.BlockCache, t: Array) -> tuple[decode.BlockCache, Array]:
         q, k, v = (x[:, :, t] for x in completions)
@@ -145,7 +145,7 @@ def decoded(mesh: Mesh, q_PNKRD: Array, k_PNKD: Array, v_PNKD: Array, lengths_P:
         return cache, attention.of_tokens(mesh, q, cache, lengths_P, t)
 
     tokens = (n - s) // g
-    cache = decode.new_cache(*(x[:, :s] for x in arrays[1:]), g, tokens)
+    cache = decode.new_cache(k_PNKD[:, :s], v_PNKD[:, :s], g, tokens)
     _, out = jax.lax.scan(step, cache, jnp.arange(tokens))
     return jnp.concatenate([jnp.zeros_like(q_PNKRD[:, :s]), jnp.moveaxis(out, 0, 2).reshape(p, n - s, *heads)], axis=1)
 
