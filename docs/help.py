@@ -230,6 +230,7 @@ KERNEL_TESTS = {
     Kernel.CUDNN_OFFSETS: "test_gpu_attention.py::test_a_kernel_gives_what_the_plain_form_gives",
     Kernel.CUDNN_MASK: "test_gpu_attention.py::test_a_kernel_gives_what_the_plain_form_gives",
     Kernel.MOSAIC: "test_gpu_attention.py::test_a_kernel_gives_what_the_plain_form_gives",
+    Kernel.TRITON: "test_decode.py::test_the_kernel_equals_the_plain_form",
     Kernel.PLAIN: "test_gpu_attention.py::test_the_plain_form_is_the_definition_of_its_mask",
 }
 """below tests/unit/kernels/"""

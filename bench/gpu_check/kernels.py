@@ -1,4 +1,4 @@
-"""Every kernel against its plain form, values and gradients: in bfloat16, against the plain form in float32.
+"""Every kernel against its plain form, values and gradients (of decoding values): in bfloat16, against the plain form in float32.
 
 The kernels of attention are those that the product's table names for this card, and those that it names where fewer libraries are installed.
 """
@@ -24,7 +24,7 @@ from podwright.attention_kernels import HeadDims, Kernel, Layout, choose
 from podwright.kernels import grouped, kda, mosaic
 from podwright.kernels.installed import generation, versions
 from podwright.models import attention
-from podwright.train.attention_check import TOLERANCE, results
+from podwright.train.attention_check import TOLERANCE, decoded, results
 
 LONG = 300 if TINY else 4096
 LENGTHS = (1, 129, LONG) if TINY else (1, 127, 128, 129, LONG)
@@ -68,9 +68,12 @@ class Case:
 
     @property
     def table_layout(self) -> Layout:
-        return {"groups": Layout.GROUPS, "packed": Layout.PACKED}.get(self.layout, Layout.CAUSAL)
+        layouts = {"groups": Layout.GROUPS, "packed": Layout.PACKED, "decode": Layout.DECODE}
+        return layouts.get(self.layout, Layout.CAUSAL)
 
 
+DECODED = (40, 3, 20) if TINY else (256, 8, 512)
+DECODED_AT = (0, 127, 128, 300, 511)  # whose results are compared: an error of one is not lost among many
 GROUPS = ((40, 3, 1), (128, 2, 127), (100, 2, 128), (37, 4, 129), (256, 1, LONG - 256))
 CASES = (
     *(Case("causal", GROUPED, n) for n in LENGTHS),
@@ -80,6 +83,8 @@ CASES = (
     *(Case(layout, heads, 129) for layout in ("causal", "packed") for heads in (NARROW, ALONE)),
     *(Case("prompts", GROUPED, n) for n in (129, LONG)),
     Case("groups", NARROW, (37, 4, 129)),
+    *(Case("decode", heads, DECODED) for heads in (GROUPED, NARROW)),
+    Case("decode", GROUPED, (DECODED[0], 1, DECODED[2])),
 )
 
 
@@ -153,7 +158,9 @@ def _input(mesh: Mesh, case: Case) -> tuple[list[jax.Array], jax.Array, Any, Any
     n = s + g * t
     # one row of the longest: all scores of the plain form exist at one time
     lengths = np.array([s - 1] if n == LONG else [s, 1, max(1, s // 2)], np.int32)
-    rows = len(lengths) if case.layout == "groups" else 2
+    if case.layout == "decode":
+        lengths = np.array([s, 1, s // 2 - 1, s // 2 + 1], np.int32)
+    rows = len(lengths) if g else 2
     shapes = [(rows, n, h.keys, h.queries // h.keys, h.qk_dim), (rows, n, h.keys, h.qk_dim), (rows, n, h.keys, h.v_dim)]
     values = [jnp.asarray(rng.standard_normal(shape, np.float32), jnp.bfloat16) for shape in shapes]
     weight = rng.standard_normal((*shapes[0][:-1], h.v_dim), np.float32)
@@ -164,6 +171,17 @@ def _input(mesh: Mesh, case: Case) -> tuple[list[jax.Array], jax.Array, Any, Any
             lambda q, k, v: attention.of_groups(mesh, q, k, v, of_prompt, s, g),
             lambda q, k, v: attention.plain_groups(q, k, v, of_prompt, s=s, g=g),
         )
+    elif case.layout == "decode":
+        counts = np.isin(np.arange(t), DECODED_AT)
+        weight *= np.concatenate([np.zeros(s, bool), np.tile(counts, g)])[:, None, None, None]
+        of_prompt = jnp.asarray(lengths)
+
+        def plain(q: jax.Array, k: jax.Array, v: jax.Array) -> jax.Array:  # the kernel has no gradients
+            q, k, v = jax.lax.stop_gradient((q, k, v))
+            return attention.plain_groups(q, k, v, of_prompt, s=s, g=g)
+
+        by_kernel = attention.kernel_for(mesh, HeadDims(h.qk_dim, h.v_dim), Layout.DECODE) is Kernel.TRITON
+        forms = ((lambda q, k, v: decoded(mesh, q, k, v, of_prompt, s, g)) if by_kernel else plain, plain)
     elif case.layout == "prompts":
         forms = (lambda q, k, v: attention.of_prompts(mesh, q, k, v), attention.plain_packed_groups)
     else:

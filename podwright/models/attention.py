@@ -1,7 +1,8 @@
 """Attention of packed documents, and of grouped completions: G completions of one prompt share its keys and values.
 
 `causal`, `grouped` and `plain_packed` are in plain JAX. Whole sequences go through `of_prompts`, `of_groups`, `packed` and
-`packed_groups`, which take the kernel that attention_kernels.py names for the mesh's devices. Shape suffixes: P prompts, S prompt tokens,
+`packed_groups`, which take the kernel that attention_kernels.py names for the mesh's devices, and tokens of a decode loop through
+`grouped`, or `of_tokens` by a kernel. Shape suffixes: P prompts, S prompt tokens,
 G completions per prompt, T completion tokens (queries), U completion tokens (keys), N = S + G*T, K key-value heads, R query heads per
 key-value head, D head_dim, V the values' head_dim; of documents: B rows, N tokens, H heads. Scores are float32.
 """
@@ -18,7 +19,7 @@ from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.attention_kernels import DOCUMENTS, MOST_SCORES, QUERIES, HeadDims, Kernel, Layout, choose
-from podwright.kernels import cudnn, mosaic, splash
+from podwright.kernels import cudnn, decode, mosaic, splash
 from podwright.kernels.installed import generation, versions
 from podwright.models.param import batch_axes, parts_of_rows, platform, tokens
 
@@ -66,6 +67,20 @@ def of_groups(mesh: Mesh, q_PNKRD: Array, k_PNKD: Array, v_PNKD: Array, lengths_
     if chosen is not Kernel.PLAIN:
         form = _on_each_device(mesh, form)
     return form(q_PNKRD, k_PNKD, v_PNKD, lengths_P)
+
+
+def decodes_by_kernel(mesh: Mesh, heads: HeadDims, query_heads: int) -> bool:
+    """Whether caches are those of kernels/decode.py, for so many query heads of a key-value head."""
+    return query_heads <= decode.MOST_HEADS and kernel_for(mesh, heads, Layout.DECODE) is Kernel.TRITON
+
+
+def of_tokens(mesh: Mesh, q_PGKRD: Array, cache: decode.BlockCache, lengths_P: Array, t: Array) -> Array:
+    """Token number `t` of every completion sees the `lengths_P` tokens of its prompt, and its own so far, all in `cache`. -> PGKRD"""
+    batch, tensor = batch_axes(mesh), "tensor" if "tensor" in mesh.shape else None
+    queries = PartitionSpec(batch, None, tensor)
+    specs = queries, PartitionSpec(batch, tensor), PartitionSpec(batch), PartitionSpec()
+    run = jax.shard_map(decode.attend, mesh=mesh, in_specs=specs, out_specs=queries, check_vma=False)
+    return run(_scaled(q_PGKRD), cache, lengths_P, t)
 
 
 def _too_many_scores(mesh: Mesh, scores: int) -> bool:

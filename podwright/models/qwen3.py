@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import Array
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from podwright.kernels import splash
+from podwright.kernels import decode, splash
 from podwright.models import attention, layers
 from podwright.models.param import COMPUTE_RULES, Param, batch_axes, platform
 from podwright.recipe.models import Qwen3Dims
@@ -263,27 +263,31 @@ def _joined(dims: Qwen3Dims, w: Tree) -> Tree:
 
 def decode_step(
     dims: Qwen3Dims,
+    mesh: Mesh,
     params: Tree,
     per_layer: list[Tree],
     tokens_PG: Array,
     lengths_P: Array,
     t: Array,
-    caches: list[Cache],
+    caches: list[Cache | decode.BlockCache],
     room: int,
-) -> tuple[Array, list[Cache]]:
+) -> tuple[Array, list[Cache | decode.BlockCache]]:
     """Hidden states [P, G, E] after completion token number `t` (from 0) of every row, and the caches with it in place.
 
-    `t` is below `room`, and no more of a completion's keys and values than that are read.
+    `t` is below `room`, and no more of a completion's keys and values than that are read. The kernel reads as far as `t` anyway.
     """
     p, g = tokens_PG.shape
     cos, sin = layers.rope_angles(jnp.broadcast_to((lengths_P + t)[:, None], (p, g)), dims.head_dim, dims.rope_theta)
-    prompt_mask_PS = jnp.arange(caches[0].prompt_k_PKDS.shape[3]) < lengths_P[:, None]
+    prompt_mask_PS = jnp.arange(caches[0].prompt_v_PKSD.shape[2]) < lengths_P[:, None]
     own_mask_TU = (jnp.arange(room) <= t)[None]
     x = params["embed"][tokens_PG]
     for i, w in enumerate(per_layer):
 
         def attend(q: Array, k: Array, v: Array, i: int = i) -> Array:
             old = caches[i]
+            if isinstance(old, decode.BlockCache):
+                caches[i] = filled = decode.with_token(old, k, v, t)
+                return attention.of_tokens(mesh, q, filled, lengths_P, t)
             k_own = jax.lax.dynamic_update_slice(old.k_PKGDT, jnp.swapaxes(k, 1, 2)[..., None], (0, 0, 0, 0, t))
             v_own = jax.lax.dynamic_update_slice(old.v_PKGTD, jnp.swapaxes(v, 1, 2)[:, :, :, None], (0, 0, 0, t, 0))
             caches[i] = old._replace(k_PKGDT=k_own, v_PKGTD=v_own)

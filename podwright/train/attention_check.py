@@ -1,4 +1,4 @@
-"""Whether the attention kernels that the table names for this card give what the plain form gives, values and gradients.
+"""Whether the attention kernels that the table names for this card give what the plain form gives: values, and gradients in training.
 
 A kernel is compared on one tiny input, once for a card, its libraries, a layout and heads; the answers are kept in a file. One that differs
 or does not run is not used, and the run says so.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import zlib
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from jax.sharding import Mesh
 
 from podwright.attention_kernels import OFFSETS_SINCE, HeadDims, Kernel, Layout, outdated
 from podwright.errors import message_of
-from podwright.kernels import mosaic
+from podwright.kernels import decode, mosaic
 from podwright.kernels.installed import generation, versions
 from podwright.models import attention
 from podwright.rundir import write_json
@@ -50,9 +51,9 @@ def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path
                 break
             attention.REFUSED.add((kernel, layout))
             instead = attention.kernel_for(mesh, heads, layout)
-            slower = "in plain JAX" if instead is Kernel.PLAIN else f"by {instead}"
+            form = "in plain JAX, which is slower" if instead is Kernel.PLAIN else f"by {instead}"
             fault = next(filter(None, faults))
-            messages.append(f"attention {slower}, which is slower: {kernel} for {layout} {fault} on this card")
+            messages.append(f"attention {form}: {kernel} for {layout} {fault} on this card")
     return [*messages, *_outdated(mesh, heads, layouts)]
 
 
@@ -69,7 +70,8 @@ def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[st
 
 def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:
     """ "" where the kernel is right, else what it does instead; as the file has it, or found out and kept there."""
-    key = f"{jax.local_devices()[0].device_kind} {kernel} {layout} {tuple(heads)} {tuple(versions())}"
+    ours = zlib.crc32(Path(decode.__file__).read_bytes())  # the kernel that comes with no library
+    key = f"{jax.local_devices()[0].device_kind} {kernel} {layout} {tuple(heads)} {tuple(versions())} {ours}"
     try:
         answers = dict(json.loads(path.read_text()))
     except (OSError, ValueError, TypeError):
@@ -104,6 +106,8 @@ def _input(heads: HeadDims, layout: Layout) -> tuple[list[Array], Array]:
     weight = rng.normal(size=(2, n, k, _GROUPED, heads.v_dim)).astype(np.float32)
     if layout is Layout.GROUPS:
         weight[1, _LENGTHS[1] : _S] = 0
+    elif layout is Layout.DECODE:
+        weight[:, :_S] = 0
     return [jnp.asarray(rng.normal(size=shape), heads.dtype) for shape in shapes], jnp.asarray(weight)
 
 
@@ -116,13 +120,34 @@ def _ids() -> Array:
 def _attend(mesh: Mesh, layout: Layout, q: Any, k: Any, v: Any) -> Array:
     if layout is Layout.GROUPS:
         return attention.of_groups(mesh, q, k, v, jnp.array(_LENGTHS), _S, _G)
+    if layout is Layout.DECODE:
+        return decoded(mesh, q, k, v, jnp.array(_LENGTHS), _S, _G)
     return attention.packed_groups(mesh, q, k, v, _ids() if layout is Layout.PACKED else None)
 
 
 def _plain(layout: Layout, q: Any, k: Any, v: Any) -> Array:
-    if layout is Layout.GROUPS:
+    if layout is Layout.DECODE:
+        q, k, v = jax.lax.stop_gradient((q, k, v))
+    if layout in (Layout.GROUPS, Layout.DECODE):
         return attention.plain_groups(q, k, v, jnp.array(_LENGTHS), s=_S, g=_G)
     return attention.plain_packed_groups(q, k, v, *([_ids()] if layout is Layout.PACKED else []))
+
+
+def decoded(mesh: Mesh, q_PNKRD: Array, k_PNKD: Array, v_PNKD: Array, lengths_P: Array, s: int, g: int) -> Array:
+    """`attention.of_groups` as a rollout has it, without gradients: completions token by token with a cache, and zeros for prompts."""
+    p, n, *heads = q_PNKRD.shape
+    q_PNKRD, k_PNKD, v_PNKD = jax.lax.stop_gradient((q_PNKRD, k_PNKD, v_PNKD))
+    completions = [x[:, s:].reshape(p, g, -1, *x.shape[2:]) for x in (q_PNKRD, k_PNKD, v_PNKD)]
+
+    def step(cache: decode.BlockCache, t: Array) -> tuple[decode.BlockCache, Array]:
+        q, k, v = (x[:, :, t] for x in completions)
+        cache = decode.with_token(cache, k, v, t)
+        return cache, attention.of_tokens(mesh, q, cache, lengths_P, t)
+
+    tokens = (n - s) // g
+    cache = decode.new_cache(k_PNKD[:, :s], v_PNKD[:, :s], g, tokens)
+    _, out = jax.lax.scan(step, cache, jnp.arange(tokens))
+    return jnp.concatenate([jnp.zeros_like(q_PNKRD[:, :s]), jnp.moveaxis(out, 0, 2).reshape(p, n - s, *heads)], axis=1)
 
 
 def results(form: Any, values: list[Array], weight: Array) -> list[Any]:

@@ -138,12 +138,15 @@ class DenseLayer:
 def place(recipe: R, dims: D, shape: Sequence[int], row: Accelerator, layout: Layout) -> RecipeOnMesh[R, D]:
     """`shape`: devices along the axes of the recipe's mesh; `layout`: of its attention in training."""
     mesh = dict(zip(type(recipe.mesh).model_fields, shape, strict=True))
-    heads = heads_of(dims, recipe.model.compute_dtype)
-    platform = "tpu" if row.pod else "gpu" if row.node else "cpu"
-    kernel = choose(platform, row.compute_capability, heads, layout, INSTALLED)
+    kernel = kernel_of(recipe, dims, row, layout)
     if mesh.get("context", 1) > 1 and kernel is not Kernel.SPLASH:  # the only one for rows that lie over devices
         kernel = Kernel.PLAIN
     return RecipeOnMesh(recipe, dims, mesh, row, kernel)
+
+
+def kernel_of(recipe: JaxRecipe, dims: Dims, row: Accelerator, layout: Layout) -> Kernel:
+    platform = "tpu" if row.pod else "gpu" if row.node else "cpu"
+    return choose(platform, row.compute_capability, heads_of(dims, recipe.model.compute_dtype), layout, INSTALLED)
 
 
 def dense_layer(at: RecipeOnMesh[R, D], d: Qwen3Dims) -> DenseLayer:

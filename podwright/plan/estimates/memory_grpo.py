@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from podwright.accelerators import GIB, Accelerator
-from podwright.attention_kernels import MOST_SCORES, QUERIES, Kernel, Layout
+from podwright.attention_kernels import DECODED_TOKENS, MOST_SCORES, QUERIES, Kernel, Layout
 from podwright.plan.estimates import layers
 from podwright.plan.estimates.layers import OPERAND, DenseLayer, Parts, RecipeOnMesh, dense_layer
 from podwright.plan.estimates.memory import Estimate, of_parts
@@ -167,10 +167,16 @@ def _update(at: GrpoOnMesh) -> Parts:
 def _decode(at: GrpoOnMesh, rows: float, generations: int) -> Parts:
     """Every layer's weights whole but for `tensor`, and room for the longest completions."""
     r, total = at.recipe, at.dims.num_params()
-    tokens = rows * (r.rollout.max_prompt_length + generations * r.rollout.total_generation_steps)
+    s, t = r.rollout.max_prompt_length, r.rollout.total_generation_steps
+    block = DECODED_TOKENS if decodes_by_kernel(at) else 1
+    tokens = rows * (s + -s % block + generations * (t + -t % block))
     return {
         "copies": total * OPERAND * (1 / at.tensor + (0 if r.model.lora_rank else 1 / at.shards)),
         "cache": at.dims.num_layers * tokens * 2 * dense_layer(at, at.dims).kv_heads * OPERAND,
         "vocabulary": at.logits_bytes(rows * generations, 3 * 4),
         "batch": 8 * tokens,
     }
+
+
+def decodes_by_kernel(at: GrpoOnMesh) -> bool:
+    return layers.kernel_of(at.recipe, at.dims, at.accelerator, Layout.DECODE) is Kernel.TRITON

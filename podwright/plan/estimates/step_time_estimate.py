@@ -10,12 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from podwright.accelerators import Accelerator
+from podwright.attention_kernels import DECODED_TOKENS
 from podwright.plan.compiled.links import Links
 from podwright.plan.compiled.roofline import EFFICIENCIES, Efficiency
 from podwright.plan.compiled.step_time import runs
 from podwright.plan.compiled.work import Collective
 from podwright.plan.estimates.layers import OPERAND, dense_layer
-from podwright.plan.estimates.memory_grpo import GrpoOnMesh, place, prompts, token_counts, trained
+from podwright.plan.estimates.memory_grpo import GrpoOnMesh, decodes_by_kernel, place, prompts, token_counts, trained
 from podwright.plan.estimates.preemption import COPY
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
@@ -127,13 +128,16 @@ def _apart(at: GrpoOnMesh, where: Slice) -> float:
 
 
 def _rollout(at: GrpoOnMesh, where: Slice) -> float:
-    """Every token reads the weights, the prompts' keys and values, and the completions' own as far as its loop has room."""
+    """Every token reads the weights, the prompts' keys and values, and the completions' own: as far as its loop has room, or by a
+    kernel the blocks that there are.
+    """
     r, dims, row = at.recipe, at.dims, where.accelerator
     shares = _shares(row)
     width = OPERAND if row.pod else at.width
     s, g, t = r.rollout.max_prompt_length, r.grpo.num_generations, r.rollout.total_generation_steps
     weights = (dims.num_layers * dims.layer_matmul_params() + dims.hidden_size * dims.vocab_size) * width / at.tensor
-    cache = dims.num_layers * prompts(at) * (s + g * _mean_room(t)) * 2 * dense_layer(at, dims).kv_heads * width
+    own = (t + DECODED_TOKENS) / 2 if decodes_by_kernel(at) else _mean_room(t)
+    cache = dims.num_layers * prompts(at) * (s + g * own) * 2 * dense_layer(at, dims).kv_heads * width
     products = 2 * prompts(at) * (g * t + s) * (dims.num_layers * dims.layer_matmul_params()) / at.tensor
     read = t * (weights + cache) / row.hbm_bandwidth / shares.hbm
     links = _torus(where)

@@ -75,7 +75,8 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     heads = heads_of(dims, recipe.model.compute_dtype)
     emit.notice(*notices)
-    emit.notice(*attention_check.refused(mesh, heads, [Layout.CAUSAL, Layout.GROUPS], cache_folder()))
+    layouts = [Layout.CAUSAL, Layout.GROUPS, Layout.DECODE]
+    emit.notice(*attention_check.refused(mesh, heads, layouts, cache_folder()))
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:

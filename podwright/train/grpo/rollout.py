@@ -16,7 +16,9 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from podwright.models import param, qwen3
+from podwright.attention_kernels import heads_of
+from podwright.kernels import decode
+from podwright.models import attention, param, qwen3
 from podwright.recipe import schema
 from podwright.recipe.models import Qwen3Dims
 
@@ -203,7 +205,10 @@ def generate(
     hidden, (k, v) = qwen3.hidden(dims, weights, prompts_PS, dtype, mesh)
     last = jnp.take_along_axis(hidden, lengths_P[:, None, None] - 1, axis=1)
     token, logp = draw(last, jnp.int32(0))
-    caches = [qwen3.new_cache(k[i], v[i], g, t_max) for i in range(dims.num_layers)]
+    heads, query_heads = heads_of(dims, jnp.dtype(dtype).name), dims.num_heads // dims.num_kv_heads
+    by_kernel = attention.decodes_by_kernel(mesh, heads, query_heads)
+    new_cache = decode.new_cache if by_kernel else qwen3.new_cache
+    caches = [new_cache(k[i], v[i], g, t_max) for i in range(dims.num_layers)]
     per_layer = qwen3.for_decoding(dims, weights)
     tokens = jnp.full((p, g, t_max), pad_id, jnp.int32).at[:, :, 0].set(token)
     logps = jnp.zeros((p, g, t_max), jnp.float32).at[:, :, 0].set(logp)
@@ -215,7 +220,7 @@ def generate(
 
     def step(carry: Any, room: int) -> Any:
         t, token, tokens, logps, done, caches = carry
-        x, caches = qwen3.decode_step(dims, weights, per_layer, token, lengths_P, t, list(caches), room)
+        x, caches = qwen3.decode_step(dims, mesh, weights, per_layer, token, lengths_P, t, list(caches), room)
         token, logp = draw(x, t + 1)
         token, logp = jnp.where(done, pad_id, token), jnp.where(done, 0.0, logp)
         tokens = jax.lax.dynamic_update_slice(tokens, token[:, :, None].astype(jnp.int32), (0, 0, t + 1))
@@ -224,7 +229,9 @@ def generate(
 
     state: Any = (token, tokens, logps, done, caches)
     first = 0
-    for room in _rooms(t_max):  # a loop that ends before its room is full has ended all completions
+    for room in (
+        [t_max] if by_kernel else _rooms(t_max)
+    ):  # a loop that ends before its room is full has ended all completions
         body = functools.partial(step, room=room)
         _, *state = jax.lax.while_loop(functools.partial(going, room=room), body, (jnp.int32(first), *state))
         first = room - 1

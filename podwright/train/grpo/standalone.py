@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from podwright.attention_kernels import Layout, heads_of
 from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded, warn
@@ -15,10 +16,10 @@ from podwright.recipe import load, positions, schema
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, read_events, read_metrics, recipe_of
 from podwright.storage import inputs
-from podwright.train import atomic_dir, checkpoint, compile_cache, data_record, entry
+from podwright.train import atomic_dir, attention_check, checkpoint, compile_cache, data_record, entry
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
-from podwright.train.mesh import make_mesh
+from podwright.train.mesh import cache_folder, make_mesh
 from podwright.train.run_storage import RunStorage
 
 Tree = Any
@@ -40,6 +41,9 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     test = _questions(recipe, source, original, RunDir(path))[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
     _check_room(setup)
+    heads = heads_of(setup.dims, recipe.model.compute_dtype)
+    for sentence in attention_check.refused(setup.mesh, heads, [Layout.CAUSAL, Layout.DECODE], cache_folder()):
+        warn(sentence)
     encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout, setup.dims.max_positions)
     evaluate_program = program.programs(setup, len(encoded))["evaluate"]
     print(f"{len(encoded)} questions, {evaluate_program.arguments[1].shape[0]} at a time", file=sys.stderr)

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import sys
+import types
 
 os.environ |= {"JAX_PLATFORMS": "cpu", "CUDA_VISIBLE_DEVICES": "-1", "TF_CPP_MIN_LOG_LEVEL": "2"}
 os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_gemm=false " + os.environ.get(
@@ -20,6 +21,7 @@ os.environ["XLA_FLAGS"] = "--xla_gpu_autotune_level=0 --xla_gpu_enable_triton_ge
 
 import jax
 from jax._src.cudnn import fused_attention_stablehlo
+from jax._src.pallas.triton import gpu_info
 from jax.experimental import topologies
 from jax.extend import backend
 
@@ -62,6 +64,8 @@ def main(gpu: str, number: str, name: str, program: str, *overrides: str) -> Non
     fused_attention_stablehlo.is_cuda_compute_capability_equal = lambda one: (
         GPUS[gpu][0] == tuple(map(int, one.split(".")))
     )
+    major, minor = GPUS[gpu][0]
+    gpu_info.get_gpu_info = lambda: types.SimpleNamespace(compute_capability=10 * major + minor)
     recipe = load.load(name, list(overrides))
     cards = devices(gpu, int(number))
     backend.get_default_device = lambda: cards[0]  # tokamax asks that one

@@ -22,31 +22,32 @@ WIDE, MLA = HeadDims(128, 128), HeadDims(192, 128)
 @pytest.mark.parametrize(
     ("generation", "heads", "layouts", "versions"),
     [
-        ((9, 0), WIDE, ("cudnn", "cudnn", "mosaic"), NEW),
-        ((9, 0), WIDE, ("cudnn", "cudnn", "cudnn-offsets"), NEW._replace(tokamax=())),
+        ((9, 0), WIDE, ("cudnn", "cudnn", "mosaic", "triton"), NEW),
+        ((9, 0), WIDE, ("cudnn", "cudnn", "cudnn-offsets", "triton"), NEW._replace(tokamax=())),
         (
             (9, 0),
             WIDE,
-            ("cudnn", "cudnn", "cudnn-mask"),
+            ("cudnn", "cudnn", "cudnn-mask", "triton"),
             OLD._replace(tokamax=()),
         ),  # grouped heads with offsets are wrong there
-        ((9, 0), MLA, ("cudnn", "cudnn", "cudnn-offsets"), NEW),
-        ((10, 0), WIDE, ("cudnn", "cudnn", "mosaic"), NEW),
-        ((8, 0), WIDE, ("cudnn", "cudnn", "cudnn-mask"), NEW),
+        ((9, 0), MLA, ("cudnn", "cudnn", "cudnn-offsets", "plain"), NEW),
+        ((10, 0), WIDE, ("cudnn", "cudnn", "mosaic", "triton"), NEW),
+        ((8, 0), WIDE, ("cudnn", "cudnn", "cudnn-mask", "triton"), NEW),
         (
             (12, 0),
             WIDE,
-            ("cudnn", "cudnn", "cudnn-mask"),
+            ("cudnn", "cudnn", "cudnn-mask", "triton"),
             NEW,
         ),  # RTX cards of Blackwell: neither tokamax's kernel nor heads of 192
-        ((12, 0), MLA, ("plain", "plain", "plain"), NEW),
-        ((8, 9), WIDE, ("cudnn", "cudnn", "cudnn-mask"), OLD),
-        ((8, 0), MLA, ("plain", "plain", "plain"), NEW),
-        ((7, 5), WIDE, ("plain", "plain", "plain"), NEW),
-        ((9, 0), HeadDims(128, 128, "float32"), ("plain", "plain", "plain"), NEW),
-        ((9, 0), HeadDims(100, 100), ("plain", "plain", "plain"), NEW),
-        ((9, 0), WIDE, ("plain", "plain", "plain"), NEW._replace(cudnn=())),
-        (None, WIDE, ("plain", "plain", "plain"), NEW),
+        ((12, 0), MLA, ("plain", "plain", "plain", "plain"), NEW),
+        ((8, 9), WIDE, ("cudnn", "cudnn", "cudnn-mask", "triton"), OLD),
+        ((8, 0), MLA, ("plain", "plain", "plain", "plain"), NEW),
+        ((7, 5), WIDE, ("plain", "plain", "plain", "plain"), NEW),
+        ((9, 0), HeadDims(128, 128, "float32"), ("plain", "plain", "plain", "plain"), NEW),
+        ((9, 0), HeadDims(100, 100), ("plain", "plain", "plain", "plain"), NEW),
+        ((9, 0), WIDE, ("plain", "plain", "plain", "triton"), NEW._replace(cudnn=())),
+        ((9, 0), HeadDims(256, 256), ("cudnn", "cudnn", "mosaic", "plain"), NEW),
+        (None, WIDE, ("plain", "plain", "plain", "plain"), NEW),
     ],
 )
 def test_the_table_of_gpus(generation, heads, layouts, versions):
@@ -55,8 +56,10 @@ def test_the_table_of_gpus(generation, heads, layouts, versions):
 
 @pytest.mark.parametrize("layout", Layout)
 def test_tpus_and_cpus_have_what_they_had(layout):
+    fast = Kernel.PLAIN if layout is Layout.DECODE else Kernel.SPLASH
     for v_dim in (128, 256):
-        assert choose("tpu", None, HeadDims(192, v_dim), layout, OLD) is Kernel.SPLASH
+        assert choose("tpu", None, HeadDims(192, v_dim), layout, OLD) is fast
+    assert choose("tpu", None, WIDE, layout, NEW) is fast
     assert choose("tpu", None, HeadDims(64, 64), layout, NEW) is Kernel.PLAIN
     assert choose("cpu", None, WIDE, layout, NEW) is Kernel.PLAIN
 
@@ -238,7 +241,7 @@ def test_in_bfloat16_it_is_near_the_plain_form_in_float32(kernel, layout, n):
         assert np.linalg.norm(np.float32(ours) - right) <= 2e-2 * max(np.linalg.norm(right), 1e-9)
 
 
-@pytest.mark.parametrize("layout", Layout)
+@pytest.mark.parametrize("layout", [Layout.CAUSAL, Layout.GROUPS, Layout.PACKED])
 def test_the_plain_form_is_the_definition_of_its_mask(layout):
     """Query by query, in NumPy: grouped heads, documents of odd lengths, completions behind a prompt that is not full."""
     s, g, t, length = 5, 2, 4, 3

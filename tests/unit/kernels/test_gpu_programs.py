@@ -25,11 +25,11 @@ LIMIT_S = 1800
 MASKED = {"__cudnn$fmhaScaleBiasSoftmax", "__cudnn$fmhaScaleBiasSoftmaxBackward"}
 
 
-def compiled(gpu: str, number: int, recipe: str, *overrides: str) -> dict:
-    """What gpu_compile.py says of the recipe's update."""
+def compiled(gpu: str, number: int, recipe: str, *overrides: str, name: str = "update") -> dict:
+    """What gpu_compile.py says of a program of the recipe."""
     if not PYTHON.exists():
         pytest.skip(f"inconclusive: no Python with JAX's CUDA plugin at {PYTHON} (CONTRIBUTING.md)")
-    argv = [PYTHON, ROOT / "tests/unit/kernels/gpu_compile.py", gpu, str(number), recipe, "update", *overrides]
+    argv = [PYTHON, ROOT / "tests/unit/kernels/gpu_compile.py", gpu, str(number), recipe, name, *overrides]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(argv, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
@@ -66,3 +66,10 @@ def test_packed_documents_have_tokamax_or_cudnn_with_their_mask(gpu: str, on: st
     assert {name for name in program["calls"] if "mosaic" in name or "fmha" in name} == calls
     total = (program["argument"] + program["output"] - program["alias"] + program["temp"]) / GIB
     assert estimated(on, PRETRAIN, "batch_size=8") == pytest.approx(total, rel=memory.ERROR)
+
+
+@pytest.mark.parametrize("gpu", ["H100", "A100"])
+def test_a_rollout_has_the_kernel_that_decodes_once_a_layer(gpu: str) -> None:
+    """Not in two loops of growing rooms: it reads no further than the token."""
+    program = compiled(gpu, 1, GRPO, "rollout.total_generation_steps=1024", name="rollout")
+    assert program["calls"]["__gpu$xla.gpu.triton"] == find(load.load(GRPO).model.name).num_layers

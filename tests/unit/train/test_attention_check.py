@@ -1,9 +1,13 @@
 """The comparison of a card's attention kernels with the plain form: what it refuses, says and remembers."""
 
 import json
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import jax
+import jax.experimental.pallas
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -14,6 +18,13 @@ from podwright.train import attention_check
 
 HEADS = HeadDims(16, 16)
 CARD = SimpleNamespace(devices=np.array([SimpleNamespace(platform="gpu", compute_capability="9.0")], object))
+
+
+def plain_tokens(mesh, q, cache, lengths, t):
+    prompt_k, prompt_v, k, v = cache
+    masks = jnp.arange(prompt_k.shape[2]) < lengths[:, None], (jnp.arange(k.shape[3]) <= t)[None]
+    own = jnp.swapaxes(k, 3, 4), v
+    return attention.grouped(q[:, :, None], (jnp.swapaxes(prompt_k, 2, 3), prompt_v), own, *masks)[:, :, 0]
 
 
 @pytest.fixture
@@ -27,6 +38,7 @@ def kernels(monkeypatch):
     forms = {
         "of_groups": lambda mesh, q, k, v, lengths, s, g: attention.plain_groups(q, k, v, lengths, s=s, g=g),
         "packed_groups": lambda mesh, q, k, v, ids: plain(q, k, v, *(() if ids is None else (ids,))),
+        "of_tokens": plain_tokens,
     }
 
     def replace(**wrong):
@@ -66,9 +78,9 @@ def absent(mesh, q, k, v, ids):
 def test_one_that_does_not_is_refused_and_remembered(kernels, tmp_path, form, says):
     kernels(packed_groups=form)
     first, *others = attention_check.refused(CARD, HEADS, [Layout.PACKED, Layout.GROUPS], tmp_path)
-    assert first.startswith("attention by cudnn-offsets, which is slower: mosaic for packed " + says)
+    assert first.startswith("attention by cudnn-offsets: mosaic for packed " + says)
     assert [other.partition(f" {says}")[0] for other in others] == [
-        "attention by cudnn-mask, which is slower: cudnn-offsets for packed",
+        "attention by cudnn-mask: cudnn-offsets for packed",
         "attention in plain JAX, which is slower: cudnn-mask for packed",
     ]
     kinds = (Kernel.MOSAIC, Kernel.CUDNN_OFFSETS, Kernel.CUDNN_MASK)
@@ -79,6 +91,32 @@ def test_one_that_does_not_is_refused_and_remembered(kernels, tmp_path, form, sa
     assert [bool(fault) for fault in answers.values()] == [True, True, True, False]
 
 
+def other_prompts(mesh, q, cache, lengths, t):
+    return plain_tokens(mesh, q, cache, lengths[::-1], t)
+
+
+def test_a_kernel_that_decodes_wrongly_gives_way_to_the_plain_form(kernels, tmp_path):
+    assert attention.decodes_by_kernel(CARD, HEADS, 2)
+    kernels(of_tokens=other_prompts)
+    (message,) = attention_check.refused(CARD, HEADS, [Layout.DECODE], tmp_path)
+    assert message.startswith("attention in plain JAX, which is slower: triton for decode differs by")
+    assert not attention.decodes_by_kernel(CARD, HEADS, 2)
+
+
+def test_without_the_triton_backend_of_pallas_the_plain_form_decodes(tmp_path, monkeypatch):
+    """JAX says that it will be removed."""
+    monkeypatch.setattr(attention, "REFUSED", set())
+    monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)
+    monkeypatch.delattr(jax.experimental.pallas, "triton", raising=False)
+    (message,) = attention_check.refused(CARD, HEADS, [Layout.DECODE], tmp_path)
+    assert message.startswith(
+        "attention in plain JAX, which is slower: triton for decode does not run (ModuleNotFoundError"
+    )
+    assert not attention.decodes_by_kernel(CARD, HEADS, 2)
+    without = "import sys; sys.modules['jax.experimental.pallas.triton'] = None; import podwright.train.grpo.rollout"
+    subprocess.run([sys.executable, "-c", without], check=True)
+
+
 def test_one_whose_next_best_is_right_gives_way_to_that_and_is_remembered(kernels, tmp_path):
     def by_kernel(mesh, q, k, v, ids):
         if attention.kernel_for(CARD, HEADS, Layout.PACKED) is Kernel.MOSAIC:
@@ -87,7 +125,7 @@ def test_one_whose_next_best_is_right_gives_way_to_that_and_is_remembered(kernel
 
     kernels(packed_groups=by_kernel)
     (message,) = attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path)
-    assert message.startswith("attention by cudnn-offsets, which is slower: mosaic for packed differs by")
+    assert message.startswith("attention by cudnn-offsets: mosaic for packed differs by")
     assert attention.kernel_for(CARD, HEADS, Layout.PACKED) is Kernel.CUDNN_OFFSETS
     attention.REFUSED.clear()
     kernels()

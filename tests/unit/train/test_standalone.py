@@ -3,6 +3,7 @@
 import jax
 import pytest
 
+from podwright.attention_kernels import Layout
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import param, qwen3
@@ -10,7 +11,7 @@ from podwright.recipe import schema
 from podwright.recipe.models import find
 from podwright.rundir import RunDir, append_jsonl, write_json
 from podwright.storage import inputs, open_storage
-from podwright.train import checkpoint
+from podwright.train import attention_check, checkpoint
 from podwright.train.grpo import standalone
 from podwright.train.mesh import make_mesh
 from podwright.train.run_storage import RunStorage
@@ -122,6 +123,20 @@ def test_an_export_of_an_older_step_than_the_records_reach_names_both(saved, tmp
     write_json(saved.exit(1), {"ending": "FINISHED", "step": 3})
     standalone.export(saved.path, tmp_path / "finished")
     assert "to step 3; bring a later one back from a copy of the run" in capsys.readouterr().err
+
+
+def test_an_evaluation_compares_the_kernels_of_its_card_before_it_compiles(begun, file, monkeypatch):
+    class StopError(Exception):
+        pass
+
+    def refused(mesh, heads, layouts, folder):
+        raise StopError(heads.dtype, *layouts)
+
+    monkeypatch.setattr(attention_check, "refused", refused)
+    monkeypatch.setattr(standalone.program, "programs", None)
+    with pytest.raises(StopError) as stopped:
+        standalone.evaluate(begun.path, str(file), 2)
+    assert set(stopped.value.args) == {"float32", Layout.CAUSAL, Layout.DECODE}
 
 
 @pytest.mark.long
