@@ -1,27 +1,37 @@
-"""Run a script by real bash in a sandbox and read back every call of a program that the sandbox has a stand-in for.
+"""Run a script by bash in a sandbox and read back every call of a program that the sandbox has a stand-in for.
 
 `enter.sh` is the sandbox: user namespaces, so no rights are needed and none are gained. `standin.sh` runs in the place of the programs
-in `stage.STANDINS`, and `prelude.sh` is read by every bash before its script.
+in `stage.STANDINS`, `prelude.sh` is read by every bash before its script, and `trusted.sh` behind that where there is no sandbox.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import math
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from podwright.errors import UserError
-from podwright.recipe.script_text import with_placeholders
-from podwright.sandbox.stage import PATH, UNPRIVILEGED, Surroundings, fill, is_root, missing_capabilities, read
+from podwright.sandbox.stage import (
+    PATH,
+    UNPRIVILEGED,
+    Script,
+    Surroundings,
+    fill,
+    hand_over,
+    is_root,
+    missing_capabilities,
+    read,
+    siblings,
+    trusting,
+)
 from podwright.shell import Shell
 
 PROCESSES = 64
@@ -59,12 +69,12 @@ class Evaluated:
     sandboxed: bool = True
     why_not: str = ""
     problem: str = ""  # in one line: the script failed or was stopped
-    placeholders: Mapping[str, str] = field(default_factory=dict)  # as with_placeholders names them
+    trusted: bool = False  # whether it was run without a sandbox
 
     def workloads(self) -> list[Call]:
-        """The calls of `xpk workload create`, and of its form for Pathways. `argv` begins with xpk, also where python or uv starts it."""
+        """The calls of `xpk workload create`. `argv` begins with xpk, also where python or uv starts it."""
         calls = [(call, _of_xpk(call.argv)) for call in self.calls]
-        return [replace(call, argv=argv) for call, argv in calls if " ".join(argv[1:3]).startswith("workload create")]
+        return [replace(call, argv=argv) for call, argv in calls if argv[1:3] == ("workload", "create")]
 
 
 def _of_xpk(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -87,38 +97,101 @@ def evaluate(
     at_s: int = 1_767_225_600,
     timezone: str = "UTC",
 ) -> Evaluated:
-    """Run `script` by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
+    """Run the file `script` by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
 
-    `arguments` are $1 and those after it. `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable is that of a
-    placeholder <K>. `user` and `home` (below /home, if none is given) are what $USER and $HOME say, and `at_s`, seconds since 1970, is the time that `date`
-    tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden ones, links and those above 1 MiB.
-    UserError: the script cannot be read.
+    `arguments` are $1 and those after it. `user` and `home` (below /home, if none is given) are what $USER and $HOME say, and `at_s`,
+    seconds since 1970, is the time that `date` tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden
+    ones, links and those above 1 MiB. UserError: the script cannot be read.
     """
     try:
-        original = read(script)
+        text = read(script)
     except OSError as e:
         raise UserError(f"{script}: {(e.strerror or str(e)).lower()}", "give a bash script") from e
-    if "\0" in original:
+    if "\0" in text:
         raise UserError(f"{script} is no text", "give a bash script")
-    if why_not := _why_not():
-        return Evaluated(sandboxed=False, why_not=why_not, placeholders=with_placeholders(original, values)[1])
     seen = Surroundings(user, home or f"/home/{user}", at_s, timezone)
-    seconds, out = math.ceil(limit_s), bytearray()
+    return run(Script(script, text, siblings(script)), values, shell, seen, arguments=arguments, limit_s=limit_s)
 
-    def take(pipe: IO[bytes]) -> None:
-        out.extend(pipe.read())
 
+def run(
+    script: Script,
+    values: Mapping[str, str],
+    shell: Shell,
+    seen: Surroundings,
+    *,
+    arguments: Sequence[str] = (),
+    limit_s: float = 10.0,
+    trust: bool = False,
+) -> Evaluated:
+    """As `evaluate` does, of a text. `trust`: where there can be no sandbox, with stand-ins on PATH alone.
+
+    `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable
+    is that of a placeholder <K>.
+    """
+    why_not, seconds = _why_not(), math.ceil(limit_s)
     with contextlib.ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podwright-")))
-            placeholders = fill(folder, script, original, values, seen)
+            variables = fill(folder, script, values, seen)
+            if not why_not:
+                hand_over(folder)
+                result = _sandboxed(folder, script, shell, seen, seconds, arguments)
+                if result.sandboxed or not trust:
+                    return result
+            elif not trust:
+                return Evaluated(sandboxed=False, why_not=why_not)
+            return _trusted(folder, script, shell, seen, seconds, trusting(folder, variables), arguments)
         except OSError as e:
-            why_not = f"the folder of the sandbox cannot be written: {e}"
-            return Evaluated(sandboxed=False, why_not=why_not, placeholders=with_placeholders(original, values)[1])
-        _, errors = shell.stream(
-            [*_argv(folder, script.name, seen, seconds), *arguments], read=take, seconds=seconds + 5
-        )
-    return replace(_result(bytes(out), errors, script, seconds, seen.variables()), placeholders=placeholders)
+            return Evaluated(sandboxed=False, why_not=f"the folder of the sandbox cannot be written: {e}")
+
+
+def _sandboxed(
+    folder: Path, script: Script, shell: Shell, seen: Surroundings, seconds: int, arguments: Sequence[str]
+) -> Evaluated:
+    out = bytearray()
+    argv = [*_argv(folder, script.path.name, seen, seconds), *arguments]
+    _, errors = shell.stream(argv, read=lambda pipe: out.extend(pipe.read()), seconds=seconds + 5)
+    return _result(bytes(out), errors, script.path, seconds, seen.variables())
+
+
+# $0: the folder. What is exported here is not of the script's programs: those get the variables behind it.
+_TRUSTED = """
+cd "$0/recipe" && ulimit -c 0 -f 4096
+exec "$@" < /dev/null > "$0/run/log" 2>&1
+"""
+
+
+def _trusted(
+    folder: Path,
+    script: Script,
+    shell: Shell,
+    seen: Surroundings,
+    seconds: int,
+    variables: Mapping[str, str],
+    arguments: Sequence[str],
+) -> Evaluated:
+    """What the script does with stand-ins on PATH alone; a program that is neither there nor a reader ends it."""
+    programs = [shutil.which(name, path=PATH) for name in ("timeout", "env", "bash")]
+    if None in programs:
+        return Evaluated(sandboxed=False, why_not="timeout, env or bash is not installed here")
+    timeout, env, bash = map(str, programs)
+    argv = [env, "-i", *(f"{name}={value}" for name, value in variables.items())]
+    argv += [bash, "--", f"./{script.path.name}" if seen.variant else script.path.name, *arguments]
+    begin = [bash, "-c", _TRUSTED, str(folder), timeout, "--signal=KILL", str(seconds), *argv]
+    code, _, _ = shell.ask(begin, seconds + 5)
+    calls = [_call(path.read_bytes(), variables) for path in sorted((folder / "calls").glob("1*"))]
+    output = read(folder / "run" / "log")[-4000:].encode(errors="surrogateescape").decode(errors="replace")
+    missing, problem = folder / "calls" / "missing", ""
+    if missing.exists():
+        problem = f"calls {missing.read_text().strip()}, which without a sandbox is not run"
+    elif code in (124, 137, -signal.SIGKILL):
+        problem = _STOPPED["time"].format(seconds=seconds)
+    elif code:
+        problem = _failure(code, output)
+    moved = [call for call in calls if call]
+    home, there = str(folder / "home"), seen.home
+    moved = [replace(call, argv=tuple(word.replace(home, there) for word in call.argv)) for call in moved]
+    return Evaluated(tuple(moved), code, output, True, "", f"{script.path} {problem}" if problem else "", True)
 
 
 def _why_not() -> str:
@@ -169,7 +242,7 @@ def _result(out: bytes, errors: str, script: Path, seconds: int, base: Mapping[s
     stopped = fields[3].decode()
     code = None if stopped in ("time", "memory", "calls") else int(fields[2])
     output = base64.b64decode(fields[4]).decode(errors="replace")
-    calls = tuple(call for record in fields[5:-1] if (call := _call(record, base)))
+    calls = tuple(call for record in fields[5:-1] if (call := _call(base64.b64decode(record), base)))
     problem = _STOPPED[stopped].format(seconds=seconds) if stopped else ""
     if code and not problem:
         problem = _failure(code, output)
@@ -188,10 +261,10 @@ def _failure(code: int, output: str) -> str:
 def _call(record: bytes, base: Mapping[str, str]) -> Call | None:
     """The call in a record of `standin.sh`; None where the stand-in was ended while it wrote."""
     try:
-        name, cwd, number, rest = base64.b64decode(record).split(b"\0", 3)
+        name, cwd, number, rest = record.split(b"\0", 3)
         *arguments, rest = rest.split(b"\0", int(number))
         exported, end, stdin = rest.partition(b"\0\0") if not rest.startswith(b"\0") else (b"", b"\0", rest[1:])
-    except (ValueError, binascii.Error):
+    except ValueError:
         return None
     if len(arguments) != int(number) or not end:
         return None
