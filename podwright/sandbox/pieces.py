@@ -53,7 +53,7 @@ def without_comments(text: str) -> str:
             return match[0]
         return " " if len(match[0]) > 2 else ""
 
-    return re.sub(r"[ \t]*\\\n[ \t]*", joined, text).strip()
+    return re.sub(r"(?<![ \t])[ \t]*\\\n[ \t]*", joined, text).strip()
 
 
 def statements(text: str) -> list[list[Piece]]:

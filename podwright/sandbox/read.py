@@ -356,7 +356,7 @@ def _slices_of_training(text: str, values: Mapping[str, str], script_name: str) 
     fix = "type NUM_SLICES=1"
     if "NUM_SLICES" in values:
         return _number_of_slices(values["NUM_SLICES"], "NUM_SLICES", fix)
-    own = re.search(r"(?m)^\s*(?:export\s+)?NUM_SLICES=[\"']?(?:\$\{\w+:?-)?([^\s\"'};]*)", text)
+    own = re.search(r"(?m)^[ \t]*(?:export[ \t]+)?NUM_SLICES=[\"']?(?:\$\{\w+:?-)?([^\s\"'};]*)", text)
     if own and "$" in own[1]:
         line = text.count("\n", 0, own.start(1)) + 1
         what = f"{script_name} line {line}: NUM_SLICES is known only where the script runs"

@@ -124,11 +124,11 @@ def trusting(stage: Path, variables: Mapping[str, str]) -> dict[str, str]:
     for name in READERS:
         if program := shutil.which(name, path=PATH):
             (stage / "bin" / name).symlink_to(program)
+    with (stage / "bin" / "prelude.sh").open("a") as prelude:
+        prelude.write((HERE / "trusted.sh").read_text())
     for name in ("prelude.sh", "standin.sh"):
         path = stage / "bin" / name
         path.write_text(path.read_text().replace(_IN_SANDBOX, str(stage)))
-    with (stage / "bin" / "prelude.sh").open("a") as prelude:
-        prelude.write((HERE / "trusted.sh").read_text())
     changes = {"PATH": f"{stage}/bin", "BASH_ENV": f"{stage}/bin/prelude.sh", "HOME": str(home)}
     return {**variables, **changes}
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from podwright.recipe.script_text import BARE, COMMENT, NESTED, SINGLE, contexts, quoted
 
@@ -19,28 +19,27 @@ _OF_MACHINE = re.compile(
 )
 
 
-@dataclass
+@dataclass(frozen=True)
 class Variables:
-    """Each name with the first line where it is."""
-
-    emptied: dict[str, int] = field(default_factory=dict)
+    emptied: set[str]
     """set to nothing alone"""
-    unset: dict[str, int] = field(default_factory=dict)
-    """used, and neither set nor with a default"""
-    given: dict[str, int] = field(default_factory=dict)
+    unset: Mapping[str, int]
+    """used, and neither set nor with a default -> the first line"""
+    given: Mapping[str, int]
     """such a one that has a typed value"""
 
 
 def of_script(texts: Iterable[str], values: Collection[str]) -> Variables:
     """Of a script and of those that it sources. `values`: names that were typed."""
-    used, own, emptied = dict[str, int](), set[str](), dict[str, int]()
+    used, own, emptied = dict[str, int](), set[str](), set[str]()
     for text in texts:
         kinds = contexts(text)
         for match in _USED.finditer(text):
             name = match[1] or match[4]
             if not name or kinds[match.start()] in (SINGLE, COMMENT):
                 continue
-            used.setdefault(name, text.count("\n", 0, match.start()) + 1)
+            if name not in used:
+                used[name] = text.count("\n", 0, match.start()) + 1
             if match[3] and match[3] != "}":
                 own.add(name)
         for match in _SET.finditer(text):
@@ -48,13 +47,13 @@ def of_script(texts: Iterable[str], values: Collection[str]) -> Variables:
             if kinds[match.start()] not in (BARE, NESTED):
                 continue
             if match[1] and re.match(r"[\s;&|)]|\Z", text[match.end() : match.end() + 1]):
-                emptied.setdefault(name, text.count("\n", 0, match.start()) + 1)
+                emptied.add(name)
             else:
                 own.add(name)
     free = {name: line for name, line in used.items() if name not in own and name not in emptied}
     free = {name: line for name, line in free.items() if not _OF_MACHINE.fullmatch(name)}
     return Variables(
-        {name: line for name, line in emptied.items() if name not in own},
+        emptied - own,
         {name: line for name, line in free.items() if name not in values},
         {name: line for name, line in free.items() if name in values},
     )
@@ -120,5 +119,5 @@ def of_machine(text: str) -> str:
 
 def sourced(text: str, files: Mapping[str, str]) -> dict[str, str]:
     """Those of `files` that a script reads as a part of itself."""
-    named = re.findall(r"(?m)(?:^|[;&|])\s*(?:source|\.)\s+[\"']?(?:[^\s\"';&|]*/)?([^\s\"';&|/]+)", text)
+    named = re.findall(r"(?m)(?:^|[;&|])[ \t]*(?:source|\.)[ \t]+[\"']?(?:[^\s\"';&|]*/)?([^\s\"';&|/]+)", text)
     return {name: content for name, content in files.items() if name in named}
