@@ -64,7 +64,7 @@ class _Runs:
         """The words of the call where tests of a variable turn out the other way; None as above, and where no test names it."""
         if name not in variables.in_conditions(self.text):
             return None
-        text = variables.with_other_outcomes(self.text, {name})
+        text = variables.with_other_outcomes(self.text, name)
         return _single(self._run(Script(self.path, text, self.files), self.values, self._seen))
 
     def hear(self, text: str) -> Evaluated:

@@ -75,15 +75,14 @@ def with_all_files(text: str) -> str:
 _CONDITION = re.compile(r"(?:\[\[|\[|\btest)(?=\s)([^\n;&|]*(?:(?:&&|\|\|)[^\n;&|]*)*)")
 
 
-def with_other_outcomes(text: str, names: Collection[str]) -> str:
-    """A script in which each test that names one of `names` turns out the other way."""
+def with_other_outcomes(text: str, name: str) -> str:
+    """A script in which each test that names the variable `name` turns out the other way."""
     kinds = contexts(text)
 
     def turned(match: re.Match[str]) -> str:
-        counts = kinds[match.start()] in (BARE, NESTED) and not names.isdisjoint(_named(match[1]))
+        counts = kinds[match.start()] in (BARE, NESTED) and name in _named(match[1])
         return f"! {match[0]}" if counts else match[0]
 
-    names = set(names)
     return _CONDITION.sub(turned, text)
 
 
