@@ -1,5 +1,6 @@
 """A launch script becomes a recipe whose command runs the same program, with the same words and variables."""
 
+import functools
 import re
 import subprocess
 import time
@@ -33,6 +34,7 @@ def imported(
     return read.read(Path(path), text, {"USER": USER, "HOME": "/house/x"} | values, NOW, {"README.md": README})
 
 
+@functools.cache
 def recipe(text: str = SCRIPT, **values: str) -> MaxTextRecipe:
     return load.require(load.parse(imported(text, **values).recipe), MaxTextRecipe)
 
