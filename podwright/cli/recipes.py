@@ -92,7 +92,7 @@ def import_(
         bool,
         typer.Option(
             "--trust",
-            help="where no sandbox is possible, let bash run a launch script of MaxText without: only the programs that it calls by name are kept from acting",
+            help="where no sandbox is possible, let a restricted bash run a launch script of MaxText without: it can write nothing, but read what you can read",
         ),
     ] = False,
     as_json: Json = False,

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.sandbox.stage import (
+    NOWHERE,
     PATH,
     UNPRIVILEGED,
     Script,
@@ -37,6 +38,7 @@ from podwright.shell import Shell
 PROCESSES = 64
 OUTPUT = 4 << 20  # bytes, the limit of a file in enter.sh
 _BY_BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
+_DROP = ("setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups")
 _STOPPED = {
     "time": "did not end within {seconds} s",
     "memory": "used more than 512 MiB of memory",
@@ -154,11 +156,18 @@ def _sandboxed(
     return _result(bytes(out), errors, script.path, seconds, seen.variables())
 
 
-# $0: the folder. What is exported here is not of the script's programs: those get the variables behind it.
+# $0: the folder, $1: seconds, $2: processes. What is exported here is not of the script's programs: those get the variables behind it.
 _TRUSTED = """
-cd "$0/recipe" && ulimit -c 0 -f 4096
-exec "$@" < /dev/null > "$0/run/log" 2>&1
-"""
+cd "$0/recipe" || exit 1
+for limit in "-c 0" "-f 4096" "-v 1048576" "-t $1" "-u $2"; do ulimit $limit; done 2> /dev/null
+shift 2
+"$@" < /dev/null > "$0/run/log" 2>&1 {nowhere}> "$0/run/nowhere" &
+wait "$!"
+code=$?
+kill -KILL -- "-$!" 2> /dev/null # what it has left in the background: `timeout` leads a group of its own
+exit "$code"
+""".replace("{nowhere}", str(NOWHERE))
+_REFUSED = re.compile(r": (line \d+: .*: restricted\b.*)")
 
 
 def _trusted(
@@ -170,28 +179,35 @@ def _trusted(
     variables: Mapping[str, str],
     arguments: Sequence[str],
 ) -> Evaluated:
-    """What the script does with stand-ins on PATH alone; a program that is neither there nor a reader ends it."""
+    """What the script does in a restricted bash with stand-ins on PATH alone. UserError for what such a bash refuses, and for a program that is
+    neither a stand-in nor a reader: without them the words of the script could be others."""
     programs = [shutil.which(name, path=PATH) for name in ("timeout", "env", "bash")]
     if None in programs:
         return Evaluated(sandboxed=False, why_not="timeout, env or bash is not installed here")
     timeout, env, bash = map(str, programs)
     argv = [env, "-i", *(f"{name}={value}" for name, value in variables.items())]
     argv += [bash, "--", f"./{script.path.name}" if seen.variant else script.path.name, *arguments]
-    begin = [bash, "-c", _TRUSTED, str(folder), timeout, "--signal=KILL", str(seconds), *argv]
-    code, _, _ = shell.ask(begin, seconds + 5)
-    calls = [_call(path.read_bytes(), variables) for path in sorted((folder / "calls").glob("1*"))]
-    output = read(folder / "run" / "log")[-4000:].encode(errors="surrogateescape").decode(errors="replace")
-    missing, problem = folder / "calls" / "missing", ""
-    if missing.exists():
-        problem = f"calls {missing.read_text().strip()}, which without a sandbox is not run"
-    elif code in (124, 137, -signal.SIGKILL):
+    begin = [bash, "-c", _TRUSTED, str(folder), str(seconds), str(_processes(shared=True))]
+    begin += [timeout, "--signal=KILL", str(seconds), *argv]
+    drops = is_root() and not missing_capabilities() and shutil.which("setpriv")
+    if drops:
+        hand_over(folder)
+    code, _, _ = shell.ask([env, "-i", f"PATH={PATH}", *(_DROP if drops else ()), *begin], seconds + 5)
+    hidden, log = ((folder / "run" / name).read_bytes().decode(errors="replace") for name in ("nowhere", "log"))
+    absent, refused = folder / "calls" / "absent", _REFUSED.search(f"{log}\n{hidden}")
+    if absent.exists() or refused:
+        what = refused[1] if refused else f"calls {read(absent)}"
+        fix = "take it out in a copy of the script, or import it where user namespaces are allowed"
+        raise UserError(f"{script.path.name} {what}, which without a sandbox is not run", fix)
+    problem = ""
+    if code in (124, 137, -signal.SIGKILL):
         problem = _STOPPED["time"].format(seconds=seconds)
     elif code:
-        problem = _failure(code, output)
-    moved = [call for call in calls if call]
+        problem = _failure(code, log)
+    calls = [_call(path.read_bytes(), variables) for path in sorted((folder / "calls").glob("1*"))]
     home, there = str(folder / "home"), seen.home
-    moved = [replace(call, argv=tuple(word.replace(home, there) for word in call.argv)) for call in moved]
-    return Evaluated(tuple(moved), code, output, True, "", f"{script.path} {problem}" if problem else "", True)
+    moved = [replace(call, argv=tuple(word.replace(home, there) for word in call.argv)) for call in calls if call]
+    return Evaluated(tuple(moved), code, log[-4000:], True, "", f"{script.path} {problem}" if problem else "", True)
 
 
 def _why_not() -> str:
@@ -205,7 +221,6 @@ def _why_not() -> str:
 
 def _argv(stage: Path, script: str, seen: Surroundings, seconds: int) -> list[str]:
     """The command, with an empty environment. Root becomes UNPRIVILEGED first."""
-    drop = ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups"]
     spaces = [
         "unshare",
         "--user",
@@ -219,16 +234,19 @@ def _argv(stage: Path, script: str, seen: Surroundings, seconds: int) -> list[st
         "--kill-child",
     ]
     enter = ["bash", str(stage / "enter.sh"), str(stage), script, seen.home, seen.user, str(seconds), str(_processes())]
-    return ["env", "-i", f"PATH={PATH}", *(drop if is_root() else []), *spaces, *enter, os.path.expanduser("~")]
+    return ["env", "-i", f"PATH={PATH}", *(_DROP if is_root() else []), *spaces, *enter, os.path.expanduser("~")]
 
 
-def _processes() -> int:
-    """The process limit. Before Linux 5.14 it counts all processes of a user, not those of the sandbox alone."""
+def _processes(*, shared: bool = False) -> int:
+    """The process limit. It counts all processes of a user, not those of the sandbox alone, before Linux 5.14 and where there is none (`shared`)."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    if is_root() or not release or (int(release[1]), int(release[2])) >= (5, 14):
+    if is_root() or not (shared or (release and (int(release[1]), int(release[2])) < (5, 14))):
         return PROCESSES
-    mine = [path for path in Path("/proc").glob("[0-9]*/task/[0-9]*") if path.stat().st_uid == os.geteuid()]
-    return PROCESSES + len(mine)
+    mine = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            mine += len(os.listdir(process / "task")) if process.stat().st_uid == os.geteuid() else 0
+    return PROCESSES + mine
 
 
 def _result(out: bytes, errors: str, script: Path, seconds: int, base: Mapping[str, str]) -> Evaluated:

@@ -78,9 +78,8 @@ class _Runs:
         evaluated = evaluation.run(source, values, Shell(), seen, trust=self.trust)
         if not evaluated.sandboxed:
             what = f"{self.path.name} is read by bash in a sandbox, and there is none here: {evaluated.why_not}"
-            raise UserError(
-                what, f"type podwright recipe import {shlex.quote(str(self.path))} --trust, which runs it without"
-            )
+            fix = f"type podwright recipe import {shlex.quote(str(self.path))} --trust, which runs it without"
+            raise UserError(what, "import it on another machine" if self.trust else fix)
         return evaluated
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from podwright.recipe.script_text import is_variable, quoted, with_placeholders, with_values
+from podwright.recipe.script_text import BARE, NESTED, contexts, is_variable, quoted, with_placeholders, with_values
 
 HERE = Path(__file__).parent
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -35,7 +35,12 @@ _READ_ONLY = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"}  
 _FIXED = {"HOME", "PATH", "BASH_ENV"}  # the sandbox needs its own
 _IN_SANDBOX = "/podwright"
 # Programs that only read, which a script finds beside the stand-ins where it is trusted.
-READERS = ("bash", "basename", "cat", "cut", "dirname", "grep", "head", "seq", "tail", "tr", "wc")
+READERS = ("basename", "cat", "cut", "dirname", "grep", "head", "seq", "tail", "tr", "wc")
+# Where it is trusted bash opens no file to write into, not even these: descriptors that are open already take their place. NOWHERE is a file,
+# for a script may send there that something was refused.
+NOWHERE = 19
+_OPEN = {"null": NOWHERE, "stdout": 1, "stderr": 2}
+_INTO_DEVICE = re.compile(r"(&|\d*)(>&|>[>|]?)[ \t]*([\"']?)/dev/(null|stdout|stderr)\3(?=[\s;&|)}`]|\Z)")
 
 
 @dataclass(frozen=True)
@@ -114,23 +119,48 @@ def hand_over(stage: Path) -> None:
 def trusting(stage: Path, variables: Mapping[str, str]) -> dict[str, str]:
     """Change a filled `stage` so that bash can run from it without a sandbox; its variables.
 
-    The home is an empty one: programs of the user's own, such as an activated environment would bring, are not reached by it.
+    The home is an empty one: programs of the user's own, such as an activated environment would bring, are not reached by it. Files beside
+    the script that are no text are left out, for a library among them could be loaded into every program (LD_PRELOAD).
     """
     home = stage / "home"
     (home / ".local" / "bin" / "venv" / "bin").mkdir(parents=True)
     (home / ".local" / "bin" / "venv" / "bin" / "activate").touch()
     for folder in ("calls", "run"):
         (stage / folder).mkdir()
+    for path in (stage / "recipe").iterdir():
+        text = read(path)
+        if "\0" in text:
+            path.unlink()
+        elif path.suffix in (".sh", ""):
+            _write(path, _without_devices(text))
     for name in READERS:
         if program := shutil.which(name, path=PATH):
             (stage / "bin" / name).symlink_to(program)
+    (stage / "bin" / "absent-program").symlink_to("standin.sh")
     with (stage / "bin" / "prelude.sh").open("a") as prelude:
         prelude.write((HERE / "trusted.sh").read_text())
     for name in ("prelude.sh", "standin.sh"):
         path = stage / "bin" / name
         path.write_text(path.read_text().replace(_IN_SANDBOX, str(stage)))
+    _, _, body = read(stage / "bin" / "standin.sh").partition("\n")
+    # -p: without the functions that the script exports, which would run here unrestricted
+    _write(stage / "bin" / "standin.sh", f"#!{shutil.which('bash', path=PATH)} -p\n{body}")
     changes = {"PATH": f"{stage}/bin", "BASH_ENV": f"{stage}/bin/prelude.sh", "HOME": str(home)}
     return {**variables, **changes}
+
+
+def _without_devices(text: str) -> str:
+    """A script that writes into open descriptors in the place of devices."""
+    kinds = contexts(text)
+
+    def redirected(match: re.Match[str]) -> str:
+        if kinds[match.start(2)] not in (BARE, NESTED):
+            return match[0]
+        descriptor = _OPEN[match[4]]
+        both = match[1] == "&" or match[2] == ">&"
+        return f">&{descriptor} 2>&{descriptor}" if both else f"{match[1]}>&{descriptor}"
+
+    return _INTO_DEVICE.sub(redirected, text)
 
 
 def is_root() -> bool:

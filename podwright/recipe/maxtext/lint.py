@@ -130,7 +130,7 @@ def of_script(imported: ImportedScript, user: str) -> list[LintFinding]:
         fix = "end it in the script before submitting by hand"
         findings.append(LintFinding("bash", "warning", imported.problem, fix))
     if imported.trusted:
-        what = "bash has run the script without a sandbox: what it names by a full path, or reaches without a program, it has reached"
+        what = "bash has run the script without a sandbox: it could write no file and reach no network, but it could read what you can read"
         findings.append(LintFinding("bash", "warning", what, "import it where user namespaces are allowed"))
     return [*findings, *_branches(imported)]
 

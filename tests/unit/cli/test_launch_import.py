@@ -365,25 +365,41 @@ def test_without_a_sandbox_a_script_is_read_only_where_it_is_trusted(
         ("PATH=/usr/bin:$PATH; rm -rf {victim}", ""),
         ("export PATH=/usr/bin && rm -rf {victim}", ""),
         ("env rm -rf {victim}", "calls env, which without a sandbox is not run"),
-        ("sudo rm -rf {victim}; bash -c 'rm -rf {victim}'", "calls rm, which without a sandbox is not run"),
+        ("sudo rm -rf {victim}; bash -c 'rm -rf {victim}'", "calls bash, which without a sandbox is not run"),
         ("rm -rf ~/* $HOME; touch ~/x", "calls rm, which"),
+        ("/usr/bin/touch {victim}/new", "/usr/bin/touch: restricted"),
+        ("hash -p /usr/bin/touch new; new {victim}/new", "hash: /usr/bin/touch: restricted"),
+        ("command -p touch {victim}/new", "command: -p: restricted"),
+        ("exec touch {victim}/new", "exec: restricted"),
+        ("echo x > {victim}/new", "new: restricted: cannot redirect output, which without a sandbox is not run"),
+        ("echo x 2>&1 &>> {home}/file", "file: restricted: cannot redirect output"),
+        ("eval 'echo x >| {victim}/new' 2> /dev/null", "new: restricted: cannot redirect output"),
+        ("source {home}/file; echo ${{SECRET?none}}", "none"),
+        ("history -s x; history -w {victim}/new", "calls history"),
+        ("read -r line < /dev/tcp/127.0.0.1/9", "/dev/tcp/127.0.0.1/9: restricted"),
+        ("kill -0 $PPID", "calls kill"),
+        ("for file in *; do [[ $file != *.so ]] || exit 3; done; cat() {{ echo x > {victim}/new; }}; export -f cat", ""),
         ("while :; do :; done", "did not end within 10 s"),
     ],
-)
-def test_a_trusted_script_calls_no_program_by_its_name(
+)  # fmt: skip
+def test_a_trusted_script_changes_nothing_outside(
     tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, before: str, message: str
 ) -> None:
     monkeypatch.setattr("podwright.sandbox.evaluation._why_not", lambda: "no user namespaces")
     victim, home = tree / "victim", tree / "home"
     for folder in (victim, home):
         folder.mkdir()
-        (folder / "file").touch()
+        (folder / "file").write_text("SECRET=secret\n")
+    tree.chmod(0o755)
     monkeypatch.setenv("HOME", str(home))
     path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
-    path.write_text(SCRIPT.replace("set -e\n", f"{before.format(victim=victim)}\nset -e\n", 1))
+    (path.parent / "library.so").write_bytes(b"\x7fELF\0")
+    path.write_text(SCRIPT.replace("set -e\n", f"{before.format(victim=victim, home=home)}\nset -e\n", 1))
+    # As an ordinary user, for files of root are protected from the user that root becomes.
+    monkeypatch.setattr("podwright.sandbox.evaluation.is_root", lambda: False)
     code, _, err = call(capsys, str(path), "--trust")
     assert (code, err) == (0, "") if not message else (code == 2 and message in err and err.count("\n") == 1)
-    assert [path.name for path in (*victim.iterdir(), *home.iterdir())] == ["file", "file"]
+    assert [file.read_text() for file in (*victim.iterdir(), *home.iterdir())] == ["SECRET=secret\n"] * 2
 
 
 def test_values_of_a_file_that_is_sourced_give_way_to_those_that_were_typed(
