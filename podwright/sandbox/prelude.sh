@@ -1,6 +1,6 @@
 # Read by every bash of the sandbox before its script. A file that is not there, such as bin/activate of an environment, is sourced as an empty one.
 RANDOM=$((1 + @VARIANT@))
-SECONDS=@VARIANT@
+SECONDS=$((1000 * @VARIANT@)) # more than a script may take
 HOSTNAME=podwright-@VARIANT@
 source() {
   if [[ -e ${1-} ]] || type -P "${1-}" > /dev/null; then

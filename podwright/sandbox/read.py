@@ -128,6 +128,7 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
     path, text, files = runs.path, runs.text, runs.files
     evaluated = runs.run({})
     argv = _argv(runs, evaluated)
+    _require_typed_values(runs, evaluated.workloads()[0].env)
     stated, differences = script.versions(text, files)
     xpk_version = xpk_version or stated.get("xpk", "")
     given = xpk.options(argv, xpk_version)
@@ -221,6 +222,19 @@ def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
         what = f"{name}: what {unknown[1][:60]} prints is known only where the script runs"
         raise UserError(what, "write the value out in a copy of the script")
     return calls[0].argv
+
+
+def _require_typed_values(runs: _Runs, environment: Mapping[str, str]) -> None:
+    """UserError for a typed value that its script has replaced before it calls xpk, whose exported variables are `environment`."""
+    for name, value in runs.values.items():
+        now = environment.get(name, value)
+        if value not in now:
+            what = (
+                f"{runs.path.name} sets {name} to {now[:40]!r} itself before it calls xpk, in place of {value[:40]!r}"
+            )
+            raise UserError(
+                what, f"leave {name}={shlex.quote(value)} out, or take the line out in a copy of the script"
+            )
 
 
 def _training_script(runs: _Runs, values: Mapping[str, str]) -> ImportedScript:

@@ -374,6 +374,14 @@ def test_what_cannot_be_known_is_refused(name: str) -> None:
     assert re.search(words, refused(changed(old, new)))
 
 
+@pytest.mark.parametrize("line", ["{ ZONE=other; }", "case $USER in *) ZONE=other ;; esac", "read ZONE <<< other"])
+def test_a_typed_value_that_the_script_replaces_is_refused(line: str) -> None:
+    text = changed('echo "===', f'{line}\necho "===')
+    assert "--zone=other" in imported(text).argv
+    with pytest.raises(UserError, match="sets ZONE to 'other' itself before it calls xpk, in place of 'us-east5-a'"):
+        imported(text, ZONE="us-east5-a")
+
+
 @pytest.mark.parametrize(
     ("steps", "value"),
     [
