@@ -384,7 +384,8 @@ def main() -> int:
     tree = Path(os.environ["PYTHONPATH"])
     if not Path(podwright.__file__).is_relative_to(tree):
         raise SystemExit(f"the product is imported from {podwright.__file__}, not from {tree}")
-    folder = Path(tempfile.mkdtemp(prefix="equivalence-"))
+    # its random name follows a letter, for digits behind one are no number of a page
+    folder = Path(tempfile.mkdtemp(prefix="equivalence-x"))
     try:
         answers = dict(SECTIONS[options.section](Corpus(folder), options))
     finally:

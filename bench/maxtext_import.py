@@ -1,4 +1,4 @@
-"""Import of every launch script in a checkout of recipes: are the words of `xpk workload create` those that bash passes?
+"""Import of every launch script in a checkout of recipes: are the words of `xpk workload create` those that bash passes outside a sandbox?
 
 python bench/maxtext_import.py PATH [--out bench/results/maxtext_import.json]
 
@@ -23,9 +23,10 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 from podwright.errors import UserError  # noqa: E402
 from podwright.recipe import load  # noqa: E402
-from podwright.recipe.maxtext import lint, read, tree  # noqa: E402
+from podwright.recipe.maxtext import lint, tree  # noqa: E402
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled  # noqa: E402
 from podwright.recipe.script_text import with_placeholders, with_values  # noqa: E402
+from podwright.sandbox import read  # noqa: E402
 from tests.unit.recipe.maxtext.oracle import NOW, USER, called, started  # noqa: E402
 
 TYPED = {

@@ -29,8 +29,9 @@ from stamp import keep, stamp  # noqa: E402
 
 from podwright.errors import UserError  # noqa: E402
 from podwright.recipe import load  # noqa: E402
-from podwright.recipe.maxtext import read, xpk  # noqa: E402
+from podwright.recipe.maxtext import xpk  # noqa: E402
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command  # noqa: E402
+from podwright.sandbox import read  # noqa: E402
 from podwright.targets.gke import jobset, rendering, workload, xpk_shape  # noqa: E402
 from podwright.targets.settings.gke import GkeSettings  # noqa: E402
 from tests import real_xpk  # noqa: E402

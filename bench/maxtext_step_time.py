@@ -29,8 +29,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from podwright.plan.checks import maxtext
 from podwright.plan.estimates import maxtext_step_time as step_time
 from podwright.recipe import load
-from podwright.recipe.maxtext import published, read, tree
+from podwright.recipe.maxtext import published, tree
 from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.sandbox import read
 
 WAYS = ("others", "other_models")
 

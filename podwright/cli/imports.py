@@ -1,4 +1,4 @@
-"""The verb `podwright recipe import`: which importer a file is for, the comparison with bash, and what is printed."""
+"""The verb `podwright recipe import`: which importer a file is for, and what is printed."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from podwright.cli import show
 from podwright.errors import UserError, counted, expanded
 from podwright.recipe import imports, load
 from podwright.recipe.imports import Imported
-from podwright.recipe.maxtext import changed_call, given_values, launch_config, lint, read, script, tree
+from podwright.recipe.maxtext import changed_call, given_values, launch_config, lint, script, tree
+from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.lint_finding import LintFinding
-from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.rundir import Record
+from podwright.sandbox import read
 
 _SUFFIXES = (".yaml", ".yml", ".sh")
 
@@ -36,14 +37,15 @@ class ImportRequest:
     out: Path | None
     phase: int | None
     as_json: bool
+    trust: bool = False
 
 
 def request(
-    source: Sequence[str], tree: Path | None, out: Path | None, phase: int | None, as_json: bool
+    source: Sequence[str], tree: Path | None, out: Path | None, phase: int | None, as_json: bool, trust: bool
 ) -> ImportRequest:
     """Sorts what was typed: the first word, and those without an equals sign, name the source."""
     words = [source[0], *(word for word in source[1:] if "=" not in word)]
-    return ImportRequest(words, [word for word in source[1:] if "=" in word], tree, out, phase, as_json)
+    return ImportRequest(words, [word for word in source[1:] if "=" in word], tree, out, phase, as_json, trust)
 
 
 def run(request: ImportRequest) -> None:
@@ -174,26 +176,26 @@ def _xpk_version(request: ImportRequest) -> str:
 
 
 def recipe_of(path: Path) -> MaxTextRecipe:
-    """Of the launch script `path`, read as `recipe import` reads it without values. UserError as there, and where bash passes other words."""
-    values, now = _values(()), datetime.now().astimezone()
-    result = read.read(path, tree.text_of(path), values, now, tree.siblings(path), "")
-    _by_bash(path, values, now, result)
+    """Of the launch script `path`, read as `recipe import` reads it without values. UserError as there."""
+    result = _read(path, _values(()))
     return load.require(load.parse(result.recipe), MaxTextRecipe)
+
+
+def _read(path: Path, values: Mapping[str, str], xpk_version: str = "", trust: bool = False) -> ImportedScript:
+    now = datetime.now().astimezone()
+    return read.read(path, tree.text_of(path), values, now, tree.siblings(path), xpk_version, trust)
 
 
 def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = ()) -> None:
     """`other_scripts`: scripts of the same folder that start training too, and that `path` does not run."""
     if request.phase is not None:
         raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
-    values, now = _values(request.pairs), datetime.now().astimezone()
-    result = read.read(path, tree.text_of(path), values, now, tree.siblings(path), _xpk_version(request))
+    values = _values(request.pairs)
+    result = _read(path, values, _xpk_version(request), request.trust)
     unused = {name: values[name] for name in _unused(path, values, result)}
     given_values.refuse(path, unused, _texts(path), result.recipe["arguments"])
-    bash, problem = _by_bash(path, values, now, result)
     recipe = _recipe(request, result)
     findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"]), *_misspelled(request, result)]
-    if problem:
-        findings.append(LintFinding("bash", "warning", problem, "end it in the script before submitting by hand"))
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
@@ -202,59 +204,13 @@ def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = 
     }
     notes |= given_values.left_to_target(values, result)
     imported = Imported(raw, notes, target, _argv(result, recipe))
+    bash = {"evaluated": bool(result.argv), "why_not": "" if result.argv else "the script does not call xpk"}
     _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
-
-
-def _by_bash(path: Path, values: Mapping[str, str], now: datetime, result: ImportedScript) -> tuple[Record, str]:
-    """Evaluates the script by bash in a sandbox too. UserError where bash passes other words; where there is no sandbox, why not. Also how a
-    script went on that called xpk as it should and did not end, or left processes behind."""
-    from podwright.sandbox.evaluation import evaluate
-    from podwright.shell import Shell
-
-    if not result.argv:
-        return {"evaluated": False, "why_not": "the script does not call xpk"}, ""
-    given = {name: value for name, value in values.items() if name not in ("USER", "HOME")}
-    zone = now.strftime("%z")
-    timezone = f"<{now.tzname()}>{'-' if zone[0] == '+' else '+'}{zone[1:3]}:{zone[3:]}"
-    evaluated = evaluate(
-        path,
-        given,
-        Shell(),
-        user=values["USER"],
-        home=values["HOME"],
-        at_s=int(now.timestamp()),
-        timezone=timezone,
-    )
-    if not evaluated.sandboxed:
-        return {"evaluated": False, "why_not": evaluated.why_not}, ""
-    calls = evaluated.workloads()
-    if [call.argv for call in calls] == [result.argv]:
-        return {"evaluated": True, "why_not": ""}, "" if evaluated.exit_code else evaluated.problem
-    if evaluated.exit_code is None and evaluated.problem:
-        what = f"{evaluated.problem} in the sandbox, so that its call of xpk is not compared with bash"
-        raise UserError(what, "take out in a copy of the script what takes that long or that much")
-    what = f"{path}: {_difference(result.argv, [c.argv for c in calls], evaluated.problem)}"
-    stopped = evaluated.problem and not calls
-    raise UserError(what, "take out in a copy of the script what stops it there" if stopped else "report this script")
-
-
-def _difference(argv: Sequence[str], calls: Sequence[Sequence[str]], problem: str) -> str:
-    if len(calls) != 1:
-        calling = f"bash calls xpk workload create {len(calls)} times, the reader once"
-        return f"{calling} ({problem})" if problem else calling
-    pairs = list(zip(argv, calls[0], strict=False))
-    number = next((n for n, (ours, theirs) in enumerate(pairs) if ours != theirs), len(pairs))
-    ours, theirs = ((words[number] if number < len(words) else "nothing") for words in (argv, calls[0]))
-    at = next((n for n, (a, b) in enumerate(zip(ours, theirs, strict=False)) if a != b), min(len(ours), len(theirs)))
-    start = max(0, at - 30)
-    return (
-        f"word {number} of the call is {ours[start : at + 50]!r} by the reader and {theirs[start : at + 50]!r} by bash"
-    )
 
 
 def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: Sequence[Path]) -> None:
     """Every launch script below a folder: a row each, and with --out a file each. KEY=VALUE counts for those that have it."""
-    values, now = _values(request.pairs), datetime.now().astimezone()
+    values = _values(request.pairs)
     if request.out and (request.out.suffix in (".yaml", ".yml") or request.out.is_file()):
         what = f"{folder} has {len(scripts)} launch scripts, and --out {request.out} names one file"
         raise UserError(what, f"type --out DIRECTORY, or import one of them, such as {scripts[0]}")
@@ -263,7 +219,7 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     imported = dict[Path, tuple[ImportedScript, MaxTextRecipe]]()
     for path in scripts:
         try:
-            result = read.read(path, tree.text_of(path), values, now, tree.siblings(path), _xpk_version(request))
+            result = _read(path, values, _xpk_version(request), request.trust)
             load.parse(result.recipe)
         except UserError as e:
             unread[str(path.relative_to(folder))] = e.what
@@ -337,9 +293,7 @@ def _table(
         print(f"not read: {path}: {why}")
     for words, number in Counter(launchers.values()).items():
         print(f"not read: {counted(number, 'script')}: {words}")
-    print(
-        f"{counted(len(rows), 'recipe')} in {folder}, read without evaluation by bash; import one to compare it with bash"
-    )
+    print(f"{counted(len(rows), 'recipe')} in {folder}")
     if not request.out:
         print("type --out DIRECTORY to write a file for each, or name one script in place of the folder")
 
@@ -386,13 +340,8 @@ def _show(
     for key, note in imported.notes.items():
         print(f"{key}: {note}")
     if bash is not None:
-        words = counted(len(imported.argv), "word")
-        agrees = (
-            f"bash passes the same {words} to xpk"
-            if bash["evaluated"]
-            else f"not compared with bash: {bash['why_not']}"
-        )
-        print(agrees)
+        words = f"bash passes {counted(len(imported.argv), 'word')} to xpk"
+        print(words if bash["evaluated"] else bash["why_not"])
     print(f"wrote {out}; type: {shlex.join(command)}")
     if imported.target:
         print(f"for its cluster, type: {shlex.join(imported.target)}")

@@ -88,9 +88,16 @@ def import_(
             help="for a PurrSight file with both phases: 1 (the aligner) or 2; default: 2",
         ),
     ] = None,
+    trust: Annotated[
+        bool,
+        typer.Option(
+            "--trust",
+            help="where no sandbox is possible, let a restricted bash run a launch script of MaxText without: it can write nothing, but read what you can read",
+        ),
+    ] = False,
     as_json: Json = False,
 ) -> None:
     """Convert configuration of tunix, PurrSight or MaxText to a recipe, and print what became of each part."""
     from podwright.cli import imports
 
-    imports.run(imports.request(source, tree, out, phase, as_json))
+    imports.run(imports.request(source, tree, out, phase, as_json, trust))

@@ -1,7 +1,5 @@
 """The text of a bash script before it is evaluated: `<placeholders>` and values that the user gives.
 
-Static reading and evaluation by bash both begin with the text that they return, so that both see the same script.
-
 Placeholders. In `--project=<your-project>` bash sees two redirections and the script dies, or writes a file. Whoever wrote it means "put your
 project here". A user who imports such a script wants either to fill it or to be told of it, and in both cases to see the rest. So a
 placeholder that is given as K=V, by the name between the brackets, becomes that value. Any other one stays as the text that it is: outside

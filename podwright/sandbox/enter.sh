@@ -55,7 +55,7 @@ ln -s /proc/self/fd/0 "$root/dev/stdin"
 ln -s /proc/self/fd/1 "$root/dev/stdout"
 ln -s /proc/self/fd/2 "$root/dev/stderr"
 mount -t proc -o nosuid,nodev,noexec proc "$root/proc"
-hostname podwright 2> /dev/null || true # where it is not installed, the name of this machine stays
+hostname podwright-@VARIANT@ 2> /dev/null || true # where it is not installed, the name of this machine stays
 # One more user namespace, in which the script has an ordinary user id; none that the script makes.
 echo 1 > "$root/proc/sys/user/max_user_namespaces"
 
@@ -80,6 +80,7 @@ cd /
 exec setpriv --bounding-set=-all,+setfcap --inh-caps=-all --no-new-privs bash -c '
 seconds=$1 processes=$2 folder=$3 script=$4 log=/podwright/run/log
 shift 4
+for ((turn = 0; turn < @VARIANT@; turn++)); do (:); done # other process ids
 mkfifo /podwright/run/tick
 exec 9<> /podwright/run/tick
 stopped="" page=4096 most=$((512 << 20))
@@ -101,6 +102,7 @@ measure() {
   # a limit that is lower here already stays
   for limit in "-c 0" "-f 4096" "-n 256" "-v 1048576" "-t $seconds" "-u $processes"; do ulimit $limit; done 2> /dev/null
   unset OLDPWD
+  ((@VARIANT@ == 0)) || script=./$script
   while IFS= read -r -d "" variable; do export "$variable"; done < /podwright/run/environment
   rm /podwright/run/environment
   exec unshare --user --map-user=1000 --map-group=1000 bash -- "$script" "$@" < /dev/null >> "$log" 2>&1

@@ -1,32 +1,44 @@
-"""Run a script by real bash in a sandbox and read back every call of a program that the sandbox has a stand-in for.
+"""Run a script by bash in a sandbox and read back every call of a program that the sandbox has a stand-in for.
 
 `enter.sh` is the sandbox: user namespaces, so no rights are needed and none are gained. `standin.sh` runs in the place of the programs
-in `stage.STANDINS`, and `prelude.sh` is read by every bash before its script.
+in `stage.STANDINS`, `prelude.sh` is read by every bash before its script, and `trusted.sh` behind that where there is no sandbox.
 """
 
 from __future__ import annotations
 
 import base64
-import binascii
 import contextlib
 import math
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import IO
 
 from podwright.errors import UserError
-from podwright.recipe.script_text import with_placeholders
-from podwright.sandbox.stage import PATH, UNPRIVILEGED, Surroundings, fill, is_root, missing_capabilities, read
+from podwright.sandbox.stage import (
+    NOWHERE,
+    PATH,
+    UNPRIVILEGED,
+    Script,
+    Surroundings,
+    fill,
+    hand_over,
+    is_root,
+    missing_capabilities,
+    read,
+    siblings,
+    trusting,
+)
 from podwright.shell import Shell
 
 PROCESSES = 64
 OUTPUT = 4 << 20  # bytes, the limit of a file in enter.sh
 _BY_BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
+_DROP = ("setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups")
 _STOPPED = {
     "time": "did not end within {seconds} s",
     "memory": "used more than 512 MiB of memory",
@@ -59,12 +71,12 @@ class Evaluated:
     sandboxed: bool = True
     why_not: str = ""
     problem: str = ""  # in one line: the script failed or was stopped
-    placeholders: Mapping[str, str] = field(default_factory=dict)  # as with_placeholders names them
+    trusted: bool = False  # whether it was run without a sandbox
 
     def workloads(self) -> list[Call]:
-        """The calls of `xpk workload create`, and of its form for Pathways. `argv` begins with xpk, also where python or uv starts it."""
+        """The calls of `xpk workload create`. `argv` begins with xpk, also where python or uv starts it."""
         calls = [(call, _of_xpk(call.argv)) for call in self.calls]
-        return [replace(call, argv=argv) for call, argv in calls if " ".join(argv[1:3]).startswith("workload create")]
+        return [replace(call, argv=argv) for call, argv in calls if argv[1:3] == ("workload", "create")]
 
 
 def _of_xpk(argv: tuple[str, ...]) -> tuple[str, ...]:
@@ -87,38 +99,115 @@ def evaluate(
     at_s: int = 1_767_225_600,
     timezone: str = "UTC",
 ) -> Evaluated:
-    """Run `script` by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
+    """Run the file `script` by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
 
-    `arguments` are $1 and those after it. `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable is that of a
-    placeholder <K>. `user` and `home` (below /home, if none is given) are what $USER and $HOME say, and `at_s`, seconds since 1970, is the time that `date`
-    tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden ones, links and those above 1 MiB.
-    UserError: the script cannot be read.
+    `arguments` are $1 and those after it. `user` and `home` (below /home, if none is given) are what $USER and $HOME say, and `at_s`,
+    seconds since 1970, is the time that `date` tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden
+    ones, links and those above 1 MiB. UserError: the script cannot be read.
     """
     try:
-        original = read(script)
+        text = read(script)
     except OSError as e:
         raise UserError(f"{script}: {(e.strerror or str(e)).lower()}", "give a bash script") from e
-    if "\0" in original:
+    if "\0" in text:
         raise UserError(f"{script} is no text", "give a bash script")
-    if why_not := _why_not():
-        return Evaluated(sandboxed=False, why_not=why_not, placeholders=with_placeholders(original, values)[1])
     seen = Surroundings(user, home or f"/home/{user}", at_s, timezone)
-    seconds, out = math.ceil(limit_s), bytearray()
+    return run(Script(script, text, siblings(script)), values, shell, seen, arguments=arguments, limit_s=limit_s)
 
-    def take(pipe: IO[bytes]) -> None:
-        out.extend(pipe.read())
 
+def run(
+    script: Script,
+    values: Mapping[str, str],
+    shell: Shell,
+    seen: Surroundings,
+    *,
+    arguments: Sequence[str] = (),
+    limit_s: float = 10.0,
+    trust: bool = False,
+) -> Evaluated:
+    """As `evaluate` does, of a text. `trust`: where there can be no sandbox, with stand-ins on PATH alone.
+
+    `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable
+    is that of a placeholder <K>.
+    """
+    why_not, seconds = _why_not(), math.ceil(limit_s)
     with contextlib.ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podwright-")))
-            placeholders = fill(folder, script, original, values, seen)
+            variables = fill(folder, script, values, seen)
+            if not why_not:
+                hand_over(folder)
+                result = _sandboxed(folder, script, shell, seen, seconds, arguments)
+                if result.sandboxed or not trust:
+                    return result
+            elif not trust:
+                return Evaluated(sandboxed=False, why_not=why_not)
+            return _trusted(folder, script, shell, seen, seconds, trusting(folder, variables), arguments)
         except OSError as e:
-            why_not = f"the folder of the sandbox cannot be written: {e}"
-            return Evaluated(sandboxed=False, why_not=why_not, placeholders=with_placeholders(original, values)[1])
-        _, errors = shell.stream(
-            [*_argv(folder, script.name, seen, seconds), *arguments], read=take, seconds=seconds + 5
-        )
-    return replace(_result(bytes(out), errors, script, seconds, seen.variables()), placeholders=placeholders)
+            return Evaluated(sandboxed=False, why_not=f"the folder of the sandbox cannot be written: {e}")
+
+
+def _sandboxed(
+    folder: Path, script: Script, shell: Shell, seen: Surroundings, seconds: int, arguments: Sequence[str]
+) -> Evaluated:
+    out = bytearray()
+    argv = [*_argv(folder, script.path.name, seen, seconds), *arguments]
+    _, errors = shell.stream(argv, read=lambda pipe: out.extend(pipe.read()), seconds=seconds + 5)
+    return _result(bytes(out), errors, script.path, seconds, seen.variables())
+
+
+# $0: the folder, $1: seconds, $2: processes. What is exported here is not of the script's programs: those get the variables behind it.
+_TRUSTED = """
+cd "$0/recipe" || exit 1
+for limit in "-c 0" "-f 4096" "-v 1048576" "-t $1" "-u $2"; do ulimit $limit; done 2> /dev/null
+shift 2
+"$@" < /dev/null > "$0/run/log" 2>&1 {nowhere}> "$0/run/nowhere" &
+wait "$!"
+code=$?
+kill -KILL -- "-$!" 2> /dev/null # what it has left in the background: `timeout` leads a group of its own
+exit "$code"
+""".replace("{nowhere}", str(NOWHERE))
+_REFUSED = re.compile(r": (line \d+: .*: restricted\b.*)")
+
+
+def _trusted(
+    folder: Path,
+    script: Script,
+    shell: Shell,
+    seen: Surroundings,
+    seconds: int,
+    variables: Mapping[str, str],
+    arguments: Sequence[str],
+) -> Evaluated:
+    """What the script does in a restricted bash with stand-ins on PATH alone. UserError for what such a bash refuses, and for a program that is
+    neither a stand-in nor a reader: without them the words of the script could be others."""
+    programs = [shutil.which(name, path=PATH) for name in ("timeout", "env", "bash")]
+    if None in programs:
+        return Evaluated(sandboxed=False, why_not="timeout, env or bash is not installed here")
+    timeout, env, bash = map(str, programs)
+    argv = [env, "-i", *(f"{name}={value}" for name, value in variables.items())]
+    argv += [bash, "--", f"./{script.path.name}" if seen.variant else script.path.name, *arguments]
+    begin = [bash, "-c", _TRUSTED, str(folder), str(seconds), str(_processes(shared=True))]
+    begin += [timeout, "--signal=KILL", str(seconds), *argv]
+    drops = is_root() and not missing_capabilities() and shutil.which("setpriv")
+    if drops:
+        hand_over(folder)
+    code, _, _ = shell.ask([env, "-i", f"PATH={PATH}", *(_DROP if drops else ()), *begin], seconds + 5)
+    hidden, log = ((folder / "run" / name).read_bytes().decode(errors="replace") for name in ("nowhere", "log"))
+    absent, refused = folder / "calls" / "absent", _REFUSED.search(f"{log}\n{hidden}")
+    if absent.exists() or refused:
+        what = refused[1] if refused else f"calls {read(absent)}"
+        fix = "take it out in a copy of the script, or import it where user namespaces are allowed"
+        raise UserError(f"{script.path.name} {what}, which without a sandbox is not run", fix)
+    problem = ""
+    if code in (124, 137, -signal.SIGKILL):
+        problem = _STOPPED["time"].format(seconds=seconds)
+    elif code:
+        problem = _failure(code, log)
+    calls = [_call(path.read_bytes(), variables) for path in sorted((folder / "calls").glob("1*"))]
+    home, there = str(folder / "home"), seen.home
+    moved = [replace(call, argv=tuple(word.replace(home, there) for word in call.argv)) for call in calls if call]
+    return Evaluated(tuple(moved), code, log[-4000:], True, "", f"{script.path} {problem}" if problem else "", True)
 
 
 def _why_not() -> str:
@@ -132,7 +221,6 @@ def _why_not() -> str:
 
 def _argv(stage: Path, script: str, seen: Surroundings, seconds: int) -> list[str]:
     """The command, with an empty environment. Root becomes UNPRIVILEGED first."""
-    drop = ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups"]
     spaces = [
         "unshare",
         "--user",
@@ -146,16 +234,19 @@ def _argv(stage: Path, script: str, seen: Surroundings, seconds: int) -> list[st
         "--kill-child",
     ]
     enter = ["bash", str(stage / "enter.sh"), str(stage), script, seen.home, seen.user, str(seconds), str(_processes())]
-    return ["env", "-i", f"PATH={PATH}", *(drop if is_root() else []), *spaces, *enter, os.path.expanduser("~")]
+    return ["env", "-i", f"PATH={PATH}", *(_DROP if is_root() else []), *spaces, *enter, os.path.expanduser("~")]
 
 
-def _processes() -> int:
-    """The process limit. Before Linux 5.14 it counts all processes of a user, not those of the sandbox alone."""
+def _processes(*, shared: bool = False) -> int:
+    """The process limit. It counts all processes of a user, not those of the sandbox alone, before Linux 5.14 and where there is none (`shared`)."""
     release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    if is_root() or not release or (int(release[1]), int(release[2])) >= (5, 14):
+    if is_root() or not (shared or (release and (int(release[1]), int(release[2])) < (5, 14))):
         return PROCESSES
-    mine = [path for path in Path("/proc").glob("[0-9]*/task/[0-9]*") if path.stat().st_uid == os.geteuid()]
-    return PROCESSES + len(mine)
+    mine = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            mine += len(os.listdir(process / "task")) if process.stat().st_uid == os.geteuid() else 0
+    return PROCESSES + mine
 
 
 def _result(out: bytes, errors: str, script: Path, seconds: int, base: Mapping[str, str]) -> Evaluated:
@@ -169,7 +260,7 @@ def _result(out: bytes, errors: str, script: Path, seconds: int, base: Mapping[s
     stopped = fields[3].decode()
     code = None if stopped in ("time", "memory", "calls") else int(fields[2])
     output = base64.b64decode(fields[4]).decode(errors="replace")
-    calls = tuple(call for record in fields[5:-1] if (call := _call(record, base)))
+    calls = tuple(call for record in fields[5:-1] if (call := _call(base64.b64decode(record), base)))
     problem = _STOPPED[stopped].format(seconds=seconds) if stopped else ""
     if code and not problem:
         problem = _failure(code, output)
@@ -182,16 +273,16 @@ def _failure(code: int, output: str) -> str:
     if code > 128:
         return f"was ended by signal {code - 128}"
     lines = [line for line in output.splitlines() if line.strip()]
-    return f"ended with exit code {code}" + (f": {lines[-1].strip()}" if lines else "")
+    return f"ended with exit code {code}" + (f": {lines[-1].strip()[:100]}" if lines else "")
 
 
 def _call(record: bytes, base: Mapping[str, str]) -> Call | None:
     """The call in a record of `standin.sh`; None where the stand-in was ended while it wrote."""
     try:
-        name, cwd, number, rest = base64.b64decode(record).split(b"\0", 3)
+        name, cwd, number, rest = record.split(b"\0", 3)
         *arguments, rest = rest.split(b"\0", int(number))
         exported, end, stdin = rest.partition(b"\0\0") if not rest.startswith(b"\0") else (b"", b"\0", rest[1:])
-    except (ValueError, binascii.Error):
+    except ValueError:
         return None
     if len(arguments) != int(number) or not end:
         return None

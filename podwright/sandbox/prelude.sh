@@ -1,5 +1,7 @@
 # Read by every bash of the sandbox before its script. A file that is not there, such as bin/activate of an environment, is sourced as an empty one.
-RANDOM=1
+RANDOM=$((1 + @VARIANT@))
+SECONDS=$((1000 * @VARIANT@)) # more than a script may take
+HOSTNAME=podwright-@VARIANT@
 source() {
   if [[ -e ${1-} ]] || type -P "${1-}" > /dev/null; then
     builtin source "$@"
@@ -8,4 +10,6 @@ source() {
   fi
 }
 .() { source "$@"; }
+# A directory of the machine or image that the script is for is not here.
+cd() { builtin cd "$@" 2> /dev/null || /podwright/bin/cd "$@"; }
 deactivate() { :; }

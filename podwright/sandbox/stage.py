@@ -1,4 +1,4 @@
-"""The folder that a sandbox is built from: the script with the files beside it, stand-ins for programs, and variables."""
+"""The folder that a script is run from: the script with the files beside it, stand-ins for programs, and variables."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import re
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from podwright.recipe.script_text import is_variable, quoted, with_placeholders, with_values
+from podwright.recipe.script_text import BARE, NESTED, contexts, is_variable, quoted, with_placeholders, with_values
 
 HERE = Path(__file__).parent
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -24,7 +24,7 @@ STANDINS = (
     *("docker", "docker-credential-gcloud", "podman", "crane", "skopeo", "nerdctl"),
     *("curl", "wget", "git", "gh", "ssh", "scp", "rsync", "aws", "az", "huggingface-cli", "hf", "wandb"),
     *("sudo", "apt", "apt-get", "apt-key", "dpkg", "yum", "dnf", "snap", "brew", "systemctl", "service"),
-    *("source", "sleep", "nvidia-smi", "tpu-info", "tmux", "screen", "crontab", "ping", "nc"),
+    *("source", "cd", "sleep", "nvidia-smi", "tpu-info", "tmux", "screen", "crontab", "ping", "nc"),
 )
 # Whom root becomes, because root has no process limit and may read what others have hidden. Nobody else has this id: systemd's end
 # at 65519, and 65534 is that of daemons.
@@ -33,6 +33,24 @@ _CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_SETGID": 6, "CAP_SE
 FILES, FILE_SIZE = 200, 1 << 20  # of the files beside a script that go with it
 _READ_ONLY = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"}  # bash refuses to set them
 _FIXED = {"HOME", "PATH", "BASH_ENV"}  # the sandbox needs its own
+_IN_SANDBOX = "/podwright"
+# Programs that only read, which a script finds beside the stand-ins where it is trusted.
+READERS = ("basename", "cat", "cut", "dirname", "grep", "head", "seq", "tail", "tr", "wc")
+# Where it is trusted bash opens no file to write into, not even these: descriptors that are open already take their place. NOWHERE is a file,
+# for a script may send there that something was refused.
+NOWHERE = 19
+_OPEN = {"null": NOWHERE, "stdout": 1, "stderr": 2}
+_INTO_DEVICE = re.compile(r"(&|\d*)(>&|>[>|]?)[ \t]*([\"']?)/dev/(null|stdout|stderr)\3(?=[\s;&|)}`]|\Z)")
+
+
+@dataclass(frozen=True)
+class Script:
+    """What bash runs."""
+
+    path: Path
+    text: str
+    files: Mapping[str, str] = field(default_factory=dict)
+    """those beside it, by name"""
 
 
 @dataclass(frozen=True)
@@ -43,6 +61,8 @@ class Surroundings:
     home: str
     at_s: int  # seconds since 1970, the time that `date` tells
     timezone: str
+    variant: int = 0
+    """what differs between two machines ($RANDOM, the host name, process ids) follows it"""
 
     def variables(self) -> dict[str, str]:
         """The variables of every script."""
@@ -51,42 +71,96 @@ class Surroundings:
             "USER": self.user,
             "LOGNAME": self.user,
             "SHELL": "/bin/bash",
-            "PATH": f"/podwright/bin:{PATH}",
+            "PATH": f"{_IN_SANDBOX}/bin:{PATH}",
             "LANG": "C.UTF-8",
             "TZ": self.timezone,
             "TMPDIR": "/tmp",
             "TERM": "dumb",
-            "BASH_ENV": "/podwright/bin/prelude.sh",
+            "BASH_ENV": f"{_IN_SANDBOX}/bin/prelude.sh",
         }
 
 
-def fill(stage: Path, script: Path, original: str, values: Mapping[str, str], seen: Surroundings) -> dict[str, str]:
-    """Write into the empty folder `stage` what `enter.sh` needs; the placeholders that `original`, the text of `script`, still has."""
+def fill(stage: Path, script: Script, values: Mapping[str, str], seen: Surroundings) -> dict[str, str]:
+    """Write into the empty folder `stage` what a run of `script` needs; the variables that it has there."""
     recipe, programs = stage / "recipe", stage / "bin"
     for folder in (recipe, programs, stage / "root"):
         folder.mkdir()
-    text, placeholders = with_placeholders(original, values)
-    for path in _siblings(script):
-        if path.suffix == ".sh":
-            _write(recipe / path.name, with_values(with_placeholders(read(path), values)[0], values))
-        else:
-            shutil.copyfile(path, recipe / path.name)
-    _write(recipe / script.name, with_values(text, values))
-    shutil.copyfile(HERE / "enter.sh", stage / "enter.sh")
-    shutil.copyfile(HERE / "prelude.sh", programs / "prelude.sh")
-    body = (HERE / "standin.sh").read_text().replace("@PATH@", PATH).replace("@NOW@", str(seen.at_s))
-    _write(programs / "standin", f"#!{shutil.which('sh')}\n{body.replace('@ANSWERS@', _answers(text, values))}")
-    (programs / "standin").chmod(0o755)
-    (stage / "random").write_bytes(hashlib.shake_256(b"podwright").digest(1 << 16))
+    text = with_placeholders(script.text, values)[0]
+    for name, content in script.files.items():
+        filled = with_values(with_placeholders(content, values)[0], values) if name.endswith(".sh") else content
+        _write(recipe / name, filled)
+    _write(recipe / script.path.name, with_values(text, values))
+    changes = {
+        "@PATH@": PATH,
+        "@NOW@": str(seen.at_s),
+        "@VARIANT@": str(seen.variant),
+        "@ANSWERS@": _answers(text, values),
+    }
+    _copy("enter.sh", stage, changes)
+    _copy("prelude.sh", programs, changes)
+    _copy("standin.sh", programs, {"@SH@": str(shutil.which("sh")), **changes})
+    (programs / "standin.sh").chmod(0o755)
+    (stage / "random").write_bytes(hashlib.shake_256(b"podwright%d" % seen.variant).digest(1 << 16))
     for name in (*STANDINS, "date"):
-        (programs / name).symlink_to("standin")
+        (programs / name).symlink_to("standin.sh")
     given = {name: value for name, value in values.items() if is_variable(name) and name not in _READ_ONLY | _FIXED}
     variables = {**seen.variables(), **given}
     _write(stage / "environment", "".join(f"{name}={value}\0" for name, value in variables.items()))
+    return variables
+
+
+def hand_over(stage: Path) -> None:
+    """Give `stage` to the user that root becomes."""
     if is_root():
         for path in (stage, *stage.rglob("*")):
             os.chown(path, UNPRIVILEGED, UNPRIVILEGED, follow_symlinks=False)
-    return placeholders
+
+
+def trusting(stage: Path, variables: Mapping[str, str]) -> dict[str, str]:
+    """Change a filled `stage` so that bash can run from it without a sandbox; its variables.
+
+    The home is an empty one: programs of the user's own, such as an activated environment would bring, are not reached by it. Files beside
+    the script that are no text are left out, for a library among them could be loaded into every program (LD_PRELOAD).
+    """
+    home = stage / "home"
+    (home / ".local" / "bin" / "venv" / "bin").mkdir(parents=True)
+    (home / ".local" / "bin" / "venv" / "bin" / "activate").touch()
+    for folder in ("calls", "run"):
+        (stage / folder).mkdir()
+    for path in (stage / "recipe").iterdir():
+        text = read(path)
+        if "\0" in text:
+            path.unlink()
+        elif path.suffix in (".sh", ""):
+            _write(path, _without_devices(text))
+    for name in READERS:
+        if program := shutil.which(name, path=PATH):
+            (stage / "bin" / name).symlink_to(program)
+    (stage / "bin" / "absent-program").symlink_to("standin.sh")
+    with (stage / "bin" / "prelude.sh").open("a") as prelude:
+        prelude.write((HERE / "trusted.sh").read_text())
+    for name in ("prelude.sh", "standin.sh"):
+        path = stage / "bin" / name
+        path.write_text(path.read_text().replace(_IN_SANDBOX, str(stage)))
+    _, _, body = read(stage / "bin" / "standin.sh").partition("\n")
+    # -p: without the functions that the script exports, which would run here unrestricted
+    _write(stage / "bin" / "standin.sh", f"#!{shutil.which('bash', path=PATH)} -p\n{body}")
+    changes = {"PATH": f"{stage}/bin", "BASH_ENV": f"{stage}/bin/prelude.sh", "HOME": str(home)}
+    return {**variables, **changes}
+
+
+def _without_devices(text: str) -> str:
+    """A script that writes into open descriptors in the place of devices."""
+    kinds = contexts(text)
+
+    def redirected(match: re.Match[str]) -> str:
+        if kinds[match.start(2)] not in (BARE, NESTED):
+            return match[0]
+        descriptor = _OPEN[match[4]]
+        both = match[1] == "&" or match[2] == ">&"
+        return f">&{descriptor} 2>&{descriptor}" if both else f"{match[1]}>&{descriptor}"
+
+    return _INTO_DEVICE.sub(redirected, text)
 
 
 def is_root() -> bool:
@@ -113,6 +187,19 @@ def read(path: Path) -> str:
 
 def _write(path: Path, text: str) -> None:
     path.write_bytes(text.encode(errors="surrogateescape"))
+
+
+def _copy(name: str, folder: Path, changes: Mapping[str, str]) -> None:
+    """A shell program of this folder with `changes` for what stands between @."""
+    text = (HERE / name).read_text()
+    for word, value in changes.items():
+        text = text.replace(word, value)
+    _write(folder / name, text)
+
+
+def siblings(script: Path) -> dict[str, str]:
+    """Files beside `script` that go with it, by name: no hidden ones, no links, none that is large."""
+    return {path.name: read(path) for path in _siblings(script)}
 
 
 def _siblings(script: Path) -> Iterator[Path]:

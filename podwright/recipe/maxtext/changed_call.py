@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from podwright.recipe.maxtext.read import ImportedScript
+from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 
 from podwright.errors import UserError, nearest
 from podwright.recipe.maxtext import xpk
-from podwright.recipe.maxtext.read import ImportedScript
+from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.schema import FROM_TARGET, MaxTextRecipe
 from podwright.recipe.script_text import with_placeholders, with_values
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 from podwright.errors import UserError
 from podwright.recipe.maxtext import lint_command, secret_values, xpk
+from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.lint_finding import LintFinding
-from podwright.recipe.maxtext.read import ImportedScript
 from podwright.recipe.maxtext.schema import FROM_TARGET, VARIABLE, MaxTextRecipe
 
 XPK_RELEASES = frozenset(
@@ -112,22 +112,26 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
 def _branches(imported: ImportedScript) -> Iterator[LintFinding]:
     for each in imported.deciding:
         value = f"{each.name}={each.value:.60}" if each.value else f"an empty {each.name}"
-        why = f"line {each.line}: a condition on {each.name} decides what is launched"
-        why = why if each.line else f"the script changes the text of {each.name}"
-        what = f"{why}: the recipe has the words for {value}"
+        what = f"{each.name} decides more of what is launched than its own place: the recipe has the words for {value}"
         yield LintFinding("branch", "warning", what, f"for another value, import again with {each.name}=VALUE")
 
 
 def of_script(imported: ImportedScript, user: str) -> list[LintFinding]:
     """What concerns the script as it would be submitted by hand: the name of its workload, and values that are missing."""
     findings = list(_workload_name(imported.workload_name, user, imported.name_variable))
-    unset = [name for name in imported.reading.unset if name not in FROM_TARGET]
+    unset = [name for name in imported.unset if name not in FROM_TARGET]
     if unset:
-        lines = ", ".join(f"{name} (line {imported.reading.unset[name]})" for name in unset)
+        lines = ", ".join(f"{name} (line {imported.unset[name]})" for name in unset)
         types = " ".join(f"{name}=VALUE" for name in unset)
         findings.append(
             LintFinding("unset", "warning", f"the script uses {lines} and does not set it", f"type {types}")
         )
+    if imported.problem:
+        fix = "end it in the script before submitting by hand"
+        findings.append(LintFinding("bash", "warning", imported.problem, fix))
+    if imported.trusted:
+        what = "bash has run the script without a sandbox: it could write no file and reach no network, but it could read what you can read"
+        findings.append(LintFinding("bash", "warning", what, "import it where user namespaces are allowed"))
     return [*findings, *_branches(imported)]
 
 

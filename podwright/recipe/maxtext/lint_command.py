@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterator
 
 from podwright.recipe.maxtext import argument_types
-from podwright.recipe.maxtext.bash.parse import parse
-from podwright.recipe.maxtext.bash.syntax import UnreadableScript
 from podwright.recipe.maxtext.lint_finding import LintFinding
 from podwright.recipe.maxtext.schema import FROM_TARGET, VARIABLE, MaxTextRecipe, command_lines, of_several_lines
-from podwright.recipe.script_text import COMMENT, HEREDOC, SINGLE, contexts
+from podwright.recipe.script_text import BARE, COMMENT, DOUBLE, HEREDOC, SINGLE, contexts
 
 _USED = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(-?\}|[#%/^,:@](?![-=?+])))", re.ASCII)
 """a variable whose value is used as it is; `${NAME-}` stands for ${NAME} of the container"""
@@ -48,11 +46,9 @@ def _syntax(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     """Shell text that takes in what stands behind it. bash itself parses the command before it is submitted."""
     for part in (*recipe.launch.setup, recipe.launch.after):
         reason = f"{part.strip()[:60]!r} of the container's command has a comment" if COMMENT in contexts(part) else ""
-        try:
-            parse(part if part in recipe.launch.setup else f"python3 {part}")
-        except UnreadableScript as e:
-            if "no closing" in e.reason:
-                reason = f"{part.strip()[:60]!r} of the container's command: {e.reason}"
+        if (open_ := contexts(f"{part}\n:")[-1]) != BARE and not reason:
+            what = {SINGLE: "' has no closing quote", DOUBLE: '" has no closing quote'}.get(open_, "$ or ` has no end")
+            reason = f"{part.strip()[:60]!r} of the container's command: {what}"
         if reason:
             yield LintFinding("syntax", "error", f"{reason}, which takes in what follows", "take it out or close it")
 

@@ -9,9 +9,10 @@ import pytest
 from podwright.errors import UserError
 from podwright.plan.checks import maxtext as checks
 from podwright.recipe import load
-from podwright.recipe.maxtext import lint, read
+from podwright.recipe.maxtext import lint
 from podwright.recipe.maxtext.lint_finding import LintFinding
 from podwright.recipe.maxtext.schema import MaxTextRecipe
+from podwright.sandbox import read
 from podwright.targets.gke import rendering
 from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.recipe.maxtext.launch_script import SCRIPT
