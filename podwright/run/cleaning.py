@@ -376,7 +376,7 @@ def _need_of_absent(run_dir: Path) -> tuple[Need, str]:
 
 
 def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
-    """Whether `run` needs what it has created."""
+    """Whether `run` needs what it has created. A list that lags shows machines at work as not ready yet: their attempt is asked."""
     try:
         if strays.is_stray(run, owned.request.name):
             return Need.STRAY, f"run {run.name} has had it deleted, and it exists again"
@@ -388,7 +388,7 @@ def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
         with unattended(run) as free:
             if not free:
                 return Need.LIVING, f"run {run.name} is followed by a launcher"
-        may_train = owned.state in (AllocationState.READY, AllocationState.REPAIRING, AllocationState.UNKNOWN)
+        may_train = owned.state not in (AllocationState.LOST, AllocationState.REFUSED, AllocationState.DELETING)
         handle = state.handle if may_train and state.attempt > state.ended_attempt else None
         if handle and (polled := targets.of_handle(handle).poll(handle)).process is Process.RUNNING:
             known = f"run {run.name} trains without a launcher"

@@ -158,19 +158,24 @@ def test_only_machines_of_this_user_that_cost_are_undecided(changes: dict[str, A
     assert not CloudSlice("pod", owned, Need.LIVING, "").undecided
 
 
+@pytest.mark.parametrize("state", [state for state in AllocationState if state != "gone"])
 @pytest.mark.parametrize(("silent", "need"), [(False, Need.LIVING), (True, Need.UNCLEAR)])
-def test_machines_of_which_nobody_hears_are_not_said_to_train(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, silent: bool, need: Need
+def test_an_attempt_is_asked_whether_it_trains_unless_its_machines_are_gone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, silent: bool, need: Need, state: AllocationState
 ) -> None:
+    """A list that lags shows machines that train as not ready yet. Those of which nobody hears are not said to train."""
     run = requested(tmp_path / "runs", TPU, "ready", hosts=[])
     journal.append(run, "submitting", attempt=1, handle={"target": "pod"}, on_allocation=1)
     journal.append(run, "submitted", attempt=1, handle={"target": "pod"})
     (tmp_path / "targets.yaml").write_text(json.dumps({"pod": TPU}))
     monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
-    owned = Owned(Request("pw-r-1", "us-central1-a", chip="v6e"), "", AllocationState.READY, charged=ChargedChips(16))
+    owned = Owned(Request("pw-r-1", "us-central1-a", chip="v6e"), "", state, charged=ChargedChips(16))
     monkeypatch.setattr(cleaning, "_listed", lambda _: ([owned], None))
     polled = Polled(Process.RUNNING, waiting="Unreachable: host h does not answer", silent=silent)
     monkeypatch.setattr(targets, "of_handle", lambda _: SimpleNamespace(poll=lambda _: polled))
     (known,) = cleaning.inventory("", tmp_path / "runs").slices
+    if state in ("lost", "refused", "deleting"):
+        assert known.need is Need.LEFT and known.removable
+        return
     assert known.need is need and known.undecided is silent and not known.removable, known
     assert ("(Unreachable: host h does not answer)" in known.detail) is silent
