@@ -87,12 +87,12 @@ def timed(step: Callable[[], object], size: Size) -> float:
     return time.perf_counter() - begin
 
 
-def ours(folder: Path, steps: int, size: Size, made: Any = None) -> list[float]:
-    """`made`: of `prepared`, where batches of several sizes are made of the same lines."""
+def ours(folder: Path, steps: int, size: Size, ready: Any = None) -> list[float]:
+    """`ready`: of `prepared`, where batches of several sizes are made of the same lines."""
     from podwright.train.multimodal import updates
     from podwright.train.multimodal.data import batches
 
-    recipe, data, built, around = made or prepared(folder, size)
+    recipe, data, built, around = ready or prepared(folder, size)
     recipe = recipe.model_copy(update={"per_device_batch_size": size.batch})
     learner = updates.learner(built, recipe, around, 100)
     order = batches.Order(data.training.lengths, size.batch, 1, 0, 1, 0)
@@ -139,11 +139,11 @@ def plain(folder: Path, steps: int, size: Size) -> list[float]:
     return seconds[1:]
 
 
-def trainer(folder: Path, steps: int, size: Size, made: Any = None) -> list[float]:
+def trainer(folder: Path, steps: int, size: Size, ready: Any = None) -> list[float]:
     import torch
     from transformers import Trainer, TrainerCallback, TrainingArguments
 
-    _, data, built, _ = made or prepared(folder, size)
+    _, data, built, _ = ready or prepared(folder, size)
     lines = data.training
 
     class Wrapped(torch.nn.Module):
