@@ -128,7 +128,7 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
     path, text, files = runs.path, runs.text, runs.files
     evaluated = runs.run({})
     argv = _argv(runs, evaluated)
-    _require_typed_values(runs, evaluated.workloads()[0].env)
+    _require_typed_values(runs, argv, evaluated.workloads()[0].env)
     stated, differences = script.versions(text, files)
     xpk_version = xpk_version or stated.get("xpk", "")
     given = xpk.options(argv, xpk_version)
@@ -224,17 +224,15 @@ def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
     return calls[0].argv
 
 
-def _require_typed_values(runs: _Runs, environment: Mapping[str, str]) -> None:
-    """UserError for a typed value that its script has replaced before it calls xpk, whose exported variables are `environment`."""
+def _require_typed_values(runs: _Runs, argv: tuple[str, ...], environment: Mapping[str, str]) -> None:
+    """UserError for a typed value that its script has replaced before its call `argv`, whose exported variables are `environment`."""
     for name, value in runs.values.items():
         now = environment.get(name, value)
-        if value not in now:
-            what = (
-                f"{runs.path.name} sets {name} to {now[:40]!r} itself before it calls xpk, in place of {value[:40]!r}"
-            )
-            raise UserError(
-                what, f"leave {name}={shlex.quote(value)} out, or take the line out in a copy of the script"
-            )
+        # `ZONE=other xpk --zone=$ZONE` still passes the typed value
+        if value not in now and not any(value in word for word in argv):
+            what = f"{runs.path.name} sets {name} to {now[:40]!r} itself, in place of {value[:40]!r}"
+            fix = f"leave {name}={shlex.quote(value)} out, or take the line out in a copy of the script"
+            raise UserError(what, fix)
 
 
 def _training_script(runs: _Runs, values: Mapping[str, str]) -> ImportedScript:
