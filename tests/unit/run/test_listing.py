@@ -14,7 +14,7 @@ import pytest
 from podwright import targets
 from podwright.cli.app import main
 from podwright.errors import UserError
-from podwright.run import journal, listing
+from podwright.run import journal, listing, session
 from podwright.run.session import SAVING, _saving_or_left, attend
 from podwright.rundir import RunDir, write_json
 from podwright.shell import Shell
@@ -116,6 +116,18 @@ def test_an_interrupt_after_the_end_names_what_goes_on_costing(begin: Callable[.
     )
     journal.append(run, "allocation gone", allocation=1, since=None)
     assert _saving_or_left(journal.read(run)) == "the run has ended (FINISHED); Ctrl-C again leaves it"
+
+
+@pytest.mark.parametrize(("gone", "code"), [(False, 130), (True, 0)])
+def test_who_leaves_a_finished_run_before_its_machines_are_gone_gets_the_code_of_ctrl_c(
+    begin: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch, gone: bool, code: int
+) -> None:
+    run = begin("r", TPU)
+    finished(run, "")
+    if gone:
+        journal.append(run, "allocation gone", allocation=1, since=None)
+    monkeypatch.setattr(session, "attend", lambda *_: (True, False))
+    assert main(["stop", str(run.path)]) == code
 
 
 def test_nobody_resumes_a_run_detached_whose_machines_nobody_would_delete(
