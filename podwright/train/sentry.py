@@ -85,12 +85,13 @@ def watch(settings: dict[str, Any]) -> None:
             if not (sent := os.read(0, 512 * _DUE.size)):
                 return
             (due,), heard = _DUE.unpack(sent[-_DUE.size :]), now
+            due = now + STOP_S if stopping else due  # the handler of the stop may be all that Python has run
         if settings["signals"] in ready:
             numbers = os.read(settings["signals"], 512)
             if settings["forward"] >= 0:
                 os.write(settings["forward"], numbers)
             if any(number in _STOPS for number in numbers):
-                stopping, due = True, now + STOP_S  # one that runs Python puts that off
+                stopping, due = True, now + STOP_S
         # This process did not run either, or a person has stopped that one.
         if now - ticked > silence_s / 2 or (settings["alone"] and due and now > due and _state(pid)[0] in "Tt"):
             due = due and max(due, now + silence_s)
