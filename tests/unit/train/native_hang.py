@@ -21,7 +21,7 @@ def hang() -> None:
 def main() -> None:
     run, case = RunDir(Path(sys.argv[1])), sys.argv[2]
     # While a handler runs, which native code may let run in between, the watchdog tells the sentry that Python runs.
-    signal.signal(signal.SIGTERM, lambda *_: time.sleep(1.5))
+    signal.signal(signal.SIGTERM, lambda *_: time.sleep(1.5 if case == "stops" else 0))
     reader, writer = os.pipe()
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
