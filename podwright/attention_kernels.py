@@ -97,7 +97,7 @@ def choose(
     """The attention for one layout. `generation` is the compute capability of an NVIDIA GPU, None for everything else. `refused`: what gave
     wrong results on a card, in whose place comes the next best.
 
-    Decoding: 3.74 ms a token by our kernel and 5.00 by plain JAX, which reads the cache of all tokens that there may be (Qwen3-1.7B, 16
+    Decoding: 3.74 ms a token by the loop of our kernel and 5.00 by plain JAX, which reads the cache of all tokens that there may be (Qwen3-1.7B, 16
     prompts of 256 tokens, 8 completions of 512 each, one H200). TPUs have no kernel for it.
 
     Packed documents: cuDNN with offsets was 9 % faster than tokamax's kernel on an H200 (0.436 and 0.477 s a step of Qwen3-0.6B, 8 rows

@@ -198,6 +198,8 @@ def main() -> int:
         check.limit_s = 0  # begins no other row
         print(result.table(), flush=True)
         check.end()
+        if not options.keep:
+            shutil.rmtree(folder, ignore_errors=True)
         os._exit(1)
 
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -76,8 +76,10 @@ class Result:
         return {line.get("variant", ""): line["step_s"] for line in figures if line.get("step_s")}
 
     def ratios(self) -> dict[str, float]:
-        """Of each variant of a peer, with the same variant of ours or its only one."""
-        ratios = {}
+        """Of each variant of a peer, with the same variant of ours or its only one. A dry check measures none."""
+        ratios: dict[str, float] = {}
+        if self.about.get("dry"):
+            return ratios
         for name, peers in PEERS.items():
             ours = self.steps(name)
             for peer in peers:
