@@ -103,7 +103,12 @@ def _of_machines(state: RunState, seen: Observed, now: float) -> str:
     if cloud.state is AllocationState.UNKNOWN:
         return f"Unreachable: the state of {name} is not known ({cloud.reason})"
     if record.phase is AllocationPhase.REQUESTED:
-        return cloud.reason or f"Requested: {name} in {record.request.zone} does not exist yet"
+        there = (
+            f"is ready and not used yet{_at_cost(record)}"
+            if cloud.state is AllocationState.READY
+            else "does not exist yet"
+        )
+        return cloud.reason or f"Requested: {name} in {record.request.zone} {there}"
     if record.phase is AllocationPhase.READY:
         return _repairing(seen)
     why = f"{cloud.reason or record.reason}{_at_cost(record)}".removeprefix(", ")

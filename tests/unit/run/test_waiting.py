@@ -59,6 +59,15 @@ def test_a_deletion_that_waits_says_for_what() -> None:
     assert reason(state, Observed(Process.ENDED, deleting()), "", 0.0) == text
 
 
+def test_machines_that_are_ready_are_not_said_to_be_missing() -> None:
+    """A launcher that died while they were created has left the journal at the request."""
+    request = Request("pw-1", "a", chip="v6e", num_chips=16)
+    state = RunState(phase=Phase.READY, allocation=AllocationRecord(1, AllocationPhase.REQUESTED, 0.0, request, {}))
+    text = reason(state, Observed(Process.ENDED, ready(())), "", 0.0)
+    assert text.startswith("Requested: pw-1 in a is ready and not used yet") and "43.20 USD per hour" in text
+    assert reason(state, Observed(Process.ENDED, waiting("")), "", 0.0) == "Requested: pw-1 in a does not exist yet"
+
+
 BEGIN = 1e9
 
 
