@@ -15,7 +15,7 @@ import transformers
 
 from podwright.errors import UserError
 from podwright.models import lora
-from podwright.recipe import load
+from podwright.recipe import even_groups, load
 from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
 from podwright.train import checkpoint, speed
 from podwright.train.emit import Emitter
@@ -224,7 +224,12 @@ def events(run, attempt=None):
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
-    run, outcome = train(tmp_path_factory.mktemp("whole") / "run")
+    with pytest.MonkeyPatch.context() as patch:
+        # What it says, and of which steps, is tested in test_even_groups.py.
+        patch.setattr(
+            even_groups, "notice", lambda recent: f"even groups of {[round(float(f['reward']), 5) for f in recent]}"
+        )
+        run, outcome = train(tmp_path_factory.mktemp("whole") / "run")
     assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5)
     return run
 
@@ -244,6 +249,9 @@ def test_a_run_from_first_to_last(whole):
     assert all(s["grad_norm"] > 0 and s["reward"] > 0 for s in found) and found[-1]["kl"] > 0
     used = [round(s["epoch"] * 40 / 4) for s in found]
     assert all(b - a in (1, 2) for a, b in zip([0, *used], used, strict=False)), "one or two rollouts of four questions"
+    told = [e["message"] for e in read_jsonl(whole.events) if e["event"] == "notice" and "even groups" in e["message"]]
+    rewards = [round(s["reward"], 5) for s in found]
+    assert told == [f"even groups of {rewards[:n]}" for n in range(1, 6)], "each step asks about the last ones"
     with checkpoint.Checkpoints(RunStorage(whole), None) as kept:
         assert kept.latest() == 5
     cursor = json.loads((whole.checkpoints / "5" / "cursor" / "metadata").read_text())
