@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import json
-import socket
 from collections.abc import Iterator
 from typing import TextIO
 
@@ -46,14 +45,14 @@ def unattended(run: RunDir) -> Iterator[bool]:
         yield True
 
 
-def holder(lock: TextIO) -> int:
-    """The process on this machine that wrote itself into the launcher lock; 0 for none or one on another machine."""
+def holder(lock: TextIO) -> tuple[str, int]:
+    """Host and number of the process that wrote itself into the launcher lock; "" and 0 where none did."""
     lock.seek(0)
     try:
         written = json.loads(lock.read())
-        return int(written["pid"]) if written["host"] == socket.gethostname() else 0
+        return str(written["host"]), int(written["pid"])
     except (ValueError, KeyError, TypeError):
-        return 0
+        return "", 0
 
 
 def is_stopped(pid: int) -> bool:

@@ -277,8 +277,8 @@ class Driver:
 
     def _wait_for_lock(self, lock: TextIO) -> None:
         """A holder on this machine that lives is at work, perhaps for minutes; so is one that writes to the journal."""
-        stopped = ""
-        if (pid := attended.holder(lock)) and psutil.pid_exists(pid):
+        stopped, (host, pid) = "", attended.holder(lock)
+        if host == socket.gethostname() and psutil.pid_exists(pid):
             stopped = f"type kill -CONT {pid} to let it go on, or kill -KILL {pid}" if attended.is_stopped(pid) else ""
             self._waiting = f"Busy: another podwright (process {pid}) is at work on the run"
             if not stopped:
@@ -291,7 +291,8 @@ class Driver:
         if time.monotonic() - self._locked_out[0] > LOCK_WAIT_S:
             raise UserError(
                 f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s",
-                stopped or "wait for it, or end the process that holds launcher.lock",
+                stopped
+                or f"wait for it, or end {f'process {pid} on host {host}' if host else 'what holds launcher.lock'}",
             )
 
 

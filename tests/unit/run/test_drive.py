@@ -244,8 +244,10 @@ def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing
         journal.append(run, "resumed")  # by the holder, which is at work
         assert late.step() is Act.WAIT
         clock.now += 61.0
-        with pytest.raises(UserError, match="another podwright has been busy with run r for 60 s"):
+        print(json.dumps({"host": "login1", "pid": 15741}), file=held, flush=True)
+        with pytest.raises(UserError, match="another podwright has been busy with run r for 60 s") as raised:
             late.step()
+        assert raised.value.fix == "wait for it, or end process 15741 on host login1"
     late = launcher(run)
     with run.launcher_lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
