@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import statistics
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train import attention_check, compile_cache, speed
 from podwright.train.grpo import loop
 from podwright.train.mesh import cache_folder, make_mesh, start_processes, to_device
+from podwright.train.pretrain import loop as pretrain_loop
 from podwright.train.pretrain.program import PretrainBatch, PretrainSetup, new_state, programs
 from podwright.train.program import Program
 
@@ -39,7 +40,7 @@ def begin() -> compile_cache.ProgramCount:
     return compile_cache.ProgramCount()
 
 
-def compared(setup: Any, *layouts: Layout) -> None:
+def compared(setup: Any, layouts: Sequence[Layout]) -> None:
     """Before anything is traced, as a trainer does: a card without an answer in the cache compares its kernels with the plain form."""
     heads = heads_of(setup.dims, setup.recipe.model.compute_dtype)
     put(instead=attention_check.refused(setup.mesh, heads, layouts, cache_folder()))
@@ -54,7 +55,7 @@ def pretrain(documents: str, again: str = "") -> None:
     settings += ["data.source=arithmetic", "data.tokenizer=bytes"]
     recipe = load.require(load.load("qwen3-0.6b-pretrain", settings), PretrainRecipe)
     setup = PretrainSetup(recipe, models.find(name), make_mesh(recipe.mesh, jax.devices()[:1]))
-    compared(setup, Layout.PACKED)
+    compared(setup, pretrain_loop.LAYOUTS)
     built, state, batch = programs(setup), new_state(setup), _rows(setup, int(documents))
     seconds: list[float] = []
     for _ in range(1 if again else steps):
@@ -97,7 +98,7 @@ def grpo(size: str, again: str = "") -> None:
     programs_begun = begin()
     planned = 3  # which the rate of the optimizer follows, so that the programs of both starts are the same
     collector, reference, state = grpo_cpu.prepared(config(size), planned)
-    compared(collector.setup, Layout.CAUSAL, Layout.GROUPS)
+    compared(collector.setup, loop.LAYOUTS)
     cursor, seconds, figures = {"step": 0, "used": 0, "rollouts": 0}, [], []
     for _ in range(1 if again else planned):
         at = time.perf_counter()

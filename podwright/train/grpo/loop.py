@@ -30,6 +30,7 @@ from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, nu
 from podwright.train.watchdog import Watchdog
 
 LoadRewards = Callable[[Sequence[schema.Reward]], list[reward.LoadedReward]]
+LAYOUTS = (Layout.CAUSAL, Layout.GROUPS, Layout.DECODE)  # of the attention in its programs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,8 +76,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     heads = heads_of(dims, recipe.model.compute_dtype)
     emit.notice(*notices)
-    layouts = [Layout.CAUSAL, Layout.GROUPS, Layout.DECODE]
-    emit.notice(*attention_check.refused(mesh, heads, layouts, cache_folder()))
+    emit.notice(*attention_check.refused(mesh, heads, LAYOUTS, cache_folder()))
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:

@@ -229,9 +229,8 @@ def generate(
 
     state: Any = (token, tokens, logps, done, caches)
     first = 0
-    for room in (
-        [t_max] if by_kernel else _rooms(t_max)
-    ):  # a loop that ends before its room is full has ended all completions
+    # The kernel reads no further than a completion has come. A loop that ends before its room is full has ended all completions.
+    for room in [t_max] if by_kernel else _rooms(t_max):
         body = functools.partial(step, room=room)
         _, *state = jax.lax.while_loop(functools.partial(going, room=room), body, (jnp.int32(first), *state))
         first = room - 1

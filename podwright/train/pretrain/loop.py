@@ -25,6 +25,7 @@ from podwright.train.program import Program
 from podwright.train.watchdog import Watchdog
 
 STAGE = "pretrain"
+LAYOUTS = (Layout.PACKED,)  # of the attention in its programs
 DATA_WAIT = "copy data.source to a local disk of each host, or give each process more cores"
 
 
@@ -59,7 +60,7 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
         built = program.programs(setup)
         fed = feed.open_(run, recipe, dims.vocab_size, mesh, before)
     heads = heads_of(dims, recipe.model.compute_dtype)
-    emit.notice(*fed.notices, *attention_check.refused(mesh, heads, [Layout.PACKED], cache_folder()))
+    emit.notice(*fed.notices, *attention_check.refused(mesh, heads, LAYOUTS, cache_folder()))
     emit.event(
         "environment",
         **speed.environment(),
