@@ -42,7 +42,7 @@ def clean(
     What another user or machine created is removed only if its NAME is typed. Exit code 1: there is something to remove, or left, or
     machines that cost are kept because it is unknown whether their run needs them. Exit code 2: something could not be listed.
     """
-    from podwright.run import cleaning
+    from podwright.run import cleaning, removal
 
     known = cleaning.inventory(target, runs)
     listing_faults = [*known.faults, *(each.fault for each in known.unlisted)]
@@ -56,7 +56,7 @@ def clean(
     if not as_json and (rows or not listing_faults):
         _table(rows)
     if yes and chosen:
-        left = cleaning.remove(chosen, lambda line: print(line, file=sys.stderr), barred=barred)
+        left = removal.remove(chosen, lambda line: print(line, file=sys.stderr), barred=barred)
     removed = [each.name for each in chosen if yes and each.key not in left]
     remaining = [
         {"name": each.name, "zone": each.owned.request.zone, "why": left[each.key]}

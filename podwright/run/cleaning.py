@@ -1,37 +1,29 @@
-"""What exists in the cloud for runs, whether somebody still needs it, and the removal of what nobody does.
+"""What exists in the cloud for runs, and whether somebody still needs it.
 
-Only what this user has created on this machine is removed without being named, and nothing that a run needs: one that a launcher
+Only what this user has created on this machine may be removed without being named, and nothing that a run needs: one that a launcher
 follows, or that trains without one.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from podwright import targets
 from podwright.errors import UserError
 from podwright.run import cost, journal, listing, mirror, strays, unlisted
-from podwright.run.allocations import due
 from podwright.run.attended import unattended
-from podwright.run.finish import write_report
-from podwright.run.states import AllocationPhase, Phase
+from podwright.run.states import Phase
 from podwright.run.unlisted import Scope, UnlistedAllocation, elsewhere
-from podwright.rundir import Ending, Record, RunDir, read_jsonl
+from podwright.rundir import Record, RunDir, read_jsonl
 from podwright.targets import entries
-from podwright.targets.base import RUN_LABEL, Barred, KeepsObjects, Process, Target, Traits
-from podwright.targets.machines import AllocationState, Owned, OwnedResources, Provisioner, Request
+from podwright.targets.base import RUN_LABEL, KeepsObjects, Process, Target, Traits
+from podwright.targets.machines import AllocationState, Owned, OwnedResources, Provisioner
 
-LIMIT_S = 1200.0
-"""until the cloud must no longer list what was removed: a slice takes minutes to delete"""
-BARRED_S = 60.0
-"""for which a login or a right that is missing is waited for"""
 Key = tuple[str, str, str]
-Say = Callable[[str], None]
 
 
 class Need(enum.StrEnum):
@@ -161,7 +153,7 @@ def inventory(name: str, runs: Path) -> Inventory:
     for each in entries.names():
         scopes[each] = None
         try:
-            if traits := _traits(each):
+            if traits := traits_of(each):
                 scopes[each] = traits.inventory_scope
                 borrowed.update([(traits.zones[0], traits.borrowed)] if traits.borrowed else [])
             if each == name or not name:
@@ -183,7 +175,7 @@ def inventory(name: str, runs: Path) -> Inventory:
         and (s.owned.request.zone, s.name) not in borrowed
         and (s.need is not Need.ELSEWHERE or s.name not in listed_names)
     ]
-    known.unlisted = [each for each in unlisted.of_runs(name, scopes, runs) if each.request.name not in listed_names]
+    known.unlisted = list(unlisted.of_runs(name, scopes, runs, listed_names))
     return known
 
 
@@ -201,113 +193,7 @@ def of_target(name: str, runs: Path) -> list[CloudSlice]:
     return [_slice(name, owned, journals) for owned in _listed(name)[0]]
 
 
-def remove(
-    slices: Sequence[CloudSlice], say: Say, limit_s: float = LIMIT_S, barred: list[UserError] | None = None
-) -> dict[Key, str]:
-    """Delete them, again where the cloud does not answer, until it no longer lists them; of those that are left, why.
-
-    `barred` gets what a person has to correct before anything more can be deleted, or seen to be.
-    """
-    barred = [] if barred is None else barred
-    barred_since: float | None = None
-    left = {each.key: "not deleted yet" for each in slices}
-    refused: dict[Key, str] = {}
-    calls: dict[Key, tuple[int, float]] = {}
-    listed = {each.key: each.owned for each in slices}
-    end, shown = time.monotonic() + limit_s, ""
-    while left and time.monotonic() < end:
-        for each in slices:
-            count, last = calls.get(each.key, (0, 0.0))
-            deleting = each.key in left and listed[each.key].state is AllocationState.DELETING
-            if each.key in left and not deleting and due(count, last, time.time()):
-                calls[each.key] = count + 1, time.time()
-                try:
-                    _delete(each, listed[each.key].request)
-                except UserError as e:
-                    refused[each.key] = str(e)
-                    barred += [e] if isinstance(e, Barred) else []
-                    del left[each.key]
-        listed, pause_s, fault = _listed_again(slices, left, listed)
-        for each in slices:
-            if each.key in left and each.key not in listed:
-                with contextlib.suppress(UserError, OSError):  # it is gone all the same
-                    _write_down(each)
-        left = {key: f"the cloud calls it {listed[key].state}" for key in left if key in listed}
-        if fault:
-            left = dict.fromkeys(left, str(fault))
-        barred_since = None if not isinstance(fault, Barred) else barred_since or time.monotonic()
-        if left and fault and barred_since and time.monotonic() - barred_since > BARRED_S:
-            barred.append(fault)
-            break
-        now = f"waiting until the cloud no longer lists {', '.join(sorted(key[2] for key in left))}" if left else ""
-        if now and (line := f"{now}{f' ({fault})' if fault else ''}") != shown:
-            say(line)
-            shown = line
-        if left:
-            time.sleep(pause_s)
-    return refused | left
-
-
-def _delete(each: CloudSlice, request: Request) -> None:
-    """`request`: as the cloud lists it now. UserError where it may not be deleted, or no repetition helps."""
-    if (opened := owning(each.target)) is None:
-        return
-    if each.run is None or each.need is Need.STRAY or not each.run.path.is_dir():
-        opened[1].delete(request)
-        return
-    with unattended(each.run) as free:  # so that no launcher takes the slice into use now
-        if not free:
-            raise UserError(f"run {each.run.name} is followed again", f"type podwright stop {each.run.typed}")
-        opened[1].delete(request)
-
-
-def _write_down(each: CloudSlice) -> None:
-    """Tell the journal of its run that a slice is gone, unless somebody else drives the run: its hours would count until it is resumed.
-    UserError, OSError."""
-    run = each.run
-    if run is None or not run.journal.exists():
-        return
-    with unattended(run) as free:
-        kept, state = mirror.KeptRun(run, mirror.LOOK_PATIENCE_S), journal.read(run)
-        record = state.allocation
-        if not free or mirror.observes(run) or record is None or record.request.name != each.name:
-            return
-        if elsewhere(run, each.owned, _traits(each.target)):  # its machines exist
-            return
-        kept.publish(always=True)  # DrivenElsewhere before anything is written
-        number, now = record.number, journal.now()
-        if record.phase is AllocationPhase.READY:
-            lost = {"ending": Ending.NODE_LOST, "reason": "Removed: podwright clean has deleted the machines"}
-            journal.append(run, "allocation lost", allocation=number, since=now, **lost)
-        if record.phase is not AllocationPhase.GONE:
-            journal.append(run, "allocation deleting", allocation=number)
-            journal.append(run, "allocation gone", allocation=number, since=now)
-            if state.reported:  # it says that the machines are still allocated
-                journal.append(run, "reported", attempt=state.attempt, error=write_report(run))
-            kept.publish()
-
-
-def _listed_again(
-    slices: Sequence[CloudSlice], left: Collection[Key], before: Mapping[Key, Owned]
-) -> tuple[dict[Key, Owned], float, UserError | None]:
-    """What the cloud still lists of `slices`, how long to wait for another look, and why a list was not to be had, or None."""
-    listed: dict[Key, Owned] = {}
-    pause_s = 1.0
-    fault: UserError | None = None
-    for name in {each.target for each in slices if each.key in left}:
-        try:
-            if opened := owning(name):
-                pause_s = max(pause_s, opened[0].traits.poll_s)
-                # Of those of other targets it may list a policy, and no pools.
-                keys = {each.key for each in slices if each.target == name}
-                listed |= {key: owned for owned in opened[1].list_owned() if (key := key_of(owned)) in keys}
-        except UserError as e:
-            listed |= {each.key: before[each.key] for each in slices if each.target == name and each.key in left}
-            fault = e
-    return listed, pause_s, fault
-
-
-def _traits(name: str) -> Traits | None:
+def traits_of(name: str) -> Traits | None:
     own = entries.find(name)
     return own.traits() if own else None
 
@@ -349,7 +235,7 @@ def _slice(target: str, owned: Owned, journals: dict[str, RunDir]) -> CloudSlice
         run = there if there.journal.exists() and names & set(_requested(there)) else None
     if owned.request.borrowed:
         need, detail = Need.OTHERS, "borrowed: it is used and never deleted"
-    elif run is not None and (scope := elsewhere(run, owned, _traits(target))):
+    elif run is not None and (scope := elsewhere(run, owned, traits_of(target))):
         need, detail = Need.ELSEWHERE, f"run {run.name} has its machines in {'/'.join(scope)}"
     elif run is not None:
         need, detail = _need_of(run, owned)

@@ -7,6 +7,7 @@ import json
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +22,9 @@ from podwright.run.finish import bring_steps
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
 from podwright.run.waiting import DELETING, RELEASING, reason
-from podwright.rundir import Ending, RunDir, read_jsonl, recipe_of, require_layout
+from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of, require_layout
 from podwright.targets.base import Handle, MissingProgram, Polled, PollsTogether, Process
-from podwright.targets.machines import GONE
+from podwright.targets.machines import GONE, Allocation, AllocationState
 from podwright.targets.polling import Poller
 from podwright.watch import damage, logs
 from podwright.watch.diagnose import outcome, with_end
@@ -51,6 +52,14 @@ _COLUMNS = [
     "unattended",
     "cleanup",
 ]
+
+
+@dataclass
+class Answers:
+    """What a target and its cloud have told of a run in this look."""
+
+    polled: Polled | None = None
+    cloud: Allocation | None = None
 
 
 def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
@@ -167,11 +176,12 @@ def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None) -> 
         mirror.look(run)  # what stands in the way does not matter here: the rest is shown
         state = journal.read(run)
     recipe = recipe_of(run)
-    polled = (known or {}).get((run.path, state.attempt))
-    standing = _standing(run, state, polled)  # first: asking brings what is new from hosts that share no disk
+    answers = Answers((known or {}).get((run.path, state.attempt)))
+    standing = _standing(run, state, answers)  # first: asking brings what is new from hosts that share no disk
     bring_steps(run, recipe["kind"])
     progress = Progress(run, recipe)
     progress.update()
+    events = [*map(journal.dated, read_jsonl(run.journal)), *_unseen(state, answers.cloud)]
     return {
         "name": run.name,
         "recipe": state.recipe,
@@ -183,13 +193,25 @@ def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None) -> 
         "attempt": state.attempt,
         "created": state.created,
         "allocation": _allocation(state.allocation),
-        "usage": cost.as_json(cost.usage(map(journal.dated, read_jsonl(run.journal)), journal.now())),
+        "usage": cost.as_json(cost.usage(events, journal.now())),
         "run_dir": str(run.path),
         "report": str(page) if (page := run.report / "report.html").exists() else None,
         "damaged": damage.of_run(run, progress, standing["ending"] is not None),
         "unattended": _unattended(run, state),
         "cleanup": _cleanup(state),
     }
+
+
+def _unseen(state: RunState, cloud: Allocation | None) -> Iterator[Record]:
+    """Events of machines that cost since no launcher follows the run, as the next one will write them."""
+    record = state.allocation
+    if record is None or cloud is None:
+        return
+    event = {"allocation": record.number, "time": journal.now()}
+    if cloud.charged not in (None, record.charged):
+        yield event | {"event": "allocation charged", **asdict(cloud.charged)}
+    if cloud.state is AllocationState.READY and record.phase is AllocationPhase.REQUESTED:
+        yield event | {"event": "allocation ready", "since": cloud.since}
 
 
 def _cleanup(state: RunState) -> str:
@@ -226,20 +248,21 @@ def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
     return {**where, "state": str(record.phase), "since": record.since, "reason": record.reason}
 
 
-def _machines(run: RunDir, state: RunState, polled: Polled) -> str:
+def _machines(run: RunDir, state: RunState, polled: Polled, answers: Answers) -> str:
     """Why a run waits for the machines that it has requested, as the cloud tells now, or for an attempt on them."""
     cloud, silence_s, record = GONE, math.inf, state.allocation
     if record and record.may_exist:
         poller = Poller(targets.of_handle(record.target))
         cloud, silence_s = poller.describe(record.request, record.ready_since), poller.target.traits.silence_s
+        answers.cloud = cloud
     silent_s = max(1.0, silence.known_s(run, state.attempt)) if polled.silent else 0.0
     seen = Observed(polled.process, cloud, silent_s=silent_s, unheard_s=0.0 if polled.barred else silent_s)
     return reason(state, seen, polled.waiting, journal.now(), silence_s=silence_s, typed=run.typed)
 
 
-def _standing(run: RunDir, state: RunState, polled: Polled | None) -> dict[str, Any]:
+def _standing(run: RunDir, state: RunState, answers: Answers) -> dict[str, Any]:
     """State and ending. A run that is only observed is as its journal says: its machines are another launcher's affair."""
-    phase, ending, detail, fix = _standing_of(run, state, polled)
+    phase, ending, detail, fix = _standing_of(run, state, answers)
     return {
         "state": str(phase),
         "ending": str(ending) if ending else None,
@@ -249,13 +272,13 @@ def _standing(run: RunDir, state: RunState, polled: Polled | None) -> dict[str, 
     }
 
 
-def _standing_of(run: RunDir, state: RunState, polled: Polled | None = None) -> tuple[str, Ending | None, str, str]:
+def _standing_of(run: RunDir, state: RunState, answers: Answers | None = None) -> tuple[str, Ending | None, str, str]:
     """Phase, ending, detail and fix; by the journal alone where nothing may be done about the run from here. A run whose target cannot be
     asked now (this machine lacks a program) has not changed by that."""
     if only_observed(run):
         return _by_the_journal(state)
     try:
-        return _now(run, state, polled)
+        return _now(run, state, answers or Answers())
     except MissingProgram as e:
         return _by_the_journal(state) if state.phase is Phase.ENDED else ("waiting", None, f"NoProgram: {e}", e.fix)
 
@@ -298,20 +321,20 @@ def _asked_together(runs: Sequence[RunDir]) -> dict[tuple[Path, int], Polled]:
     return known
 
 
-def _now(run: RunDir, state: RunState, polled: Polled | None) -> tuple[str, Ending | None, str, str]:
-    """The same, of a trainer that died while nobody followed it, as the next launcher will find it. `polled`: if its target was asked."""
+def _now(run: RunDir, state: RunState, answers: Answers) -> tuple[str, Ending | None, str, str]:
+    """The same, of a trainer that died while nobody followed it, as the next launcher will find it."""
     _, ending, detail, fix = _by_the_journal(state)
     phase: str = state.phase
     record = state.allocation
     if state.phase is Phase.READY and record and record.phase is not AllocationPhase.GONE:
-        phase, detail = "waiting", _machines(run, state, Polled(Process.ABSENT))
+        phase, detail = "waiting", _machines(run, state, Polled(Process.ABSENT), answers)
     elif state.phase is Phase.READY and state.capacity.refusals:
         phase, detail = "waiting", reason(state, Observed(Process.ABSENT), "", journal.now())
     if state.handle and _may_run(state):
-        polled = polled or targets.of_handle(state.handle).poll(state.handle)
+        polled = answers.polled or targets.of_handle(state.handle).poll(state.handle)
         polled = with_end(run, state.attempt, polled, state.stop_wanted)
         if polled.silent:
-            phase, detail, fix = "waiting", _machines(run, state, polled), polled.fix
+            phase, detail, fix = "waiting", _machines(run, state, polled, answers), polled.fix
         elif polled.waiting:
             phase, detail, fix = "waiting", polled.waiting, polled.fix
         elif polled.process is not Process.RUNNING:

@@ -1,8 +1,8 @@
-"""Machines that runs have, by their journals, where no target's entry looks now: they may cost, and no inventory shows them."""
+"""Machines that runs have, by their journals, and no inventory shows: no target's entry looks there now, or their creation is still under way."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -10,6 +10,7 @@ from podwright import targets
 from podwright.errors import UserError
 from podwright.run import journal, listing
 from podwright.run.allocations import AllocationRecord
+from podwright.run.attended import is_attended
 from podwright.rundir import Record, RunDir
 from podwright.targets.base import Traits
 from podwright.targets.machines import AllocationState, Owned, Request
@@ -20,7 +21,7 @@ Scope = tuple[str, ...]
 
 @dataclass(frozen=True)
 class UnlistedAllocation:
-    """Machines that a run has requested, by its journal, in a place that was not listed."""
+    """Machines that a run has requested, by its journal, and that were not listed."""
 
     run: RunDir
     target: str
@@ -40,29 +41,50 @@ class UnlistedAllocation:
         }
 
 
-def of_runs(name: str, scopes: Mapping[str, Scope | None], runs: Path) -> Iterator[UnlistedAllocation]:
-    """Of target `name`, or of all (""). `scopes`: of each entry; None where it cannot be read, which is a fault of its own."""
+def of_runs(
+    name: str, scopes: Mapping[str, Scope | None], runs: Path, names: Collection[str] = ()
+) -> Iterator[UnlistedAllocation]:
+    """Of target `name`, or of all (""). `scopes`: of each entry; None where it cannot be read, which is a fault of its own. `names`: what was listed."""
     listed = {scope for target, scope in scopes.items() if scope and (target == name or not name)}
     for run in listing.run_dirs(runs):
         record = _allocation_of(run)
-        if record is None or record.request.borrowed:
+        if record is None or record.request.borrowed or record.request.name in names:
             continue
         target = str(record.target.get("target", ""))
         if (name and target != name) or (target in scopes and scopes[target] is None):
             continue
         scope = _scope_of(record)
-        if scope not in listed:
-            fault = _fault(run, record, target, scope, scopes.get(target))
-            yield UnlistedAllocation(run, target, record.request, fault)
+        if (
+            why := coming(run, record.request.name)
+            if scope in listed
+            else _not_looked(target, scope, scopes.get(target))
+        ):
+            yield UnlistedAllocation(run, target, record.request, _fault(run, record, target, why))
 
 
-def _fault(run: RunDir, record: AllocationRecord, target: str, requested: Scope | None, now: Scope | None) -> UserError:
-    """Why the machines of an allocation were not listed. `requested`, `now`: where, and what the entry of the target names now."""
+def _not_looked(target: str, requested: Scope | None, now: Scope | None) -> str:
+    """Why no entry looks where an allocation is. `requested`, `now`: where, and what the entry of the target names now."""
+    if now is None:
+        return f"there is no target {target!r} now"
+    why = f"target {target} names {'/'.join(now) or 'no cloud'} now"
+    return why + (f", and they were requested in {'/'.join(requested)}" if requested else "")
+
+
+def coming(run: RunDir, name: str) -> str:
+    """Why the newest allocation of a run, called `name`, may exist or come though the cloud does not list it, as after a launcher whose gcloud
+    has outlived it; "" if it cannot, or a launcher sees to it. UserError."""
+    record = _allocation_of(run)
+    if record is None or record.request.name != name or listing.only_observed(run) or is_attended(run):
+        return ""
+    if (provisioner := targets.of_handle(record.target).provisioner) is None:
+        return ""
+    cloud = provisioner.describe(record.request, record.ready_since)
+    absent = cloud.state in (AllocationState.GONE, AllocationState.REFUSED)
+    return "" if absent else cloud.reason or f"the cloud calls them {cloud.state}"
+
+
+def _fault(run: RunDir, record: AllocationRecord, target: str, why: str) -> UserError:
     where = f"{record.request.name} in {record.request.zone} (target {target})"
-    why = f"there is no target {target!r} now"
-    if now is not None:
-        why = f"target {target} names {'/'.join(now) or 'no cloud'} now"
-        why += f", and they were requested in {'/'.join(requested)}" if requested else ""
     fix = f"type podwright stop {run.typed}, which stops the run and deletes them with its recorded settings"
     if listing.only_observed(run):
         fix = f"type podwright stop {run.name} on the machine that drives the run"

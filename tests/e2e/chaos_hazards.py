@@ -23,7 +23,7 @@ LIMITS = {
     "podwright.run.drive.DELETION_LIMIT_S": 12.0,
     "podwright.run.drive.UNANSWERED_LIMIT_S": 30.0,
     "podwright.run.strays.BARRED_S": 6.0,
-    "podwright.run.cleaning.BARRED_S": 4.0,
+    "podwright.run.removal.BARRED_S": 4.0,
     "podwright.run.mirror.CHECK_EVERY_S": 1.0,
 }
 """of launchers: hours, minutes and a minute are seconds here"""

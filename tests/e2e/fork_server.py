@@ -42,6 +42,7 @@ MODULES = (
     "podwright.report.page",
     "podwright.run.cleaning",
     "podwright.run.create",
+    "podwright.run.removal",
     "podwright.run.session",
     "podwright.storage.bucket",
     "podwright.storage.trial",

@@ -17,7 +17,7 @@ from lab.gcloud.control import Gcloud
 from lab.kube.control import Kube
 from podwright.errors import UserError
 from podwright.recipe.load import load
-from podwright.run import cleaning, cost, create, drive, journal
+from podwright.run import cleaning, cost, create, drive, journal, removal
 from podwright.run.drive import Driver
 from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.shell import Shell
@@ -710,7 +710,7 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
         both.kube.create({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name, "labels": of}})
     left, alone = cleaning.inventory("pod", tmp_path).slices
     assert (alone.name, alone.need, alone.cost) == ("pw-x-1-a1", cleaning.Need.UNCLEAR, None), "no run is known"
-    assert cleaning.remove([alone], lambda _: None, limit_s=60) == {}
+    assert removal.remove([alone], lambda _: None, limit_s=60) == {}
     assert (left.need, left.removable) == (cleaning.Need.LEFT, True) and left.cost and left.cost > 0
     entry = json.loads((tmp_path / "targets.yaml").read_text())["pod"]
     entry = {key: value for key, value in entry.items() if key != "reservations"} | {"submit": "xpk"}
@@ -722,7 +722,7 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     both.gcloud.foreign_pool(
         "my-cluster", f"{left.name}-1", 4, zone=A, labels=same, topology="2x2x4", project="my-project"
     )
-    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}, "what a killed launcher's gcloud has created late"
+    assert removal.remove([left], lambda _: None, limit_s=60) == {}, "what a killed launcher's gcloud has created late"
     assert (
         cleaning.inventory("pod", tmp_path).slices == [] and both.gcloud.resources() == [] and queue_objects(both) == []
     )
@@ -765,7 +765,7 @@ def test_clean_keeps_the_policy_of_pools_in_a_cluster_that_the_entry_no_longer_n
     assert done.returncode == 2 and f"{name} is in use: {row}" in done.stderr, done
     (listed,) = cleaning.inventory("", tmp_path).slices
     assert (listed.need, listed.removable, listed.cost) == (cleaning.Need.ELSEWHERE, False, None)
-    cleaning.remove([listed], lambda _: None, limit_s=3)
+    removal.remove([listed], lambda _: None, limit_s=3)
     assert both.gcloud.resources() == before and not bench.happened("gone")
     drive.stop(Driver(bench.run, lambda *_: None, lambda _: None))
     assert both.gcloud.resources() == [] and queue_objects(both) == [] and bench.happened("gone")
@@ -784,7 +784,7 @@ def test_clean_deletes_pools_through_the_target_of_their_cluster_where_another_o
     known = cleaning.inventory("", tmp_path)
     (left,) = known.slices
     assert (left.target, left.need, known.unlisted) == ("pod", cleaning.Need.LEFT, []) and left.cost and left.cost > 0
-    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}
+    assert removal.remove([left], lambda _: None, limit_s=60) == {}
     assert both.gcloud.resources() == [] and queue_objects(both) == [] and bench.happened("gone")
 
 
@@ -799,7 +799,7 @@ def test_clean_writes_the_report_of_an_ended_run_again(
     assert json.loads(report.read_text())["usage"]["open"], "the launcher dies before the pool is gone"
     (left,) = cleaning.inventory("pod", tmp_path).slices
     both.gcloud.times(pool_deleting=0.2)
-    assert cleaning.remove([left], lambda _: None, limit_s=60) == {}
+    assert removal.remove([left], lambda _: None, limit_s=60) == {}
     used = json.loads(report.read_text())["usage"]
     assert not used["open"] and used["cost"] == pytest.approx(chip_seconds(bench) / 3600)
     assert journal.read(bench.run).report_final

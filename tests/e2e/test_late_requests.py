@@ -15,6 +15,7 @@ import psutil
 import pytest
 
 from lab.bucket import EmulatedBucket
+from lab.gcloud import store
 from lab.gcloud.control import Folder, Gcloud
 from lab.kube import controllers
 from lab.kube.control import Kube
@@ -55,8 +56,8 @@ class Machine(Bench):
 class Both:
     """Machines `first` and `second` at one simulated cloud."""
 
-    def __init__(self, gcloud: Gcloud, first: Machine, second: Machine, create: str, row: str):
-        self.gcloud, self.first, self.second = gcloud, first, second
+    def __init__(self, gcloud: Gcloud, kube: Kube | None, first: Machine, second: Machine, create: str, row: str):
+        self.gcloud, self.kube, self.first, self.second = gcloud, kube, first, second
         self.create, self.row = create, row
 
     def freeze_in_creation(self, seconds: float = 15.0) -> list[psutil.Process]:
@@ -65,8 +66,9 @@ class Both:
         launcher = self.first.start_run(5, "mesh.fsdp=16", "--on", "pod")
         self.wait(lambda: any(set(self.create.split()) <= set(row["argv"]) for row in self.gcloud.calls()), launcher)
         frozen = [psutil.Process(launcher.pid), *psutil.Process(launcher.pid).children(recursive=True)]
-        for process in frozen:
-            process.suspend()
+        with store.opened(self.gcloud.root):  # so that none of them holds it for good
+            for process in frozen:
+                process.suspend()
         assert not self.there(), "frozen too late"
         return frozen
 
@@ -87,6 +89,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Both]:
         gcloud = stack.enter_context(Gcloud(stack.enter_context(Folder(tmp_path))))
         bucket = stack.enter_context(EmulatedBucket())
         environment = {**gcloud.environment, **bucket.environment}
+        kube = None
         if gke:
             kube = stack.enter_context(Kube(tmp_path, **{key: GKE[key] for key in ("project", "cluster")}))
             gcloud.cluster("my-cluster", "us-central1", project="my-project", zones=(A,))
@@ -100,7 +103,7 @@ def both(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Both]:
         create, row = (
             ("container node-pools create", "node-pool") if gke else ("queued-resources create", "queued-resource")
         )
-        yield Both(gcloud, *machines, create, row)
+        yield Both(gcloud, kube, *machines, create, row)
         for machine in machines:
             for process in machine.started:
                 with contextlib.suppress(ProcessLookupError):
@@ -128,3 +131,29 @@ def test_a_launcher_that_was_frozen_deletes_what_it_requests_after_the_run_has_e
     assert "exists, and its run has had it deleted: it is deleted again" in out + err
     assert "16 v6e chips for " in out + err and " USD per hour" in out + err
     assert both.gcloud.resources() == [], out + err
+
+
+@pytest.mark.long
+def test_clean_waits_for_what_the_gcloud_of_a_killed_launcher_may_create_or_names_it(both: Both) -> None:
+    _, *gcloud = both.freeze_in_creation()
+    launcher = both.first.started[0]
+    launcher.kill()
+    launcher.communicate()
+    requesting, cleaning = "Requesting: gcloud, which creates it, has not ended yet", None
+    if both.kube:  # the cloud lists its queues already
+        cleaning = both.first.start("clean", "--yes")
+        wait_for(lambda: both.kube is None or not both.kube.objects("localqueues"), 60)
+    else:
+        code, out, err = both.first.call("clean", "--yes")
+        assert code == 2 and f"were not listed: {requesting}" in err, (out, err)
+        assert "type podwright stop" in err and "which stops the run and deletes them" in err
+    for process in gcloud:
+        process.resume()
+    wait_for(lambda: bool(both.there()), 60)
+    cleaning = cleaning or both.first.start("clean", "--yes")
+    out, err = cleaning.communicate(timeout=300)
+    assert cleaning.returncode == 0 and both.gcloud.resources() == [], (out, err)
+    assert (requesting in err) is bool(both.kube)
+    usage = both.first.standing()["usage"]
+    hours, charged = usage["chip_hours"] if usage else 0.0, both.gcloud.chip_hours()
+    assert charged <= hours <= charged + 16 * 10 / 3600 and not (usage and usage["open"])

@@ -128,18 +128,24 @@ def test_clean_does_not_take_a_disk_that_is_not_mounted_for_runs_that_are_gone(g
 
 
 @pytest.mark.long
-def test_clean_tells_the_journal_of_the_run_what_it_has_removed(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
+@pytest.mark.parametrize("event", ["ready", "requested"])
+def test_clean_tells_the_journal_of_the_run_what_it_has_removed(gcloud: Gcloud, stood_in: TpuBench, event: str) -> None:  # noqa: F811
     gcloud.fault("tpu-vm describe", delay_s=1.5, calls=None)  # so that no attempt is submitted meanwhile
     launcher = stood_in.start_run(5, "mesh.fsdp=16", "--on", "tpu")
-    wait_for(lambda: "allocation ready" in stood_in.events(), 60)
+    wait_for(lambda: f"allocation {event}" in stood_in.events(), 60)
     launcher.kill()
     launcher.communicate()
     gcloud.set(faults=[])
     begun = stood_in.events()
-    assert begun[-1] == "allocation ready"
+    assert begun[-1] == f"allocation {event}"
+    wait_for(lambda: gcloud.chip_hours() > 0, 60)
+    usage = stood_in.standing()["usage"]
+    assert usage["open"] and usage["chip_hours"] > 0, "also where no launcher has seen that the slice is ready"
     code, out, err = stood_in.call("clean", "--yes")
     assert code == 0 and gcloud.resources() == [], (out, err)
-    assert stood_in.events()[len(begun) :] == ["allocation lost", "allocation deleting", "allocation gone"]
+    seen = "lost" if event == "ready" else "charged"
+    written = list(dict.fromkeys(stood_in.events()[len(begun) :]))
+    assert written == [f"allocation {seen}", "allocation deleting", "allocation gone"]
     usage = stood_in.standing()["usage"]
     charged = gcloud.chip_hours()
     assert not usage["open"] and charged <= usage["chip_hours"] <= charged + 16 * 10 / 3600

@@ -10,11 +10,23 @@ import pytest
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.run import cleaning, journal
+from podwright.run import cleaning, journal, removal
+from podwright.run.attended import attending
 from podwright.run.cleaning import CloudSlice, Need
 from podwright.rundir import RunDir
 from podwright.targets.base import Barred, Polled, Process, Traits
-from podwright.targets.machines import AllocationState, ChargedChips, Owned, Request
+from podwright.targets.machines import (
+    GONE,
+    Allocation,
+    AllocationState,
+    ChargedChips,
+    Owned,
+    Request,
+    ready,
+    refused,
+    unknown,
+    waiting,
+)
 
 LEFT = CloudSlice("pod", Owned(Request("pw-r-1", "z"), "", AllocationState.READY), Need.LEFT, "")
 
@@ -36,10 +48,10 @@ def test_a_list_that_a_person_must_make_possible_is_waited_for_a_minute(
         raise fault
 
     cloud = SimpleNamespace(delete=lambda _: None, list_owned=listed)
-    monkeypatch.setattr(cleaning, "time", clock)
-    monkeypatch.setattr(cleaning, "owning", lambda _: (SimpleNamespace(traits=Traits()), cloud))
+    monkeypatch.setattr(removal, "time", clock)
+    monkeypatch.setattr(removal, "owning", lambda _: (SimpleNamespace(traits=Traits()), cloud))
     barred: list[UserError] = []
-    left = cleaning.remove([LEFT], lambda _: None, barred=barred)
+    left = removal.remove([LEFT], lambda _: None, barred=barred)
     assert list(left.values()) == [str(fault)] and len(barred) == most
     assert lasts_s <= clock.now - 1000.0 < lasts_s + 10
 
@@ -49,9 +61,9 @@ def test_a_deletion_that_a_person_must_make_possible_is_left_with_what_to_type(m
         raise Barred("pw-r-1 in z cannot be deleted: NoLogin: expired", "type gcloud auth login")
 
     cloud = SimpleNamespace(delete=delete, list_owned=lambda: [LEFT.owned])
-    monkeypatch.setattr(cleaning, "owning", lambda _: (SimpleNamespace(traits=Traits()), cloud))
+    monkeypatch.setattr(removal, "owning", lambda _: (SimpleNamespace(traits=Traits()), cloud))
     barred: list[UserError] = []
-    left = cleaning.remove([LEFT], lambda _: None, barred=barred)
+    left = removal.remove([LEFT], lambda _: None, barred=barred)
     assert "type gcloud auth login" in left[LEFT.key] and len(barred) == 1
 
 
@@ -75,13 +87,17 @@ def requested(runs: Path, entry: dict[str, Any], *events: str, borrowed: bool = 
 def unlisted(
     monkeypatch: pytest.MonkeyPatch,
     folder: Path,
-    targets: dict[str, Any],
+    entries: dict[str, Any],
     name: str = "",
     listed: tuple[Owned, ...] = (),
+    cloud: Allocation = GONE,
 ) -> list[str]:
-    (folder / "targets.yaml").write_text(json.dumps(targets))
+    """`cloud`: what it says of a request that it does not list."""
+    (folder / "targets.yaml").write_text(json.dumps(entries))
     monkeypatch.setenv("PODWRIGHT_TARGETS", str(folder / "targets.yaml"))
     monkeypatch.setattr(cleaning, "_listed", lambda _: (list(listed), None))
+    provisioner = SimpleNamespace(describe=lambda *_: cloud)
+    monkeypatch.setattr(targets, "of_handle", lambda _: SimpleNamespace(provisioner=provisioner))
     return [str(each.fault) for each in cleaning.inventory(name, folder / "runs").unlisted]
 
 
@@ -140,6 +156,25 @@ def test_an_allocation_is_not_named_where_it_was_listed_or_its_entry_is_a_fault_
     assert unlisted(monkeypatch, tmp_path, {"pod": of_another_name}, listed=(ready,)) == []
     assert unlisted(monkeypatch, tmp_path, {"pod": GKE | {"clusters": "c"}}) == []
     assert unlisted(monkeypatch, tmp_path, {"other": GKE | {"cluster": "d"}}, "other") == [], "of that target alone"
+
+
+@pytest.mark.parametrize(
+    ("cloud", "why"),
+    [
+        (waiting("Requesting: gcloud, which creates it, has not ended yet"), "Requesting: gcloud"),
+        (ready(()), "the cloud calls them ready"),
+        (unknown("NoNetwork: x"), "NoNetwork: x"),
+        (refused("", "NoQuota: x"), ""),
+    ],
+)
+def test_an_allocation_that_may_come_and_is_not_listed_is_named_unless_a_launcher_follows_its_run(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, cloud: Allocation, why: str
+) -> None:
+    run = requested(tmp_path / "runs", TPU)
+    lines = unlisted(monkeypatch, tmp_path, {"pod": TPU}, cloud=cloud)
+    assert len(lines) == bool(why) and all(f"were not listed: {why}" in line for line in lines)
+    with attending(run):
+        assert unlisted(monkeypatch, tmp_path, {"pod": TPU}, cloud=cloud) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ import pytest
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.run import cleaning, drive, journal, mirror, session, strays
+from podwright.run import cleaning, drive, journal, mirror, removal, session, strays
 from podwright.run.decide import Act
 from podwright.run.states import AllocationPhase
 from podwright.rundir import RunDir, write_json
@@ -209,7 +209,7 @@ def test_clean_removes_what_a_run_has_had_deleted_whoever_created_it(
     (stray,) = cleaning.inventory("t", there.path.parent).slices
     assert (stray.need, stray.removable) == (cleaning.Need.STRAY, True)
     assert stray.detail == "run r has had it deleted, and it exists again"
-    assert cleaning.remove([stray], lambda _: None, 5.0) == {} and cloud.there == {}
+    assert removal.remove([stray], lambda _: None, 5.0) == {} and cloud.there == {}
 
 
 def test_a_run_whose_machines_were_never_created_costs_no_look(cloud: Cloud, first: RunDir) -> None:
