@@ -30,10 +30,13 @@ class Kind(NamedTuple):
 # At this rate no step moves a weight: the loss of held-out rows stays the same as long as the rows do. Nothing runs to its last step.
 SHARED = ("optimizer.learning_rate=1e-30", "evaluation.every_n_steps=2", "training.max_steps=10000")
 LINES = ("data.num_train=0", "data.num_test=4", "per_device_batch_size=4")
+GROUPS = ("model.name=qwen3-micro", "data.num_train=0", "data.num_test=4", "batch_size=4", "grpo.num_generations=2")
+WARM_START = ("warm_start.max_steps=1", "warm_start.batch_size=4", "evaluation.batch_size=4")
 TOKENS = ("model.name=qwen3-micro", "data.num_documents=0", "data.num_epochs=0", "batch_size=2", "sequence_length=32")
 KINDS = {
     "contrastive": Kind("phase1-tiny", "text", LINES),
     "multimodal": Kind("phase2-tiny", "instruction", (*LINES, "evaluation.max_new_tokens=2")),
+    "grpo": Kind("qwen3-tiny-arithmetic-grpo", "question", (*GROUPS, *WARM_START)),
     "pretrain": Kind("almodel-tiny", "text", (*TOKENS, "evaluation.num_batches=2")),
 }
 
@@ -42,6 +45,8 @@ def rows_of(kind: str, folder: Path) -> Rows:
     """Rows of which no two are equal, and the files that they name in `folder`."""
     if kind == "pretrain":
         return [{"text": f"the text of document {n} is about {n * 7} birds"} for n in range(NUM)]
+    if kind == "grpo":
+        return [{"question": f"What is {n} + 1?", "answer": f"#### {n + 1}"} for n in range(NUM)]
     (synthetic_images if kind == "multimodal" else synthetic_pairs).write(folder, NUM, 2, 0)
     rows = [json.loads(line) for line in (folder / "train.jsonl").read_text().splitlines()]
     return [row | {KINDS[kind].field: f"row {n}"} for n, row in enumerate(rows)]
@@ -145,5 +150,8 @@ def test_a_resume_on_appended_rows_names_them_and_holds_out_the_same_rows(stoppe
     assert "what is held out stays" in shown
     (step,) = (e["step"] for e in read_events(run.run.events, "resumed"))
     assert step >= 2, "from the checkpoint of the stop"
-    before, after = ([e["loss"] for e in run.evaluations(attempt)] for attempt in (1, 2))
-    assert before and after and {*before, *after} == {before[0]}
+    first, last = (e["rows"]["held_out"] for e in read_events(run.run.events, "environment"))
+    assert first == last and first["rows"] >= 4
+    assert run.evaluations(1) and run.evaluations(2)
+    (loss,) = {e.get("loss") for attempt in (1, 2) for e in run.evaluations(attempt)}
+    assert (loss is None) == (kind == "grpo"), "which has no loss of what is held out"
