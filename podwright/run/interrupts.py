@@ -6,7 +6,7 @@ import signal
 from collections.abc import Callable
 from types import FrameType, TracebackType
 
-SAVING = "saving and stopping; Ctrl-C again leaves the trainer to it"
+STOPPING = "stopping, after a checkpoint if it trains; Ctrl-C again leaves the run to that"
 
 
 class Interrupts:
@@ -15,7 +15,7 @@ class Interrupts:
     def __init__(self, stops: bool, say: Callable[[str], None]):
         self._stops = stops
         self._say = say
-        self.first_says = SAVING
+        self.first_says = STOPPING
         """to one who runs"""
         self._count = 0
 

@@ -11,7 +11,7 @@ from podwright.run import cost, drive, journal, mirror, strays
 from podwright.run.attended import attending
 from podwright.run.decide import retries
 from podwright.run.finish import Mirror
-from podwright.run.interrupts import SAVING, Interrupts
+from podwright.run.interrupts import STOPPING, Interrupts
 from podwright.run.journal import RunState
 from podwright.run.states import Phase
 from podwright.run.waiting import DELETING, RELEASING
@@ -82,7 +82,7 @@ def _saving_or_left(state: RunState) -> str:
     """What a first Ctrl-C comes to, where it stops the run."""
     record = state.allocation
     if state.phase is not Phase.ENDED or retries(state):
-        return SAVING
+        return STOPPING
     what = f"the run has ended ({state.ending}); Ctrl-C again leaves it"
     if record is None or not record.may_exist or record.request.borrowed:
         return what

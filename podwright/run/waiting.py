@@ -29,7 +29,7 @@ def reason(
     silence_s: float = math.inf,
     typed: str = "",
 ) -> str:
-    """`Reason: what it means`; "" for an attempt at work.
+    """`Reason: what it means`; "" for an attempt at work, or one that has ended.
 
     `polled`: the target's own reason, or "". `kill_at`: Unix seconds, when an attempt that has acknowledged a stop is killed; 0 before.
     `place_patience_s`: of the target's traits, where `seen` says for how long machines have been missing; else 0.
@@ -38,6 +38,10 @@ def reason(
     if seen.allocation.state is AllocationState.FILLING and state.phase not in (Phase.STOPPING, Phase.ENDED):
         until = now - seen.unchanged_s + place_patience_s if place_patience_s else 0.0
         return f"{polled or seen.allocation.reason}{_given_up_at(until)}"
+    if state.phase not in (Phase.READY, Phase.ENDED) and seen.process is not Process.RUNNING:
+        submitted = state.attempt > state.ended_attempt and state.phase is not Phase.RUNNING
+        starts = submitted and seen.process is Process.ABSENT
+        return polled or ("Starting: no process of the attempt is running yet" if starts else "")
     if state.phase is Phase.STOPPING and state.calls and not state.signalled:
         return _unheard(state, seen, f"Stopping: the stop has not arrived ({state.reason}); it is sent again", now)
     if state.phase is Phase.ENDED and not state.released and state.calls:
@@ -49,8 +53,6 @@ def reason(
         return text
     if state.phase is Phase.READY and state.short_attempts > 1:
         return f"Retrying: {state.short_attempts} attempts in a row were short; the next one follows after a pause"
-    if state.phase in (Phase.SUBMITTING, Phase.STOPPING, Phase.RUNNING):
-        return polled or "Starting: no process of the attempt is running yet"
     return polled
 
 
@@ -89,7 +91,8 @@ def _saving(state: RunState, kill_at: float) -> str:
     ends = (
         f"if it has not ended at {until}, this command kills it; if it was left by then, the next podwright stop does"
     )
-    return f"Stopping: the trainer finishes its step and saves a checkpoint; {ends}"
+    # That it runs does not say that a trainer is at work in it: SLURM may be at the lines of setup, or end the job already.
+    return f"Stopping: the attempt was told to stop, and saves a checkpoint first if it trains; {ends}"
 
 
 def _of_machines(state: RunState, seen: Observed, now: float) -> str:

@@ -96,7 +96,7 @@ def test_the_first_ctrl_c_saves_and_stops_and_resume_goes_on(bench: Bench) -> No
     launcher.send_signal(signal.SIGINT)
     out, _ = launcher.communicate(timeout=30)
     assert launcher.returncode == 130
-    assert "saving and stopping" in out
+    assert "stopping, after a checkpoint if it trains" in out
     assert "r STOPPED" in out and "podwright resume r" in out
     code, _, err = bench.call("resume", "r")
     assert code == 0, err
@@ -125,7 +125,7 @@ def test_a_stop_says_what_it_waits_for_and_until_when(bench: Bench) -> None:
     assert stopping.stdout
     line = next(line for line in stopping.stdout if "waiting (" in line)
     said = re.search(
-        r"Stopping: the trainer finishes its step and saves a checkpoint; if it has not ended at (\S+), this command kills it; if it was left",
+        r"Stopping: the attempt was told to stop, and saves a checkpoint first if it trains; if it has not ended at (\S+), this command kills it; if it was left",
         line,
     )
     assert said and time.time() - begin < 10, line

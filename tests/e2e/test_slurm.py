@@ -3,10 +3,12 @@
 The stand-in trains, for only the life of a run matters here; test_slurm_training.py trains for real.
 """
 
+import fcntl
 import json
 import os
 import shutil
 import signal
+import time
 
 import pytest
 
@@ -156,6 +158,28 @@ def test_stop_saves_and_the_job_stays_away_until_resume(farm: Farm) -> None:
     assert farm.call("resume", "r", STANDIN_STEP_S="0.01")[0] == 0
     assert farm.ended() == ["STOPPED", "FINISHED"] and farm.steps()[last] == last + 1 and farm.submitted() == 2
     assert farm.path("latest").resolve().name == "2"
+
+
+@pytest.mark.long
+def test_nothing_is_said_of_a_trainer_before_the_job_has_one_and_after_its_end(farm: Farm) -> None:
+    farm.target(
+        "slow", python=farm.folder / "python", nodes=2, setup=[f"until [ -e {farm.folder}/go ]; do sleep 0.1; done"]
+    )
+    assert farm.run(30, "--on", "slow", "--detach")[0] == 0
+    wait_for(farm.path("attempts/1/starts/1/begun.json").exists)
+    stopping = farm.start("stop", "r")
+    assert stopping.stdout
+    shown = next(line for line in stopping.stdout if "waiting (" in line)
+    assert "if it has not ended at" in shown and "trainer" not in shown, shown
+    with farm.path("launcher.lock").open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        print(json.dumps({"host": "login2", "pid": 1}), file=held, flush=True)
+        (farm.folder / "go").touch()
+        farm.lab.wait(lambda: farm.lab.state(farm.job()) == "COMPLETED")
+        time.sleep(2)  # the end is seen, and cannot be written down
+    shown += stopping.communicate(timeout=60)[0]
+    assert farm.ended() == ["STOPPED"] and "stopped before the trainer was started" in shown, shown
+    assert "no process of the attempt" not in shown, shown
 
 
 @pytest.mark.long

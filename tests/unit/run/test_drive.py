@@ -264,7 +264,7 @@ def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing
     silent.process = Process.ENDED
     with run.launcher_lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        assert late.step() is Act.WAIT
+        assert late.step() is Act.WAIT and late._waiting == "", "of what has ended, no process starts"
 
 
 def test_a_stop_while_a_job_is_prepared_starts_nothing(run: RunDir, silent: Silent, monkeypatch: Any) -> None:

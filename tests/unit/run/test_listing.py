@@ -15,7 +15,7 @@ from podwright import targets
 from podwright.cli.app import main
 from podwright.errors import UserError
 from podwright.run import journal, listing, session
-from podwright.run.session import SAVING, _saving_or_left, attend
+from podwright.run.session import STOPPING, _saving_or_left, attend
 from podwright.rundir import RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets.base import identity
@@ -107,7 +107,7 @@ def test_list_says_what_is_not_deleted_and_why(
 
 def test_an_interrupt_after_the_end_names_what_goes_on_costing(begin: Callable[..., RunDir]) -> None:
     run = begin("r", TPU)
-    assert _saving_or_left(journal.read(run)) == SAVING
+    assert _saving_or_left(journal.read(run)) == STOPPING
     finished(run, "")
     said = _saving_or_left(journal.read(run))
     assert said == (

@@ -3,6 +3,8 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
+import pytest
+
 from podwright.run.allocations import AllocationRecord, Capacity, Refusals
 from podwright.run.decide import Observed
 from podwright.run.journal import RunState
@@ -46,6 +48,17 @@ def test_a_stop_says_which_command_kills_the_trainer() -> None:
     text = reason(state, Observed(Process.RUNNING), "", 0.0, kill_at=1e9)
     assert "this command kills it; if it was left by then, the next podwright stop does" in text
     assert reason(state, Observed(Process.RUNNING), "", 0.0) == "", "not promised before a grace has begun"
+
+
+@pytest.mark.parametrize("phase", [Phase.SUBMITTING, Phase.RUNNING, Phase.STOPPING])
+def test_nothing_is_said_of_processes_of_an_attempt_that_has_ended(phase: Phase) -> None:
+    """Its end is not in the journal yet: another launcher holds the lock."""
+    unheard = RunState(phase=phase, attempt=1, calls=3, reason="host h does not answer")
+    assert reason(unheard, Observed(Process.ENDED), "", 0.0, kill_at=1e9) == ""
+    absent = reason(unheard, Observed(Process.ABSENT), "", 0.0, kill_at=1e9)
+    starts = "Starting: no process of the attempt is running yet"
+    assert absent == ("" if phase is Phase.RUNNING else starts), "one that was seen to run has gone"
+    assert reason(RunState(phase=phase), Observed(Process.ABSENT), "", 0.0) == "", "stopped before there was an attempt"
 
 
 def test_a_deletion_that_waits_says_for_what() -> None:
