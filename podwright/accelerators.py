@@ -261,6 +261,7 @@ _NODES = {
 
 # GB in the names that cards with one size of memory are also known by: two editions of a B200 and of a GB200 are sold
 _SOLD_GB = {
+    "H100-NVL": (94,),
     "H200": (141,),
     "B200": (180, 192),
     "GB200": (186, 192),
@@ -325,6 +326,7 @@ GPUS = (
     _gpu("A100-80GB-PCIe", 79.1, (312, 312, 0, 624), 1.935, 64, 12.5, "A100 data sheet, PCIe", "NVIDIA A100 80GB PCIe"),
     _gpu("H100-80GB", 79.1, (989, 989, 1979, 1979), 3.35, 900, 400, "H100 data sheet, SXM5", "NVIDIA H100 80GB HBM3"),
     _gpu("H100-80GB-PCIe", 79.1, (756, 756, 1513, 1513), 2.04, 128, 12.5, "H100 data sheet, PCIe", "NVIDIA H100 PCIe"),
+    _gpu("H100-NVL", 93.1, (835.5, 835.5, 1671, 1671), 3.94, 128, 12.5, "H100 data sheet, NVL", "NVIDIA H100 NVL"),
     _gpu("H200", 139.8, (989, 989, 1979, 1979), 4.8, 900, 400, "H200 data sheet, SXM5", "NVIDIA H200"),
     _gpu("B200", 178.3, (2250, 2250, 4500, 4500), 7.67, 1800, 400, "DGX B200 data sheet", "NVIDIA B200"),
     _gpu("GB200", 184.3, (2500, 2500, 5000, 5000), 7.93, 1800, 400, "GB200 NVL72 data sheet", "NVIDIA GB200"),
