@@ -109,7 +109,8 @@ def _ranked(
     if any(f.level == "error" and f.check not in _SEARCHED for f in static.findings):
         return static
     ranked = candidates(recipe, dims, where, options.cwd)
-    fits = [candidate for candidate in ranked if candidate.need_bytes <= room(where)]
+    most = room(where)
+    fits = [candidate for candidate in ranked if candidate.need_bytes <= most]
     if not fits:
         limit = where.accelerator.program_bytes * (1 + memory.ERROR)
         possible = bool(where.libtpu) and not compiling and any(candidate.need_bytes <= limit for candidate in ranked)

@@ -9,7 +9,7 @@ import pytest
 from podwright import slices
 from podwright.accelerators import TPUS
 from podwright.cli.app import main
-from podwright.plan import fit
+from podwright.plan import fit, remedies
 from podwright.plan.checks.meshes import resolved
 from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.recipe import load
@@ -45,6 +45,12 @@ def test_what_fits_stands_first_and_the_fastest_of_it_first():
     assert fits == sorted(fits, reverse=True) and any(fits) and not all(fits)
     fast = [one.step_s for one, ok in zip(found, fits, strict=True) if ok]
     assert fast == sorted(fast)
+
+
+def test_which_compiler_is_installed_is_looked_up_once_and_not_for_each_candidate(monkeypatch):
+    asked = []
+    monkeypatch.setattr(remedies.aot, "has_compiler", lambda where: asked.append(where) or True)
+    assert len(search()) > 10 and len(asked) <= 2
 
 
 def test_no_micro_batch_more_than_memory_asks_for():
