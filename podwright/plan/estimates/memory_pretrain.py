@@ -115,7 +115,7 @@ def _saved(at: PretrainOnMesh, layer: int) -> float:
     if remat == "products":
         kept += 5 * attention.width / at.tensor * at.width if isinstance(attention, Kda) else 0
         if layer >= at.dims.num_dense_layers:
-            kept += m.num_experts_per_tok * 2 * m.moe_intermediate_size / at.tensor * at.width
+            kept += sorted_tokens(at, at.dims) * 2 * m.moe_intermediate_size / at.tensor * at.width
     return kept
 
 
@@ -146,10 +146,15 @@ def _experts(at: PretrainOnMesh, d: HybridDims, tokens: float) -> Parts:
     }
 
 
+def sorted_tokens(at: PretrainOnMesh, d: HybridDims) -> int:
+    """Rows for each token of a device that its experts have room for: those of all devices along `expert` may come."""
+    ranks = at.mesh["expert"]
+    return ranks * min(d.moe.num_experts_per_tok, d.moe.num_experts // ranks)
+
+
 def _sorted_rows(at: PretrainOnMesh, d: HybridDims, tokens: float) -> tuple[float, int]:
     """Tokens once for each expert that they go to, of those that are worked on at a time; and in how many chunks all are."""
-    ranks = at.mesh["expert"]
-    rows = tokens * ranks * min(d.moe.num_experts_per_tok, d.moe.num_experts // ranks)
+    rows = tokens * sorted_tokens(at, d)
     least = math.ceil(rows / MOST_ROWS)
     chunks = next((n for n in range(least, least + _DIVISORS) if tokens % n == 0), least)
     return rows / chunks, chunks
