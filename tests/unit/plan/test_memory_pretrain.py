@@ -152,6 +152,6 @@ def test_a_plan_says_it_before_anything_is_compiled(tmp_path, capsys):
     assert (
         plan["ok"] is False
         and told["message"].startswith("update needs about ")
-        and told["fix"] == "type training.gradient_accumulation_steps=2"
+        and told["fix"] == "type training.gradient_accumulation_steps=2; --fit searches for the fastest"
     )
     assert [e["name"] for e in plan["memory"]] == ["update", "evaluate"]
