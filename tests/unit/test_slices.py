@@ -228,6 +228,7 @@ def test_machines_with_gpus_are_what_slices_are() -> None:
     assert (two_nodes.num_hosts, two_nodes.chips_per_host, two_nodes.num_granules) == (2, 4, 2)
     assert of_hosts(2, 8, "H100-80GB") == parse("16xH100-80GB") and of_hosts(1, 4, "L4") == parse("4xL4")
     assert of_hosts(3, 2, "L4-24GB").num_devices == 6
+    assert of_hosts(2, 4, "NVIDIA A100-PCIE-40GB") == of_hosts(2, 4, "A100-40GB-PCIe")
     assert (parse("16xH200").num_granules, parse("16xH200").devices_per_granule) == (2, 8)
     assert (parse("2x tpu7x-64").num_granules, parse("2x tpu7x-64").devices_per_granule) == (2, 64)
 

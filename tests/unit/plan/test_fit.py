@@ -204,8 +204,12 @@ def test_meshes_and_remat_of_pretraining_rank_as_the_compiler_ranks_them():
 
 
 def test_of_a_card_without_a_number_the_fewest_that_hold_the_recipe_are_taken(capsys):
-    for size, on in (("0.6b", "1xH100-80GB"), ("4b", "2xH100-80GB")):
-        _, found, _ = plan(capsys, f"model.name=qwen3-{size}", "batch_size=8", "--on", "H100-80GB")
+    for size, typed, on in (
+        ("0.6b", "H100-80GB", "1xH100-80GB"),
+        ("4b", "H100-80GB", "2xH100-80GB"),
+        ("4b", "NVIDIA H100 80GB HBM3", "2xH100-80GB"),
+    ):
+        _, found, _ = plan(capsys, f"model.name=qwen3-{size}", "batch_size=8", "--on", typed)
         assert found["fit"]["on"] == on
 
 
