@@ -5,7 +5,7 @@
 Each row is one `podwright plan --compile --json`, whose document holds both figures of memory; the compiled seconds are those of
 the roofline over its schedule, which `bench/plan_roofline.py` holds against published runs. With a cache that is kept, a second
 call compares at once. All rows of GRPO take about 20 minutes of two free cores, tpu7x and Qwen3-32B most of them; those of
-pretraining half an hour. Only memory is estimated for these.
+pretraining half an hour.
 """
 
 from __future__ import annotations
@@ -23,10 +23,8 @@ HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
 from podwright import slices  # noqa: E402
-from podwright.plan.checks import meshes  # noqa: E402
-from podwright.plan.estimates import step_time_estimate  # noqa: E402
+from podwright.plan import kinds  # noqa: E402
 from podwright.recipe import load  # noqa: E402
-from podwright.recipe.models import find  # noqa: E402
 
 SHIPPED = "qwen3-1.7b-gsm8k-grpo"
 # recipe, slice, overrides; the first four are the shipped recipes
@@ -94,6 +92,11 @@ PRETRAIN = (
     (EXPERTS, "tpu7x-4x8x8", "batch_size=512"),
     (HYBRID, "tpu7x-64", "model.remat=none batch_size=64"),
     (HYBRID, "tpu7x-64", "mesh.context=2 batch_size=64"),
+    (DENSE, "v6e-8", "mesh.data=8 mesh.fsdp=1 batch_size=32"),
+    (DENSE, "v6e-8", "mesh.fsdp=4 mesh.tensor=2 batch_size=32 training.gradient_accumulation_steps=8"),
+    (DENSE, "v6e-16", "model.name=qwen3-4b mesh.data=4 mesh.fsdp=4 batch_size=32"),
+    (EXPERTS, "tpu7x-4x4x8", "mesh.fsdp=32 mesh.tensor=8"),
+    (EXPERTS, "tpu7x-4x4x8", "mesh.fsdp=32 mesh.expert=8 model.remat=products"),
 )
 
 
@@ -136,10 +139,9 @@ def row(recipe: str, on: str, overrides: str, cache: Path) -> dict:
         most = max(programs, key=lambda p: p["compiled_gib"])["compiled_gib"]
         record["peak_error"] = round(max(p["estimated_gib"] for p in programs) / most - 1, 4)
     resolved, where = load.load(recipe, overrides.split()), slices.parse(on)
-    if document["step"] and resolved.kind == "grpo":
-        shape = meshes.resolved(resolved, where)
-        seconds = step_time_estimate.step_seconds(resolved, find(resolved.model.name), shape, where)
-        estimated_s = sum(seconds.values())
+    if document["step"]:
+        part = kinds.of(resolved)
+        estimated_s = part.step_seconds(resolved, part.dimensions(resolved, Path()), where)
         record |= {"estimated_step_s": round(estimated_s, 4), "compiled_step_s": round(document["step"]["step_s"], 4)}
         record["step_error"] = round(estimated_s / document["step"]["step_s"] - 1, 4)
     return record

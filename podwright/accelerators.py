@@ -10,6 +10,8 @@ import dataclasses
 import re
 from typing import Literal
 
+from podwright.errors import nearest
+
 GIB = 1024**3
 GPU_MEMORY_FRACTION = 0.92
 """that jax is given of a GPU's memory; what is left is for NCCL, cuBLAS and the CUDA context. jax's own choice is 0.75"""
@@ -87,16 +89,7 @@ class Accelerator:
         return self.hbm_bytes * (GPU_MEMORY_FRACTION if self.node else 1.0)
 
 
-_FLAT: tuple[Topology, ...] = (
-    (1, 1, 1),
-    (2, 2, 1),
-    (2, 4, 1),
-    (4, 4, 1),
-    (4, 8, 1),
-    (8, 8, 1),
-    (8, 16, 1),
-    (16, 16, 1),
-)
+_FLAT = ((1, 1, 1), (2, 2, 1), (2, 4, 1), (4, 4, 1), (4, 8, 1), (8, 8, 1), (8, 16, 1), (16, 16, 1))
 _BELOW_A_CUBE: tuple[Topology, ...] = ((2, 2, 1), (2, 2, 2), (2, 2, 4), (2, 4, 4))
 
 # TPU figures and topologies: docs.cloud.google.com/tpu/docs, one page a generation, and kubernetes-engine/docs/concepts/plan-tpus for
@@ -268,6 +261,7 @@ _NODES = {
 
 # GB in the names that cards with one size of memory are also known by: two editions of a B200 and of a GB200 are sold
 _SOLD_GB = {
+    "H100-NVL": (94,),
     "H200": (141,),
     "B200": (180, 192),
     "GB200": (186, 192),
@@ -322,6 +316,7 @@ def _gpu(
     return Accelerator(name, size, *figures, node=node, compute_capability=capability)
 
 
+_PRO = [f"NVIDIA RTX PRO 6000 Blackwell {edition} Edition" for edition in ("Server", "Workstation")]
 GPUS = (
     _gpu("V100-16GB", 15.7, (0, 125, 0, 0), 0.9, 300, 50, "V100 data sheet, SXM2", "Tesla V100-SXM2-16GB"),
     _gpu("V100-32GB", 31.7, (0, 125, 0, 0), 0.9, 300, 50, "V100 data sheet, SXM2", "Tesla V100-SXM2-32GB"),
@@ -331,6 +326,7 @@ GPUS = (
     _gpu("A100-80GB-PCIe", 79.1, (312, 312, 0, 624), 1.935, 64, 12.5, "A100 data sheet, PCIe", "NVIDIA A100 80GB PCIe"),
     _gpu("H100-80GB", 79.1, (989, 989, 1979, 1979), 3.35, 900, 400, "H100 data sheet, SXM5", "NVIDIA H100 80GB HBM3"),
     _gpu("H100-80GB-PCIe", 79.1, (756, 756, 1513, 1513), 2.04, 128, 12.5, "H100 data sheet, PCIe", "NVIDIA H100 PCIe"),
+    _gpu("H100-NVL", 93.1, (835.5, 835.5, 1671, 1671), 3.94, 128, 12.5, "H100 data sheet, NVL", "NVIDIA H100 NVL"),
     _gpu("H200", 139.8, (989, 989, 1979, 1979), 4.8, 900, 400, "H200 data sheet, SXM5", "NVIDIA H200"),
     _gpu("B200", 178.3, (2250, 2250, 4500, 4500), 7.67, 1800, 400, "DGX B200 data sheet", "NVIDIA B200"),
     _gpu("GB200", 184.3, (2500, 2500, 5000, 5000), 7.93, 1800, 400, "GB200 NVL72 data sheet", "NVIDIA GB200"),
@@ -339,17 +335,7 @@ GPUS = (
     _gpu("A6000", 47.5, (154.8, 154.8, 0, 309.7), 0.768, 64, 12.5, "RTX A6000 data sheet", "NVIDIA RTX A6000"),
     _gpu("L4", 21.9, (121, 121, 242, 242), 0.3, 64, 12.5, "L4 data sheet", "NVIDIA L4"),
     _gpu("L40S", 44.5, (362, 362, 733, 733), 0.864, 64, 12.5, "L40S data sheet", "NVIDIA L40S"),
-    _gpu(
-        "RTX-PRO-6000",
-        94.9,
-        (503.8, 503.8, 1007.6, 1007.6),
-        1.79,
-        128,
-        12.5,
-        "RTX Blackwell PRO whitepaper",
-        "NVIDIA RTX PRO 6000 Blackwell Server Edition",
-        "NVIDIA RTX PRO 6000 Blackwell Workstation Edition",
-    ),
+    _gpu("RTX-PRO-6000", 94.9, (503.8, 503.8, 1007.6, 1007.6), 1.79, 128, 12.5, "RTX Blackwell PRO whitepaper", *_PRO),
     _gpu("RTX-3090", 23.6, (71, 71, 0, 284), 0.936, 64, 1.25, "GA102 whitepaper", "NVIDIA GeForce RTX 3090"),
     _gpu("RTX-4090", 23.6, (165.2, 165.2, 330.3, 660.6), 1.008, 64, 1.25, "Ada whitepaper", "NVIDIA GeForce RTX 4090"),
     _gpu(
@@ -377,17 +363,35 @@ def by_device_kind(kind: str) -> Accelerator | None:
     return next((a for a in ACCELERATORS if kind in a.kinds), None)
 
 
-_WITH_MEMORY = {f"{row.name}-{size}GB": row for row in GPUS for size in _SOLD_GB.get(row.name, ())}
-_BY_NAME = {name.lower(): row for name, row in ({row.name: row for row in GPUS} | _WITH_MEMORY).items()}
+def _split(name: str) -> tuple[str, str]:
+    """Card and memory of a GPU's name in any order, without words of its maker: a100-pcie and 40gb of NVIDIA A100-PCIE-40GB."""
+    words = [word for word in re.findall(r"[^\s-]+", name.lower()) if word not in ("nvidia", "tesla", "geforce")]
+    sizes = [word for word in words if re.fullmatch(r"\d{1,3}(gb?)?", word)]
+    return "-".join(word for word in words if word not in sizes), "-".join(sizes)
+
+
+_SOLD_AS = {row.name: [f"{row.name}-{size}GB" for size in _SOLD_GB.get(row.name, ())] or [row.name] for row in GPUS}
+_BY_NAME = {_split(name): row for row in GPUS for name in (row.name, *row.kinds, *_SOLD_AS[row.name])}
 
 
 def gpu(name: str) -> Accelerator | None:
-    """The row of a GPU by a name that is typed, in upper or lower case, also with the GB that it is sold with: L4-24GB, H200-141GB."""
-    return _BY_NAME.get(name.lower())
+    """The row of a GPU by a name that is typed or that nvidia-smi prints, also with the GB that it is sold with: L4-24GB, H200-141GB."""
+    return _BY_NAME.get(_split(name))
 
 
 def gpus_like(name: str) -> list[str]:
-    """The names that begin as `name` does, or as it does without a memory that the card is not sold with: of A100-24GB, A100-40GB and A100-80GB."""
-    card = re.sub(r"-\d{1,3}(G|GB)?$", "-", name.upper())
-    known = [row.name for row in GPUS if row.name.startswith(card)] or [n for n in _WITH_MEMORY if n.startswith(card)]
-    return [n for n in known if "PCIe" not in n] if card else []
+    """The names of the card with the memory that it is sold with, or of all cards that begin so: of A100-24GB, A100-40GB and A100-80GB."""
+    card, memory = _split(name)
+    begin = [key for key in _BY_NAME if f"{key[0]}-".startswith(f"{card}-")]
+    same = [key for key in begin if key[0] == card or key[1] == memory != ""]
+    rows = dict.fromkeys(_BY_NAME[key].name for key in same or begin)
+    return [typed for row in rows for typed in (_SOLD_AS[row] if memory else [row])]
+
+
+def nearest_gpus(name: str) -> list[str]:
+    """The names of the card, of those with the memory in `name`, that is called most like it; [] where none is."""
+    card, memory = _split(name)
+    known = [each for each, size in _BY_NAME if memory in ("", size)]
+    near = f"{nearest(card, known, cutoff=0.7)}-{memory}"  # names are short: half of the letters are the same by chance
+    row = gpu(near)
+    return [row.name] if row else gpus_like(near)

@@ -115,11 +115,11 @@ def abbreviated(number: float) -> str:
     return f"{number:,.0f}"
 
 
-def nearest(name: str, known: list[str]) -> str:
+def nearest(name: str, known: list[str], cutoff: float = 0.5) -> str:
     """The `known` name closest to `name`, or "" when nothing is close. One that differs in upper and lower case alone is the closest."""
     import difflib
 
     if same := next((each for each in known if each.lower() == name.lower()), ""):
         return same
-    matches = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return matches[0] if matches else ""

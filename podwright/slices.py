@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology, gpus_like
+from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology, gpus_like, nearest_gpus
 from podwright.accelerators import gpu as gpu_named
 from podwright.errors import UserError, nearest
 
@@ -215,13 +215,13 @@ def of_tpus(text: str, key: str) -> Slice:
 
 def _find(text: str) -> Slice | None:
     """None where no part of the name is known; a UserError where only its size is wrong."""
-    match = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?([a-z][\w-]*)\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?([a-z][\w-]*(?: [\w-]+)*)\s*", text, re.IGNORECASE)
     if match is None:
         return None
     count, body = int(match[1] or 1), match[2].lower()
     kind, _, size = body.partition("-")
     gpu = gpu_named(body)
-    tpu = next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
+    tpu = None if " " in body else next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
     if (gpu or tpu) and count < 1:
         raise UserError(f"{text!r} is none at all", f"type --on {'1x' if gpu else ''}{match[2]}")
     if gpu:
@@ -354,24 +354,22 @@ def _unknown(text: str) -> UnknownSlice:
     what = f"there is no target and no slice {text!r}"
     times, body = re.fullmatch(r"(\s*\d+\s*x\s*)?(.*)", text, re.DOTALL).groups("")  # type: ignore[union-attr]
     kind, _, size = body.partition("-")
-    gpus = gpus_like(body)
+    alike = gpus_like(body)
+    gpus = alike or nearest_gpus(body)
     if len(gpus) == 1:
         _find(times + gpus[0])  # a wrong number is said along with it
     if gpus:
-        return UnknownSlice(what, "type --on " + " or ".join((times.strip() or "1x") + name for name in gpus))
+        names = " or ".join((times.strip() or "1x") + name for name in gpus)
+        return UnknownSlice(what, f"type --on {names}" if alike else f"did you mean --on {names}?")
     near = nearest(kind.lower(), [a.name for a in (*TPUS, CPU)]) if body[:1].isalpha() else ""
-    guesses = [
-        f"{times}{near}-{size}",
-        times + nearest(body.upper(), [a.name for a in GPUS]),
-        nearest(text, ["local"]),
-    ]
-    guess = next((g for g in guesses if g == "local" or _holds(g)), "")
-    fix = (
-        f"did you mean --on {guess.replace(' ', '')}?"
-        if guess
-        else f"type --on local, cpu-8, or a slice such as {EXAMPLES}"
-    )
-    return UnknownSlice(what, fix)
+    guesses = (f"{times}{near}-{size}".replace(" ", ""), nearest(text, ["local"]))
+    if guess := next((g for g in guesses if g == "local" or _holds(g)), ""):
+        return UnknownSlice(what, f"did you mean --on {guess}?")
+    if times:
+        cards = ", ".join(row.name for row in GPUS)
+        known = f"the GPUs that are known are NVIDIA's {cards}"
+        return UnknownSlice(what, f"type --on with a slice such as {EXAMPLES}; {known}")
+    return UnknownSlice(what, f"type --on local, cpu-8, or a slice such as {EXAMPLES}")
 
 
 def _holds(text: str) -> bool:

@@ -15,18 +15,17 @@ from podwright import slices
 from podwright.accelerators import GIB, GPUS, TPUS
 from podwright.errors import UserError
 from podwright.plan import kinds, make
-from podwright.plan.checks.inputs import DIRECTORY, model
-from podwright.plan.checks.meshes import axes, resolved
+from podwright.plan.checks.inputs import DIRECTORY
+from podwright.plan.checks.meshes import axes
 from podwright.plan.compiled import compile as aot
 from podwright.plan.document import FitEntry, FitRow, Plan
 from podwright.plan.estimates import memory
-from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.plan.findings import Finding, InconclusiveCheck, Level, Verdict
 from podwright.plan.options import Destination, PlanOptions
 from podwright.plan.remedies import Candidate, MemoryRemedy, MemorySearch, room
 from podwright.plan.settings import differing, divisible_slices, typed
-from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.schema import GrpoRecipe
+from podwright.recipe.dimensions import Dims
+from podwright.recipe.kinds import JaxRecipe
 from podwright.shell import targets_file
 from podwright.slices import Slice
 
@@ -35,15 +34,15 @@ LISTED = 12
 _SEARCHED = ("mesh", "batch", "memory")  # what a search changes
 
 
-def fitted(recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -> Plan:
+def fitted(recipe: JaxRecipe, destination: Destination, options: PlanOptions) -> Plan:
     """The plan of the fastest settings that fit, with what else was looked at in its entry `fit`.
 
     The destination's name may be a generation without a size (`v6e`): then the smallest slice of it that holds the recipe.
     """
-    dims = model(recipe.model, options.cwd)[1]
+    dims = kinds.of(recipe).dimensions(recipe, options.cwd)
     if dims is None:
         static = make.static(recipe, destination, options, compiling=False)
-        what = f"no settings were searched: the dimensions of {recipe.model.source} are not known here"
+        what = f"no settings were searched: the dimensions of {recipe.model.name} are not known here"
         return static.with_finding(Finding("fit", "inconclusive", what, DIRECTORY))
     plan: Plan | None = None
     for where in _places(destination, recipe, dims, options.cwd):
@@ -55,7 +54,7 @@ def fitted(recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -
     return plan
 
 
-def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims, cwd: Path) -> Iterator[Slice]:
+def _places(destination: Destination, recipe: JaxRecipe, dims: Dims, cwd: Path) -> Iterator[Slice]:
     where = destination.where
     row = None if where else next((row for row in (*TPUS, *GPUS) if row.name == destination.name), None)
     if row is None:
@@ -83,9 +82,7 @@ def _places(destination: Destination, recipe: GrpoRecipe, dims: Qwen3Dims, cwd: 
     yield from holding
 
 
-def _searched(
-    recipe: GrpoRecipe, dims: Qwen3Dims, destination: Destination, where: Slice, options: PlanOptions
-) -> Plan:
+def _searched(recipe: JaxRecipe, dims: Dims, destination: Destination, where: Slice, options: PlanOptions) -> Plan:
     assert options.context is not None
     missing: InconclusiveCheck | None = None
     try:
@@ -97,8 +94,8 @@ def _searched(
 
 
 def _ranked(
-    recipe: GrpoRecipe,
-    dims: Qwen3Dims,
+    recipe: JaxRecipe,
+    dims: Dims,
     destination: Destination,
     where: Slice,
     options: PlanOptions,
@@ -109,7 +106,8 @@ def _ranked(
     if any(f.level == "error" and f.check not in _SEARCHED for f in static.findings):
         return static
     ranked = candidates(recipe, dims, where, options.cwd)
-    fits = [candidate for candidate in ranked if candidate.need_bytes <= room(where)]
+    most = room(where)
+    fits = [candidate for candidate in ranked if candidate.need_bytes <= most]
     if not fits:
         limit = where.accelerator.program_bytes * (1 + memory.ERROR)
         possible = bool(where.libtpu) and not compiling and any(candidate.need_bytes <= limit for candidate in ranked)
@@ -137,30 +135,30 @@ def _ranked(
     return plan.model_copy(update={"fit": entry})
 
 
-def candidates(recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice, cwd: Path = Path()) -> list[Candidate[GrpoRecipe]]:
+def candidates(recipe: JaxRecipe, dims: Dims, where: Slice, cwd: Path = Path()) -> list[Candidate[JaxRecipe]]:
     """Every setting, those that fit by the estimate first, the fastest of them first."""
-    limit = room(where)
+    limit, search = room(where), memory_search(recipe, dims, cwd)
     rated = [
-        replace(each, step_s=sum(step_seconds(each.recipe, dims, resolved(each.recipe, where), where).values()))
-        for each in memory_search(recipe, dims, cwd).candidates(recipe, where)
+        replace(each, step_s=search.part.step_seconds(each.recipe, dims, where))
+        for each in search.candidates(recipe, where)
     ]
     return sorted(rated, key=lambda c: (c.need_bytes > limit, c.step_s if c.need_bytes <= limit else c.need_bytes))
 
 
-def pareto(rated: Iterable[Candidate[GrpoRecipe]]) -> list[Candidate[GrpoRecipe]]:
+def pareto(rated: Iterable[Candidate[JaxRecipe]]) -> list[Candidate[JaxRecipe]]:
     """Those that no other one beats in both memory and time, the fastest first."""
-    kept: list[Candidate[GrpoRecipe]] = []
+    kept: list[Candidate[JaxRecipe]] = []
     for candidate in sorted(rated, key=lambda c: (c.step_s, c.need_bytes)):
         if not kept or candidate.need_bytes < kept[-1].need_bytes:
             kept.append(candidate)
     return kept
 
 
-def memory_search(recipe: GrpoRecipe, dims: Qwen3Dims, cwd: Path) -> MemorySearch[GrpoRecipe]:
+def memory_search(recipe: JaxRecipe, dims: Dims, cwd: Path) -> MemorySearch[JaxRecipe]:
     return MemorySearch(kinds.of(recipe), dims, cwd, {})
 
 
-def _of_each_mesh(fits: list[Candidate[GrpoRecipe]]) -> list[Candidate[GrpoRecipe]]:
+def _of_each_mesh(fits: list[Candidate[JaxRecipe]]) -> list[Candidate[JaxRecipe]]:
     """Of every mesh the fastest; micro-batches beyond those that memory asks for make no candidate of their own."""
     first: dict[tuple[int | str, ...], Candidate] = {}
     for candidate in fits:
@@ -180,7 +178,7 @@ def _fits(plan: Plan) -> bool | None:
     return None if "unknown" in verdicts else True
 
 
-def _listed(fits: list[Candidate[GrpoRecipe]], tried: Mapping[str, Plan]) -> list[Candidate[GrpoRecipe]]:
+def _listed(fits: list[Candidate[JaxRecipe]], tried: Mapping[str, Plan]) -> list[Candidate[JaxRecipe]]:
     wanted = {
         id(candidate): candidate
         for candidate in (*(candidate for candidate in fits if candidate.typed in tried), *pareto(fits))
@@ -188,7 +186,7 @@ def _listed(fits: list[Candidate[GrpoRecipe]], tried: Mapping[str, Plan]) -> lis
     return sorted(wanted.values(), key=lambda candidate: candidate.step_s)[:LISTED]
 
 
-def _row(candidate: Candidate[GrpoRecipe], plan: Plan | None, chosen: bool, where: Slice) -> FitRow:
+def _row(candidate: Candidate[JaxRecipe], plan: Plan | None, chosen: bool, where: Slice) -> FitRow:
     needs = [p.hbm_gib for p in plan.programs if p.hbm_gib is not None] if plan else []
     step_s: float | None = candidate.step_s
     if plan:
@@ -205,7 +203,7 @@ def _row(candidate: Candidate[GrpoRecipe], plan: Plan | None, chosen: bool, wher
     )
 
 
-def _nothing(static: Plan, recipe: GrpoRecipe, where: Slice, fix: str, *, possible: bool) -> Plan:
+def _nothing(static: Plan, recipe: JaxRecipe, where: Slice, fix: str, *, possible: bool) -> Plan:
     """`possible`: the estimate of some settings is so near to the limit that only the compiler, which is not installed, can decide."""
     message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
     level: Level = "error"

@@ -68,26 +68,28 @@ class MemorySearch(Generic[R]):
     def candidates(self, recipe: R, where: Slice) -> Iterator[Candidate[R]]:
         """All that divide model and batch, each with fewer rows of a test where its program alone is too large, and with the reference
         on the hosts where another one is."""
+        limit = room(where)
         for overrides in every(recipe, self.dims, where, functools.partial(self.part.takes, recipe)):
-            yield self._fitted(recipe, overrides, where)
+            yield self._fitted(recipe, overrides, where, limit)
 
     def slices(self, recipe: R, row: Accelerator) -> Iterator[Slice]:
         """Those of an accelerator that some settings fit, the smallest first."""
         for where in divisible_slices(recipe, self.dims, row):
-            if any(candidate.need_bytes <= room(where) for candidate in self.candidates(recipe, where)):
+            limit = room(where)
+            if any(candidate.need_bytes <= limit for candidate in self.candidates(recipe, where)):
                 yield where
 
     def nearest(self, recipe: R, where: Slice) -> Candidate[R] | None:
         """The settings that fit and are nearest to the recipe's; those that fit for certain before those that are near the limit."""
-        own = meshes.resolved(recipe, where)
-        fitting = [candidate for candidate in self.candidates(recipe, where) if candidate.need_bytes <= room(where)]
+        own, limit = meshes.resolved(recipe, where), room(where)
+        fitting = [candidate for candidate in self.candidates(recipe, where) if candidate.need_bytes <= limit]
 
         def distance(candidate: Candidate[R]) -> tuple[float, ...]:
             return (candidate.need_bytes > _certain(where), *_distance(recipe, own, candidate.overrides))
 
         return min(fitting, key=distance, default=None)
 
-    def _fitted(self, recipe: R, overrides: Overrides, where: Slice) -> Candidate[R]:
+    def _fitted(self, recipe: R, overrides: Overrides, where: Slice, limit: float) -> Candidate[R]:
         overrides = dict(overrides)
         adjusted = changed(recipe, overrides)
         parts = meshes.shards(recipe, meshes.resolved(adjusted, where))
@@ -99,7 +101,7 @@ class MemorySearch(Generic[R]):
             overrides["evaluation.batch_size"] = rows
             adjusted = changed(recipe, overrides)
             needs = self._needs(adjusted, where)
-        if max(needs.values()) > room(where) and (waits := self.part.offloaded(adjusted)):
+        if max(needs.values()) > limit and (waits := self.part.offloaded(adjusted)):
             overrides |= waits
             adjusted = changed(recipe, overrides)
             needs = self._needs(adjusted, where)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from typing import TypeVar, cast
+from typing import TypeVar, cast, get_args
 
 from podwright.accelerators import Accelerator
 from podwright.plan.checks.meshes import BATCH_AXES, axes, largest_axes, mappable, shards
@@ -33,7 +33,7 @@ def every(
         if recipe.batch_size % num_shards:
             continue
         for parts in divisors(recipe.batch_size // num_shards)[:_MOST_PARTS]:
-            for remat in dict.fromkeys(("none", "layer", recipe.model.remat)):
+            for remat in get_args(type(recipe.model).model_fields["remat"].annotation):
                 yield {**mesh, "training.gradient_accumulation_steps": parts, "model.remat": remat}
 
 

@@ -154,7 +154,7 @@ class HybridDims:
         dense = self.num_dense_layers * 3 * self.hidden_size * self.intermediate_size
         return dense + (self.num_layers - self.num_dense_layers) * self.moe.matmul_params(self.hidden_size, experts)
 
-    def forward_flops(self, tokens: int, context: float) -> float:
+    def forward_flops(self, tokens: float, context: float) -> float:
         """FLOPs of a forward pass with logits for every token, which sees `context` tokens in the mean; recomputation is not counted."""
         core = 0.0
         for i in range(self.num_layers):

@@ -49,7 +49,7 @@ class Qwen3Dims:
         """Weights that a token is multiplied with, the output embedding's among them."""
         return self.num_layers * self.layer_matmul_params() + self.vocab_size * self.hidden_size
 
-    def forward_flops(self, tokens: int, context: float, logits_tokens: int | None = None) -> float:
+    def forward_flops(self, tokens: float, context: float, logits_tokens: float | None = None) -> float:
         """FLOPs of a forward pass: 2 per weight and token, 4 x context x q-width per token for attention.
 
         `context` is the mean number of keys a token attends to; `logits_tokens` of the `tokens` get logits, all if None.

@@ -63,7 +63,7 @@ def test_a_kind_with_a_trainer_of_its_own_plans_runs_and_reports(
         (["plan", "count.yaml", "--compile", "--on", "cpu-1"], "a recipe of kind counting has nothing to compile"),
         (
             ["plan", "count.yaml", "--fit", "--on", "v6e-8"],
-            "--fit searches settings of GRPO, count is of kind counting",
+            "--fit searches settings of GRPO and pretraining, count is of kind counting; leave --fit out",
         ),
         (["run", "count.yaml", "--profile", "1"], "jax's profiler cannot trace a run of kind counting"),
     ],

@@ -142,6 +142,17 @@ def test_libtpu_gets_hosts_and_wrap_around_links(
         ("9xH100-80GB", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
         ("4xA100", "there is no target and no slice '4xA100'; type --on 4xA100-40GB or 4xA100-80GB"),
         ("1xB300", "there is no target and no slice '1xB300'; did you mean --on 1xB200?"),
+        ("1xH101", "there is no target and no slice '1xH101'; did you mean --on 1xH100-80GB?"),
+        ("8xA101-80GB", "did you mean --on 8xA100-80GB?"),
+        ("9xH101", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
+        ("2xA100-PCIE", "type --on 2xA100-40GB-PCIe or 2xA100-80GB-PCIe"),
+        ("1xH100-94GB", "type --on 1xH100-80GB or 1xH100-NVL-94GB"),
+        ("2xA100-80", "type --on 2xA100-40GB or 2xA100-80GB"),
+        ("1xRTX", "type --on 1xA6000 or 1xRTX-PRO-6000 or 1xRTX-3090 or 1xRTX-4090 or 1xRTX-5090"),
+        ("8xMI300", "there is no target and no slice '8xMI300'; type --on with a slice such as v6e-16,"),
+        ("8xMI100", "or 8xH100-80GB; the GPUs that are known are NVIDIA's V100-16GB, V100-32GB, A100-40GB, A100-80GB,"),
+        ("1x MI300X-192GB", "the GPUs that are known are NVIDIA's V100-16GB,"),
+        ("v6e-16 v6e-8", "there is no target and no slice 'v6e-16 v6e-8'; type --on local"),
         ("8xL4-48GB", "there is no target and no slice '8xL4-48GB'; type --on 8xL4-24GB"),
         ("A100-24GB", "there is no target and no slice 'A100-24GB'; type --on 1xA100-40GB or 1xA100-80GB"),
         ("1xH100-94GB", "type --on 1xH100-80GB"),
@@ -217,6 +228,7 @@ def test_machines_with_gpus_are_what_slices_are() -> None:
     assert (two_nodes.num_hosts, two_nodes.chips_per_host, two_nodes.num_granules) == (2, 4, 2)
     assert of_hosts(2, 8, "H100-80GB") == parse("16xH100-80GB") and of_hosts(1, 4, "L4") == parse("4xL4")
     assert of_hosts(3, 2, "L4-24GB").num_devices == 6
+    assert of_hosts(2, 4, "NVIDIA A100-PCIE-40GB") == of_hosts(2, 4, "A100-40GB-PCIe")
     assert (parse("16xH200").num_granules, parse("16xH200").devices_per_granule) == (2, 8)
     assert (parse("2x tpu7x-64").num_granules, parse("2x tpu7x-64").devices_per_granule) == (2, 64)
 
@@ -235,22 +247,28 @@ def test_every_row_has_a_source_and_a_kind_of_its_own() -> None:
 @pytest.mark.parametrize(
     ("kind", "name"),
     [
+        ("Tesla V100-SXM2-16GB", "V100-16GB"),
+        ("Tesla V100-SXM2-32GB", "V100-32GB"),
+        ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
+        ("NVIDIA A100-SXM4-80GB", "A100-80GB"),
+        ("NVIDIA A100-PCIE-40GB", "A100-40GB-PCIe"),
+        ("NVIDIA A100 80GB PCIe", "A100-80GB-PCIe"),
         ("NVIDIA H100 80GB HBM3", "H100-80GB"),
         ("NVIDIA H100 PCIe", "H100-80GB-PCIe"),
+        ("NVIDIA H100 NVL", "H100-NVL"),
         ("NVIDIA H200", "H200"),
         ("NVIDIA B200", "B200"),
         ("NVIDIA GB200", "GB200"),
-        ("NVIDIA A100-SXM4-40GB", "A100-40GB"),
-        ("NVIDIA A100-PCIE-40GB", "A100-40GB-PCIe"),
-        ("NVIDIA A100 80GB PCIe", "A100-80GB-PCIe"),
-        ("NVIDIA L4", "L4"),
-        ("NVIDIA L40S", "L40S"),
         ("Tesla T4", "T4"),
         ("NVIDIA A10", "A10"),
         ("NVIDIA RTX A6000", "A6000"),
+        ("NVIDIA L4", "L4"),
+        ("NVIDIA L40S", "L40S"),
+        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "RTX-PRO-6000"),
+        ("NVIDIA GeForce RTX 3090", "RTX-3090"),
         ("NVIDIA GeForce RTX 4090", "RTX-4090"),
         ("NVIDIA GeForce RTX 5090", "RTX-5090"),
-        ("NVIDIA RTX PRO 6000 Blackwell Server Edition", "RTX-PRO-6000"),
         ("TPU8t", "tpu8t"),
         ("TPU8i", "tpu8i"),
     ],
@@ -258,6 +276,9 @@ def test_every_row_has_a_source_and_a_kind_of_its_own() -> None:
 def test_the_name_that_jax_and_nvidia_smi_print_finds_its_row(kind: str, name: str) -> None:
     row = by_device_kind(kind)
     assert row and row.name == name
+    without_maker = re.sub(r"^(NVIDIA|Tesla) (GeForce )?", "", kind)
+    for typed in (kind, kind.replace(" ", "-"), without_maker.lower()) if row.node else ():
+        assert parse(f"2x{typed}") == parse(f"2x{name}"), typed
 
 
 def test_figures_of_gpus_are_those_of_their_data_sheets() -> None:

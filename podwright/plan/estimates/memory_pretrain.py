@@ -37,9 +37,13 @@ def estimates(
     recipe: PretrainRecipe, dims: Dims, shape: Sequence[int], row: Accelerator, names: Sequence[str]
 ) -> list[Estimate]:
     """Every program in `names` on a mesh of `shape`: (data, fsdp, context, expert, tensor)."""
-    at: PretrainOnMesh = layers.place(recipe, dims, shape, row, Layout.PACKED)
+    at = place(recipe, dims, shape, row)
     resident = _resident(at)
     return [of_parts(name, resident | (_update(at) if name == "update" else _evaluate(at))) for name in names]
+
+
+def place(recipe: PretrainRecipe, dims: Dims, shape: Sequence[int], row: Accelerator) -> PretrainOnMesh:
+    return layers.place(recipe, dims, shape, row, Layout.PACKED)
 
 
 def trained_state(recipe: PretrainRecipe, dims: Dims) -> Parts:
@@ -54,7 +58,7 @@ def _resident(at: PretrainOnMesh) -> Parts:
     return {part: size / at.shards for part, size in trained_state(at.recipe, at.dims).items()}
 
 
-def _tokens(at: PretrainOnMesh) -> float:
+def num_tokens(at: PretrainOnMesh) -> float:
     """Of a device, in all micro-batches."""
     return at.recipe.batch_size * at.recipe.sequence_length / at.batch_shards
 
@@ -77,10 +81,10 @@ def _logits(at: PretrainOnMesh, tokens: float) -> float:
 
 
 def _update(at: PretrainOnMesh) -> Parts:
-    tokens = _tokens(at) / at.micro_batches
+    tokens = num_tokens(at) / at.micro_batches
     gradients = 4 * at.dims.num_params() / at.shards
     sums = 2 * gradients if at.micro_batches > 1 else 0  # of the micro-batches before, and with this one
-    saved = sum(_saved(at, layer) for layer in range(at.dims.num_layers)) * tokens
+    saved = activation_bytes(at) * tokens
     layer_parts = _dense(at, at.dims, tokens) if isinstance(at.dims, Qwen3Dims) else _experts(at, at.dims, tokens)
     each = 8 + 2 * at.width if at.accelerator.node else _SCORES
     layer_parts |= {
@@ -99,6 +103,11 @@ def _update(at: PretrainOnMesh) -> Parts:
     return layers.most(layer_parts, loss, end)
 
 
+def activation_bytes(at: PretrainOnMesh) -> float:
+    """What the forward pass keeps of all layers, for each token."""
+    return sum(_saved(at, layer) for layer in range(at.dims.num_layers))
+
+
 def _saved(at: PretrainOnMesh, layer: int) -> float:
     """Bytes a token that the forward pass keeps of a layer for the backward one; `model.remat` decides."""
     e, remat = at.dims.hidden_size * at.width, at.recipe.model.remat
@@ -115,7 +124,7 @@ def _saved(at: PretrainOnMesh, layer: int) -> float:
     if remat == "products":
         kept += 5 * attention.width / at.tensor * at.width if isinstance(attention, Kda) else 0
         if layer >= at.dims.num_dense_layers:
-            kept += m.num_experts_per_tok * 2 * m.moe_intermediate_size / at.tensor * at.width
+            kept += sorted_tokens(at, at.dims) * 2 * m.moe_intermediate_size / at.tensor * at.width
     return kept
 
 
@@ -146,10 +155,15 @@ def _experts(at: PretrainOnMesh, d: HybridDims, tokens: float) -> Parts:
     }
 
 
+def sorted_tokens(at: PretrainOnMesh, d: HybridDims) -> int:
+    """Rows for each token of a device that its experts have room for: those of all devices along `expert` may come."""
+    ranks = at.mesh["expert"]
+    return ranks * min(d.moe.num_experts_per_tok, d.moe.num_experts // ranks)
+
+
 def _sorted_rows(at: PretrainOnMesh, d: HybridDims, tokens: float) -> tuple[float, int]:
     """Tokens once for each expert that they go to, of those that are worked on at a time; and in how many chunks all are."""
-    ranks = at.mesh["expert"]
-    rows = tokens * ranks * min(d.moe.num_experts_per_tok, d.moe.num_experts // ranks)
+    rows = tokens * sorted_tokens(at, d)
     least = math.ceil(rows / MOST_ROWS)
     chunks = next((n for n in range(least, least + _DIVISORS) if tokens % n == 0), least)
     return rows / chunks, chunks
@@ -162,7 +176,7 @@ def _gathered(at: PretrainOnMesh, d: HybridDims) -> float:
 
 
 def _evaluate(at: PretrainOnMesh) -> Parts:
-    d, tokens = at.dims, _tokens(at)
+    d, tokens = at.dims, num_tokens(at)
     copies = at.cast_bytes + OPERAND * at.embedding
     if isinstance(d, HybridDims):
         rows, f = _sorted_rows(at, d, tokens)[0], d.moe.moe_intermediate_size / at.tensor

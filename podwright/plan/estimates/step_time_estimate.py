@@ -8,17 +8,22 @@ shares of it that programs reach (roofline.py). Traffic of elementwise operation
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 from podwright.accelerators import Accelerator
-from podwright.attention_kernels import DECODED_TOKENS
+from podwright.attention_kernels import DECODED_TOKENS, Kernel
 from podwright.plan.compiled.links import Links
 from podwright.plan.compiled.roofline import EFFICIENCIES, Efficiency
 from podwright.plan.compiled.step_time import runs
 from podwright.plan.compiled.work import Collective
-from podwright.plan.estimates.layers import OPERAND, dense_layer
+from podwright.plan.estimates import memory_pretrain
+from podwright.plan.estimates.layers import OPERAND, RecipeOnMesh, dense_layer, matrices
 from podwright.plan.estimates.memory_grpo import GrpoOnMesh, decodes_by_kernel, place, prompts, token_counts, trained
 from podwright.plan.estimates.preemption import COPY
+from podwright.recipe.dimensions import Dims
+from podwright.recipe.hybrid import HybridDims
 from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice, outer_shape
 
@@ -26,6 +31,9 @@ _ELSEWHERE = Efficiency(0.5, 0.4, 0.8, 0.8, 0.8, 25e9, "not calibrated")
 # bytes a token: of a layer's elementwise operations for each of hidden_size + FFN width, and of those on logits for each of the vocabulary
 _UPDATE_BYTES, _SCORE_BYTES = (74, 18), (17, 6)
 _ALL_REDUCES = {"update": 5, "score": 2}  # of a layer's tokens over `tensor`
+_UNCOUNTED = (
+    1.13  # of pretraining: compiled schedules took so much longer than the sum, the median of 19 settings (docs/log.md)
+)
 _HOP_S = 3e-6  # a collective of a few bytes, as every decoded token needs two a layer
 
 
@@ -36,9 +44,66 @@ def step_seconds(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], wher
     seconds = {
         "rollout": _rollout(at, where),
         "score": _pass(at, where, "score") + _copy(at),
-        "update": _pass(at, where, "update") + _apart(at, where),
+        "update": _pass(at, where, "update") + _apart(at, where, trained(at)),
     }
     return {name: times * seconds[name] for name, times in runs(recipe).items()}
+
+
+def update_seconds(recipe: PretrainRecipe, dims: Dims, shape: Sequence[int], where: Slice) -> float:
+    """How long a step of pretraining takes; `shape`: (data, fsdp, context, expert, tensor)."""
+    at, remat = memory_pretrain.place(recipe, dims, shape, where.accelerator), recipe.model.remat
+    row, shares, tokens = at.accelerator, _shares(where.accelerator), memory_pretrain.num_tokens(at)
+    recomputed = 0.0 if remat == "none" else 0.5 if remat == "products" and isinstance(dims, HybridDims) else 1.0
+    head = 2 * dims.hidden_size * dims.vocab_size * tokens
+    products = dims.forward_flops(tokens, 0) - head
+    attention = dims.forward_flops(tokens, recipe.sequence_length / 2) - products - head
+    products += tokens * _spare_flops(at)
+    # A TPU's kernel runs once if what it gave is kept. Of a row that is split, the last part sees up to twice the mean.
+    attention *= 3.5 + (recomputed if remat == "layer" or at.kernel is not Kernel.SPLASH else 0)
+    attention *= 2 - 1 / at.mesh["context"]
+    compute = ((products * (3 + recomputed) + 4 * head) / shares.matmul + attention / shares.kernel) / at.tensor
+    wide = dims.hidden_size + _ffn_width(dims) / at.tensor
+    of_layers, of_logits = _UPDATE_BYTES
+    moved = tokens * (dims.num_layers * of_layers * wide + of_logits * dims.vocab_size / at.tensor)
+    moved += 2 * tokens * memory_pretrain.activation_bytes(at)
+    moved += 12 * dims.num_params() / at.shards * (at.micro_batches - 1)
+    exchanged_s = _exchanged(at, where, tokens, recomputed)
+    return _UNCOUNTED * (compute / _flops(at, row) + moved / row.hbm_bandwidth / shares.hbm + exchanged_s)
+
+
+def _spare_flops(at: memory_pretrain.PretrainOnMesh) -> float:
+    """FLOPs a token of products with rows that no expert fills: each device has room for all tokens of the devices along `expert`."""
+    if isinstance(at.dims, Qwen3Dims):
+        return 0.0
+    d, m = at.dims, at.dims.moe
+    rows = memory_pretrain.sorted_tokens(at, d) - m.num_experts_per_tok
+    return 6 * rows * d.hidden_size * m.moe_intermediate_size * (d.num_layers - d.num_dense_layers)
+
+
+def _ffn_width(dims: Dims) -> int:
+    """The width of the MLP, or of all experts together, that one token meets."""
+    if isinstance(dims, Qwen3Dims):
+        return dims.intermediate_size
+    return (dims.moe.num_experts_per_tok + dims.moe.num_shared_experts) * dims.moe.moe_intermediate_size
+
+
+def _exchanged(at: memory_pretrain.PretrainOnMesh, where: Slice, tokens: float, recomputed: float) -> float:
+    """Seconds of collectives in pretraining: each micro-batch gathers weights and sums gradients, tokens go over `expert` and back."""
+    links, dims, micro, experts = _torus(where), at.dims, at.micro_batches, at.mesh["expert"]
+    holders, used = at.shards // at.tensor // experts, micro * OPERAND / at.tensor / experts
+    weights, gradients = used * matrices(dims) * (2 if recomputed else 1), used * dims.num_params()
+    hidden = tokens * dims.hidden_size * at.width * dims.num_layers
+    copies, (granules, _) = at.mesh["data"], _granules(at, where)
+    return (
+        _over(links, "all-gather", weights, holders)
+        + _over(links, "reduce-scatter", gradients, holders)
+        + _between(at, where, weights + gradients)
+        + _over(links, "all-reduce", hidden * _ALL_REDUCES["update"], at.tensor)
+        + _over(links, "all-gather", hidden * experts * (2 + recomputed), experts)
+        + _over(links, "reduce-scatter", hidden * experts * (2 + recomputed), experts)
+        + _over(links, "all-reduce", micro * 4 * dims.num_params() / at.shards, copies // granules)
+        + micro * _apart(at, where, dims.num_params())
+    )
 
 
 def _copy(at: GrpoOnMesh) -> float:
@@ -74,7 +139,7 @@ def _pass(at: GrpoOnMesh, where: Slice, name: str) -> float:
     return compute + moved / row.hbm_bandwidth / shares.hbm + _links(at, where, name, tokens)
 
 
-def _flops(at: GrpoOnMesh, row: Accelerator) -> float:
+def _flops(at: RecipeOnMesh[Any, Any], row: Accelerator) -> float:
     """TPUs multiply float32 as bfloat16, GPUs without their matrix units."""
     peak = row.bf16_flops or row.fp16_flops
     return peak / 16 if row.node and at.width == 4 else peak
@@ -103,13 +168,13 @@ def _over(links: Links, kind: str, whole_bytes: float, devices: int) -> float:
     return links.seconds(Collective(kind, tuple(range(devices)), int(whole_bytes))) if devices > 1 else 0.0
 
 
-def _granules(at: GrpoOnMesh, where: Slice) -> tuple[int, int]:
+def _granules(at: RecipeOnMesh[Any, Any], where: Slice) -> tuple[int, int]:
     """How many slices, or machines with GPUs, the axes data and fsdp reach over."""
     outer = outer_shape(list(at.mesh.values()), where.num_granules)
     return (outer[0], outer[1]) if outer else (1, 1)
 
 
-def _between(at: GrpoOnMesh, where: Slice, whole_bytes: float) -> float:
+def _between(at: RecipeOnMesh[Any, Any], where: Slice, whole_bytes: float) -> float:
     """Seconds in which arrays of so many bytes once they are whole are gathered or summed over the machines that fsdp reaches over:
     each device exchanges its part with its counterparts on the other ones."""
     _, n = _granules(at, where)
@@ -121,10 +186,10 @@ def _network(row: Accelerator) -> float:
     return row.dcn_bandwidth / row.devices_per_chip * _shares(row).dcn
 
 
-def _apart(at: GrpoOnMesh, where: Slice) -> float:
+def _apart(at: RecipeOnMesh[Any, Any], where: Slice, num_trained: int) -> float:
     """Gradients are summed over the slices, or machines with GPUs, that have copies of the weights."""
     n, _ = _granules(at, where)
-    return 8 * trained(at) / at.shards * (n - 1) / n / _network(where.accelerator)
+    return 8 * num_trained / at.shards * (n - 1) / n / _network(where.accelerator)
 
 
 def _rollout(at: GrpoOnMesh, where: Slice) -> float:

@@ -146,6 +146,10 @@ class PlanPart(Generic[R]):
         """The closed form of a step's time; None where it is unknown. Mesh, batch and model are sound when this is asked."""
         return None
 
+    def step_seconds(self, recipe: R, dims: Any, where: Slice) -> float:
+        """The closed form of a step's time by which `fitted` ranks settings; of kinds that are searched."""
+        raise NotImplementedError
+
     def compiler_package(self, recipe: R) -> str:
         """A package that the compiler's environment needs besides jax; "" for none."""
         return ""
@@ -159,7 +163,12 @@ class PlanPart(Generic[R]):
 
     def fitted(self, recipe: R, destination: Destination, options: PlanOptions) -> Plan:
         """The plan of the fastest settings that fit."""
-        what = f"--fit searches settings of GRPO, {getattr(recipe, 'name', 'this')} is of kind {_kind(recipe)}"
+        if self.searches:
+            from podwright.plan import fit
+
+            record: Any = recipe
+            return fit.fitted(record, destination, options)
+        what = f"--fit searches settings of GRPO and pretraining, {getattr(recipe, 'name', 'this')} is of kind {_kind(recipe)}"
         raise UserError(what, "leave --fit out")
 
 

@@ -17,12 +17,12 @@ from podwright.plan.checks import (
     unused_keys,
 )
 from podwright.plan.compiled import step_time, verdict
-from podwright.plan.document import Plan, StepEntry
+from podwright.plan.document import StepEntry
 from podwright.plan.estimates import memory_grpo
 from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.plan.findings import Finding, of_error
 from podwright.plan.kinds import CompiledPrograms, PlanPart
-from podwright.plan.options import Destination, PlanOptions
+from podwright.plan.options import PlanOptions
 from podwright.plan.settings import Overrides
 from podwright.recipe import positions
 from podwright.recipe.models import Qwen3Dims
@@ -101,6 +101,9 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         seconds = step_seconds(recipe, dims, meshes.resolved(recipe, where), where)
         return step_time.estimated_grpo(seconds, examples.in_steps(recipe, cwd), dims, where, price)
 
+    def step_seconds(self, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> float:
+        return sum(step_seconds(recipe, dims, meshes.resolved(recipe, where), where).values())
+
     def compiled(self, recipe: GrpoRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         dims = self.dimensions(recipe, options.cwd)
         if dims is None:
@@ -110,11 +113,6 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         num_test = examples.num_test_examples(recipe.data, options.cwd, recipe.seed)
         step = step_time.compiled_grpo(compiled, recipe, dims, where, num_test, options.price)
         return verdict.results(self, compiled, recipe, where, step, options.cwd)
-
-    def fitted(self, recipe: GrpoRecipe, destination: Destination, options: PlanOptions) -> Plan:
-        from podwright.plan.fit import fitted
-
-        return fitted(recipe, destination, options)
 
 
 _HOST = ("grpo.dynamic_sampling", "grpo.mask_truncated", "grpo.overlong_buffer", "evaluation.every_n_steps")

@@ -7,9 +7,10 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import pretrain, this_machine, token_lengths, unused_keys
+from podwright.plan.checks import meshes, pretrain, this_machine, token_lengths, unused_keys
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.estimates import memory_pretrain
+from podwright.plan.estimates.step_time_estimate import update_seconds
 from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
@@ -23,6 +24,7 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
     packages = ("jax",)
     unused_keys = unused_keys.PRETRAIN
     closed_form = memory_pretrain
+    searches = True
 
     def checks(self, recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return token_lengths.of_texts(recipe, pretrain.check(recipe, where, cwd), cwd)
@@ -48,6 +50,9 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
 
     def irrelevant(self, program: str) -> Collection[str]:
         return _IRRELEVANT[program]
+
+    def step_seconds(self, recipe: PretrainRecipe, dims: Dims, where: Slice) -> float:
+        return update_seconds(recipe, dims, meshes.resolved(recipe, where), where)
 
     def compiler_package(self, recipe: PretrainRecipe) -> str:
         return "tokamax" if recipe.model.kda == "tokamax" else ""

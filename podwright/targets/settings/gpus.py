@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Protocol
 
 from podwright import slices
-from podwright.accelerators import GPUS, gpu, gpus_like
-from podwright.errors import UserError, nearest
+from podwright.accelerators import gpu, gpus_like, nearest_gpus
+from podwright.errors import UserError
 from podwright.slices import Slice
 
 
@@ -33,8 +33,7 @@ def require_tasks(own: GpuSettings) -> None:
 def devices(own: GpuSettings, nodes: int) -> Slice | None:
     """What jax will see; None where the kind of the GPUs is not named. ValueError for one that is not known."""
     if own.accelerator and gpu(own.accelerator) is None:
-        guess = nearest(own.accelerator.upper(), [row.name for row in GPUS])
-        guesses = " or ".join(gpus_like(own.accelerator)) or guess
+        guesses = " or ".join(gpus_like(own.accelerator) or nearest_gpus(own.accelerator))
         fix = f"did you mean {guesses}?" if guesses else "write one such as H100-80GB"
         raise ValueError(f"accelerator={own.accelerator}: no such GPU is known; {fix}")
     if own.accelerator and not own.gpus_per_node:

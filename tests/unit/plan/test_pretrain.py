@@ -139,12 +139,7 @@ def test_micro_batches_must_divide_the_batch():
         load.load("almodel-tiny", ["training.gradient_accumulation_steps=3"])
 
 
-def test_what_only_grpo_has_is_refused_in_one_line(capsys):
-    assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-64", "--fit"]) == 2
-    assert (
-        "--fit searches settings of GRPO, almodel-8b-tpu7x-64 is of kind pretrain; leave --fit out"
-        in capsys.readouterr().err
-    )
+def test_what_only_grpo_has_is_refused_in_one_line():
     with pytest.raises(UserError, match=r"unknown key grpo\.beta"):
         load.load("almodel-tiny", ["grpo.beta=0"])
 
