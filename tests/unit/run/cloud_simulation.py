@@ -45,6 +45,8 @@ class Machine:
     zone: str
     history: list[tuple[float, AllocationState]]
     delete_at: float | None = None
+    vanished: bool = False
+    """whether somebody else has them deleted"""
 
     @property
     def state(self) -> AllocationState:
@@ -143,6 +145,8 @@ class World:
             machine = self.machines[name]
             if machine.state is AllocationState.LOST:  # taken while the attempt was being submitted
                 trainer.ends_at, trainer.ending = machine.history[-1][0] + NOTICE_S, Ending.PREEMPTED
+            if machine.vanished:
+                trainer.over, trainer.vanished, trainer.ending = True, True, Ending.NODE_LOST
 
     def _happen(self) -> None:
         self._start_late(self.time)
@@ -200,6 +204,7 @@ class World:
                 for trainer in self.running():
                     trainer.over, trainer.vanished, trainer.ending = True, True, Ending.NODE_LOST
                 self._become(name, state)
+                machine.vanished = True
                 machine.delete_at = self.time + self.delete_s if state is AllocationState.DELETING else None
 
     def preempt(self) -> None:
