@@ -111,7 +111,7 @@ class Driver:
         elif self._barred is None:
             self._barred = time.monotonic(), barred
         changed = polled.handle is not None and polled.handle != state.handle
-        silent_s = silence.silent_s(self.run, state.attempt, silent=polled.silent)
+        silent_s = silence.silent_s(self.run, state.attempt, None if polled.unseen else polled.silent)
         if cloud.state is AllocationState.UNKNOWN and not cloud.exists and unchanged_s > OFFLINE_S:
             self._offline = time.monotonic()
         unheard_s = 0.0 if polled.barred else min(silent_s, time.monotonic() - self._offline)

@@ -15,8 +15,10 @@ PAUSE_S = 600.0
 """between two looks, after which hosts may have answered meanwhile"""
 
 
-def silent_s(run: RunDir, attempt: int, *, silent: bool) -> float:
-    """`silent`: whether no host answers now, which is written down."""
+def silent_s(run: RunDir, attempt: int, silent: bool | None) -> float:
+    """`silent`: whether no host answers now, which is written down; None where none was asked."""
+    if silent is None:
+        return known_s(run, attempt)
     path = _path(run, attempt)
     if not silent:
         path.unlink(missing_ok=True)

@@ -167,6 +167,8 @@ class Polled:
     """of one that is taken to be running: whether no host of it has answered, or it has pods without a node, or no process that has begun"""
     barred: bool = False
     """of a silent one: whether nothing of it can be seen before a person acts, as `waiting` and `fix` say"""
+    unseen: bool = False
+    """whether no host was asked, since another launcher does: nothing may be concluded"""
     ending: Ending | None = None
     """of an ended one: what the scheduler of the machines says happened to them, if they did not just finish"""
     detail: str = ""

@@ -181,7 +181,8 @@ class HostRunner:
             return Polled(Process.ENDED, ending=ending, detail=refused["detail"], fix=refused["fix"], bootstrap=True)
         with _locked(folder / "gather.lock") as acquired:
             if not acquired:
-                return Polled(Process.RUNNING, waiting="Gathering: another podwright is copying results from the hosts")
+                why = "Gathering: another podwright is copying results from the hosts"
+                return Polled(Process.RUNNING, waiting=why, unseen=True)
             return self._query(handle)
 
     def stop(self, handle: Handle, *, force: bool = False) -> Stopped:

@@ -214,6 +214,9 @@ def test_hosts_count_as_silent_through_one_launcher_after_another(
         clock.now += pause_s
         seconds.append(launcher(run).look().seen.silent_s)
     assert seconds == [0.0, 300.0, 500.0, 0.0, 50.0], "after a long pause the time begins anew"
+    polled = Polled(Process.RUNNING, unseen=True)
+    clock.now += 10.0
+    assert launcher(run).look().seen.silent_s == 60.0, "another launcher is asking, and not answered"
     polled = Polled(Process.RUNNING)
     assert launcher(run).look().seen.silent_s == 0.0
     clock.now += 10.0

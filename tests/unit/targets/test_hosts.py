@@ -3,6 +3,7 @@
 import base64
 import contextlib
 import errno
+import fcntl
 import json
 import shutil
 import signal
@@ -412,6 +413,17 @@ def test_a_command_that_is_not_ours_runs_over_another_transport(homes: Callable[
     assert "1 of 2 says a 'quoted' word" in ours.text("attempts/1/log-1.txt")
     assert ours.text("artifact-0") == "it's 1\n" and not ours.text("artifact-1"), "files come from the first host"
     assert ours.runner.release(ours.handle).done and not [p for h in ours.homes for p in (h / ".podwright").iterdir()]
+
+
+def test_hosts_that_another_launcher_asks_are_not_seen(homes: Callable[..., TwoHomes]) -> None:
+    ours = homes("forever")
+    ours.until(Process.RUNNING)
+    with (ours.run.attempt(1) / "gather.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        polled = ours.runner.poll(ours.handle)
+    assert polled.unseen and not polled.silent and polled.waiting.startswith("Gathering: another podwright"), polled
+    assert not ours.until(Process.RUNNING).unseen
+    ours.runner.stop(ours.handle, force=True)
 
 
 @pytest.mark.skipif(bool(scarce.missing()), reason=scarce.missing() or "there are some")
