@@ -9,7 +9,7 @@ import sys
 
 from lab import launcher
 from podwright.cli.app import main
-from podwright.run import decide, drive, mirror, waiting
+from podwright.run import allocations, decide, drive, mirror, waiting
 from podwright.targets.hosts import runner
 from podwright.targets.settings import tpu_vm
 from podwright.targets.tpu_vm import provisioner, target
@@ -18,6 +18,7 @@ tpu_vm.POLL_S, tpu_vm.SPOT_NOTICE_S = float(os.environ.get("POLL_S", "0.3")), 3.
 tpu_vm.REPAIR_S = float(os.environ.get("REPAIR_S", "60"))
 tpu_vm.SILENCE_S = float(os.environ.get("SILENCE_S", tpu_vm.SILENCE_S))
 mirror.CHECK_EVERY_S = float(os.environ.get("CHECK_EVERY_S", mirror.CHECK_EVERY_S))
+allocations.REST_S = float(os.environ.get("REST_S", allocations.REST_S))
 decide.SILENT_STOP_S = float(os.environ.get("SILENT_STOP_S", decide.SILENT_STOP_S))
 waiting.SHOWN_AFTER_S = float(os.environ.get("SHOWN_AFTER_S", waiting.SHOWN_AFTER_S))
 tpu_vm.LAG_S = provisioner.LAG_S = float(os.environ.get("LAG_S", "1"))

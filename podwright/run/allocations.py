@@ -10,6 +10,9 @@ from podwright.run.states import ALLOCATION_TRANSITIONS, AllocationPhase
 from podwright.rundir import Ending, Record
 from podwright.targets.machines import AllocationState, ChargedChips, HostAddress, Hosts, Request, covers
 
+REST_S = 30.0
+"""for which a place is left alone that has refused once, or taken machines away"""
+
 
 @dataclass(frozen=True)
 class AllocationRecord:
@@ -151,7 +154,7 @@ def avoided(capacity: Capacity, places: Sequence[str], now: float) -> list[str]:
     resting = [
         scope
         for scope, refusals in capacity.refusals.items()
-        if refusals.final or not due(refusals.count, refusals.last, now, first_s=30.0, most_s=600.0)
+        if refusals.final or not due(refusals.count, refusals.last, now, first_s=REST_S, most_s=600.0)
     ]
     counts = {place: _refusals_of(place, capacity) for place in eligible(places, resting)}
     return [*resting, *(place for place, count in counts.items() if count > min(counts.values()))]

@@ -63,7 +63,7 @@ KINDS = (
 CHANGING = ("resourceVersion", "managedFields", "generation")
 """fields of metadata that change with the status"""
 ANOTHER_RUN = {RUN_LABEL: "0badcafe", BY_LABEL: "somebody-else", EXPIRES_LABEL: "1900000000"}
-LINGER_S = 20.0
+LINGER_S = 60.0
 """for so long a process that a killed launcher had started may outlive the run"""
 LATE_S = 10.0
 """of machines, from when they are gone until a launcher that lives sees it, on a machine that is shared"""

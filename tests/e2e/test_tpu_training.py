@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or
 POLL_S, LAG_S, CALL_S = 2.0, 6.0, 3.0
 """between two looks at the cloud; until an absence is believed; two calls of gcloud beside four trainers on two cores"""
 CHIPS = 16
-PATIENCE = {"POLL_S": str(POLL_S), "LAG_S": str(LAG_S), "CHECK_LIMIT_S": "180"}
+PATIENCE = {"POLL_S": str(POLL_S), "LAG_S": str(LAG_S), "CHECK_LIMIT_S": "180", "REST_S": "600"}
 STEPS = 6
 TRAINED = (
     DEMO,
