@@ -62,7 +62,12 @@ def remove(
         still = {key: f"the cloud calls it {listed[key].state}" for key in left if key in listed}
         for each in slices:
             if each.key in left and each.key not in listed:
-                if why := _coming(each):
+                try:
+                    why = coming(each.run, each.name) if each.run and each.need is not Need.ELSEWHERE else ""
+                except UserError as e:
+                    refused[each.key] = str(e)
+                    continue
+                if why:
                     still[each.key], listed[each.key] = why, before[each.key]
                     continue
                 with contextlib.suppress(UserError, OSError):  # it is gone all the same
@@ -96,14 +101,6 @@ def _delete(each: CloudSlice, owned: Owned) -> None:
         if not free:
             raise UserError(f"run {run.name} is followed again", f"type podwright stop {run.typed}")
         opened[1].delete(owned.request)
-
-
-def _coming(each: CloudSlice) -> str:
-    """Why a slice may come that the cloud does not list; "" where nobody is at work on it."""
-    try:
-        return coming(each.run, each.name) if each.run and each.need is not Need.ELSEWHERE else ""
-    except (UserError, OSError) as e:
-        return str(e)
 
 
 def _charge(each: CloudSlice, charged: ChargedChips | None) -> None:
