@@ -83,7 +83,7 @@ def test_the_timer_ends_a_slice_without_launcher_once_its_run_has_ended(
     lose_launcher(stood_in, 400, 6.0)
     time.sleep(8)
     assert nodes(gcloud), "the trainer lives, and its keeper says so"
-    wait_for(lambda: gcloud.resources() == [], 90)
+    wait_for(lambda: gcloud.resources() == [], 300)
     assert all(row["gone_at"] for row in gcloud.ledger())
 
 
