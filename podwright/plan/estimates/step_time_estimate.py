@@ -31,9 +31,8 @@ _ELSEWHERE = Efficiency(0.5, 0.4, 0.8, 0.8, 0.8, 25e9, "not calibrated")
 # bytes a token: of a layer's elementwise operations for each of hidden_size + FFN width, and of those on logits for each of the vocabulary
 _UPDATE_BYTES, _SCORE_BYTES = (74, 18), (17, 6)
 _ALL_REDUCES = {"update": 5, "score": 2}  # of a layer's tokens over `tensor`
-_UNCOUNTED = (
-    1.13  # of pretraining: compiled schedules took so much longer than the sum, the median of 19 settings (docs/log.md)
-)
+# Of pretraining: compiled schedules took so much longer than the sum, in the median of 19 settings (docs/log.md).
+_UNCOUNTED = 1.13
 _HOP_S = 3e-6  # a collective of a few bytes, as every decoded token needs two a layer
 
 
