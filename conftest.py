@@ -6,6 +6,7 @@ nor their order, and what one process has compiled the others find.
 
 import atexit
 import contextlib
+import fcntl
 import hashlib
 import json
 import os
@@ -215,6 +216,19 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             if cases[name] > brief.args[0]:
                 item.add_marker("long")
     items.sort(key=lambda item: -seconds(item.nodeid.partition("::")[0], tier))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
+    """Of the tests that are marked `crowded`, one at a time runs on a machine, its fixtures included."""
+    if item.get_closest_marker("crowded") is None:
+        return (yield)
+    with open(Path(os.environ["JAX_COMPILATION_CACHE_DIR"], "crowded"), "w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        try:
+            return (yield)
+        finally:
+            fcntl.flock(file, fcntl.LOCK_UN)
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:

@@ -115,9 +115,8 @@ def test_hosts_share_nothing_and_know_their_place_from_the_metadata_server(
     answers = [asking.stdout.readline().strip() for _ in range(3)]
     assert answers == ["1", ",".join(f"unknown:unknown:{host.address}" for host in hosts), "FALSE"]
     lab.preempt(request.name, notice_s=5)
-    told = time.monotonic()
     assert asking.stdout.readline() == "TRUE\n", "the notice comes before the end"
-    assert time.monotonic() - told < 4
+    assert asking.poll() is None
     assert asking.stdout.read() == "" and asking.wait() == 255
     assert until(provisioner, request, AllocationState.LOST).ending is Ending.PREEMPTED
 

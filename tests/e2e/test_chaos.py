@@ -48,6 +48,7 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> Trained:
 
 
 @pytest.mark.long
+@pytest.mark.crowded
 @pytest.mark.parametrize("seed", range(1, 1 + TRAININGS))
 def test_training_under_disturbances_ends_bit_for_bit_like_an_undisturbed_one(
     seed: int, tmp_path: Path, undisturbed: Trained

@@ -153,6 +153,7 @@ def finished(launcher: "subprocess.Popen[str]") -> str:
 
 
 @pytest.mark.long
+@pytest.mark.crowded
 def test_processes_of_two_slices_train_as_one_and_a_secret_is_nowhere_to_be_seen(
     tmp_path: Path, kube: Kube, bucket: EmulatedBucket
 ) -> None:
@@ -176,6 +177,7 @@ def test_processes_of_two_slices_train_as_one_and_a_secret_is_nowhere_to_be_seen
 
 
 @pytest.mark.long
+@pytest.mark.crowded
 def test_runs_whose_nodes_are_taken_end_with_the_weights_of_an_undisturbed_one(
     tmp_path: Path, kube: Kube, bucket: EmulatedBucket
 ) -> None:
@@ -206,6 +208,7 @@ def test_runs_whose_nodes_are_taken_end_with_the_weights_of_an_undisturbed_one(
 
 
 @pytest.mark.long
+@pytest.mark.crowded
 def test_what_a_run_saved_when_a_colleague_deleted_it_is_collected_and_resumed(
     tmp_path: Path, kube: Kube, bucket: EmulatedBucket
 ) -> None:
@@ -251,6 +254,7 @@ def local_files(folder: Path) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.crowded
 def test_local_weights_and_data_are_uploaded_once_and_a_stopped_run_resumes_without_them(
     tmp_path: Path, kube: Kube, bucket: EmulatedBucket
 ) -> None:

@@ -71,6 +71,7 @@ def finished(launcher: "subprocess.Popen[str]") -> None:
 
 
 @pytest.mark.long
+@pytest.mark.crowded
 def test_a_run_from_no_capacity_over_a_preemption_ends_bit_for_bit_like_an_undisturbed_one(
     gcloud: Gcloud,  # noqa: F811
     lab: cloud.Lab,  # noqa: F811

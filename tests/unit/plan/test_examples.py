@@ -6,7 +6,6 @@ import os
 import re
 import socket
 import subprocess
-import time
 from pathlib import Path
 
 import pyarrow
@@ -26,6 +25,12 @@ GOOD = json.dumps({"question": "1+1?", "answer": "2\n#### 2"})
 def good(number: int, plus: int = 1) -> str:
     rows = [{"question": f"{n}+{plus}?", "answer": f"#### {n + plus}"} for n in range(number)]
     return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def bytes_read() -> int:
+    """By this process until now."""
+    counts = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(counts["rchar"])
 
 
 def checked(folder: Path, source: str, *overrides: str) -> Finding:
@@ -63,7 +68,7 @@ def test_a_bad_line_is_refused_as_training_refuses_it(tmp_path: Path, content: s
 
 
 @pytest.mark.parametrize("bad", ["first", "last", "middle"])
-def test_both_ends_and_a_sample_of_a_large_file_are_read_in_bounded_time(tmp_path: Path, bad: str) -> None:
+def test_of_a_large_file_both_ends_and_a_sample_are_read(tmp_path: Path, bad: str) -> None:
     file, wrong = tmp_path / "large.jsonl", '{"text": "x"}\n'
     block = good(10_000).encode()
     with file.open("wb") as f:
@@ -74,9 +79,9 @@ def test_both_ends_and_a_sample_of_a_large_file_are_read_in_bounded_time(tmp_pat
         for _ in range(200):
             f.write(block)
         f.write(wrong.encode() if bad == "last" else b"")
-    begin = time.process_time()
+    before = bytes_read()
     finding = checked(tmp_path, str(file))
-    assert time.process_time() - begin < 2
+    assert bytes_read() - before < file.stat().st_size / 10
     if bad == "middle":  # a tenth of a percent: what a sample misses is said
         assert finding.level == "info" and "rows were read, at both ends and between" in finding.message
         assert "out of about 3,6" in finding.message

