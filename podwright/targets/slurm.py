@@ -208,7 +208,7 @@ class Slurm:
 
     def _of_job(self, run: RunDir, number: int, job: _Job | None, trouble: str) -> Polled:
         if trouble:
-            return Polled(Process.RUNNING, waiting=f"Unreachable: {trouble}")
+            return Polled(Process.RUNNING, waiting=f"Unreachable: {trouble}", silent=True)
         if job is None:
             return _forgotten(run, number)
         if job.state in slurm_states.ENDED:

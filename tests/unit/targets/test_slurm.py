@@ -274,7 +274,7 @@ def test_a_job_that_nobody_remembers_is_read_from_what_it_wrote(folder: Path) ->
 def test_a_controller_that_does_not_answer_is_no_end(folder: Path) -> None:
     handle = attempt(folder)
     found = polled(handle, squeue=(1, "", f"slurm_load_jobs error: {DOWN}"))
-    assert found.process is Process.RUNNING
+    assert found.process is Process.RUNNING and found.silent, "since when is counted"
     assert found.waiting.startswith("Unreachable: the controller of the cluster (slurmctld) does not answer; try again")
     found = polled(handle, squeue=(2, "", "squeue: error: a\nsqueue: error: b\n"))
     assert (
