@@ -228,7 +228,7 @@ class Slurm:
         log = run.log_since(number, max(0, size - _LOG_END))[0] + (_newest(run, number, "failed") or "")
         running = _with_failure(log, Polled(Process.RUNNING))
         if not running.who and not running.failed_hosts and not run.exit(number).exists():
-            return running
+            return replace(running, waiting=slurm_states.COMPLETING) if job.state == "COMPLETING" else running
         code, out, _ = self._ask("sinfo", "--noheader", "--Node", f"--nodes={job.nodes}", "--format=%N|%t")
         rows = [line.split("|") for line in out.splitlines() if not code and "|" in line]
         silent = sorted({name for name, state in rows if not slurm_check.in_service(state)})

@@ -81,6 +81,8 @@ WAITING: dict[str, str] = {
 }
 """by the reason of a job that is queued, or by another state"""
 
+COMPLETING = "Completing: SLURM ends the job and frees its nodes"
+
 
 _UNAVAILABLE = "Nodes required for job are DOWN"  # as the reason of some versions begins
 _BUSY = re.compile(

@@ -140,7 +140,7 @@ def polled(handle: Handle, **answers: tuple[int, str, str]):
         ("SUSPENDED", "None", "Suspended: it is suspended, for jobs of a higher priority"),
         ("STOPPED", "None", "Stopped: SLURM keeps the job in that state"),
         ("RUNNING", "None", ""),
-        ("COMPLETING", "None", ""),
+        ("COMPLETING", "None", slurm_states.COMPLETING),
     ],
 )
 def test_a_job_that_has_not_ended_runs_or_says_why_it_waits(
@@ -214,9 +214,10 @@ def test_a_trainer_that_has_ended_before_its_job_is_said_with_the_node_that_slur
         os.utime(run.exit(1), (1e9, 1e9))
     answers = {"squeue": (0, f"12|{state}|None|r.1-0|n[1-2]\n", ""), "sinfo": (0, "n1|mix\nn2|mix*\nn2|mix*\n", "")}
     said = with_end(run, 1, polled(handle, **answers), stop_wanted=False)
+    nothing_known = slurm_states.COMPLETING if state == "COMPLETING" else ""
     waits = f"; SLURM has not ended job 12 ({state}): it waits for n2, which does not answer it"
     assert said.process is Process.RUNNING
-    assert said.waiting == (f"Ending: the trainer has ended ({how}){waits}" if how else "")
+    assert said.waiting == (f"Ending: the trainer has ended ({how}){waits}" if how else nothing_known)
 
 
 def test_what_the_last_start_of_a_job_has_left_tells_nothing_of_the_next_one(folder: Path) -> None:
