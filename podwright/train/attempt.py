@@ -22,8 +22,9 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, message_of
+from podwright.failures.match import match
 from podwright.recipe import extras, load
-from podwright.recipe.advice import DEVICE_MEMORY_FULL, of_run
+from podwright.recipe.advice import of_run
 from podwright.recipe.location import storage_failure
 from podwright.rundir import Ending, RunDir, full_disk, read_events, recipe_of, write_json
 from podwright.storage.base import StorageFailure, cause_of, failure_of
@@ -259,7 +260,7 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
         raised = "type ulimit -v unlimited where the run is started (a line of setup in the target)"
         return Ending.OUT_OF_MEMORY, f"{first} ({limit})", f"{raised}, {then}"
-    if DEVICE_MEMORY_FULL.search(str(e)):
+    if match(str(e), "trainer"):
         return Ending.OUT_OF_MEMORY, first, of_run(run).device_memory
     if "RESOURCE_EXHAUSTED" in str(e):  # as quotas and rates say too
         ending = Ending.STORAGE_UNREACHABLE if cause_of(e) else Ending.CRASHED
