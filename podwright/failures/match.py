@@ -22,6 +22,7 @@ FILES = {
     "trainer": "logs",
     "gke": "gcloud",
     "tpu_vm": "gcloud",
+    "gcloud_login": "gcloud",
     "kubectl": "cluster",
     "xpk": "cluster",
     "own_queue": "waiting",

@@ -14,10 +14,6 @@ from podwright.rundir import Ending
 from podwright.targets.base import Barred
 from podwright.targets.machines import Request
 
-NO_ACCOUNT = "do not currently have an active account selected"
-"""What a gcloud without a login says; and now and then of one with a login, where several are started at once: calls that followed succeeded
-(github.com/kubernetes/kubernetes/issues/23496; in other words, 3 of 6 in parallel: github.com/google/cadvisor/issues/1056)."""
-
 
 class Consequence(enum.Enum):
     ABSENT = "absent"  # nothing of that name exists

@@ -42,7 +42,7 @@ FIELDS = {
     "slurm_waiting": {"target"},
     "ending": {"run", *asdict(of_kind("grpo"))},
     "log": set(asdict(of_kind("grpo"))),
-    "trainer": set(asdict(of_kind("grpo"))),
+    "trainer": {"first", "seen", "then", *asdict(of_kind("grpo"))},
 }
 """what who asks has besides the values of the text"""
 OF_WAITING = {"what", "message", "namespace", "context", "target", "run", "queue", "selector", "image", "name"}
@@ -88,8 +88,8 @@ def test_what_a_row_lets_one_conclude_is_there() -> None:
 
 def test_the_value_of_a_group_is_that_of_the_alternative_that_took_part() -> None:
     failure = match("Permission 'tpu.nodes.create' denied on x\nmore", "gke")
-    assert failure and failure.values == {"quota": "tpu.nodes.create"} and failure.line.endswith("denied on x")
-    assert failure.filled("{quota} {project} {line}", {"quota": "other", "project": "p"}).startswith(
+    assert failure and failure.values == {"what": "tpu.nodes.create"} and failure.line.endswith("denied on x")
+    assert failure.filled("{what} {project} {line}", {"what": "other", "project": "p"}).startswith(
         "tpu.nodes.create p Perm"
     )
 
