@@ -13,9 +13,10 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
+from podwright.failures import timestamps
 from podwright.recipe.advice import of_kind
 from podwright.rundir import Record
-from podwright.watch import explain, timestamps
+from podwright.watch import explain
 from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, more_of_step, plain, plain_lines, step_line
 from podwright.watch.step_table import StepTable
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from podwright.failures import timestamps
 from podwright.rundir import Record, RunDir, append_jsonl, is_metric, read_jsonl, write_json
-from podwright.watch import timestamps
 from podwright.watch.maxtext_lines import plain, step_line
 from podwright.watch.step_table import HIDDEN
 
