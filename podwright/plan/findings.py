@@ -30,17 +30,19 @@ class Finding:
     """`inconclusive`: this could not be checked, so that a plan with it is never ok"""
     message: str
     fix: str = ""
+    code: str = ""
+    """which fault it is, whose words may change; "" where it has no code yet"""
 
 
 class InconclusiveCheck(UserError):
     """Something cannot be checked here, because a package or the network is missing: a finding of the plan, not its end."""
 
     def finding(self, check: str) -> Finding:
-        return Finding(check, "inconclusive", self.what, self.fix)
+        return Finding(check, "inconclusive", self.what, self.fix, self.code)
 
 
 def of_error(check: str, fault: UserError) -> Finding:
-    return Finding(check, "error", fault.what, fault.fix)
+    return Finding(check, "error", fault.what, fault.fix, fault.code)
 
 
 def verdict_of(findings: Iterable[Finding]) -> Verdict:
