@@ -10,6 +10,8 @@ from typing import Literal
 from podwright.errors import UserError
 
 Level = Literal["error", "inconclusive", "warning", "info"]
+MISSING_PACKAGE = "missing-package"
+"""code of what could not be checked because a package is not installed here"""
 
 
 class Verdict(enum.StrEnum):

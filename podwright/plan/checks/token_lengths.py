@@ -15,7 +15,7 @@ from pathlib import Path
 
 from podwright.errors import expanded
 from podwright.plan.checks import hub, patience
-from podwright.plan.findings import Finding
+from podwright.plan.findings import MISSING_PACKAGE, Finding
 from podwright.recipe import corpus, extras
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
@@ -148,7 +148,8 @@ def _checked(
         if extra:
             fix = extras.install(extra)
         what = f"data, tokenizer, chat template and lengths were not checked: {why}"
-        return [{"check": "context", "level": "inconclusive", "message": what, "fix": fix, "code": "not-checked"}]
+        code = MISSING_PACKAGE if missing else "not-checked"
+        return [{"check": "context", "level": "inconclusive", "message": what, "fix": fix, "code": code}]
     refused = [r for r in records if "error" in r]
     return [{"check": "data", "level": "error", "message": r["error"], "fix": r["fix"]} for r in refused] or records
 

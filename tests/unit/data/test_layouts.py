@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,7 @@ import pytest
 from podwright.data import faults, gsm8k, layouts, rows
 from podwright.data.layouts import Example
 from podwright.errors import UserError
-from podwright.plan.checks import examples
+from podwright.plan.checks import examples, token_lengths
 from podwright.plan.findings import Verdict
 from podwright.plan.make import make
 from podwright.plan.options import Destination, PlanOptions
@@ -79,6 +80,9 @@ CONTAINERS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
 }
 
 
+HERE = Destination("cpu-1", parse("cpu-1"))
+
+
 def recipe(source: Path | str, *overrides: str) -> GrpoRecipe:
     sizes = ("data.num_train=0", "data.num_test=0", "batch_size=4", "rollout.max_prompt_length=128")
     loaded = load("qwen3-tiny-arithmetic-grpo", [*sizes, f"data.source={source}", *overrides])
@@ -93,7 +97,7 @@ def columns_of(layout: str) -> tuple[str, ...]:
 def require_read(path: Path, layout: str) -> None:
     """The plan is ok and counts the examples, and training takes them."""
     planned = recipe(path, *columns_of(layout))
-    plan = make(planned, Destination("cpu-1", parse("cpu-1")), PlanOptions(cwd=path.parent))
+    plan = make(planned, HERE, PlanOptions(cwd=path.parent))
     assert plan.verdict is Verdict.OK, plan.findings
     assert examples.counts(planned, path.parent) == examples.ExampleCounts(36, 4)
     train, test = gsm8k.load(planned.data, 0)
@@ -228,15 +232,20 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, name: str, conte
 
 
 def test_without_its_package_a_container_is_not_called_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     for name, package in (("a.parquet", "pyarrow.parquet"), ("a.jsonl.gz", "fsspec")):
         (tmp_path / name).write_bytes(b"")
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
+            token_lengths._checked.cache_clear()
             (finding,) = examples.check(recipe(tmp_path / name), tmp_path)
+            verdicts = [
+                make(recipe(tmp_path / name), destination, PlanOptions(cwd=tmp_path, starting=starting)).verdict
+                for destination in (Destination("v6e-1", parse("v6e-1"), provisioning="spot"), HERE)
+                for starting in (True, False)
+            ]
         assert (finding.level, finding.code) == ("inconclusive", "missing-package"), finding
         assert finding.fix.startswith("type pip install")
+        assert verdicts == [Verdict.REFUSED, *[Verdict.INCONCLUSIVE] * 3]
 
 
 def test_only_the_columns_that_are_read_are_decoded(tmp_path: Path) -> None:
