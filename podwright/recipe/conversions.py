@@ -13,8 +13,10 @@ from typing import Any
 
 from podwright.recipe.text_lines import through
 
-_IN_TEXT = ("instruction", "input", "question", "prompt", "content")
-_IN_TEXT += ("answer", "response", "completion", "solution", "output")
+_IN_TEXT = (
+    *("instruction", "input", "question", "prompt", "content"),
+    *("answer", "response", "completion", "solution", "output"),
+)
 """keys whose texts, in this order, make a text to pretrain on"""
 _CHATS = (("messages", "role", "content", "user"), ("conversations", "from", "value", "human"))
 """key of the turns; in a turn the keys of speaker and text, and who asks"""
