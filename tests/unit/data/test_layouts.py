@@ -15,7 +15,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from podwright.data import faults, gsm8k, layouts, rows
+from podwright.data import faults, gsm8k, layouts, pairs, rows
 from podwright.data.layouts import Example
 from podwright.errors import UserError
 from podwright.plan.checks import examples, token_lengths
@@ -112,7 +112,7 @@ def test_each_layout_is_planned_and_trained_on(tmp_path: Path, layout: str) -> N
     path.write_bytes(as_lines([LAYOUTS[layout](n) for n in range(NUMBER)]))
     require_read(path, layout)
     if layout != "columns":
-        assert faults.check(str(path))["num_faults"] == 0
+        assert pairs.check_lines(path, None, False) is None and faults.check(str(path))["num_faults"] == 0
 
 
 @pytest.mark.parametrize("container", CONTAINERS)
