@@ -55,7 +55,13 @@ def test_the_real_gsm8k_files_go_the_same_way(tmp_path):
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", ["columns.csv.gz", "chat.jsonl", "DAPO.parquet", "Alpaca.json.bz2"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("columns.csv.gz", "chat.jsonl", "DAPO.parquet", "Alpaca.json.bz2"),
+        *("ShareGPT.json", "problem.tsv", "completion.jsonl.xz", "turns.parquet"),
+    ],
+)
 def test_rows_of_other_layouts_are_trained_on(tmp_path, name):
     layout, _, container = name.partition(".")
     rows = [test_layouts.LAYOUTS[layout](n) for n in range(64)]
