@@ -42,11 +42,11 @@ def prepared(c: dict, steps: int):
     """The collector of rollouts, the reference and the state of a policy, on prompts of random tokens."""
     import numpy as np
 
+    from podwright.data.layouts import Example
     from podwright.models import param, qwen3
     from podwright.recipe import load
     from podwright.recipe.models import Qwen3Dims
     from podwright.recipe.schema import GrpoRecipe
-    from podwright.recipe.worked_examples import Example
     from podwright.train.grpo import program
     from podwright.train.grpo.collect import Collector
     from podwright.train.grpo.prompts import Prompts

@@ -12,13 +12,14 @@ from pathlib import Path
 class UserError(Exception):
     """Something the user typed or supplied is wrong.
 
-    `what` says what is wrong with the value; `fix` says what to type instead.
+    `what` says what is wrong with the value; `fix` says what to type instead. `code` names the fault, whose words may change.
     """
 
-    def __init__(self, what: str, fix: str):
+    def __init__(self, what: str, fix: str, code: str = ""):
         super().__init__(f"{what}; {fix}")
         self.what = what
         self.fix = fix
+        self.code = code
 
 
 def message_of(error: BaseException, most: int = 160) -> str:

@@ -15,14 +15,14 @@ from podwright.train import verbs
 in_a_process = token_lengths._ask
 
 
-def ask(words: list[str], recipe: Record, cwd: Path) -> tuple[Record | None, str]:
-    """In place of podwright.plan.checks.token_lengths._ask: the document of a verb; None, and why, where it crashes."""
+def ask(words: list[str], recipe: Record, cwd: Path) -> tuple[list[Record] | None, str]:
+    """In place of podwright.plan.checks.token_lengths._ask: the documents of a verb; None, and why, where it crashes."""
     data, model = recipe["data"], recipe["model"]
     if (data["source"], data.get("tokenizer") or "", model.get("source")) == ("arithmetic", "", "random"):
         answer, why = _of_generated_problems(json.dumps(words), json.dumps(recipe))
     else:
         answer, why = _answered(words, recipe, cwd)
-    return json.loads(answer) if answer else None, why
+    return None if why else [json.loads(line) for line in answer.splitlines()], why
 
 
 @functools.cache

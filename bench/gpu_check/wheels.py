@@ -14,7 +14,7 @@ import tomllib
 from pathlib import Path
 
 PROJECT = Path(__file__).resolve().parents[2] / "pyproject.toml"
-EXTRAS = ("jax", "cuda13", "torch", "hub")
+EXTRAS = ("jax", "cuda13", "torch")
 # What only the compared rows need; where it is not carried, these are skipped.
 PEERS = ("accelerate", "trl")
 

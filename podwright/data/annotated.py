@@ -47,6 +47,8 @@ Budget = Callable[[AnnotatedExample], tuple[int, int]]
 def is_annotated(path: Path) -> bool:
     """Whether a .jsonl file holds such lines, by the first that is an object."""
     first = first_object(path)
+    if "output" in first and not {"response", *answers.MEDIA} & first.keys():  # Alpaca: questions for GRPO
+        return False
     return "text" not in first and bool({"instruction", "response", *answers.MEDIA} & first.keys())
 
 

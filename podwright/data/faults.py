@@ -9,14 +9,13 @@ from typing import Any
 
 import numpy as np
 
-from podwright.data import documents
+from podwright.data import documents, example_files, gsm8k, layouts, rows
+from podwright.data.example_files import ExampleFiles
 from podwright.data.shards import progress
 from podwright.errors import UserError
-from podwright.recipe import corpus, document_ends, held_out, text_lines, worked_examples
-from podwright.recipe.conversions import to_questions, to_text
+from podwright.recipe import corpus, document_ends, held_out, text_lines
 from podwright.recipe.corpus import Shard
 from podwright.recipe.location import Location
-from podwright.recipe.worked_examples import ExampleFiles
 
 Record = dict[str, Any]
 _LISTED = 100
@@ -32,7 +31,7 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     place = Location.of(source)
     if corpus.is_text(source):
         return {"source": source, **_text(place)}
-    if place.local is not None and worked_examples.is_of_grpo(place.local):
+    if place.local is not None and example_files.is_of_grpo(place.local):
         return {"source": source, **_examples(source, place.local)}
     try:
         if records := corpus.records(place):
@@ -67,20 +66,20 @@ def check(source: str, vocab_size: int | None = None) -> Record:
 
 
 def _examples(source: str, path: Path) -> Record:
-    """Of a parquet file as of lines; of a directory besides {files: {NAME: the same}}."""
+    """Of a table as of lines; of a directory besides {files: {NAME: the same}}."""
     if path.is_file():
-        return _parquet(path)
+        return _table(path)
     try:
-        files = worked_examples.files(source, path)
+        files = example_files.files(source, path)
     except UserError as e:
         return {"lines": 0, "valid": 0, **_listed([{"line": 0, "field": None, "message": str(e)}])}
     by_file = {
-        str(file): _parquet(file) if file.suffix == ".parquet" else _text(Location.of(str(file)))
+        str(file): _text(Location.of(str(file))) if file.name.endswith(".jsonl") else _table(file)
         for file in (*files.train, *files.test)
     }
     faults = [fault | {"file": file} for file, record in by_file.items() for fault in record.pop("faults")]
     sums = {key: sum(record[key] for record in by_file.values()) for key in ("lines", "valid", "num_faults")}
-    warnings = ["; ".join(unread)] if (unread := worked_examples.unread(files)) else []
+    warnings = ["; ".join(unread)] if (unread := example_files.unread(files)) else []
     warnings += [] if faults else _shared(source, files)
     return {**sums, "faults": faults[:_LISTED], "warnings": warnings, "files": by_file}
 
@@ -88,7 +87,7 @@ def _examples(source: str, path: Path) -> Record:
 def _shared(source: str, files: ExampleFiles) -> list[str]:
     """A warning of questions that training has and the test too."""
     training, tested = (
-        [row.get("question") for _, row in worked_examples.rows(part)] for part in (files.train, files.test)
+        [example.question for file in part for example in gsm8k.read(file)] for part in (files.train, files.test)
     )
     if not (equal := held_out.shared(training, tested)):
         return []
@@ -96,32 +95,21 @@ def _shared(source: str, files: ExampleFiles) -> list[str]:
     return ["; ".join(held_out.warning(source, names, equal, len(tested)))]
 
 
-def _parquet(path: Path) -> Record:
+def _table(path: Path) -> Record:
     faults: list[Record] = []
     num_rows = 0
-    for where, row in worked_examples.rows([path]):
-        num_rows += 1
-        try:
-            worked_examples.example(where, row)
-        except UserError as e:
-            faults.append({"line": num_rows, "field": None, "message": str(e)})
-    if not num_rows:
-        faults.append({"line": 0, "field": None, "message": f"{path} holds no rows"})
-    return {"lines": num_rows, "valid": num_rows - sum(fault["line"] > 0 for fault in faults), **_listed(faults)}
-
-
-def _other_layout(place: Location) -> UserError | None:
-    """Of a file whose first line is of another program, of chat or of Alpaca; None of other files."""
-    first = next((line for line in corpus.lines(place) if line.strip()), b"")
     try:
-        row = text_lines.parse_json(first)
-    except ValueError:
-        return None
-    for_grpo, for_text = to_questions(place.typed, row), to_text(place.typed, row)
-    if not for_grpo or {"text", "question"} & row.keys():
-        return None
-    what = f"{place.typed} has lines in the layout of another program; of the first: {text_lines.keys_of(row)}"
-    return UserError(what, f"for GRPO, whose answers end in '#### n', {for_grpo}; for pretraining {for_text}")
+        for where, row in rows.rows(path, layouts.names_read(None)):
+            num_rows += 1
+            try:
+                layouts.example(where, row)
+            except UserError as e:
+                faults.append({"line": num_rows, "field": None, "message": str(e)})
+        if not num_rows:
+            raise UserError(f"{path} holds no rows", "give a file with rows")
+    except UserError as e:  # of the file, which is not read further
+        faults.append({"line": 0, "field": None, "message": str(e)})
+    return {"lines": num_rows, "valid": num_rows - sum(fault["line"] > 0 for fault in faults), **_listed(faults)}
 
 
 def _unread(place: Location, read: Sequence[Location]) -> list[str]:
@@ -147,8 +135,6 @@ def _text(place: Location) -> Record:
     num_lines = num_empty = 0
     undecoded: dict[int, bytes] = {}
     try:
-        if place.suffix != ".txt" and (fault := _other_layout(place)):
-            raise fault
         for number, line in enumerate(corpus.lines(place), 1):
             on(len(line))
             if not line.strip():
@@ -202,14 +188,14 @@ def _line(place: Location, number: int, line: bytes) -> Iterator[Record]:
 
 
 def _of_grpo(where: str, line: bytes) -> bool:
-    """Whether a line has a question or an answer and no text, as GRPO reads them; UserError for what training refuses of it."""
+    """Whether a line is a question with its answer, as GRPO reads them, and no text; UserError for what training refuses of it."""
     try:
         row = text_lines.parse_json(line)
     except text_lines.JsonFault:
         return False
-    if not isinstance(row, dict) or "text" in row or not {"question", "answer"} & row.keys():
+    if not isinstance(row, dict) or not layouts.is_question(row):
         return False
-    worked_examples.example(where, row)
+    layouts.example(where, row)
     return True
 
 

@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any
 
+from podwright.data.rows import LocatedRows, MissingPackage
 from podwright.errors import UserError, message_of
 from podwright.recipe import extras
-from podwright.recipe.worked_examples import Rows, used
 
 _ELSEWHERE = "download it where there is a network and type data.source=DIRECTORY with train.jsonl and test.jsonl"
 _CONFIGS = {"openai/gsm8k": "main"}  # hub sets of which one configuration must be chosen
 
 
-def load(name: str, *, streaming: bool = False) -> tuple[Rows, Rows]:
+def load(name: str, columns: Collection[str], *, streaming: bool = False) -> tuple[LocatedRows, LocatedRows]:
     """(train, test) of a Hugging Face data set, downloaded or from its cache; test may be called validation.
 
-    With `streaming` rows are fetched as they are read, and not kept.
+    `columns`: those that are read; what others hold need not even be readable. With `streaming` rows are fetched as they are read, and not kept.
     """
     try:
         import datasets
     except ImportError as e:
-        raise UserError("reading the hub needs the package datasets", extras.install("hub")) from e
+        raise MissingPackage("reading the hub needs the package datasets", extras.install("jax")) from e
     try:
         dataset = datasets.load_dataset(name, _CONFIGS.get(name), streaming=streaming)
     except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there is no data
@@ -31,16 +32,17 @@ def load(name: str, *, streaming: bool = False) -> tuple[Rows, Rows]:
     test = "test" if "test" in dataset else "validation"
     if "train" not in dataset or test not in dataset:
         raise UserError(f"{name} has the parts {', '.join(dataset)}", "give a set with train and test")
-    return _named(f"{name} train", dataset["train"]), _named(f"{name} {test}", dataset[test])
+    return _named(f"{name} train", dataset["train"], columns), _named(f"{name} {test}", dataset[test], columns)
 
 
-def _named(name: str, table: Any) -> Rows:
+def _named(name: str, table: Any, columns: Collection[str]) -> LocatedRows:
     names = table.column_names or []  # a set that is streamed may not know them
-    if names and not used(names):  # of no column there are no rows, and whoever takes the first says which are missing
+    wanted = [column for column in names if column in columns]
+    if names and not wanted:  # of no column there are no rows, and whoever takes the first says which are missing
         yield f"{name} row 1", dict.fromkeys(names)
         return
     try:
-        for number, row in enumerate(table.select_columns(used(names)) if names else table, 1):
+        for number, row in enumerate(table.select_columns(wanted) if names else table, 1):
             yield f"{name} row {number}", dict.fromkeys(names) | row
     except Exception as e:  # of the network, or of a file that is no table
         raise UserError(f"{name} cannot be read ({type(e).__name__}: {message_of(e)})", _ELSEWHERE) from e

@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 
-from podwright.data import texts
+from podwright.data import example_files, texts
 from podwright.data.documents import Ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import corpus, worked_examples
+from podwright.recipe import corpus
 from podwright.recipe.location import Location
 from podwright.recipe.paths import require_new_directory
 
@@ -63,7 +63,7 @@ def count(source: str, tokenizer: str = "") -> Record:
     """Documents and tokens of a source; a text is tokenized for it."""
     if not corpus.is_text(source):
         local = Location.of(source).local
-        if local is not None and worked_examples.is_of_grpo(local):
+        if local is not None and example_files.is_of_grpo(local):
             what = f"{source} holds questions with answers for GRPO, which are counted in lines and not in tokens"
             raise UserError(what, f"type podwright data check {shlex.quote(source)}")
         files = corpus.look(Location.of(source))

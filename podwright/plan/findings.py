@@ -10,6 +10,8 @@ from typing import Literal
 from podwright.errors import UserError
 
 Level = Literal["error", "inconclusive", "warning", "info"]
+MISSING_PACKAGE = "missing-package"
+"""code of what could not be checked because a package is not installed here"""
 
 
 class Verdict(enum.StrEnum):
@@ -30,17 +32,19 @@ class Finding:
     """`inconclusive`: this could not be checked, so that a plan with it is never ok"""
     message: str
     fix: str = ""
+    code: str = ""
+    """which fault it is, whose words may change; "" where it has no code yet"""
 
 
 class InconclusiveCheck(UserError):
     """Something cannot be checked here, because a package or the network is missing: a finding of the plan, not its end."""
 
     def finding(self, check: str) -> Finding:
-        return Finding(check, "inconclusive", self.what, self.fix)
+        return Finding(check, "inconclusive", self.what, self.fix, self.code)
 
 
 def of_error(check: str, fault: UserError) -> Finding:
-    return Finding(check, "error", fault.what, fault.fix)
+    return Finding(check, "error", fault.what, fault.fix, fault.code)
 
 
 def verdict_of(findings: Iterable[Finding]) -> Verdict:

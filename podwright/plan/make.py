@@ -12,7 +12,7 @@ from podwright.plan.checks import patience, preemption, this_machine, unused_key
 from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
-from podwright.plan.findings import Finding, InconclusiveCheck, Verdict, verdict_of
+from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, Verdict, verdict_of
 from podwright.plan.options import Destination, PlanOptions
 from podwright.plan.remedies import MemoryRemedy, MemorySearch
 from podwright.recipe.kinds import JaxRecipe, Recipe
@@ -105,6 +105,8 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
         elif sound and (where is not None or not this_machine.has_accelerator()):
             findings += this_machine.host_memory(part, recipe, where.num_devices if where else 1, options.cwd)
     findings += destination.findings
+    if options.starting and destination.provisioning:
+        findings = [_required_where_rented(f) for f in findings]
     step = None
     if where is not None and sound and not compiling and verdict_of(findings) is not Verdict.REFUSED:
         step = part.step(recipe, where, options.cwd, options.price)
@@ -122,6 +124,14 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
         programs=(),
         step=step,
     )
+
+
+def _required_where_rented(finding: Finding) -> Finding:
+    """An error where a package is missing to check something here: machines that cost do not start on data that nobody has read."""
+    if finding.level != "inconclusive" or finding.code != MISSING_PACKAGE:
+        return finding
+    fix = f"{finding.fix}, or type --force to start machines that cost without this check"
+    return replace(finding, level="error", fix=fix)
 
 
 def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:

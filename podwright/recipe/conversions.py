@@ -13,11 +13,11 @@ from typing import Any
 
 from podwright.recipe.text_lines import through
 
-_QUESTION = ("question", "prompt", "problem", "query", "instruction", "input")
-_ANSWER = ("answer", "response", "completion", "solution", "output")
-_IN_TEXT = ("instruction", "input", "question", "prompt", "content", *_ANSWER)
+_IN_TEXT = (
+    *("instruction", "input", "question", "prompt", "content"),
+    *("answer", "response", "completion", "solution", "output"),
+)
 """keys whose texts, in this order, make a text to pretrain on"""
-_IS_QUESTION = '{"question","answer"}<=r.keys()'
 _CHATS = (("messages", "role", "content", "user"), ("conversations", "from", "value", "human"))
 """key of the turns; in a turn the keys of speaker and text, and who asks"""
 _PAIRED = {
@@ -26,26 +26,6 @@ _PAIRED = {
     **dict.fromkeys(("audio_path", "sound", "wav"), "audio"),
     **dict.fromkeys(("video_path", "clip"), "video"),
 }
-
-
-def to_questions(file: str, row: Any) -> str:
-    """What to type for a file with such rows, so that GRPO can read it; "" where there is no conversion."""
-    if chat := _chat(row):
-        key, speaker, text, asker = chat
-        question = f'next((x["{text}"] for x in r["{key}"] if x["{speaker}"]=="{asker}"),None)'
-        converted = f'{{"question":{question},"answer":r["{key}"][-1]["{text}"]}}'
-        return _converted(file, f'{converted} if r.get("{key}") and not {_IS_QUESTION} else r')
-    if not isinstance(row, dict):
-        return ""
-    question_key, answer_key = (next((k for k in keys if _is_text(row.get(k))), "") for keys in (_QUESTION, _ANSWER))
-    if not question_key or not answer_key or (question_key, answer_key) == ("question", "answer"):
-        return ""
-    question = f'r["{question_key}"]'
-    if question_key == "instruction":
-        question = '(r["instruction"]+"\\n"+(r.get("input") or "")).strip()'
-    converted = f'{{"question":{question},"answer":r["{answer_key}"]}}'
-    has_keys = f'{{"{question_key}","{answer_key}"}}<=r.keys()'
-    return _converted(file, f"{converted} if {has_keys} and not {_IS_QUESTION} else r")
 
 
 def to_text(file: str, row: Any) -> str:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from importlib import metadata
 
 _MODULES = {
-    "jax": ("jax", "jaxlib", "optax", "orbax", "safetensors", "tokenizers", "huggingface_hub", "grain", "fsspec"),
-    "hub": ("datasets", "pyarrow"),
+    "jax": (
+        *("jax", "jaxlib", "optax", "orbax", "safetensors", "tokenizers", "huggingface_hub", "grain", "fsspec"),
+        *("datasets", "pyarrow"),
+    ),
     "torch": ("torch", "transformers", "peft", "timm", "av", "PIL", "pillow", "numpy"),
     "gcs": ("gcsfs",),
 }

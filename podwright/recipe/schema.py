@@ -129,12 +129,24 @@ class GrpoModel(Section):
     lora_alpha: Positive = Field(32.0, description="LoRA only: what adapters add is scaled by lora_alpha / lora_rank")
 
 
+class GrpoColumns(Section):
+    """Which columns of a table hold questions and answers, where its layout is none that is read by itself."""
+
+    question: str = Field(
+        min_length=1, description="column of the question: a text, or turns of a chat without the answer"
+    )
+    answer: str = Field(min_length=1, description="column of the answer: '#### n' in a text, or a number alone")
+
+
 class GrpoData(Section):
-    source: Source = Field(description="'arithmetic' (generated), a .jsonl file, a directory, or a hub id")
+    source: Source = Field(description="'arithmetic' (generated), a file of rows, a directory, or a hub id")
     num_train: Count = Field(0, description="use the first N training examples (0: all; arithmetic: how many to make)")
     num_test: Count = Field(0, description="use the first N test examples (0: all; arithmetic: how many to make)")
     max_operations: PositiveInt = Field(
         2, le=50, description="arithmetic only: the largest number of steps in a problem, at most 50"
+    )
+    columns: GrpoColumns | None = Field(
+        None, description="columns of the source, as {question: COLUMN, answer: COLUMN}; null: by its layout"
     )
     instruction: str = Field("", description="text added after each question, as the peers' prompts have it")
     enable_thinking: bool = Field(False, description="Qwen3's chat template with thinking on or off")

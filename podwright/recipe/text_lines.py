@@ -209,11 +209,6 @@ def unlisted(file: str) -> str:
     return through(file, _UNLIST, _LINES)
 
 
-def unlisted_to(file: str, new: str) -> str:
-    """The command that writes the objects of a list in a file as lines of another."""
-    return f"{_UNLIST} {shlex.quote(file)} > {shlex.quote(new)}"
-
-
 def distinct(file: str) -> str:
     """What to type for a file in which lines are equal."""
     return through(file, "awk '!seen[$0]++'", "distinct")

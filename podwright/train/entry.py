@@ -69,10 +69,10 @@ class TrainerEntry:
         """By name, those that a plan compiles for `devices`; `dims`: of the model, by field."""
         raise NotImplementedError(f"kind {self.kind} compiles nothing ahead of time")
 
-    def tokens(self, recipe: Any, unreachable: Sequence[str]) -> list[Record]:
-        """Findings of a plan, {check, level, message, fix} each, about the tokenizer of a recipe and what it makes of the data.
+    def check(self, recipe: Any, without: Sequence[str]) -> list[Record]:
+        """Findings of a plan, {check, level, code, message, fix} each, by what will load the data and the tokenizer of a recipe.
 
-        `unreachable`: sections whose source is on the hub and cannot be had.
+        `without`: sections that are left out, since their source cannot be had.
         """
         return []
 

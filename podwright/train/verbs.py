@@ -1,7 +1,7 @@
-"""What the other half asks of the trainer's packages besides an attempt: a verb each, which prints one JSON document.
+"""What the other half asks of the trainer's packages besides an attempt: a verb each, which prints one JSON document, or several, one a line.
 
 `eval CHECKPOINT --data SOURCE`, `export RUN_DIR OUT_DIR`, `predict RUN_DIR` and `data VERB` are a user's;
-`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `lengths RECIPE`, `tokens RECIPE` and `facts` are the plan's; `devices` is that of a target whose
+`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `lengths RECIPE`, `check RECIPE` and `facts` are the plan's; `devices` is that of a target whose
 machines were created for the run.
 """
 
@@ -25,10 +25,12 @@ from podwright.train import entry
 Document = dict[str, Any]
 
 
-def answer(verb: Callable[[list[str]], Document], argv: list[str]) -> int:
-    """Print the document of a verb, or what a user has to change; the exit status."""
+def answer(verb: Callable[[list[str]], Document | list[Document]], argv: list[str]) -> int:
+    """Print what a verb answers, or what a user has to change; the exit status."""
     try:
-        print(json.dumps(verb(argv)))
+        documents = verb(argv)
+        for document in documents if isinstance(documents, list) else [documents]:
+            print(json.dumps(document))
     except UserError as e:
         return _refused(e)
     except OSError as e:
@@ -166,9 +168,10 @@ def _lengths(argv: list[str]) -> Document:
     return dataclasses.asdict(lines.lengths(recipe))
 
 
-def _tokens(argv: list[str]) -> Document:
+def _check(argv: list[str]) -> list[Document]:
+    """A finding of the plan a line. The words behind the recipe are sections that are left out."""
     recipe = load.parse(json.loads(Path(argv[0]).read_text()))
-    return {"findings": entry.of(recipe.kind).tokens(recipe, argv[1:])}
+    return entry.of(recipe.kind).check(recipe, argv[1:])
 
 
 def _facts(argv: list[str]) -> Document:
@@ -207,7 +210,7 @@ def _measure(argv: list[str]) -> Document:
     return {}
 
 
-VERBS: Mapping[str, Callable[[list[str]], Document]] = MappingProxyType(
+VERBS: Mapping[str, Callable[[list[str]], Document | list[Document]]] = MappingProxyType(
     {
         "eval": _eval,
         "export": _export,
@@ -217,7 +220,7 @@ VERBS: Mapping[str, Callable[[list[str]], Document]] = MappingProxyType(
         "measure": _measure,
         "memory": _memory,
         "lengths": _lengths,
-        "tokens": _tokens,
+        "check": _check,
         "facts": _facts,
         "devices": _devices,
     }

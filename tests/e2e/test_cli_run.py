@@ -7,6 +7,7 @@ import sys
 import pytest
 
 from tests.e2e.trainer import ROOT, environment
+from tests.unit.data import test_layouts
 
 GSM8K = ROOT.parent / "shared" / "data" / "gsm8k"
 
@@ -51,3 +52,24 @@ def test_the_real_gsm8k_files_go_the_same_way(tmp_path):
     standing, result = run_and_report(tmp_path, "qwen3-tiny-gsm8k-grpo", "--smoke", "3", *overrides)
     assert standing["step"] == 3
     assert result["steady_state"]["step_s"] > 0
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("columns.csv.gz", "chat.jsonl", "DAPO.parquet", "Alpaca.json.bz2"),
+        *("ShareGPT.json", "problem.tsv", "completion.jsonl.xz", "turns.parquet"),
+    ],
+)
+def test_rows_of_other_layouts_are_trained_on(tmp_path, name):
+    layout, _, container = name.partition(".")
+    rows = [test_layouts.LAYOUTS[layout](n) for n in range(64)]
+    overrides = [f"data.source={tmp_path / name}", "model.name=qwen3-micro", "batch_size=4"]
+    if layout == "columns":
+        rows = [{"q": row["q"], "a": row["extra_info"]["a"]} for row in rows]
+        overrides.append("data.columns={question: q, answer: a}")
+    (tmp_path / name).write_bytes(test_layouts.CONTAINERS[container](rows))
+    standing, result = run_and_report(tmp_path / "runs", "qwen3-tiny-arithmetic-grpo", "--smoke", "3", *overrides)
+    assert standing["step"] == 3
+    assert 0 <= result["accuracy_before"] <= 1 and 0 <= result["accuracy_after"] <= 1

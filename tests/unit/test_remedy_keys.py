@@ -26,7 +26,9 @@ KINDS_OF = {
     "data/documents.py": ("pretrain",),
     "data/texts.py": ("pretrain",),
     "recipe/positions.py": ("grpo",),
-    "recipe/worked_examples.py": ("grpo",),
+    "data/example_files.py": ("grpo",),
+    "data/gsm8k.py": ("grpo",),
+    "data/layouts.py": ("grpo",),
     "train/multimodal/contrastive.py": ("contrastive",),
     "train/multimodal/updates.py": ("multimodal",),
 }
@@ -41,6 +43,7 @@ def test_messages_name_keys_of_the_kinds_that_see_them(place):
     every = {key for kind in KINDS.values() for key in load.fields(kind.schema)}
     sections = {key.partition(".")[0] for key in every if "." in key}
     own = {key for kind in KINDS_OF[place] for key in load.fields(KINDS[kind].schema)}
+    own |= {key.rpartition(".")[0] for key in own}
     wrong = {
         (path.name, key)
         for path in paths

@@ -66,7 +66,7 @@ RECIPE = "qwen3-tiny-arithmetic-grpo"
         ),
         ("name=a b", "name=a b: must match the pattern ^[a-z0-9][a-z0-9.-]*$", "name: model-task-method"),
         ("data.source=", 'data.source="": must not be empty', "data.source: 'arithmetic'"),
-        ("data.source=~no-user/x", "must not begin with ~no-user, which is no user", "a .jsonl file"),
+        ("data.source=~no-user/x", "must not begin with ~no-user, which is no user", "a file of rows"),
         ("rewards=[]", "rewards=[]: must have at least 1", "rewards that are added up"),
         ("rewards=3", "rewards=3: must be a list, written [first, second]", "rewards that are added up"),
         ("rewards=[3]", "rewards.0=3: must be keys with values", "change this value"),

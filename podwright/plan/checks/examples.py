@@ -1,6 +1,6 @@
 """Whether the examples that GRPO trains and tests on can be read, how many they are, and how often each is seen.
 
-Local data is read by the rules of training (recipe/worked_examples.py): all of small files, both ends and a sample of large ones.
+Files of this machine are read by the loaders of training, in the process of token_lengths.py.
 """
 
 from __future__ import annotations
@@ -12,12 +12,11 @@ from pathlib import Path
 
 from podwright import errors
 from podwright.errors import UserError, expanded, nearest
-from podwright.plan.checks import hub
+from podwright.plan.checks import hub, token_lengths
 from podwright.plan.findings import Finding, of_error
-from podwright.recipe import arithmetic_capacity, held_out, worked_examples
+from podwright.recipe import arithmetic_capacity
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoData, GrpoRecipe
-from podwright.recipe.worked_examples import ExampleFiles, Sample
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,18 +25,23 @@ class ExampleCounts:
     test: int
     rows_read: int | None = None
     """of files that were too large to read all of, so that `train` and `test` are estimates; None: all were read"""
-    warnings: tuple[Finding, ...] = ()
-    """of test questions that training has too, and of files that are not read"""
 
 
 def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     """What is wrong with the data, or how long it lasts."""
     data = recipe.data
+    findings: list[Finding] = []
     try:
-        counted = counts(data, cwd, recipe.seed)
+        _require_source(data, cwd)
+        counted = counts(recipe, cwd)
     except UserError as e:
         return [of_error("data", e)]
-    if counted is None:
+    if token_lengths.is_local(recipe, cwd):
+        records = [r for r in token_lengths.checked(recipe, cwd) if r["check"] == "data"]
+        findings = [token_lengths.finding(r) for r in records if r.get("code") != token_lengths.EXAMPLES]
+        if counted is None:
+            return findings
+    elif counted is None:
         return [hub.dataset(data.source), *_uncounted(recipe)]
     if counted.train < recipe.batch_size:
         message = f"batch_size={recipe.batch_size} is more than the {counted.train} training examples"
@@ -46,7 +50,7 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
         resolved = recipe.in_steps(counted.train)
     except UserError as e:
         return [of_error("data", e)]
-    findings = [Finding("data", "info", _lasting(resolved, counted)), *counted.warnings]
+    findings.insert(0, Finding("data", "info", _lasting(resolved, counted)))
     if epochs := recipe.training.num_epochs:
         about = f"training.num_epochs={epochs} of {counted.train:,} examples is {errors.counted(resolved.training.max_steps, 'step')}"
         findings.insert(0, Finding("data", "info", f"{about}; the run counts again, without prompts that are too long"))
@@ -55,51 +59,26 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     return findings
 
 
-def counts(data: GrpoData, cwd: Path, seed: int) -> ExampleCounts | None:
-    """`seed`: by which a test is held out. None for a hub id. UserError for data that training refuses."""
-    if data.source == "arithmetic":
-        return _generated(data)
-    path = cwd / expanded(data.source)
-    if not os.path.exists(path):
-        if nearest(data.source, ["arithmetic"]):
-            raise UserError(f"there is no data.source={data.source}", "did you mean data.source=arithmetic?")
-        if looks_like_path(data.source, cwd):
-            raise missing("data.source", data.source, cwd)
+def _require_source(data: GrpoData, cwd: Path) -> None:
+    """UserError for a path with nothing there."""
+    if data.source == "arithmetic" or os.path.exists(cwd / expanded(data.source)):
+        return
+    if nearest(data.source, ["arithmetic"]):
+        raise UserError(f"there is no data.source={data.source}", "did you mean data.source=arithmetic?")
+    if looks_like_path(data.source, cwd):
+        raise missing("data.source", data.source, cwd)
+
+
+def counts(recipe: GrpoRecipe, cwd: Path) -> ExampleCounts | None:
+    """None where they are not known here; UserError for problems that cannot be generated."""
+    if recipe.data.source == "arithmetic":
+        return _generated(recipe.data)
+    if not token_lengths.is_local(recipe, cwd):
         return None
-    files = worked_examples.files(data.source, path)
-    train = worked_examples.sampled(files.train)
-    num_train, samples = train.num_rows, [train]
-    warnings = [Finding("data", "warning", *unread)] if (unread := worked_examples.unread(files)) else []
-    if files.test:
-        samples.append(worked_examples.sampled(files.test))
-        num_test = samples[1].num_rows
-        warnings += _shared(data, files, *samples)
-    elif train.complete and train.num_rows:
-        num_train, num_test = map(len, worked_examples.hold_out(train.examples, data, seed))
-    elif train.num_rows:
-        num_test = worked_examples.num_held_out(num_train, data)
-        num_train -= num_test
-    else:
-        num_test = 0
-    for name, num_rows in (("train", num_train), ("test", num_test)):
-        if not num_rows:
-            raise worked_examples.no_examples(data.source, name)
-    return ExampleCounts(
-        min(num_train, data.num_train or num_train),
-        min(num_test, data.num_test or num_test),
-        None if all(s.complete for s in samples) else sum(len(s.examples) for s in samples),
-        tuple(warnings),
-    )
-
-
-def _shared(data: GrpoData, files: ExampleFiles, train: Sample, test: Sample) -> list[Finding]:
-    """A warning of questions that stand in both parts, by the rows that were read."""
-    questions = [[e.question for e in part.examples] for part in (train, test)]
-    training, tested = questions[0][: data.num_train or None], questions[1][: data.num_test or None]
-    if not (equal := held_out.shared(training, tested)):
-        return []
-    names = files.train[0].name, files.test[0].name
-    return [Finding("data", "warning", *held_out.warning(data.source, names, equal, len(tested)))]
+    for record in token_lengths.checked(recipe, cwd):
+        if record.get("code") == token_lengths.EXAMPLES:
+            return ExampleCounts(record["train"], record["test"], record["rows_read"])
+    return None
 
 
 def _uncounted(recipe: GrpoRecipe) -> list[Finding]:
@@ -112,7 +91,7 @@ def _uncounted(recipe: GrpoRecipe) -> list[Finding]:
 
 def in_steps(recipe: GrpoRecipe, cwd: Path) -> GrpoRecipe:
     """`recipe` with its steps in the place of epochs, by the examples that are read here; as it is where they cannot be counted."""
-    if recipe.training.max_steps or not (num_train := num_train_examples(recipe.data, cwd, recipe.seed)):
+    if recipe.training.max_steps or not (num_train := num_train_examples(recipe, cwd)):
         return recipe
     try:
         return recipe.in_steps(num_train)
@@ -120,10 +99,10 @@ def in_steps(recipe: GrpoRecipe, cwd: Path) -> GrpoRecipe:
         return recipe
 
 
-def num_train_examples(data: GrpoData, cwd: Path, seed: int) -> int | None:
+def num_train_examples(recipe: GrpoRecipe, cwd: Path) -> int | None:
     """None where they cannot be counted here."""
     try:
-        counted = counts(data, cwd, seed)
+        counted = counts(recipe, cwd)
     except UserError:
         return None
     return counted.train if counted else None
@@ -134,13 +113,13 @@ def more(data: GrpoData) -> Callable[[int, int], str]:
     return lambda number, _: f"make data.num_train={number}" if data.source == "arithmetic" else "give more data"
 
 
-def num_test_examples(data: GrpoData, cwd: Path, seed: int) -> int | None:
+def num_test_examples(recipe: GrpoRecipe, cwd: Path) -> int | None:
     """None where they cannot be counted here."""
     try:
-        counted = counts(data, cwd, seed)
+        counted = counts(recipe, cwd)
     except UserError:
         return None
-    return counted.test if counted else data.num_test or None
+    return counted.test if counted else recipe.data.num_test or None
 
 
 def _generated(data: GrpoData) -> ExampleCounts:

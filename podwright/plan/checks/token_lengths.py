@@ -1,6 +1,6 @@
-"""Whether tokenizer, chat template and lengths fit the data: counted by the compute half, in a process without JAX and PyTorch.
+"""Whether data, tokenizer, chat template and lengths fit together: `python -m podwright.train check` asks the loaders that train.
 
-That half refuses in the words in which training would. What cannot be counted here is said, and such a plan is not ok.
+It is a process without JAX and PyTorch. What cannot be checked here is said, and such a plan is not ok.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from podwright.errors import expanded
 from podwright.plan.checks import hub, patience
-from podwright.plan.findings import Finding
+from podwright.plan.findings import MISSING_PACKAGE, Finding
 from podwright.recipe import corpus, extras
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
@@ -26,6 +26,8 @@ from podwright.shell import Shell
 _PATIENCE_S = 60.0  # a busy machine takes as long; a file without end is left to the guess
 _MISSING = re.compile(r"No module named '(\w+)")
 _COUNTED = ("model", "data", "rollout", "warm_start", "seed")  # sections of GRPO on which lengths depend
+EXAMPLES = "examples"
+"""code of the record that has the numbers of examples"""
 _HUB = "plan where the hub can be reached, or give {} as a directory"
 
 
@@ -33,11 +35,12 @@ def counted(recipe: MultimodalRecipe, findings: list[Finding]) -> list[Finding]:
     """`findings` of the static plan, with what was counted in the place of what was guessed."""
     if any(f.level == "error" and f.check in ("data", "model") for f in findings):
         return findings
-    answer, _ = _ask(["lengths"], recipe.model_dump(mode="json"), Path.cwd())
-    if answer is None:
+    answers, _ = _ask(["lengths"], recipe.model_dump(mode="json"), Path.cwd())
+    if not answers:
         what = "the tokens of prompts and responses could not be counted"
         fix = "type pip install -e '.[torch]' in podwright's clone, or watch the notices of the run"
         return [*findings, Finding("context", "inconclusive", what, fix)]
+    answer = answers[0]
     if not answer.get("known", True):
         return findings
     rest = [f for f in findings if f.check != "context"]
@@ -46,24 +49,53 @@ def counted(recipe: MultimodalRecipe, findings: list[Finding]) -> list[Finding]:
 
 def of_prompts(recipe: GrpoRecipe, findings: list[Finding], cwd: Path) -> list[Finding]:
     """`findings` of the static plan of GRPO, with those about its tokenizer, and what was counted in the place of what was guessed."""
-    if any(f.level == "error" and f.check in ("data", "model") for f in findings):
+    if any(f.level == "error" and f.check in ("data", "model") for f in findings) or _is_left_out():
         return findings
-    sources = {"model": (recipe.model.source, "random"), "data": (recipe.data.source, "arithmetic")}
-    unreachable = [
-        section
-        for section, (source, word) in sources.items()
-        if source != word and not os.path.exists(cwd / expanded(source)) and not _on_hub(section, source)
-    ]
-    if "model" in unreachable or (unreachable and recipe.model.source == "random"):
-        keys = " and ".join(f"{section}.source" for section in unreachable)
+    without = _unreachable(recipe, cwd)
+    if "model" in without or (without and recipe.model.source == "random"):
+        keys = " and ".join(f"{section}.source" for section in without)
         limit = f"rollout.max_prompt_length={recipe.rollout.max_prompt_length}"
         what = f"whether prompts fit {limit} was not checked: {keys} cannot be read here"
         return [*findings, Finding("context", "inconclusive", what, _HUB.format(keys))]
-    answers = _tokens(
-        _only_counted(recipe), tuple(unreachable), cwd, _stamps(cwd, [recipe.model.source, recipe.data.source])
-    )
+    taken = ("data",) if is_local(recipe, cwd) else ()  # by examples.py
+    records = [r for r in checked(recipe, cwd) if r["check"] not in taken and r.get("code") != EXAMPLES]
+    answers = [finding(record) for record in records]
     guessed = any(f.check == "context" and f.level != "inconclusive" for f in answers)
     return [*(f for f in findings if f.check != "context" or not guessed), *answers]
+
+
+def is_local(recipe: GrpoRecipe, cwd: Path) -> bool:
+    """Whether a recipe names data of this machine."""
+    source = recipe.data.source
+    return source != "arithmetic" and os.path.exists(cwd / expanded(source))
+
+
+def checked(recipe: GrpoRecipe, cwd: Path) -> list[Record]:
+    """What the loaders of training say of data, tokenizer and lengths, {check, level, code, message, fix} each; [] where --only leaves
+    both out. Asked once for all settings that these do not depend on."""
+    if _is_left_out():
+        return []
+    stamps = _stamps(cwd, [recipe.model.source, recipe.data.source])
+    return _checked(_only_counted(recipe), _unreachable(recipe, cwd), cwd, stamps)
+
+
+def finding(record: Record) -> Finding:
+    """A finding of the plan, of what the compute half says."""
+    return Finding(**{name: record.get(name, "") for name in ("check", "level", "message", "fix", "code")})
+
+
+def _is_left_out() -> bool:
+    return patience.left_out("data") and patience.left_out("context")
+
+
+def _unreachable(recipe: GrpoRecipe, cwd: Path) -> tuple[str, ...]:
+    """Sections whose source is neither here nor on the hub."""
+    sources = {"model": (recipe.model.source, "random"), "data": (recipe.data.source, "arithmetic")}
+    return tuple(
+        section
+        for section, (source, word) in sources.items()
+        if source != word and not os.path.exists(cwd / expanded(source)) and not _on_hub(section, source)
+    )
 
 
 def of_texts(recipe: PretrainRecipe, findings: list[Finding], cwd: Path) -> list[Finding]:
@@ -75,7 +107,8 @@ def of_texts(recipe: PretrainRecipe, findings: list[Finding], cwd: Path) -> list
     recorded = next((cwd / expanded(source)).glob(f"*{corpus.RECORDS}"), None)
     if refused or not (loaded or recorded):
         return findings
-    return [*findings, *_tokens(recipe.model_dump_json(), (), cwd, _stamps(cwd, [named, source]))]
+    records = _checked(recipe.model_dump_json(), (), cwd, _stamps(cwd, [named, source]))
+    return [*findings, *(finding(record) for record in records)]
 
 
 def _on_hub(section: str, source: str) -> bool:
@@ -104,33 +137,35 @@ def _stamps(cwd: Path, sources: list[str]) -> tuple[tuple[str, int, int], ...]:
 
 
 @functools.lru_cache(maxsize=16)  # a plan needs the answer several times
-def _tokens(
-    recipe: str, unreachable: tuple[str, ...], cwd: Path, stamps: tuple[tuple[str, int, int], ...]
-) -> list[Finding]:
-    answer, why = _ask(["tokens", *unreachable], json.loads(recipe), cwd)
-    if answer is None:
-        what = f"tokenizer, chat template and lengths of the data were not checked: {why}"
+def _checked(
+    recipe: str, without: tuple[str, ...], cwd: Path, stamps: tuple[tuple[str, int, int], ...]
+) -> list[Record]:
+    records, why = _ask(["check", *without], json.loads(recipe), cwd)
+    if records is None:
         missing = _MISSING.search(why)
         extra = extras.of(missing.group(1)) if missing else ""
-        fix = (
-            extras.install(extra)
-            if extra
-            else "plan again when this machine is less busy, or try the run with --smoke 1"
-        )
-        return [Finding("context", "inconclusive", what, fix)]
-    return [Finding(**finding) for finding in answer["findings"]]
+        fix = "plan again when this machine is less busy, or try the run with --smoke 1"
+        if extra:
+            fix = extras.install(extra)
+        what = f"data, tokenizer, chat template and lengths were not checked: {why}"
+        code = MISSING_PACKAGE if missing else "not-checked"
+        return [{"check": "context", "level": "inconclusive", "message": what, "fix": fix, "code": code}]
+    refused = [r for r in records if "error" in r]
+    return [{"check": "data", "level": "error", "message": r["error"], "fix": r["fix"]} for r in refused] or records
 
 
-def _ask(words: list[str], recipe: Record, cwd: Path) -> tuple[Record | None, str]:
-    """The answer of a verb of the compute half; None, and why, where there is none."""
+def _ask(words: list[str], recipe: Record, cwd: Path) -> tuple[list[Record] | None, str]:
+    """What a verb of the compute half answers, a document a line; None, and why, where there is no answer."""
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(recipe, file)
         file.flush()
         verb, *arguments = words
         argv = [sys.executable, "-m", "podwright.train", verb, file.name, *arguments]
-        _, out, errors = Shell().ask(argv, _PATIENCE_S, cwd)
+        code, out, errors = Shell().ask(argv, _PATIENCE_S, cwd)
     try:
-        answer: Record = json.loads(out)
+        records: list[Record] = [json.loads(line) for line in out.splitlines()]
     except ValueError:
-        return None, (errors.strip().splitlines() or ["the process that counts them was killed"])[-1]
-    return answer, ""
+        records = []
+    if code in (0, 2) and (records or not code):
+        return records, ""
+    return None, (errors.strip().splitlines() or ["the process that counts them was killed"])[-1]

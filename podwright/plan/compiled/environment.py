@@ -148,7 +148,7 @@ def _requirements() -> list[str]:
     for line in importlib.metadata.requires("podwright") or []:
         requirement, _, marker = line.partition(";")
         name = re.split(r"[^A-Za-z0-9_-]", requirement.strip())[0]
-        if name not in ("jax", "podwright", "matplotlib") and marker.strip() in (
+        if name not in ("jax", "podwright", "matplotlib", "datasets") and marker.strip() in (
             "",
             "extra == 'jax'",
             'extra == "jax"',

@@ -52,14 +52,15 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             recipe,
             dims,
             where,
-            lambda: examples.num_train_examples(recipe.data, cwd, recipe.seed),
+            lambda: examples.num_train_examples(recipe, cwd),
             examples.more(recipe.data),
         )
 
     def here(self, recipe: GrpoRecipe) -> list[Finding]:
-        modules = ("jax", "optax", "orbax", "safetensors", "tokenizers")
-        hub = inputs.is_on_hub(recipe.data.source, ("arithmetic",))
-        return [*this_machine.packages(modules, "jax"), *this_machine.packages(("datasets",) if hub else (), "hub")]
+        modules = ["jax", "optax", "orbax", "safetensors", "tokenizers"]
+        if inputs.is_on_hub(recipe.data.source, ("arithmetic",)):
+            modules.append("datasets")
+        return this_machine.packages(modules, "jax")
 
     def to_start(self, recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
         return inputs.to_start(recipe.model.source, cwd)
@@ -109,7 +110,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             raise verdict.unknown_dimensions(recipe.model.name)
         recipe = examples.in_steps(recipe, options.cwd)
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
-        num_test = examples.num_test_examples(recipe.data, options.cwd, recipe.seed)
+        num_test = examples.num_test_examples(recipe, options.cwd)
         step = step_time.compiled_grpo(compiled, recipe, dims, where, num_test, options.price)
         return verdict.results(self, compiled, recipe, where, step, options.cwd)
 

@@ -53,10 +53,10 @@ class GrpoEntry(TrainerEntry):
 
         return standalone.export(path, out)
 
-    def tokens(self, recipe: GrpoRecipe, unreachable: Sequence[str]) -> list[Record]:
-        from podwright.train.grpo import token_check
+    def check(self, recipe: GrpoRecipe, without: Sequence[str]) -> list[Record]:
+        from podwright.train.grpo import data_check
 
-        return token_check.findings(recipe, unreachable)
+        return data_check.findings(recipe, without)
 
     def programs(self, recipe: GrpoRecipe, dims: Record, devices: list[Device]) -> dict[str, Program]:
         from podwright.train.grpo import program

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from podwright.attention_kernels import Layout, heads_of
-from podwright.data import gsm8k
+from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import lora
@@ -45,7 +45,7 @@ class GrpoRun:
     tokenizer: Tokenizer
     collector: Collector
     evaluator: Evaluator
-    examples: list[gsm8k.Example]
+    examples: list[Example]
     stopping: Callable[[], bool]
     hurried: Callable[[], bool]
     """whether there is no time to finish the step"""
@@ -94,7 +94,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
 
 
 def _prompts(
-    recipe: GrpoRecipe, max_positions: int, tokenizer: Tokenizer, train: list[gsm8k.Example], test: list[gsm8k.Example]
+    recipe: GrpoRecipe, max_positions: int, tokenizer: Tokenizer, train: list[Example], test: list[Example]
 ) -> tuple[prompts.Prompts, prompts.Prompts]:
     """(training, test): those that fit; UserError for lengths for which the run would have nothing to do."""
     encoded = [prompts.tokenized(examples, tokenizer, recipe.data, max_positions) for examples in (train, test)]

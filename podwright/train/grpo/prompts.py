@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import hf_config, schema
-from podwright.recipe.worked_examples import Example
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 
 _START = 16  # characters of a text for each position of the model: several times as many as a token has

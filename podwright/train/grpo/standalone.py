@@ -9,6 +9,7 @@ from typing import Any
 
 from podwright.attention_kernels import Layout, heads_of
 from podwright.data import gsm8k
+from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded, warn
 from podwright.models import convert, lora, param, qwen3
@@ -72,14 +73,14 @@ def _original_source(path: Path) -> str:
     return str(recipe_of(run)["data"]["source"]) if run.recipe.exists() else ""
 
 
-def _questions(recipe: GrpoRecipe, source: str, original: str = "", run: RunDir | None = None) -> list[gsm8k.Example]:
+def _questions(recipe: GrpoRecipe, source: str, original: str = "", run: RunDir | None = None) -> list[Example]:
     """The test part of `source`: that of `run` when it is the run's own data, so that no training question is in it. `original`:
     where the run's own data was before it was copied."""
     data, path = recipe.data, expanded(source)
     names = [data.source, *([original] if original else [])]
     own = path.resolve() in [expanded(name).resolve() for name in names]
     if not own and path.is_file():
-        return gsm8k.read(path)
+        return gsm8k.read(path, data.columns)
     if not own:
         sizes = (GENERATED_TRAIN, GENERATED_TEST) if source == "arithmetic" else (0, 0)
         data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})

@@ -14,13 +14,13 @@ from typing import Any
 import jax
 
 from podwright.data import gsm8k
+from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded
 from podwright.models import convert, param, qwen3
 from podwright.recipe import models
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
-from podwright.recipe.worked_examples import Example
 from podwright.rundir import Record, RunDir, read_events
 from podwright.train import checkpoint, data_record
 from podwright.train.data_record import Written

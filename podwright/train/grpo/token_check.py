@@ -1,23 +1,20 @@
-"""What a plan says of the tokenizer, the chat template and the lengths of GRPO, by the code of training on a sample of the data.
-
-It runs in a process of its own, without JAX.
-"""
+"""What a plan says of the tokenizer, the chat template and the lengths of GRPO, by the code of training on a sample of the data."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.data import gsm8k
-from podwright.data.gsm8k import SampledPart
+from podwright.data.gsm8k import SampledData, SampledPart
+from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded
-from podwright.recipe import hf_config, models, positions, worked_examples
+from podwright.recipe import hf_config, models, positions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
-from podwright.recipe.worked_examples import Example
 from podwright.rundir import Record
 from podwright.train.grpo import prompts
+from podwright.train.grpo.data_check import record
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 
 _SPREAD = 8_000  # examples of all lengths that are tokenized
@@ -26,21 +23,13 @@ _FILES = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_
 _STAND_INS = [Example(f"{n}+1?", str(n + 1), f"#### {n + 1}") for n in range(2)]
 
 
-def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
-    """Each {check, level, message, fix}; [] for a directory without a tokenizer, which is no checkpoint yet.
+def findings(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
+    """Each {check, level, code, message, fix}; [] for a directory without a tokenizer, which is no checkpoint yet.
 
-    `unreachable`: `data` for a data set on the hub that cannot be had.
+    `sample`: None for a data set on the hub that cannot be had.
     """
-    check, level = "data", "error"
+    check = "model"
     try:
-        if recipe.data.source != "arithmetic" and not expanded(recipe.data.source).exists():
-            check, level = "context", "inconclusive"  # the hub may answer when the run starts
-        parts: Sequence[SampledPart] = () if "data" in unreachable else gsm8k.sampled(recipe.data, recipe.seed)
-        check, level = "data", "error"
-        for name, part in zip(("train", "test"), parts, strict=False):  # none where data is not counted
-            if not part.examples:
-                raise worked_examples.no_examples(recipe.data.source, name)
-        check = "model"
         directory = _directory(recipe)
         if directory and not (directory / "tokenizer.json").is_file():
             return []
@@ -52,19 +41,19 @@ def findings(recipe: GrpoRecipe, unreachable: Collection[str]) -> list[Record]:
         tokenizer = (
             prompts.load_tokenizer(directory, dims.vocab_size)
             if directory
-            else prompts.learned_tokenizer(parts[0].examples, dims.vocab_size)
+            else prompts.learned_tokenizer(sample.train.examples if sample else (), dims.vocab_size)
         )
-        if not parts:
+        if sample is None:
             prompts.tokenized(_STAND_INS, tokenizer, recipe.data, dims.max_positions)
             return [_uncounted(recipe, f"data.source={recipe.data.source} is on the Hugging Face hub")]
-        limits = _limits(recipe, dims, tokenizer, parts)
+        limits = _limits(recipe, dims, tokenizer, (sample.train, sample.test))
         check = "context"
         if refused := positions.exceeded(recipe.rollout, dims.max_positions):
             raise UserError(refused.what, limits.remedy())
         limits.require()
     except UserError as e:
-        return [_finding(check, level, e.what, e.fix)]
-    return _counted(recipe, limits, parts)
+        return [record(check, "error", e.what, e.fix, e.code)]
+    return _counted(recipe, limits)
 
 
 def _directory(recipe: GrpoRecipe) -> Path | None:
@@ -105,7 +94,7 @@ def _sample(examples: Sequence[Example]) -> tuple[Sequence[Example], Sequence[Ex
     return spread, ends
 
 
-def _counted(recipe: GrpoRecipe, limits: TokenLimits, parts: Sequence[SampledPart]) -> list[Record]:
+def _counted(recipe: GrpoRecipe, limits: TokenLimits) -> list[Record]:
     """How long the prompts are, and what is left out."""
     train, test = limits.parts
     of = f"{train.total:,} training and {test.total:,} test prompts"
@@ -119,21 +108,17 @@ def _counted(recipe: GrpoRecipe, limits: TokenLimits, parts: Sequence[SampledPar
         if every
         else f"the longest of {sum(counted):,} prompts, out of {of}, {longest}"
     )
-    records = [_finding("context", "info", what)]
+    records = [record("context", "info", what)]
     if left_out := limits.left_out():
         keys = [f"rollout.max_prompt_length={recipe.rollout.max_prompt_length}"]
         keys += [f"rollout.total_generation_steps={recipe.rollout.total_generation_steps}"] * bool(recipe.warm_start)
         about = "" if every else "about "
         wrong = f"{about}{', '.join(left_out)} do not fit {' and '.join(keys)} and are left out"
         fix = f"type {enough}, or give shorter examples" if (enough := limits.enough()) else "give shorter examples"
-        records.append(_finding("context", "warning", wrong, fix))
+        records.append(record("context", "warning", wrong, fix))
     return records
 
 
 def _uncounted(recipe: GrpoRecipe, why: str) -> Record:
     what = f"whether prompts fit rollout.max_prompt_length={recipe.rollout.max_prompt_length} was not checked: {why}"
-    return _finding("context", "inconclusive", what, "plan where the hub can be reached, or give a directory")
-
-
-def _finding(check: str, level: str, message: str, fix: str = "") -> Record:
-    return {"check": check, "level": level, "message": message, "fix": fix}
+    return record("context", "inconclusive", what, "plan where the hub can be reached, or give a directory")

@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models.qwen3 import Group
-from podwright.recipe.worked_examples import Example
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program, prompts
 from podwright.train.grpo.collect import Clock

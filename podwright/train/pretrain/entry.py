@@ -27,7 +27,7 @@ class PretrainEntry(TrainerEntry):
 
             return loop.train(run, recipe, emit, stopping)
 
-    def tokens(self, recipe: PretrainRecipe, unreachable: Sequence[str]) -> list[Record]:
+    def check(self, recipe: PretrainRecipe, without: Sequence[str]) -> list[Record]:
         from podwright.train.pretrain import token_check
 
         return token_check.findings(recipe)

@@ -1,4 +1,4 @@
-"""Files in the layouts of other programs: what a message says to type makes a file that the plan and training take."""
+"""Files in the layouts of other programs, for pretraining and Phase 1: what is typed makes a file that the plan and training take."""
 
 import json
 import shlex
@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from podwright.data import faults, gsm8k, pairs
+from podwright.data import faults, pairs
 from podwright.errors import UserError
 from podwright.plan.checks import contrastive, examples, streams
 from podwright.recipe import conversions, text_lines
 from podwright.recipe.load import load
-from podwright.recipe.schema import GrpoData
 from tests import verbs
 
 NUMBER = 40
@@ -41,36 +40,12 @@ def typed(message: str, python: str = "python3 -c") -> str:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_lines_of_other_programs_become_questions_by_what_is_typed(tmp_path: Path, layout: str) -> None:
+def test_lines_of_other_programs_become_texts_by_what_is_typed(tmp_path: Path, layout: str) -> None:
     path = tmp_path / "my data.jsonl"
-    path.write_text("".join(json.dumps(LAYOUTS[layout](n), ensure_ascii=False) + "\n" for n in range(NUMBER)))
-    recipe = ("qwen3-tiny-arithmetic-grpo", "data.num_train=0", "data.num_test=0", "batch_size=4")
-    (error,) = examples.check(load(recipe[0], [*recipe[1:], f"data.source={path}"]), tmp_path)
-    assert error.level == "error" and "\n" not in error.fix
-    with pytest.raises(UserError) as refused:
-        gsm8k.load(GrpoData(source=str(path)), 0)
-    assert refused.value.fix == error.fix
-    new = typed(error.fix)
-    assert new == str(tmp_path / "my data.lines.jsonl")
-    found = examples.check(load(recipe[0], [*recipe[1:], f"data.source={new}"]), tmp_path)
-    assert {f.level for f in found} == {"info"}, found
-    train, test = gsm8k.load(GrpoData(source=new, num_train=0, num_test=0), 0)
-    assert {e.answer for e in [*train, *test]} == {str(n + 1) for n in range(NUMBER)}
-    assert faults.check(new)["num_faults"] == 0
-
-
-@pytest.mark.parametrize("layout", ["chat", "ShareGPT", "Alpaca", "completion"])
-def test_a_check_of_such_lines_says_what_to_type_once(tmp_path: Path, layout: str) -> None:
-    path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps(LAYOUTS[layout](n)) + "\n" for n in range(NUMBER)))
-    (fault,) = faults.check(str(path))["faults"]
-    assert "is in the layout of another program" in fault["message"] or "has lines in the layout" in fault["message"]
-    for_grpo, _, for_text = fault["message"].partition("; for pretraining ")
-    assert faults.check(typed(for_grpo))["num_faults"] == 0
     with pytest.raises(UserError) as refused:
         streams.take(str(path), "bytes")
-    assert refused.value.fix == for_text
-    new = typed(for_text)
+    new = typed(refused.value.fix)
     assert faults.check(new)["valid"] == NUMBER and streams.take(new, "bytes").documents == NUMBER
 
 
@@ -99,21 +74,6 @@ def test_texts_are_kept_in_a_file_that_has_lines_of_another_layout_too(tmp_path:
     texts = [json.loads(line)["text"] for line in Path(twice).read_text().splitlines()]
     assert texts[:100] == [f"text {n}" for n in range(50)] + [f"content {n}" for n in range(50)]
     assert texts[100].startswith("Be brief.\n\n0+1?")
-
-
-def test_good_questions_are_kept_in_a_file_that_has_lines_of_another_layout_too(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    good = [{"question": f"What is {n}+1?", "answer": f"#### {n + 1}", "level": n} for n in range(NUMBER)]
-    rows = good + [LAYOUTS["completion"](n) for n in range(50)] + [LAYOUTS["chat"](n) for n in range(50, 60)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    new = str(path)
-    for line in (NUMBER + 1, NUMBER + 51):
-        (error,) = examples.check(load("qwen3-tiny-arithmetic-grpo", [f"data.source={new}"]), tmp_path)
-        assert f":{line} has no 'question'" in error.message
-        new = typed(error.fix)
-    converted = [json.loads(line) for line in Path(new).read_text().splitlines()]
-    assert converted[:NUMBER] == good and converted[NUMBER] == {"question": "0+1?", "answer": "#### 1"}
-    assert faults.check(new)["num_faults"] == 0
 
 
 def test_a_text_is_kept_beside_a_caption(tmp_path: Path) -> None:
@@ -146,33 +106,21 @@ def test_captions_become_pairs_by_what_is_typed(tmp_path: Path, image: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "says", "program"),
+    ("content", "says", "program"),
     [
-        ("a.jsonl", "question,answer\n" + "".join(f'"{n}, 1?",#### {n}\n' for n in range(NUMBER)), "CSV", "python3"),
-        ("a.csv", "\ufeffquestion;answer\n" + "".join(f"{n}?;#### {n}\n" for n in range(NUMBER)), "CSV", "python3"),
-        ("a.tsv", "question\tanswer\n" + "".join(f"{n}?\t#### {n}\n" for n in range(NUMBER)), "tab-sep", "python3"),
-        (
-            "a.jsonl",
-            "".join(json.dumps({"question": f"{n}?", "answer": f"#### {n}"}) + "\r" for n in range(NUMBER)),
-            "end with CR alone",
-            "tr ",
-        ),
+        ("text,label\n" + "".join(f'"{n}, 1?",{n}\n' for n in range(NUMBER)), "CSV", "python3"),
+        ("".join(json.dumps({"text": f"{n}?"}) + "\r" for n in range(NUMBER)), "end with CR alone", "tr "),
     ],
-    ids=["CSV", "semicolons", "TSV", "CR"],
+    ids=["CSV", "CR"],
 )
 def test_tables_and_old_line_ends_are_named_and_converted(
-    tmp_path: Path, name: str, content: str, says: str, program: str
+    tmp_path: Path, content: str, says: str, program: str
 ) -> None:
-    path = tmp_path / name
+    path = tmp_path / "a.jsonl"
     path.write_bytes(content.encode())
-    recipe = ("qwen3-tiny-arithmetic-grpo", "data.num_train=0", "data.num_test=0", "batch_size=4")
-    (error,) = examples.check(load(recipe[0], [*recipe[1:], f"data.source={path}"]), tmp_path)
-    assert error.level == "error" and says in error.message
-    if path.suffix == ".jsonl":
-        assert says in faults.check(str(path))["faults"][0]["message"]
-    new = typed(error.fix, program)
-    (info,) = examples.check(load(recipe[0], [*recipe[1:], f"data.source={new}"]), tmp_path)
-    assert info.level == "info"
+    (fault,) = faults.check(str(path))["faults"]
+    assert says in fault["message"]
+    assert faults.check(typed(fault["message"], program))["valid"] == NUMBER
 
 
 def test_text_with_commas_is_no_table() -> None:
@@ -190,9 +138,9 @@ def test_text_with_commas_is_no_table() -> None:
     assert text_lines.other_format("a.txt", b"question,answer") is None
 
 
-def test_rows_without_a_question_have_no_conversion() -> None:
+def test_rows_without_a_text_have_no_conversion() -> None:
     for row in ({"messages": []}, {"messages": [{"role": "user", "content": ["x"]}]}, [], "x", {"a": "b"}, {}):
-        assert conversions.to_questions("a.jsonl", row) == ""
+        assert conversions.to_text("a.jsonl", row) == ""
     assert conversions.to_pairs("a.jsonl", {"text": "a", "caption": "b", "image": "c"}) == ""
 
 

@@ -27,7 +27,7 @@ def test_questions_with_answers_are_checked_as_grpo_reads_them(tmp_path: Path) -
     record = faults.check(str(path))
     assert (record["lines"], record["valid"]) == (6, 2)
     messages = [f["message"].removeprefix(f"{path}") for f in record["faults"]]
-    starts = (":2: the answer has no '#### n'", ":3 has no 'answer'", ":4: question is empty", ":5 has no 'text'")
+    starts = (":2: the answer has no '#### n'", ":3 is of no layout", ":4: question is empty", ":5 has no 'text'")
     assert [f["line"] for f in record["faults"]] == [2, 3, 4, 5]
     assert all(message.startswith(start) for message, start in zip(messages, starts, strict=True)), messages
 

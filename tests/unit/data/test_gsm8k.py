@@ -10,10 +10,10 @@ import pyarrow.parquet
 import pytest
 
 from podwright.data import gsm8k, hub
+from podwright.data.layouts import Example
 from podwright.errors import UserError
 from podwright.recipe.answer_numbers import gold
 from podwright.recipe.schema import GrpoData
-from podwright.recipe.worked_examples import Example
 
 GSM8K = Path(__file__).parents[4] / "shared" / "data" / "gsm8k"
 
@@ -118,17 +118,19 @@ def test_files_as_editors_leave_them(folder: Path, end: str, mark: bytes) -> Non
     [
         ('{"question": "x", ', "train.jsonl:3 is not JSON"),
         ("[1, 2]", "train.jsonl:3 is a list of 2 values, not an object"),
-        ('{"answer": "#### 1"}', "train.jsonl:3 has no 'question'"),
-        ('{"question": "x", "solution": "#### 1"}', "train.jsonl:3 has no 'answer'"),
-        ('{"question": "x", "answer": 7}', "train.jsonl:3: answer is a number, not text"),
+        ('{"answer": "#### 1"}', 'train.jsonl:3 is of no layout that GRPO reads; its columns are "answer"'),
+        ('{"question": "x", "solution": "#### 1"}', "train.jsonl:3 is of no layout"),
         (
             '{"question": null, "answer": "#### 1"}',
             "train.jsonl:3: question is null, not text; fill question in, or remove the line",
         ),
         ('{"question": " ", "answer": "#### 1"}', "train.jsonl:3: question is empty"),
         ('{"question": "x", "answer": "it is 7"}', "train.jsonl:3: the answer has no '#### n'"),
-        ('{"question": "x", "answer": "#### seven"}', "train.jsonl:3: the answer has no '#### n', but '#### seven'"),
-        ('{"question": "x", "answer": "9\\n#### 1e999\\n3"}', "the answer has no '#### n', but '#### 1e999'"),
+        (
+            '{"question": "x", "answer": "#### seven"}',
+            "train.jsonl:3: the answer has no '#### n' and is no number: ' seven'",
+        ),
+        ('{"question": "x", "answer": "9\\n#### 1e999\\n3"}', "the answer has no '#### n' and is no number: ' 1e999'"),
         (
             '{"question": "x", "answer": "#### 1.2.3"}',
             "train.jsonl:3: of the answer '1.2.3' only 1.2 would be read; write one number",
@@ -169,13 +171,11 @@ def test_a_column_that_is_not_used_may_hold_what_python_has_no_value_for(tmp_pat
     for name, columns in (("train", good | {"made": late}), ("test", good)):
         pyarrow.parquet.write_table(pyarrow.table(columns), tmp_path / f"{name}.parquet")
     assert [len(part) for part in load(str(tmp_path))] == [2, 2]
-    assert [len(part.examples) for part in gsm8k.sampled(GrpoData(source=str(tmp_path)), 0)] == [2, 2]
+    assert [len(part.examples) for part in gsm8k.sampled(GrpoData(source=str(tmp_path)), 0)[:2]] == [2, 2]
     pyarrow.parquet.write_table(pyarrow.table(good | {"answer": late}), tmp_path / "test.parquet")
-    refused(
-        tmp_path, "test.parquet: column 'answer' holds timestamp[us], not text", "store the column 'answer' as text"
-    )
+    refused(tmp_path, "test.parquet cannot be read as parquet")
     pyarrow.parquet.write_table(pyarrow.table({"q": ["x"], "made": late[:1]}), tmp_path / "test.parquet")
-    refused(tmp_path, """test.parquet row 1 has no column 'question'; its columns are "q", "made";""")
+    refused(tmp_path, """test.parquet row 1 is of no layout that GRPO reads; its columns are "q", "made";""")
 
 
 @pytest.mark.parametrize("empty", ["train", "test"])
@@ -223,7 +223,7 @@ def test_hub_sets_that_do_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_hub(monkeypatch, {"train": [good]})
     refused("a/b", "a/b has the parts train", "give a set with train and test")
     fake_hub(monkeypatch, {"train": [{"text": "x"}], "test": [good]})
-    refused("a/b", "a/b train row 1 has no column 'question'; its columns are", '"text"')
+    refused("a/b", "a/b train row 1 is of no layout that GRPO reads; its columns are", '"text"')
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -238,7 +238,7 @@ def test_other_columns_of_a_set_are_not_decoded(monkeypatch: pytest.MonkeyPatch,
     part = part.to_iterable_dataset() if streaming else part
     fake_hub(monkeypatch, {"train": part, "test": part})
     assert [len(examples) for examples in load("a/b")] == [3, 3]
-    for lazy in hub.load("a/b", streaming=True):
+    for lazy in hub.load("a/b", {"question", "answer"}, streaming=True):
         assert len(list(lazy)) == 3
 
 
@@ -262,4 +262,4 @@ def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
         "type data.source=DIRECTORY",
     )
     monkeypatch.setitem(sys.modules, "datasets", None)
-    refused("openai/gsm8k", "needs the package datasets", "pip install -e '.[hub]' in podwright's clone")
+    refused("openai/gsm8k", "needs the package datasets", "pip install -e '.[jax]' in podwright's clone")

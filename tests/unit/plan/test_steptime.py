@@ -11,7 +11,6 @@ from podwright.plan.compiled.compile import Compiled
 from podwright.plan.compiled.costs import ProgramCost, read
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
-from podwright.recipe.schema import GrpoData
 
 V6E_8 = slices.parse("v6e-8")
 SECONDS = {"update": 4.0, "score": 1.0, "rollout": 20.0, "evaluate": 30.0, "warm_start": 0.5}
@@ -164,9 +163,11 @@ def test_questions_are_counted_as_the_trainer_reads_them(tmp_path, num_test):
         rows = [f'{{"question": "{n % 29}?", "answer": "#### {n % 29}"}}\n' for n in range(lines)]
         (tmp_path / name).write_text("".join(rows))
     for source in (tmp_path, tmp_path / "train.jsonl"):
-        data = GrpoData(source=str(source), num_test=num_test)
         for seed in range(5):
-            train, test = gsm8k.load(data, seed)
-            assert num_test_examples(data, tmp_path, seed) == len(test)
-            assert num_train_examples(data, tmp_path, seed) == len(train)
-    assert num_test_examples(GrpoData(source="openai/gsm8k", num_test=num_test), tmp_path, 0) == (num_test or None)
+            counted = recipe(
+                "model.source=random", f"data.source={source}", f"data.num_test={num_test}", f"seed={seed}"
+            )
+            train, test = gsm8k.load(counted.data, seed)
+            assert num_test_examples(counted, tmp_path) == len(test)
+            assert num_train_examples(counted, tmp_path) == len(train)
+    assert num_test_examples(recipe(f"data.num_test={num_test}"), tmp_path) == (num_test or None)

@@ -46,7 +46,7 @@ def without(monkeypatch: pytest.MonkeyPatch, *modules: str) -> None:
         (DEMO, "jax", "jax"),
         (DEMO, "tokenizers", "jax"),
         ("almodel-tiny", "grain", "jax"),
-        ("qwen3-tiny-gsm8k-grpo", "datasets", "hub"),
+        ("qwen3-tiny-gsm8k-grpo", "datasets", "jax"),
         ("phase2-tiny", "peft", "torch"),
         ("phase1-tiny", "av", "torch"),
     ],

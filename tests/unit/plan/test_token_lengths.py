@@ -22,7 +22,7 @@ from podwright.recipe import hf_config, hf_weights, models
 from podwright.recipe.load import load
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import parse
-from podwright.train.grpo import loop, prompts, token_check
+from podwright.train.grpo import data_check, loop, prompts
 from tests.unit.plan.static import SMALL_CONFIG
 
 QUESTIONS = [f"Ann has {n} apples and gives {n - 1} away. How many are left?" for n in range(1, 41)]
@@ -84,6 +84,11 @@ def refused_as_in_training(folder: Path, *overrides: str) -> Finding:
         training(recipe(*overrides))
     assert (finding.message, finding.fix) == (refused.value.what, refused.value.fix)
     return finding
+
+
+def context(asked: GrpoRecipe) -> list[str]:
+    """What `python -m podwright.train check` says of lengths."""
+    return [f["message"] for f in data_check.findings(asked, ()) if f["check"] == "context"]
 
 
 def _without_words(text: str) -> str:
@@ -202,7 +207,7 @@ def test_of_many_or_long_problems_a_plan_generates_some(
 ) -> None:
     monkeypatch.setattr(gsm8k, "_STEPS", 6000)
     data = ["data.source=arithmetic", "data.num_train=40000", "data.num_test=20", f"data.max_operations={operations}"]
-    first = token_check.findings(recipe(*data, "rollout.max_prompt_length=400"), ())[0]["message"]
+    first = context(recipe(*data, "rollout.max_prompt_length=400"))[0]
     assert first.startswith(f"the longest of {generated:,} prompts, out of 40,000 training and 20 test prompts, has ")
 
 
@@ -220,7 +225,7 @@ def test_a_text_that_no_model_holds_is_left_out_quickly(
     for overrides in (["data.source=d", "rollout.total_generation_steps=24"], list(CHECKPOINT)):
         asked = recipe(*overrides)
         begin = time.process_time()
-        said = [f["message"] for f in token_check.findings(asked, ())]
+        said = context(asked)
         train, test = gsm8k.load(asked.data, 0)
         own = prompts.learned_tokenizer(train, 384) if asked.warm_start else Tokenizer.load(folder / "m")
         kept, _ = loop._prompts(asked, 2048, own, train, test)
@@ -243,7 +248,19 @@ def test_positions_of_the_model_are_named_with_keys_and_a_length_that_is_enough(
     assert findings(folder, *CHECKPOINT, finding.fix.removeprefix("type ")) == []
 
 
-@pytest.mark.parametrize("only", ["data", "mesh,memory", "context"])
+def test_a_part_of_a_plan_without_data_and_lengths_starts_no_process(folder: Path, monkeypatch) -> None:
+    def ask(*_: object) -> None:
+        raise AssertionError("the loaders were asked")
+
+    monkeypatch.setattr(token_lengths, "_ask", ask)
+    token_lengths._checked.cache_clear()
+    for only in ("mesh", "mesh,memory"):
+        assert findings(folder, *CHECKPOINT, "training.max_steps=0", "training.num_epochs=2", only=only) == []
+    with pytest.raises(AssertionError, match="the loaders were asked"):
+        findings(folder, *CHECKPOINT, only="data")
+
+
+@pytest.mark.parametrize("only", ["data", "context"])
 def test_a_part_of_a_plan_has_the_verdict_of_all(folder: Path, only: str) -> None:
     (finding,) = findings(folder, *CHECKPOINT, "rollout.max_prompt_length=3", only=only)
     assert finding.level == "error" and "no training prompt fits rollout.max_prompt_length=3" in finding.message
@@ -268,7 +285,7 @@ def test_a_data_set_of_the_hub_without_test_rows_is_refused(monkeypatch: pytest.
         "test": datasets.Dataset.from_dict({"question": [], "answer": []}),
     }
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, streaming: parts)
-    (finding,) = token_check.findings(recipe("data.source=some/set"), ())
+    (finding,) = data_check.findings(recipe("data.source=some/set"), ())
     assert (finding["level"], finding["message"]) == ("error", "data.source=some/set has no test examples")
 
 
@@ -290,17 +307,17 @@ def test_without_the_package_nothing_is_ok(folder: Path, monkeypatch: pytest.Mon
     assert finding.fix == "type pip install -e '.[jax]' in podwright's clone"
     monkeypatch.setattr(token_lengths, "_PATIENCE_S", 0.01)
     (folder / "m/config.json").touch()
-    token_lengths._tokens.cache_clear()
+    token_lengths._checked.cache_clear()
     (finding,) = findings(folder, *CHECKPOINT)
     assert finding.level == "inconclusive" and "has not answered for" in finding.message
-    token_lengths._tokens.cache_clear()
+    token_lengths._checked.cache_clear()
 
 
 @pytest.mark.usefixtures("counting_process")
 def test_one_question_answers_for_all_settings_that_change_no_length(folder: Path) -> None:
-    token_lengths._tokens.cache_clear()
+    token_lengths._checked.cache_clear()
     assert findings(folder, *CHECKPOINT) == [] == findings(folder, *CHECKPOINT, "batch_size=8", "grpo.beta=0.1")
-    assert token_lengths._tokens.cache_info().misses == 1
+    assert token_lengths._checked.cache_info().misses == 1
     (folder / "m/tokenizer.json").write_text("{}")
     assert [f.level for f in findings(folder, *CHECKPOINT)] == ["error"], "a file that has changed is read again"
 
@@ -311,7 +328,7 @@ def test_counting_needs_no_jax(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
     for module in ("jax", "torch", "grain"):
         (folder / "absent" / f"{module}.py").write_text("raise AssertionError('it was imported')")
     monkeypatch.setenv("PYTHONPATH", f"{folder / 'absent'}:{os.environ.get('PYTHONPATH', '')}:{Path.cwd()}")
-    token_lengths._tokens.cache_clear()
+    token_lengths._checked.cache_clear()
     assert findings(folder, *CHECKPOINT) == []
 
 

@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
-from podwright.recipe.worked_examples import Example
 from podwright.train.grpo import program, prompts
 from podwright.train.grpo.rollout import Completions
 from podwright.train.mesh import gather, to_device

@@ -5,11 +5,11 @@ import itertools
 
 import pytest
 
+from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import positions
 from podwright.recipe.schema import GrpoData, Rollout
-from podwright.recipe.worked_examples import Example
 from podwright.train.grpo import prompts
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 

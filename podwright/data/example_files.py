@@ -1,0 +1,109 @@
+"""Which files of a data source GRPO reads: the file that it names, or those of the training and of the test part of a directory."""
+
+from __future__ import annotations
+
+import dataclasses
+import shlex
+from pathlib import Path
+
+from podwright.data.rows import COMPRESSIONS, SUFFIXES, container
+from podwright.errors import UserError
+from podwright.recipe import held_out
+from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
+
+_LINES = [suffix for suffix in SUFFIXES if suffix != ".parquet"]
+_ENDINGS = [*_LINES, *(suffix + compression for suffix in _LINES for compression in COMPRESSIONS)]
+_NAMED = 3  # files of a message
+_SPLITS = "train.jsonl and test.jsonl (or .json, .csv, .parquet, each perhaps with .gz or .zst)"
+
+
+@dataclasses.dataclass(frozen=True)
+class ExampleFiles:
+    train: tuple[Path, ...]
+    test: tuple[Path, ...]
+    """() for a single file, of which a part is held out"""
+    unread: tuple[Path, ...] = ()
+    """others of these names"""
+
+
+def is_of_grpo(path: Path) -> bool:
+    """Whether a path is a table, a JSON list or compressed rows, or a directory as GRPO reads them."""
+    if path.is_file():
+        return container(path) != "" and not path.name.endswith(".jsonl")
+    folders = (path, path / "main", path / "data")
+    is_split = any((path / f"{split}{ending}").is_file() for split in ("train", "test") for ending in _ENDINGS)
+    return is_split or any(next(folder.glob("*.parquet"), None) for folder in folders)
+
+
+def files(source: str, path: Path) -> ExampleFiles:
+    """Of a file, or of a directory: train and test with one of the endings, or train*.parquet and test*.parquet as the hub lays them out."""
+    require_file_or_directory(f"data.source={source}", path)
+    if path.is_file():
+        return ExampleFiles((path,), ())
+    train, test = _split(path, "train"), _split(path, "test")
+    if train and test:
+        tables = [p for split in ("train", "test") for p in sorted(path.glob(f"{split}*.parquet"))]
+        return ExampleFiles((train[0],), (test[0],), (*train[1:], *test[1:], *tables))
+    for folder in (path, path / "main", path / "data"):
+        train_tables, test_tables = (tuple(sorted(folder.glob(f"{split}*.parquet"))) for split in ("train", "test"))
+        if train_tables and test_tables:
+            require_all_numbered(str(folder), (file.name for file in (*train_tables, *test_tables)))
+            return ExampleFiles(train_tables, test_tables)
+        if (train_tables or test_tables) and not train:
+            raise _half(folder, train_tables, test_tables)
+    raise _missing(source, path, train, test)
+
+
+def _split(path: Path, split: str) -> list[Path]:
+    """The files of one part that lie in a directory."""
+    present = []
+    for ending in _ENDINGS:
+        file = path / f"{split}{ending}"
+        require_no_dead_link(file)
+        if file.is_file():
+            present.append(file)
+        elif file.exists():
+            raise UserError(f"{file} is not a file", "replace it by a file of rows")
+    return present
+
+
+def _missing(source: str, path: Path, train: list[Path], test: list[Path]) -> UserError:
+    """Of a directory that has not both parts."""
+    if train:
+        absent = path / train[0].name.replace("train", "test", 1)
+        if other := held_out.misnamed(path, absent.name):
+            return UserError(f"there is no {absent}", held_out.renaming(other, absent.name))
+        fix = f"add it, or type data.source={train[0]} to hold a part of that file out"
+        return UserError(f"there is no {absent}", fix)
+    if not any(path.iterdir()):
+        return UserError(f"data.source={source} is an empty directory", f"give one with {_SPLITS}")
+    fix = f"give a directory with {_SPLITS}"
+    singles = [file for file in sorted(path.iterdir()) if file.is_file() and container(file)]
+    below = sorted(p.parent for p in path.glob("*/train.jsonl"))
+    if below or (len(singles) == 1 and not test):
+        fix = f"type {shlex.quote(f'data.source={below[0] if below else singles[0]}')}"
+    return UserError(f"there is no {path / 'train.jsonl'}", fix)
+
+
+def unread(files: ExampleFiles) -> tuple[str, str] | None:
+    """What is wrong with a directory that holds more files of these names than are read, and what to do."""
+    if not files.unread:
+        return None
+    names = ", ".join(path.name for path in files.unread[:_NAMED]) + ", ..." * (len(files.unread) > _NAMED)
+    read = f"{files.train[0].name} and {files.test[0].name}"
+    what = f"of {files.unread[0].parent} the files {read} are read, and {names} not"
+    return what, "move those out of the directory that are not to be read"
+
+
+def _half(folder: Path, train: tuple[Path, ...], test: tuple[Path, ...]) -> UserError:
+    """Of a folder with parquet files of one part only."""
+    absent = "train" if test else "test"
+    others = [p for p in sorted(folder.glob("*.parquet")) if p not in train + test]
+    if others:
+        new = shlex.join(["mv", str(others[0]), str(others[0].with_name(f"{absent}.parquet"))])
+        fix = f"type {new} if {others[0].name} is that part"
+    elif len(train) == 1:
+        fix = f"add it, or type data.source={train[0]} to hold a part of that file out"
+    else:
+        fix = f"add {absent}.parquet"
+    return UserError(f"{folder} has {(train + test)[0].name}, and no {absent}*.parquet", fix)

@@ -1,0 +1,226 @@
+"""What a row asks and answers: rows of the layouts that data sets come in, and of any other by `data.columns`.
+
+| layout | columns |
+|---|---|
+| question and answer, as GSM8K | question, answer |
+| problem and answer | problem, answer, and perhaps solution |
+| prompt and completion | prompt, completion: texts, or turns of a chat |
+| Alpaca | instruction, input (may be absent), output |
+| DAPO | prompt (turns or text), reward_model: {ground_truth} |
+| chat | messages: turns of {role, content} |
+| ShareGPT | conversations: turns of {from, value} |
+
+An answer has `#### n`, or is a number and nothing else. What a row leaves open is refused, never guessed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from podwright.errors import UserError, counted
+from podwright.recipe import text_lines
+from podwright.recipe.answer_numbers import gold, same_number
+from podwright.recipe.schema import GrpoColumns
+
+Row = Mapping[str, Any]
+
+_QUESTIONS = ("question", "problem")
+_CHATS = ("messages", "conversations")
+_NAMES = {*_QUESTIONS, *_CHATS, "answer", "solution", "prompt", "completion", "reward_model"}
+_NAMES |= {"instruction", "input", "output"}
+_SPEAKERS = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+_SHOWN = 60  # characters of an answer in a message
+_LISTED = 90  # characters of the names of columns
+_COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
+
+
+@dataclasses.dataclass(frozen=True)
+class Example:
+    question: str
+    answer: str
+    """the right number as text, without commas"""
+    solution: str
+    """the worked answer, its `#### n` line included"""
+
+
+class Turn(NamedTuple):
+    """What is said once in a conversation."""
+
+    speaker: str
+    """system, user or assistant"""
+    text: str
+
+
+class _Fields(NamedTuple):
+    """A row of a layout, not checked yet; `answer_name`: of the column that holds the answer."""
+
+    question: str
+    answer_name: str
+    answer: object
+    solution: object = None
+
+
+def names_read(columns: GrpoColumns | None) -> set[str]:
+    """Columns of a table that may be read: what others hold need not even be readable."""
+    chosen = (columns.question, columns.answer) if columns else ()
+    return _NAMES | {part for name in chosen for part in (name, name.partition(".")[0])}
+
+
+def is_question(row: Row) -> bool:
+    """Whether a row is meant for GRPO: it fits a layout, or has a question or an answer alone."""
+    return "text" not in row and ("question" in row or "answer" in row or _layout(row) != "")
+
+
+def example(where: str, row: Row, columns: GrpoColumns | None = None) -> Example:
+    """What a row holds; UserError naming the place and what is wrong with it."""
+    fields = _chosen(where, row, columns) if columns else _fields(where, row)
+    answer = _answer_text(where, fields.answer_name, fields.answer)
+    number, marked = _gold(where, answer)
+    solution = answer
+    if not marked:
+        worked = fields.solution if isinstance(fields.solution, str) and "####" not in fields.solution else ""
+        solution = f"{worked.rstrip()}\n#### {number}".lstrip()
+    return Example(fields.question, number, solution)
+
+
+def _layout(row: Row) -> str:
+    """The column by which a row is of one of the layouts; "" where it is of none."""
+    for name in _QUESTIONS:
+        if name in row and "answer" in row:
+            return name
+    if "prompt" in row and "completion" in row:
+        return "completion"
+    if "instruction" in row and "output" in row:
+        return "instruction"
+    reward = row.get("reward_model")
+    if "prompt" in row and isinstance(reward, Mapping) and "ground_truth" in reward:
+        return "reward_model"
+    return next((name for name in _CHATS if name in row), "")
+
+
+def _fields(where: str, row: Row) -> _Fields:
+    layout = _layout(row)
+    if layout in _QUESTIONS:
+        return _Fields(_text(where, layout, row[layout]), "answer", row["answer"], row.get("solution"))
+    if layout == "completion":
+        answer: object = row["completion"]
+        if isinstance(answer, list):
+            answer = _reply(where, "completion", _turns(where, "completion", answer))
+        return _Fields(_prompt_text(where, row["prompt"]), "completion", answer)
+    if layout == "instruction":
+        question = _text(where, "instruction", row["instruction"])
+        if row.get("input"):
+            question += "\n" + _text(where, "input", row["input"])
+        return _Fields(question.strip(), "output", row["output"])
+    if layout == "reward_model":
+        return _Fields(
+            _prompt_text(where, row["prompt"]), "reward_model.ground_truth", row["reward_model"]["ground_truth"]
+        )
+    if layout in _CHATS:
+        turns = _turns(where, layout, row[layout])
+        answer = _reply(where, layout, turns[-1:])
+        return _Fields(_question(where, layout, turns[:-1]), layout, answer)
+    raise UserError(f"{where} is of no layout that GRPO reads; its columns are {_listed(row)}", _COLUMNS, "row-layout")
+
+
+def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
+    """By the columns that a recipe names, which may lie in an object: reward_model.ground_truth."""
+    question, answer = (_value(where, row, name) for name in (columns.question, columns.answer))
+    if isinstance(question, list):
+        return _Fields(
+            _question(where, columns.question, _turns(where, columns.question, question)), columns.answer, answer
+        )
+    return _Fields(_text(where, columns.question, question), columns.answer, answer)
+
+
+def _value(where: str, row: Row, name: str) -> object:
+    if name in row:
+        return row[name]
+    outer, _, inner = name.partition(".")
+    value = row.get(outer)
+    if isinstance(value, Mapping) and inner in value:
+        nested: object = value[inner]
+        return nested
+    what = f"{where} has no column {name!r} of data.columns; its columns are {_listed(row)}"
+    raise UserError(what, _COLUMNS, "no-column")
+
+
+def _listed(row: Row) -> str:
+    names = ", ".join(json.dumps(str(name), ensure_ascii=False) for name in row) or "none"
+    return names if len(names) <= _LISTED else f"{names[:_LISTED]} ..."
+
+
+def _text(where: str, name: str, value: object) -> str:
+    text = text_lines.require_text(where, name, value)
+    if not text.strip():
+        raise UserError(f"{where}: {name} is empty", "fill it in or remove the row", "empty-text")
+    return text
+
+
+def _answer_text(where: str, name: str, value: object) -> str:
+    """A number that a table holds as one is the text of it."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return str(value)
+    return _text(where, name, value)
+
+
+def _turns(where: str, name: str, value: object) -> list[Turn]:
+    """The turns of a conversation in either spelling."""
+    if not isinstance(value, list) or not all(isinstance(turn, Mapping) for turn in value):
+        raise UserError(
+            f"{where}: {name} is {text_lines.json_kind(value)}, not turns of a chat", "write a list", "chat-turns"
+        )
+    turns = []
+    for turn in value:
+        speaker = turn.get("role") or turn.get("from")
+        text = turn.get("content") if turn.get("content") is not None else turn.get("value")
+        if not isinstance(speaker, str) or speaker not in _SPEAKERS:
+            what = f"{where}: a turn of {name} is by {str(speaker)[:_SHOWN]!r}"
+            raise UserError(what, "write system, user or assistant, or human and gpt", "chat-turns")
+        turns.append(Turn(_SPEAKERS[speaker], _text(where, f"a turn of {name}", text)))
+    return turns
+
+
+def _prompt_text(where: str, prompt: object) -> str:
+    if isinstance(prompt, list):
+        return _question(where, "prompt", _turns(where, "prompt", prompt))
+    return _text(where, "prompt", prompt)
+
+
+def _question(where: str, name: str, turns: Iterable[Turn]) -> str:
+    """What one user asks, after what the system says before: GRPO has a single turn of a user."""
+    listed = list(turns)
+    speakers = [turn.speaker for turn in listed]
+    if speakers not in (["user"], ["system", "user"]):
+        what = f"{where}: {name} has {counted(speakers.count('user'), 'turn')} of the user, and GRPO asks once"
+        raise UserError(what, "leave the row out, or keep one question and its answer", "chat-turns")
+    return "\n\n".join(turn.text for turn in listed)
+
+
+def _reply(where: str, name: str, turns: list[Turn]) -> str:
+    if [turn.speaker for turn in turns] != ["assistant"]:
+        what = f"{where}: {name} does not end with one turn of the assistant"
+        raise UserError(what, "end it with the right answer", "chat-turns")
+    return turns[0].text
+
+
+def _gold(where: str, answer: str) -> tuple[str, bool]:
+    """(the number that a completion is held against, whether `####` is before it)."""
+    text = answer.strip()
+    marked = "####" in text
+    number, line, unread = gold(text if marked else f"#### {text}")
+    if not marked and "\n" not in text and same_number(line.strip().strip("$%").rstrip("."), number):
+        assert number is not None
+        return number, False
+    if number is None or not marked:
+        shown = text.partition("####")[2].partition("\n")[0] if marked else text
+        what = f"{where}: the answer has no '#### n' and is no number: {shown[:_SHOWN]!r}"
+        raise UserError(what, "end the answer with a line '#### ' and the number, or remove the row", "answer-number")
+    if unread:
+        what = f"{where}: of the answer {line[:_SHOWN]!r} only {number} would be read"
+        fix = "write one number behind ####, such as 18, -0.5, 3/7, 1 1/2 or 1e-3, or remove the row"
+        raise UserError(what, fix, "answer-number")
+    return number, True

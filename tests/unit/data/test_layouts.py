@@ -1,0 +1,255 @@
+"""Rows of every layout in every container go from a file to a plan that is ok and to the examples that training takes."""
+
+import bz2
+import csv
+import gzip
+import io
+import json
+import lzma
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow
+import pyarrow.parquet
+import pytest
+
+from podwright.data import faults, gsm8k, layouts, pairs, rows
+from podwright.data.layouts import Example
+from podwright.errors import UserError
+from podwright.plan.checks import examples, token_lengths
+from podwright.plan.findings import Verdict
+from podwright.plan.make import make
+from podwright.plan.options import Destination, PlanOptions
+from podwright.recipe.load import load
+from podwright.recipe.schema import GrpoColumns, GrpoData, GrpoRecipe
+from podwright.slices import parse
+
+NUMBER = 40
+
+
+def turns(speaker: str, text: str, asker: str, replier: str) -> Callable[[int], list[dict[str, str]]]:
+    return lambda n: [{speaker: asker, text: f"{n}+1?"}, {speaker: replier, text: f"It is\n#### {n + 1}"}]
+
+
+CHAT = turns("role", "content", "user", "assistant")
+LAYOUTS: dict[str, Callable[[int], dict[str, Any]]] = {
+    "GSM8K": lambda n: {"question": f"{n}+1?", "answer": f"It is\n#### {n + 1}"},
+    "chat": lambda n: {"messages": CHAT(n)},
+    "ShareGPT": lambda n: {"conversations": turns("from", "value", "human", "gpt")(n)},
+    "Alpaca": lambda n: {"instruction": f"{n}+1?", "input": "", "output": f"It is\n#### {n + 1}"},
+    "completion": lambda n: {"prompt": f"{n}+1?", "completion": f"It is\n#### {n + 1}"},
+    "turns": lambda n: {"prompt": CHAT(n)[:1], "completion": CHAT(n)[1:]},
+    "problem": lambda n: {"problem": f"{n}+1?", "solution": "It is", "answer": f"{n + 1}"},
+    "DAPO": lambda n: {"prompt": CHAT(n)[:1], "reward_model": {"ground_truth": str(n + 1), "style": "rule"}},
+    "columns": lambda n: {"q": f"{n}+1?", "extra_info": {"a": n + 1}, "level": n},
+}
+NESTED = ("chat", "ShareGPT", "turns", "DAPO", "columns")  # which no CSV has
+BARE = ("DAPO", "columns")  # answers without a worked one
+
+
+def as_lines(listed: list[dict[str, Any]]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in listed).encode()
+
+
+def as_csv(listed: list[dict[str, Any]], separator: str = ",") -> bytes:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(listed[0]), delimiter=separator)
+    writer.writeheader()
+    writer.writerows(listed)
+    return text.getvalue().encode()
+
+
+def as_parquet(listed: list[dict[str, Any]]) -> bytes:
+    buffer = io.BytesIO()
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(listed), buffer)
+    return buffer.getvalue()
+
+
+CONTAINERS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {
+    "jsonl": as_lines,
+    "json": lambda listed: b"\xef\xbb\xbf" + json.dumps(listed, indent=1).encode(),
+    "jsonl.gz": lambda listed: gzip.compress(as_lines(listed)),
+    "json.bz2": lambda listed: bz2.compress(json.dumps(listed).encode()),
+    "jsonl.xz": lambda listed: lzma.compress(as_lines(listed)),
+    "csv": as_csv,
+    "tsv": lambda listed: as_csv(listed, "\t"),
+    "csv.gz": lambda listed: gzip.compress(b"\xef\xbb\xbf" + as_csv(listed, ";")),
+    "parquet": as_parquet,
+}
+
+
+HERE = Destination("cpu-1", parse("cpu-1"))
+
+
+def recipe(source: Path | str, *overrides: str) -> GrpoRecipe:
+    sizes = ("data.num_train=0", "data.num_test=0", "batch_size=4", "rollout.max_prompt_length=128")
+    loaded = load("qwen3-tiny-arithmetic-grpo", [*sizes, f"data.source={source}", *overrides])
+    assert isinstance(loaded, GrpoRecipe)
+    return loaded
+
+
+def columns_of(layout: str) -> tuple[str, ...]:
+    return ("data.columns={question: q, answer: extra_info.a}",) if layout == "columns" else ()
+
+
+def require_read(path: Path, layout: str) -> None:
+    """The plan is ok and counts the examples, and training takes them."""
+    planned = recipe(path, *columns_of(layout))
+    plan = make(planned, HERE, PlanOptions(cwd=path.parent))
+    assert plan.verdict is Verdict.OK, plan.findings
+    assert examples.counts(planned, path.parent) == examples.ExampleCounts(36, 4)
+    train, test = gsm8k.load(planned.data, 0)
+    solution = "#### {}" if layout in BARE else "It is\n#### {}"
+    expected = [Example(f"{n}+1?", str(n + 1), solution.format(n + 1)) for n in range(NUMBER)]
+    assert sorted([*train, *test], key=lambda e: int(e.answer)) == expected and len(test) == 4
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_each_layout_is_planned_and_trained_on(tmp_path: Path, layout: str) -> None:
+    path = tmp_path / "my data.jsonl"
+    path.write_bytes(as_lines([LAYOUTS[layout](n) for n in range(NUMBER)]))
+    require_read(path, layout)
+    if layout != "columns":
+        assert pairs.check_lines(path, None, False) is None and faults.check(str(path))["num_faults"] == 0
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_each_container_is_planned_and_trained_on(tmp_path: Path, container: str) -> None:
+    layout = "problem" if "csv" in container or container == "tsv" else "DAPO"
+    for split, numbers in (("train", range(36)), ("test", range(36, NUMBER))):
+        (tmp_path / f"{split}.{container}").write_bytes(CONTAINERS[container]([LAYOUTS[layout](n) for n in numbers]))
+    require_read(tmp_path, layout)
+    record = faults.check(str(tmp_path))
+    assert (record["lines"], record["num_faults"]) == (NUMBER, 0)
+
+
+def test_parquet_keeps_every_nested_layout(tmp_path: Path) -> None:
+    for layout in NESTED:
+        path = tmp_path / f"{layout}.parquet"
+        path.write_bytes(as_parquet([LAYOUTS[layout](n) for n in range(NUMBER)]))
+        columns = GrpoColumns(question="q", answer="extra_info.a") if layout == "columns" else None
+        assert [e.answer for e in gsm8k.read(path, columns)] == [str(n + 1) for n in range(NUMBER)]
+
+
+def test_what_the_system_says_is_a_part_of_the_question() -> None:
+    row = {"messages": [{"role": "system", "content": "Be brief."}, *CHAT(1)]}
+    assert layouts.example("a:1", row).question == "Be brief.\n\n1+1?"
+    alpaca = {"instruction": "Add.", "input": "1+1", "output": "2"}
+    assert layouts.example("a:1", alpaca) == Example("Add.\n1+1", "2", "#### 2")
+
+
+@pytest.mark.parametrize(
+    ("answer", "number"),
+    [
+        ("18", "18"),
+        (" 1,234\n", "1234"),
+        ("$18", "18"),
+        (r"$\frac{3}{4}$", "3/4"),
+        ("12%", "12"),
+        (7, "7"),
+        (0.5, "0.5"),
+    ],
+)
+def test_an_answer_that_is_a_number_is_the_right_one(answer: object, number: str) -> None:
+    assert layouts.example("a:1", {"problem": "?", "answer": answer}) == Example("?", number, f"#### {number}")
+
+
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ({"q": "1+1?", "a": "2"}, "row-layout"),
+        ({"problem": "1+1?", "solution": "2"}, "row-layout"),
+        ({"question": "1+1?"}, "row-layout"),
+        ({}, "row-layout"),
+        ({"question": "1+1?", "answer": "it is 2"}, "answer-number"),
+        ({"question": "1+1?", "answer": "2 plus nothing"}, "answer-number"),
+        ({"question": "1+1?", "answer": "1 2"}, "answer-number"),
+        ({"question": "1+1?", "answer": "#### 2 sqrt(2)"}, "answer-number"),
+        ({"question": "1+1?", "answer": True}, ""),
+        ({"question": "1+1?", "answer": float("nan")}, "answer-number"),
+        ({"question": " ", "answer": "2"}, "empty-text"),
+        ({"messages": []}, "chat-turns"),
+        ({"messages": None}, "chat-turns"),
+        ({"messages": CHAT(1)[:1]}, "chat-turns"),
+        ({"messages": [*CHAT(1), *CHAT(2)]}, "chat-turns"),
+        ({"messages": [{"role": "tool", "content": "x"}, *CHAT(1)]}, "chat-turns"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}, *CHAT(1)[1:]]}, ""),
+        ({"prompt": CHAT(1), "completion": "2"}, "chat-turns"),
+        ({"prompt": "1+1?", "reward_model": {"style": "rule"}}, "row-layout"),
+    ],
+)
+def test_what_a_row_leaves_open_is_refused(row: dict[str, Any], code: str) -> None:
+    with pytest.raises(UserError) as refused:
+        layouts.example("a.jsonl:7", row)
+    assert refused.value.code == code
+    assert "a.jsonl:7" in str(refused.value) and len(str(refused.value)) <= 240, refused.value
+
+
+def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_text("q;a\n" + "".join(f"{n}+1?;{n + 1}\n" for n in range(NUMBER)))
+    with pytest.raises(UserError) as refused:
+        gsm8k.read(path)
+    assert refused.value.code == "row-layout" and '"q", "a"' in refused.value.what
+    typed = refused.value.fix.partition("type '")[2].partition("'")[0]
+    good = typed.replace("question: COLUMN", "question: q").replace("answer: COLUMN", "answer: a")
+    assert len(gsm8k.load(recipe(path, good).data, 0)[0]) == 36
+    (finding,) = examples.check(recipe(path, good.replace("q,", "r,")), tmp_path)
+    assert (finding.level, finding.code) == ("error", "no-column") and "'r'" in finding.message
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code"),
+    [
+        ("a.jsonl", b"question,answer\n1?,1\n", "not-json"),
+        ("a.jsonl", b'{"question": "1?", "answer": "1"}\r{"question": "2?", "answer": "2"}\r', "not-json"),
+        ("a.jsonl", json.dumps(LAYOUTS["GSM8K"](1), indent=1).encode(), "not-json"),
+        ("a.jsonl", json.dumps([LAYOUTS["GSM8K"](1)]).encode(), "not-object"),
+        ("a.jsonl", as_lines([LAYOUTS["GSM8K"](1)]).decode().encode("utf-16"), "not-utf8"),
+        ("a.jsonl", gzip.compress(b"{}"), "not-utf8"),
+        ("a.json", b"[1, 2]", "not-object"),
+        ("a.json", b'[{"question": "1?", "answer": "1"}', "not-json"),
+        ("a.csv", "question,answer\nGr\u00fc\u00dfe,1\n".encode("latin-1"), "not-utf8"),
+        ("a.csv", b'question,answer\n"1?,1\n2?,2\n', "not-csv"),
+        ("a.csv", b"question,answer\n1?,1,2\n", "not-csv"),
+        ("a.jsonl.gz", b"no gzip", "unreadable"),
+        ("a.jsonl.gz", gzip.compress(as_lines([LAYOUTS["GSM8K"](n) for n in range(99)]))[:-9], "unreadable"),
+        ("a.parquet", b"PAR1", "unreadable"),
+        ("a.parquet", b"", "unreadable"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, name: str, content: bytes, code: str) -> None:
+    path = tmp_path / name
+    path.write_bytes(content)
+    (finding,) = examples.check(recipe(path), tmp_path)
+    with pytest.raises(UserError) as refused:
+        gsm8k.load(GrpoData(source=str(path)), 0)
+    assert (finding.level, finding.code, refused.value.code) == ("error", code, code), finding
+    assert finding.message == refused.value.what and str(path) in finding.message
+    assert "python3" not in finding.fix and "\n" not in finding.message
+
+
+def test_without_its_package_a_container_is_not_called_bad(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, package in (("a.parquet", "pyarrow.parquet"), ("a.jsonl.gz", "fsspec")):
+        (tmp_path / name).write_bytes(b"")
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)
+            token_lengths._checked.cache_clear()
+            (finding,) = examples.check(recipe(tmp_path / name), tmp_path)
+            verdicts = [
+                make(recipe(tmp_path / name), destination, PlanOptions(cwd=tmp_path, starting=starting)).verdict
+                for destination in (Destination("v6e-1", parse("v6e-1"), provisioning="spot"), HERE)
+                for starting in (True, False)
+            ]
+        assert (finding.level, finding.code) == ("inconclusive", "missing-package"), finding
+        assert finding.fix.startswith("type pip install")
+        assert verdicts == [Verdict.REFUSED, *[Verdict.INCONCLUSIVE] * 3]
+
+
+def test_only_the_columns_that_are_read_are_decoded(tmp_path: Path) -> None:
+    late = pyarrow.array([2**62, 1], pyarrow.timestamp("us"))
+    table = pyarrow.table({"question": ["a", "b"], "answer": ["1", "2"], "written": late})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    assert [row["written"] for _, row in rows.rows(tmp_path / "a.parquet", layouts.names_read(None))] == [None, None]
