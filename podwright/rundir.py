@@ -386,11 +386,3 @@ def main_stage(recipe: Record) -> str:
     if not isinstance(kind, str) or not kind:
         raise UserError(f"a recipe.json without a kind: kind={kind!r}", "start the run again under another name")
     return kind
-
-
-def read_metrics(path: Path) -> dict[str, list[Record]]:
-    """Records by stage, ordered by step; a step that was run again after a resume counts once, the last time."""
-    stages: dict[str, dict[int, Record]] = {}
-    for record in filter(is_metric, read_jsonl(path)):
-        stages.setdefault(record["stage"], {})[record["step"]] = record
-    return {stage: [steps[n] for n in sorted(steps)] for stage, steps in stages.items()}

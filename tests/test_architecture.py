@@ -18,7 +18,10 @@ from podwright.recipe.kinds import KINDS
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
 
-SHARED = {"attention_kernels", "recipe", "accelerators", "slices", "growing_file", "rundir", "storage", "errors"}
+SHARED = {
+    *("attention_kernels", "recipe", "accelerators", "slices", "growing_file", "rundir", "counted_steps"),
+    *("storage", "errors"),
+}
 CONTROL = {"cli", "shell", "sandbox", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
 COMPUTE = {"train", "models", "kernels", "data"}
 
@@ -39,7 +42,10 @@ MAY_IMPORT = {
 # The launcher writes the report and feeds the trackers when a run ends. One file does it, and imports them when it needs them.
 EXCEPTIONS = {("run/finish.py", "report"), ("run/finish.py", "track")}
 
-FLOOR_ORDER = ("errors", "accelerators", "slices", "growing_file", "rundir", "storage", "recipe", "attention_kernels")
+FLOOR_ORDER = (
+    *("errors", "accelerators", "slices", "growing_file", "rundir", "counted_steps", "storage", "recipe"),
+    "attention_kernels",
+)
 HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "torch", "transformers", "tokenizers", "datasets"}
 READS_ENVIRONMENT = {
     "train/attempt.py",
