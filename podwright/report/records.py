@@ -46,6 +46,8 @@ class Records:
     attempts: list[Attempt]
     devices: list[Record]
     """samples of devices-K.csv with their `attempt` and `process`"""
+    metrics: list[Record] = dataclasses.field(default_factory=list)
+    """the steps of all stages as they were written, with those that do not count"""
 
     @property
     def main(self) -> str:
@@ -81,6 +83,7 @@ def read(run: RunDir) -> Records:
         journal=_records_with(run.journal),
         attempts=_attempts(run, metrics + events),
         devices=[sample for path in sorted(run.path.glob("attempts/*/devices-*.csv")) for sample in _samples(path)],
+        metrics=metrics,
     )
 
 

@@ -118,7 +118,7 @@ def _row(stage: str, record: Record) -> Row:
         for name, value in record.items()
         if name not in NOT_FIGURES and isinstance(value, int | float) and not isinstance(value, bool)
     }
-    return Row(stage, record["step"], record["time"], figures)
+    return Row(stage, record["step"], record["time"] or 0.0, figures)
 
 
 def _ending(run: RunDir) -> str | None:

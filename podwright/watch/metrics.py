@@ -122,7 +122,8 @@ class Progress:
     def eta_s(self) -> float | None:
         """Seconds until the stage is through, by the median of its recent steps; None when that is not known."""
         recent = self._steps.of(self.stage)[-_RECENT:]
-        times = [b["time"] - a["time"] for a, b in itertools.pairwise(recent) if a.get("attempt") == b.get("attempt")]
+        pairs = (pair for pair in itertools.pairwise(recent) if None not in (pair[0]["time"], pair[1]["time"]))
+        times = [b["time"] - a["time"] for a, b in pairs if a.get("attempt") == b.get("attempt")]
         left = self.max_steps - self.step
         return left * statistics.median(times) if times and left > 0 else None
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -12,16 +11,14 @@ from podwright.report.records import Records, Result, finite
 from podwright.report.result import damaged_files, ending
 from podwright.run import cost, journal
 from podwright.rundir import RunDir
-from podwright.watch import log_files
 
 
 def write(run: RunDir, records: Records, readme: Path | None) -> Result | None:
     """Write README.md, report.html, result.json, metrics.jsonl and the plots to the report of the run, extend `readme`, and return
     result.json; None, with nothing written, where no step was logged."""
     logs = [run.log(a.number) for a in records.attempts if run.log(a.number).exists()]
-    blocks = itertools.chain.from_iterable(log_files.blocks(path, "") for path in logs)
     try:
-        report = pages.read(blocks, str(logs[-1]) if logs else "-", records.recipe, "", records.name)
+        report = pages.of_run(run, records, str(logs[-1]) if logs else "-", records.recipe, "")
     except UserError:
         return None
     result = report.result
