@@ -139,9 +139,7 @@ def _step_time(r: Result, steps: list[Record], t: Words) -> Plot | None:
     fig, (ax,) = style.figure("s", x="step")
     raw_and_smooth(ax, raw, "teal")
     points = [
-        (s["step"], min(s["step_s"], 2.5 * median))
-        for s in steps
-        if s["step"] in left_out and s["step_s"] is not None
+        (s["step"], min(s["step_s"], 2.5 * median)) for s in steps if s["step"] in left_out and s["step_s"] is not None
     ]
     if points:
         ax.plot(*zip(*points, strict=True), linestyle="", marker="o", markersize=4, color=style.color("grey"))
