@@ -17,7 +17,7 @@ from podwright.recipe.kinds import Recipe
 from podwright.report.maxtext import pages, tables
 from podwright.report.maxtext.chinese_causes import CAUSES
 from podwright.report.maxtext.chinese_remedies import REMEDIES
-from podwright.report.maxtext.words import LANGUAGES, TEXTS, Words
+from podwright.report.maxtext.words import LANGUAGES, Words, texts
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
 from podwright.watch import explain
@@ -542,9 +542,11 @@ def test_without_a_plan_exit_code_0_is_the_end() -> None:
 def test_both_languages_say_the_same_things() -> None:
     import string
 
-    for key, texts in TEXTS.items():
-        english, chinese = ({name for _, name, _, _ in string.Formatter().parse(text) if name} for text in texts)
-        assert english == chinese, key
+    for key, text in texts().items():
+        english, chinese = (
+            {name for _, name, _, _ in string.Formatter().parse(text[language]) if name} for language in LANGUAGES
+        )
+        assert english == chinese and text.keys() == set(LANGUAGES), key
 
 
 NOT_LOGS = {
