@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from pathlib import Path
 
 from podwright.accelerators import GIB
 from podwright.report import records as reading
@@ -242,25 +241,3 @@ def _record(step: Record, facts: RunFacts) -> Record:
         "tokens_per_s_per_device": tokens,
         "loss": step.get("loss"),
     }
-
-
-def not_a_log(log: LoggedRun | None, path: Path | str, num_bytes: int) -> tuple[str, str]:
-    """Why there is nothing to report of a log without steps, and what to do."""
-    where = "standard input" if str(path) == "-" else str(path)
-    if log is None or num_bytes == 0:
-        return f"{where} is empty", "give the log of a training process of MaxText"
-    state = log.last
-    if state.num_zero_bytes:
-        return f"{where} is a binary file", "give the log of a training process of MaxText, as text"
-    num_lines = state.num_lines + (num_bytes > state.position)
-    lines = f"{num_lines:,} line{'' if num_lines == 1 else 's'}"
-    if state.damaged:
-        return f"{where}: no step can be read in {lines}; the first is {state.damaged_example!r}", "give the whole log"
-    if state.cut:
-        return f"{where} ends in its first step: {state.cut!r}", "give the whole log"
-    if cause := next((f["cause"] for f in log.end.failures), ""):
-        return f"{where} has no completed step in {lines}: {cause}", "type podwright diagnose with that log"
-    if state.known.devices or state.known.settings or state.known.params_billion:
-        return f"{where} ends before the first completed step ({lines})", "give it when the run has logged some steps"
-    fix = "give the log of a training process of MaxText: its lines say completed step: N, seconds: S, ..."
-    return f"{where} has no completed step in {lines}", fix

@@ -162,3 +162,25 @@ def _merged(earlier: SetUp, later: SetUp) -> SetUp:
     values |= {"memory_used_gib": max(used, default=None)}
     values |= {"settings": earlier.settings | later.settings, "versions": earlier.versions | later.versions}
     return SetUp(**values)
+
+
+def not_a_log(log: LoggedRun | None, path: str, num_bytes: int) -> tuple[str, str]:
+    """Why there is nothing to report of a log without steps, and what to do."""
+    where = "standard input" if path == "-" else path
+    if log is None or num_bytes == 0:
+        return f"{where} is empty", "give the log of a training process of MaxText"
+    state = log.last
+    if state.num_zero_bytes:
+        return f"{where} is a binary file", "give the log of a training process of MaxText, as text"
+    num_lines = state.num_lines + (num_bytes > state.position)
+    lines = f"{num_lines:,} line{'' if num_lines == 1 else 's'}"
+    if state.damaged:
+        return f"{where}: no step can be read in {lines}; the first is {state.damaged_example!r}", "give the whole log"
+    if state.cut:
+        return f"{where} ends in its first step: {state.cut!r}", "give the whole log"
+    if cause := next((f["cause"] for f in log.end.failures), ""):
+        return f"{where} has no completed step in {lines}: {cause}", "type podwright diagnose with that log"
+    if state.known.devices or state.known.settings or state.known.params_billion:
+        return f"{where} ends before the first completed step ({lines})", "give it when the run has logged some steps"
+    fix = "give the log of a training process of MaxText: its lines say completed step: N, seconds: S, ..."
+    return f"{where} has no completed step in {lines}", fix

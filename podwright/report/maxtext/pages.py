@@ -1,30 +1,24 @@
-"""The write-up of a log as files: result.json, report.html, README.md, the steps as metrics.jsonl, and the plots."""
+"""The report of a MaxText run as files: result.json, report.html, README.md and the plots."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
-import tempfile
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
 from podwright.recipe.kinds import Recipe
-from podwright.report import records as reading
 from podwright.report.figures import plots, style
 from podwright.report.figures.drawing import Plot, raw_and_smooth
 from podwright.report.figures.series import Line, line
-from podwright.report.maxtext import checks, figures, log_readme, logged, tables
+from podwright.report.maxtext import checks, figures, log_readme, tables
 from podwright.report.maxtext.facts import gathered, published_row
+from podwright.report.maxtext.logged import LoggedRun
 from podwright.report.maxtext.words import Words
 from podwright.report.page import html_templates, markdown_templates
-from podwright.report.records import Records, Result
-from podwright.rundir import Record, RunDir, replace_file, write_json
-from podwright.watch import maxtext_log
-
-RESULT, STEPS = "result.json", "metrics.jsonl"
+from podwright.report.records import Result
+from podwright.rundir import Record, replace_file, write_json
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,32 +31,14 @@ class LogReport:
     """the same for a log and the same log grown longer; another one for another run"""
 
 
-def read(blocks: Iterable[bytes], path: str, recipe: Recipe | None, on: str) -> LogReport:
-    """A log and its figures; UserError for what has no step. `path`: - stands for standard input."""
-    with tempfile.TemporaryDirectory() as folder:
-        run = RunDir(Path(folder) / "run")
-        write_json(run.recipe, {"kind": figures.STAGE, "arguments": {}})
-        run.attempt(1).mkdir(parents=True)
-        with run.log(1).open("wb") as f:
-            f.writelines(blocks)
-        return of_run(run, None, path, recipe, on)
-
-
-def of_run(run: RunDir, records: Records | None, path: str, recipe: Recipe | None, on: str) -> LogReport:
-    """The figures of a run by its records, which its logs are brought to; UserError for one without a step. `records`: None where it is no
-    run of ours but a log, which names its run itself."""
-    maxtext_log.follow(run, to_end=True)
-    read_records = reading.read(run)
-    log = logged.of(run, read_records)
-    if log is None or not log.records:
-        size = run.log(1).stat().st_size if run.log(1).exists() else 0
-        raise UserError(*figures.not_a_log(log, path, size))
+def of(log: LoggedRun, path: str, recipe: Recipe | None, on: str, name: str) -> LogReport:
+    """The figures of a run that has steps. `path`: of its log; `name`: of the run, "" where its log says it."""
     facts = gathered(log.known, recipe, on)
-    facts = dataclasses.replace(facts, name=records.name if records else facts.name)
+    facts = dataclasses.replace(facts, name=name or facts.name)
     facts = facts.without_architecture() if checks.other_tokens(log, facts) else facts
     steps = figures.thinned(log, facts)
     r = figures.result(log, facts, steps, "log" if path == "-" else Path(path).stem, path, published_row(facts))
-    first = (log.first["step"], *(_or_nan(log.first.get(name)) for name in ("step_s", "loss", "time")))
+    first = (log.first["step"], *(_or_nan(log.first.get(figure)) for figure in ("step_s", "loss", "time")))
     return LogReport(r, steps, f"{zlib.crc32(repr((r['name'], r['model'], r['config'], first)).encode()):08x}")
 
 
@@ -81,8 +57,7 @@ def write(report: LogReport, folder: Path, readme: Path | None, language: str) -
             replace_file(folder / name, text.encode())
         page = html_templates().get_template("log.html.j2").render(context(r, t, steps), plots=drawn)
         replace_file(folder / "report.html", page.encode())
-        replace_file(folder / STEPS, "".join(json.dumps(step) + "\n" for step in steps).encode())
-        write_json(folder / RESULT, r)
+        write_json(folder / "result.json", r)
         kept = []
         for place in dict.fromkeys([folder / "README.md", *([readme] if readme else [])]):
             inside_folder = place.resolve().parent == folder.resolve()
