@@ -74,8 +74,7 @@ def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Att
     """How an attempt of a run ended, as far as the log of its first process tells more than an exit code."""
     if not run.log(attempt).exists():
         return None
-    maxtext_log.follow(run, to_end=True)
-    log = maxtext_log.state_of(run, attempt)
+    log = maxtext_log.state_at_end(run, attempt)
     if log.known.exit_code is None:
         log.known.exit_code = polled.returncode
     done, planned = log.last_step + 1, _planned(run)

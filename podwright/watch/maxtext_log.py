@@ -10,10 +10,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import itertools
 import json
 import os
 import re
+import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -28,6 +28,8 @@ from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, plain, step
 STAGE = "maxtext"
 ENVIRONMENT, EVALUATION, PROFILER = "environment", "evaluation", "profiler"
 """the events that are made of a log"""
+_WAIT_S = 10.0
+"""for another process that brings the steps of an attempt that has ended"""
 _BLOCK = 1 << 22
 _MOST_LINE = 1 << 16  # bytes; a longer line is no line of a log, and only its end is looked at
 _HEAD = 48  # bytes at the beginning of a line in which its time stands
@@ -98,12 +100,12 @@ class LogEnd:
 
 
 def follow(run: RunDir, to_end: bool = False) -> None:
-    """Bring what is new in the log of every attempt to the records, unless another process does it at the moment. `to_end`: a last line
-    without an end is not being written."""
+    """Bring what is new in the log of every attempt to the records, unless another process does it at the moment. `to_end`: another process
+    is waited for, and a last line without an end counts, if it is no part of a line."""
     for number in sorted(int(path.name) for path in run.path.glob("attempts/*") if path.name.isdigit()):
         log = run.log(number)
         if log.exists() and log.stat().st_size > state_of(run, number).position:
-            with _locked(run.attempt(number) / "metrics.lock") as ours:
+            with _locked(run.attempt(number) / "metrics.lock", _WAIT_S if to_end else 0.0) as ours:
                 if ours:
                     _follow(run, number, to_end)
 
@@ -117,9 +119,17 @@ def state_of(run: RunDir, attempt: int) -> LogState:
         return LogState()
 
 
+def state_at_end(run: RunDir, attempt: int) -> LogState:
+    """What would be noted of the log of an attempt once all of it is read; no record is written."""
+    reader = _LogReader(attempt, state_of(run, attempt))
+    for _ in _read(run.log(attempt), reader, to_end=True):
+        pass
+    return reader.state
+
+
 def end_of(run: RunDir, attempt: int) -> LogEnd:
     """The end of the log of an attempt."""
-    state = state_of(run, attempt)
+    state = state_at_end(run, attempt)
     with run.log(attempt).open("rb") as f:
         f.seek(max(state.start_at, f.seek(0, os.SEEK_END) - _TAIL))
         tail = plain(f.read()).replace(b"\r", b"\n")
@@ -251,10 +261,10 @@ class _LogReader:
         if any(mark in line for mark in _PROFILER_LINES) and _pod(line) == (self.state.host or ""):
             self._event(PROFILER, _time(line), step=self.state.last_step, start=self.state.start)
 
-    def _event(self, name: str, time: float | None, **fields: Any) -> None:
-        if time is None:
-            time = self.state.last_step_time
-        self._records.append({"event": name, "time": time, "attempt": self.attempt} | fields)
+    def _event(self, name: str, seconds: float | None, **fields: Any) -> None:
+        if seconds is None:
+            seconds = self.state.last_step_time
+        self._records.append({"event": name, "time": seconds, "attempt": self.attempt} | fields)
 
     def _step(self, line: bytes, at: int) -> None:
         """`at`: the byte of the log at which the line begins."""
@@ -273,22 +283,22 @@ class _LogReader:
         if number == state.last_step and not state.restarted and loss == state.last_loss:
             state.repeated += 1
             return
-        time = _time(line)
-        if time is None:
-            time = state.last_step_time
+        seconds = _time(line)
+        if seconds is None:
+            seconds = state.last_step_time
         if state.restarted or number <= state.last_step or not state.start:
             state.start += 1
             state.start_at = at
-            self._environment(time)
-        record = {"stage": STAGE, "step": number, "time": time, "attempt": self.attempt} | step
+            self._environment(seconds)
+        record = {"stage": STAGE, "step": number, "time": seconds, "attempt": self.attempt} | step
         if state.start > 1:
             record["start"] = state.start
         self._records.append(record)
         state.restarted = False
-        state.last_step, state.last_loss, state.last_step_time = number, loss, time
+        state.last_step, state.last_loss, state.last_step_time = number, loss, seconds
         state.last_line = line.decode(errors="replace")
 
-    def _environment(self, time: float | None) -> None:
+    def _environment(self, seconds: float | None) -> None:
         """An event with what the lines before the first step of a start say."""
         known = self.state.known
         steps = known.settings.get("steps", "")
@@ -300,7 +310,7 @@ class _LogReader:
             "versions": dict(known.versions),
         }
         if any(facts.values()):
-            self._event(ENVIRONMENT, time, **facts)
+            self._event(ENVIRONMENT, seconds, **facts)
 
     def _is_of_the_host(self, line: bytes) -> bool:
         """Whether a line is of the host whose steps came first."""
@@ -322,8 +332,7 @@ class _LogReader:
 
 
 def _first_time(lines: list[bytes]) -> float | None:
-    times = map(_time, lines)
-    return next(itertools.filterfalse(lambda time: time is None, times), None)
+    return next((seconds for line in lines if (seconds := _time(line)) is not None), None)
 
 
 def _shown(line: bytes) -> str:
@@ -353,12 +362,21 @@ def _shape(line: bytes) -> tuple[list[bytes], int]:
 
 
 @contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
+def _locked(path: Path, wait_s: float) -> Iterator[bool]:
+    """Whether this process has the lock, within `wait_s`."""
+    until = time.monotonic() + wait_s
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        yield True
-    except BlockingIOError:
-        yield False
+        while not (ours := _try_lock(descriptor)) and time.monotonic() < until:
+            time.sleep(0.05)
+        yield ours
     finally:
         os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

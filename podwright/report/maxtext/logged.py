@@ -108,8 +108,8 @@ def of(run: RunDir, records: Records) -> LoggedRun | None:
     if not numbers:
         return None
     steps = records.steps()
-    logged = [r for r in records.metrics if r["stage"] == records.main]
-    states = [maxtext_log.state_of(run, number) for number in numbers]
+    logged = sorted((r for r in records.metrics if r["stage"] == records.main), key=_start)  # one may be brought late
+    states = [maxtext_log.state_at_end(run, number) for number in numbers]
     columns = StepColumns(steps)
     return LoggedRun(
         steps=columns,

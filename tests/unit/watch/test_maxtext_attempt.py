@@ -1,5 +1,6 @@
 """What the log of a MaxText attempt says while it runs and when it has ended: steps, once each, and the ending."""
 
+import fcntl
 import json
 import random
 from pathlib import Path
@@ -131,6 +132,16 @@ def test_how_an_attempt_ended(tmp_path: Path, steps: int, last: str, code: int, 
     lines = [f"2026-11-23T08:00:00.{n:09}Z {text}\n" for n, text in enumerate(last.split("\n"))]
     seen = outcome(log(run, *lines), 1, Polled(Process.ENDED, code), False)
     assert (seen.ending, says in seen.detail) == (ending, True), seen
+
+
+def test_an_ending_does_not_wait_for_another_process_that_brings_the_steps(tmp_path: Path) -> None:
+    run = log(made(tmp_path), *(step(n) for n in range(10)))
+    with (run.attempt(1) / "metrics.lock").open("w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        maxtext_log.follow(run)
+        assert not run.metrics.exists() and outcome(run, 1, Polled(Process.ENDED, 0), False).ending is Ending.FINISHED
+    maxtext_log.follow(run)
+    assert [number for _, number, _ in steps_of(run)] == list(range(10))
 
 
 def test_a_taken_node_counts_before_a_log_that_only_ends_and_not_before_the_end_of_the_training(tmp_path: Path) -> None:
