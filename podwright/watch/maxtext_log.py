@@ -50,9 +50,8 @@ class LogState:
     """bytes that are read"""
     sizes: list[int] = field(default_factory=lambda: [0, 0])
     """of metrics.jsonl and events.jsonl, as the reader left them"""
-    num_steps: int = 0
-    """records of the attempt in metrics.jsonl"""
-    num_events: int = 0
+    seen: int = 0
+    """bytes that the log had, of which a last line without an end may be unread"""
     num_lines: int = 0
     num_zero_bytes: int = 0
     first_time: float | None = None
@@ -103,8 +102,8 @@ def follow(run: RunDir, to_end: bool = False) -> None:
     """Bring what is new in the log of every attempt to the records, unless another process does it at the moment. `to_end`: another process
     is waited for, and a last line without an end counts, if it is no part of a line."""
     for number in sorted(int(path.name) for path in run.path.glob("attempts/*") if path.name.isdigit()):
-        log = run.log(number)
-        if log.exists() and log.stat().st_size > state_of(run, number).position:
+        log, state = run.log(number), state_of(run, number)
+        if log.exists() and log.stat().st_size > (state.position if to_end else state.seen):
             with _locked(run.attempt(number) / "metrics.lock", _WAIT_S if to_end else 0.0) as ours:
                 if ours:
                     _follow(run, number, to_end)
@@ -143,31 +142,33 @@ def _state_file(run: RunDir, attempt: int) -> Path:
 
 def _follow(run: RunDir, attempt: int, to_end: bool) -> None:
     state = state_of(run, attempt)
-    skipped = (0, 0)
-    if state.sizes != _sizes(run):
-        written = _written(run, attempt)
-        if written != (state.num_steps, state.num_events):
-            state, skipped = LogState(), written
+    passed_over = {run.metrics: 0, run.events: 0}
+    if state.sizes != _sizes(
+        run
+    ):  # another attempt has written since, or a launcher was killed before it wrote the state
+        state, passed_over = LogState(), _written(run, attempt)
     reader = _LogReader(attempt, state)
     for records in _read(run.log(attempt), reader, to_end):
-        for path, stage, at in ((run.metrics, True, 0), (run.events, False, 1)):
-            ours = [record for record in records if ("stage" in record) is stage]
-            before = (state.num_steps, state.num_events)[at]
-            new = ours[max(0, skipped[at] - before) :]
-            if new:
+        steps = [record for record in records if "stage" in record]
+        events = [record for record in records if "event" in record]
+        for path, ours in ((run.metrics, steps), (run.events, events)):
+            known = min(passed_over[path], len(ours))
+            passed_over[path] -= known
+            if new := ours[known:]:
                 text = b"".join(json.dumps(record).encode() + b"\n" for record in new)
                 growing_file.append(path, text, lambda line: parse_record(line) is not None)
-            state.num_steps += 0 if at else len(ours)
-            state.num_events += len(ours) if at else 0
         state.sizes = _sizes(run)
         write_json(_state_file(run, attempt), asdict(state))
 
 
-def _written(run: RunDir, attempt: int) -> tuple[int, int]:
+def _written(run: RunDir, attempt: int) -> dict[Path, int]:
     """How many records of the attempt are in metrics.jsonl and in events.jsonl."""
     steps = (r for r in read_jsonl(run.metrics) if is_metric(r) and r["stage"] == STAGE)
     events = (e for e in read_events(run.events) if e["event"] in (ENVIRONMENT, EVALUATION, PROFILER))
-    return sum(r.get("attempt") == attempt for r in steps), sum(e.get("attempt") == attempt for e in events)
+    return {
+        run.metrics: sum(r.get("attempt") == attempt for r in steps),
+        run.events: sum(e.get("attempt") == attempt for e in events),
+    }
 
 
 def _sizes(run: RunDir) -> list[int]:
@@ -177,6 +178,7 @@ def _sizes(run: RunDir) -> list[int]:
 def _read(log: Path, reader: _LogReader, to_end: bool) -> Iterator[list[Record]]:
     """The records of what is new in a log, block by block."""
     with log.open("rb") as f:
+        reader.state.seen = max(f.seek(0, os.SEEK_END), reader.state.position)
         f.seek(reader.state.position)
         rest = b""
         while block := f.read(_BLOCK):
