@@ -143,9 +143,8 @@ def _state_file(run: RunDir, attempt: int) -> Path:
 def _follow(run: RunDir, attempt: int, to_end: bool) -> None:
     state = state_of(run, attempt)
     passed_over = {run.metrics: 0, run.events: 0}
-    if state.sizes != _sizes(
-        run
-    ):  # another attempt has written since, or a launcher was killed before it wrote the state
+    # Another attempt has written since, or a launcher was killed before it wrote the state.
+    if state.sizes != _sizes(run):
         state, passed_over = LogState(), _written(run, attempt)
     reader = _LogReader(attempt, state)
     for records in _read(run.log(attempt), reader, to_end):
@@ -157,8 +156,16 @@ def _follow(run: RunDir, attempt: int, to_end: bool) -> None:
             if new := ours[known:]:
                 text = b"".join(json.dumps(record).encode() + b"\n" for record in new)
                 growing_file.append(path, text, lambda line: parse_record(line) is not None)
-        state.sizes = _sizes(run)
-        write_json(_state_file(run, attempt), asdict(state))
+        # A state that is behind the records would have them written twice.
+        if not any(passed_over.values()):
+            _note(run, attempt, state)
+    if any(passed_over.values()):  # there are more records than the log has now
+        _note(run, attempt, state)
+
+
+def _note(run: RunDir, attempt: int, state: LogState) -> None:
+    state.sizes = _sizes(run)
+    write_json(_state_file(run, attempt), asdict(state))
 
 
 def _written(run: RunDir, attempt: int) -> dict[Path, int]:

@@ -1,13 +1,16 @@
 """What the log of a MaxText attempt says while it runs and when it has ended: steps, once each, and the ending."""
 
+import contextlib
 import fcntl
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from podwright import growing_file
 from podwright.rundir import Ending, RunDir, read_events, read_jsonl, write_json
 from podwright.targets.base import Polled, Process
 from podwright.watch import maxtext_log
@@ -70,25 +73,43 @@ def test_a_step_is_a_record_with_the_time_of_its_line(tmp_path: Path) -> None:
     )
 
 
-def test_a_log_that_grows_gives_each_step_once_whoever_reads_and_is_killed(tmp_path: Path) -> None:
-    rng = random.Random(0)
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_that_grows_gives_each_step_once_whoever_reads_and_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
     run = made(tmp_path, 300)
     lines = ["2026-11-23T07:00:00.000000000Z Config param steps: 300\n"]
     lines += [step(n, 5 - n / 100, n // 60) for n in range(300)]
     lines.insert(100, f"{lines[99][:31]}Completed eval after train step 98, loss=2.5\n")
     text = "".join(lines).encode()
+
+    appended = growing_file.append
+
+    def append(path: Path, new: bytes, is_complete: Callable[[bytes], bool]) -> None:
+        kill = rng.random() < 0.1
+        appended(path, new[: rng.randrange(len(new))] if kill else new, is_complete)
+        if kill:
+            raise Killed
+
+    def write_state(path: Path, value: Any) -> None:
+        if rng.random() < 0.2:
+            raise Killed
+        write_json(path, value)
+
+    monkeypatch.setattr(maxtext_log, "_BLOCK", 1500)
     at = 0
-    state = run.attempt(1) / "metrics.json"
     while at < len(text):
-        at = min(len(text), at + rng.randrange(2000))
+        at = min(len(text), at + rng.randrange(6000))
         run.log(1).write_bytes(text[:at])
-        before = state.read_bytes() if state.exists() else None
-        maxtext_log.follow(run)
-        if rng.random() < 0.3:  # killed before the state was written, perhaps in the middle of a record
-            state.unlink(missing_ok=True) if before is None else state.write_bytes(before)
-            for records in (run.metrics, run.events):
-                if rng.random() < 0.5 and records.exists():
-                    records.write_bytes(records.read_bytes()[: -rng.randrange(1, 50)])
+        with monkeypatch.context() as patched, contextlib.suppress(Killed):
+            patched.setattr(maxtext_log.growing_file, "append", append)
+            patched.setattr(maxtext_log, "write_json", write_state)
+            maxtext_log.follow(run)
     run.log(1).write_bytes(text + step(300, 1.0, 5).encode())
     maxtext_log.follow(run)
     assert [s for _, s, _ in steps_of(run)] == list(range(301))
