@@ -37,10 +37,11 @@ def is_log_run(folder: Path) -> bool:
 def create(folder: Path, blocks: Iterable[bytes], log: str, recipe: Recipe | None, on: str) -> RunDir:
     """The run of a log in `folder`, in the place of the one that was there. `log`: - stands for standard input.
 
-    UserError for a log without a step and for a folder with another run; what is there stays then.
+    UserError for a log without a step, and for a folder in which other files would be replaced; what is there stays then.
     """
-    if any((folder / name).exists() for name in ("journal.jsonl", "recipe.json")) and not is_log_run(folder):
-        raise UserError(f"{folder} is the directory of a run", "name another directory with -o")
+    taken = next((name for name in ("journal.jsonl", *_PARTS) if (folder / name).exists()), "")
+    if taken and not is_log_run(folder):
+        raise UserError(f"{folder / taken} is there, and not of a log", "name another directory with -o")
     source = {"file": log, "slice": on, "recipe": recipe.model_dump(mode="json") if recipe else None, "profile": None}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)

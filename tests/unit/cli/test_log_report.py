@@ -60,13 +60,13 @@ def test_a_bad_log_leaves_the_report_that_was_there(capsys: pytest.CaptureFixtur
     assert sorted(path.name for path in Path().iterdir()) == ["bad.log", "out", "train.log"]
 
 
-@pytest.mark.parametrize("name", ["journal.jsonl", "recipe.json"])
-def test_another_run_is_not_replaced(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+@pytest.mark.parametrize("name", ["journal.jsonl", "recipe.json", "metrics.jsonl", "attempts"])
+def test_files_of_others_are_not_replaced(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.log").write_text(LOG)
     Path("run").mkdir()
     Path("run", name).write_text('{"kind": "maxtext"}\n')
     assert app.main(["report", "--log", "train.log", "-o", "run"]) == 2
-    assert "run is the directory of a run; name another directory with -o" in capsys.readouterr().err
+    assert f"run/{name} is there, and not of a log; name another directory with -o" in capsys.readouterr().err
     assert [path.name for path in Path("run").iterdir()] == [name]
 
 
