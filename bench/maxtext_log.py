@@ -1,7 +1,7 @@
-"""`podwright report --log` of a log with a million steps: processor time, wall time and peak memory, of a process of its own, and
+"""`podwright report --log` of a log with 100,000 steps: processor time, wall time and peak memory, of a process of its own, and
 the load of the machine over the last minute (/proc/loadavg) before and after it.
 
-python bench/maxtext_log.py [--steps 1000000] [--out bench/results/maxtext_log.json]
+python bench/maxtext_log.py [--steps 100000] [--out bench/results/maxtext_log.json]
 
 The log is drawn with a fixed seed: steps as MaxText 0.2.5 logs them on 128 chips of tpu7x, with a restart that repeats 1,000 of them.
 """
@@ -71,7 +71,7 @@ def measure(log: Path) -> dict[str, Any]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=1_000_000)
+    parser.add_argument("--steps", type=int, default=100_000)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:

@@ -9,7 +9,7 @@ NAME/recipe.json      the resolved recipe                          launcher, onc
                       exit-K.json, devices-K.csv, stacks-K.txt     trainer's process K; fault.json: which of several failed first
      latest           link to the newest attempt on a cluster      its job
      profile.json     the steps to trace, if any; profile/step-N/: jax's traces of them
-     metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer
+     metrics.jsonl    {stage, step, time, attempt, figures ...}    trainer, or made of its log
      events.jsonl     {event, time, attempt, ...}: evaluations, checkpoints, notices
      samples.jsonl    {when, question, answer, completion, extracted, correct}
      evaluations/     right or wrong by question, before and after trainer
@@ -337,6 +337,8 @@ def parse_record(line: bytes) -> Record | None:
     return record if isinstance(record, dict) else None
 
 
+_TIME: dict[str, Any] = {"time": int | float | None}
+"""null in a record that was made of a log without times"""
 _FIELDS: dict[str, dict[str, Any]] = {
     "phase": {"phase": str},
     "notice": {"message": str},
@@ -351,12 +353,12 @@ _FIELDS: dict[str, dict[str, Any]] = {
 
 def is_metric(record: Record) -> bool:
     """Whether a record is a step of metrics.jsonl: a damaged line may be JSON of another shape."""
-    return _has(record, {"stage": str, "step": int, "time": int | float})
+    return "time" in record and _has(record, {"stage": str, "step": int} | _TIME)
 
 
 def is_event(record: Record) -> bool:
     """Whether a record is one of events.jsonl."""
-    return _has(record, {"event": str, "time": int | float}) and _has(record, _FIELDS.get(record["event"], {}))
+    return "time" in record and _has(record, {"event": str} | _TIME) and _has(record, _FIELDS.get(record["event"], {}))
 
 
 def _has(record: Record, types: dict[str, Any]) -> bool:
@@ -386,11 +388,3 @@ def main_stage(recipe: Record) -> str:
     if not isinstance(kind, str) or not kind:
         raise UserError(f"a recipe.json without a kind: kind={kind!r}", "start the run again under another name")
     return kind
-
-
-def read_metrics(path: Path) -> dict[str, list[Record]]:
-    """Records by stage, ordered by step; a step that was run again after a resume counts once, the last time."""
-    stages: dict[str, dict[int, Record]] = {}
-    for record in filter(is_metric, read_jsonl(path)):
-        stages.setdefault(record["stage"], {})[record["step"]] = record
-    return {stage: [steps[n] for n in sorted(steps)] for stage, steps in stages.items()}

@@ -26,6 +26,7 @@ SHARED = {
     "growing_file",
     "rundir",
     "failures",
+    "counted_steps",
     "storage",
     "errors",
 }
@@ -56,6 +57,7 @@ FLOOR_ORDER = (
     "growing_file",
     "rundir",
     "failures",
+    "counted_steps",
     "storage",
     "recipe",
     "attention_kernels",

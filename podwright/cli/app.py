@@ -205,7 +205,7 @@ def report(
         raise UserError(
             f"--out {out} works only with --compare; the report of a run is written to its directory", "leave --out out"
         )
-    run = _find(runs, names[0])
+    run = log_reports.of_log(names[0]) or _find(runs, names[0])
     result = page.write(run, readme)
     if as_json:
         show.document(result)

@@ -10,10 +10,12 @@ from typing import Annotated
 import typer
 
 from podwright.cli import show
-from podwright.errors import UserError, expanded, warn
+from podwright.errors import UserError, expanded
 from podwright.rundir import RunDir
 
-LogFile = Annotated[str, typer.Option("--log", metavar="FILE", help="write up this log of MaxText; -: standard input")]
+LogFile = Annotated[
+    str, typer.Option("--log", metavar="FILE", help="make a run of this log of MaxText; -: standard input")
+]
 LogRecipe = Annotated[str, typer.Option("--recipe", metavar="RECIPE", help="with --log: the recipe that was run")]
 LogSlice = Annotated[
     str, typer.Option("--on", metavar="SLICE", help="with --log: the slice that it ran on, if the recipe names none")
@@ -36,11 +38,11 @@ def refuse_without_log(recipe: str, on: str, profile: str, language: str) -> Non
 
 
 def of_log(name: str) -> RunDir | None:
-    """The directory that `podwright report --log` wrote; None of another one."""
-    from podwright.report.maxtext import reload
+    """The run that `podwright report --log` made of a log; None for another name."""
+    from podwright.report.maxtext import log_run
 
     place = expanded(name)
-    return RunDir(place) if reload.is_report(place) else None
+    return RunDir(place) if log_run.is_log_run(place) else None
 
 
 def write(
@@ -55,9 +57,10 @@ def write(
     compare: bool,
     as_json: bool,
 ) -> None:
-    """Read the log, write its files, print a summary or the document."""
+    """Make a run of the log, write its report, print a summary or the document."""
     from podwright.cli.recipe_names import load_named
-    from podwright.report.maxtext import facts, pages, profile_files
+    from podwright.report import page
+    from podwright.report.maxtext import facts, log_run, pages, profile_files
     from podwright.report.maxtext.words import LANGUAGES, Words
     from podwright.watch import log_files
 
@@ -76,19 +79,19 @@ def write(
     resolved = load_named(recipe) if recipe else None
     if resolved is not None:
         facts.require_maxtext(resolved)
+    if on:
+        facts.ran_on(on)
     blocks = (
         iter(lambda: sys.stdin.buffer.read(1 << 20), b"") if log == "-" else log_files.blocks(expanded(log), COMMAND)
     )
-    written = pages.read(blocks, log, resolved, on)
     folder = out or Path(f"{'log' if log == '-' else Path(log).stem}-report")
+    run = log_run.create(folder, blocks, log, resolved, on)
     if profile:
-        written.result["profile"] = profile_files.fetched(profile, folder)
-    kept = pages.write(written, folder, readme, language)
-    for text in kept:
-        warn(text)
+        log_run.note_profile(run, profile_files.fetched(profile, run.path))
+    result = page.write(run, readme, language)
     if as_json:
-        show.document(written.result)
+        show.document(result)
         return
-    for text in pages.summary(written.result, Words(language)):
+    for text in pages.summary(result, Words(language)):
         print(text)
-    show.log_report(folder, readme, written.result["profile"])
+    show.log_report(run.report, readme, result["profile"])

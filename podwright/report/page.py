@@ -26,12 +26,15 @@ MOST_SAMPLES = 8
 LOG_ROWS = 8
 
 
-def write(run: RunDir, readme_file: Path | None = None) -> Result:
-    """Write the report of `run` into its directory and return result.json; with `readme_file`, extend that README too."""
+def write(run: RunDir, readme_file: Path | None = None, language: str = "en") -> Result:
+    """Write the report of `run` into its directory and return result.json; with `readme_file`, extend that README too. `language`: of the
+    report of a log."""
     mirror.look(run)  # what is here is reported if the storage cannot be read
     read = records.read(run)
-    if (of_logs := _of_logs(run, read, readme_file)) is not None:
-        return of_logs
+    if place := recipe_kinds.find(read.raw.get("kind")).write_up:
+        of_logs: Result | None = recipe_kinds.resolve(place)(run, readme_file, language)
+        if of_logs is not None:
+            return of_logs
     result = of_records(run, read)
     drawn = plots.plots(read, result)
     context = _context(read, result, drawn)
@@ -58,13 +61,6 @@ def write(run: RunDir, readme_file: Path | None = None) -> Result:
             readme.put(readme_file, read.name, section, _title(read))
     except OSError as e:
         raise from_os(e) or UserError(f"the report cannot be written: {e}", "give a place that can be written") from e
-    return result
-
-
-def _of_logs(run: RunDir, read: records.Records, readme_file: Path | None) -> Result | None:
-    """The report of a run whose trainer is not ours; None of another one, and where no step was logged."""
-    place = recipe_kinds.find(read.raw.get("kind")).write_up
-    result: Result | None = recipe_kinds.resolve(place)(run, read, readme_file) if place else None
     return result
 
 

@@ -12,6 +12,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+from podwright.counted_steps import WARM_START, counted
 from podwright.errors import UserError
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import stored
@@ -20,7 +21,6 @@ from podwright.rundir import DEVICE_COLUMNS, Record, RunDir, is_metric, main_sta
 Result = dict[str, Any]
 """what result.json holds"""
 MOST_SAMPLES = 2000  # of a file of devices; a run of weeks has more, which say no more
-BEFORE = "warm_start"  # the stage that comes before the main one, where there is one
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +46,8 @@ class Records:
     attempts: list[Attempt]
     devices: list[Record]
     """samples of devices-K.csv with their `attempt` and `process`"""
+    metrics: list[Record] = dataclasses.field(default_factory=list)
+    """the steps of all stages as they were written, with those that do not count"""
 
     @property
     def main(self) -> str:
@@ -70,16 +72,18 @@ def read(run: RunDir) -> Records:
     main = main_stage(raw)
     metrics = [r for r in read_jsonl(run.metrics) if is_metric(r)]
     events = read_events(run.events)
+    steps = counted(metrics, events, main)
     return Records(
         name=run.path.resolve().name,
         raw=raw,
         recipe=_typed(raw),
-        stages={stage: _that_count(metrics, events, stage, main) for stage in (BEFORE, main)},
-        events=_without_undone_tests(events, main),
+        stages={stage: steps.of(stage) for stage in (WARM_START, main)},
+        events=[e for e in events if e["event"] != "evaluation" or not steps.is_undone_test(e)],
         samples=_records_with(run.samples, "when", "question"),
         journal=_records_with(run.journal),
         attempts=_attempts(run, metrics + events),
         devices=[sample for path in sorted(run.path.glob("attempts/*/devices-*.csv")) for sample in _samples(path)],
+        metrics=metrics,
     )
 
 
@@ -127,43 +131,6 @@ def _json(path: Path) -> dict[str, Any] | None:
 def _records_with(path: Path, *keys: str) -> list[Record]:
     """The records of `path` that have `keys`."""
     return [r for r in read_jsonl(path) if all(k in r for k in keys)]
-
-
-def _that_count(metrics: list[Record], events: list[Record], stage: str, main: str) -> list[Record]:
-    """The steps of `stage` in order, without those that a later attempt ran again or went back behind."""
-    mine = [r for r in metrics if r["stage"] == stage]
-    back = _went_back(events, stage, main)
-    firsts: dict[int, int] = {}
-    for r in mine:
-        firsts.setdefault(_attempt_of(r), r["step"])
-    back += [(attempt, first - 1) for attempt, first in firsts.items()]
-    steps = {r["step"]: r for r in mine if not _undone(r, r["step"], back)}
-    return [steps[n] for n in sorted(steps)]
-
-
-def _without_undone_tests(events: list[Record], main: str) -> list[Record]:
-    back = _went_back(events, main, main)
-    return [e for e in events if e["event"] != "evaluation" or not _undone(e, e.get("step"), back)]
-
-
-def _went_back(events: list[Record], stage: str, main: str) -> list[tuple[int, int]]:
-    """(attempt, step of `stage` that it went on from) of every resume; back in the warm start, the main stage has not begun."""
-    points = []
-    for e in events:
-        if e["event"] == "resumed":
-            place = e.get("stage", main)
-            if place in (stage, BEFORE):
-                points.append((_attempt_of(e), e["step"] if place == stage else 0))
-    return points
-
-
-def _undone(record: Record, step: Any, back: list[tuple[int, int]]) -> bool:
-    return isinstance(step, int) and any(attempt > _attempt_of(record) and to < step for attempt, to in back)
-
-
-def _attempt_of(record: Record) -> int:
-    number = record.get("attempt")
-    return number if isinstance(number, int) else 1
 
 
 def _attempts(run: RunDir, timed: list[Record]) -> list[Attempt]:

@@ -8,9 +8,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from podwright.counted_steps import WARM_START, read_steps
 from podwright.errors import UserError
 from podwright.run.journal import fold
-from podwright.rundir import Record, RunDir, flat, read_events, read_jsonl, read_metrics, write_json
+from podwright.rundir import Record, RunDir, flat, main_stage, read_events, read_jsonl, write_json
 
 NOT_FIGURES = ("stage", "step", "time", "attempt", "event")
 
@@ -53,11 +54,12 @@ def pending(run: RunDir, name: str) -> MetricBatch:
     """`name`: of the tracker, and of the server if it has several."""
     before = _cursor(run, name)
     sent = before.get("sent", {})
-    rows = [row for row in _rows(run) if row.step > sent.get(row.stage, -1)]
+    recipe = json.loads(run.recipe.read_text())
+    rows = [row for row in _rows(run, main_stage(recipe)) if row.step > sent.get(row.stage, -1)]
     ending, written = _ending(run), _report_written(run)
     return MetricBatch(
         rows=rows,
-        recipe=json.loads(run.recipe.read_text()),
+        recipe=recipe,
         ending=ending,
         ending_is_new=ending != before.get("ending"),
         report=run.report if written != before.get("report") else None,
@@ -103,9 +105,9 @@ def _cursor(run: RunDir, tracker: str) -> dict[str, Any]:
     )
 
 
-def _rows(run: RunDir) -> list[Row]:
+def _rows(run: RunDir, main: str) -> list[Row]:
     """All steps and tests, each stage in the order of its steps."""
-    rows = [_row(stage, record) for stage, records in read_metrics(run.metrics).items() for record in records]
+    rows = [_row(stage, record) for stage in (WARM_START, main) for record in read_steps(run, stage)]
     tests = {e["step"]: e for e in read_events(run.events, "evaluation")}
     return rows + [_row("evaluation", flat(tests[step])) for step in sorted(tests)]
 
@@ -116,7 +118,7 @@ def _row(stage: str, record: Record) -> Row:
         for name, value in record.items()
         if name not in NOT_FIGURES and isinstance(value, int | float) and not isinstance(value, bool)
     }
-    return Row(stage, record["step"], record["time"], figures)
+    return Row(stage, record["step"], record["time"] or 0.0, figures)
 
 
 def _ending(run: RunDir) -> str | None:

@@ -11,9 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from podwright.counted_steps import read_steps
 from podwright.errors import UserError
 from podwright.recipe.advice import BEGINS_AGAIN
-from podwright.rundir import Ending, RunDir, append_jsonl, read_events, read_metrics
+from podwright.rundir import Ending, RunDir, append_jsonl, read_events
 from podwright.train.run_storage import RunStorage
 
 
@@ -76,7 +77,7 @@ class Emitter:
         """A notice where steps of `stage` were trained, and saved, by an earlier attempt, and no checkpoint of them is left. UserError where
         their folder is there and empty, as that of a disk which is not mounted."""
         saved = [e["step"] for e in read_events(self._run.events, "checkpoint")]
-        last = max((r["step"] for r in read_metrics(self._run.metrics).get(stage, [])), default=0)
+        last = max((r["step"] for r in read_steps(self._run, stage)), default=0)
         if saved and last:
             folder = Path(self.storage.root, "checkpoints")
             gone = f"no checkpoint is left in {folder}, where that of step {max(saved)} was"

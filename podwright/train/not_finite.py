@@ -10,8 +10,9 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
+from podwright.counted_steps import read_steps
 from podwright.recipe.kinds import JaxRecipe, TorchRecipe
-from podwright.rundir import Ending, RunDir, read_events, read_metrics
+from podwright.rundir import Ending, RunDir, read_events
 from podwright.train.emit import TrainingOutcome
 
 _USUAL = 10.0  # times the median, up to which the gradient of the step before is as those before it
@@ -55,6 +56,6 @@ def _tested_badly(run: RunDir) -> bool:
 
 def _suddenly(run: RunDir, stage: str, step: int) -> bool:
     """Whether the gradient had not grown before."""
-    records = [r for r in read_metrics(run.metrics).get(stage, []) if r["step"] < step][-_RECENT:]
+    records = [r for r in read_steps(run, stage) if r["step"] < step][-_RECENT:]
     norms = [float(r["grad_norm"]) for r in records if isinstance(r.get("grad_norm"), int | float)]
     return len(norms) >= 5 and norms[-1] <= _USUAL * sorted(norms)[len(norms) // 2]

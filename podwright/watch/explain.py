@@ -9,12 +9,13 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from podwright.counted_steps import read_steps
 from podwright.errors import UserError
 from podwright.failures.match import Role
 from podwright.failures.scan import LogMatch, scan, text_blocks
 from podwright.recipe import even_groups
 from podwright.recipe.advice import GENERAL, RecipeAdvice, of_kind, of_run
-from podwright.rundir import Ending, Record, RunDir, read_jsonl, read_metrics, recipe_of
+from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of
 from podwright.watch import log_files
 
 _OF_MAXTEXT = (
@@ -183,7 +184,7 @@ def _last_word(run: RunDir, attempt: int) -> list[Record]:
 
 def _nothing_learned(run: RunDir) -> list[Record]:
     """Of a run of GRPO whose steps had a gradient of 0, however it ended."""
-    even = even_groups.count(read_metrics(run.metrics).get("grpo", []))
+    even = even_groups.count(read_steps(run, "grpo"))
     if not (sentence := even_groups.sentence(even)) or not even:
         return []
     record = {"rule": "even-groups", "ending": str(Ending.FINISHED), "cause": even.why, "remedy": even.fix}

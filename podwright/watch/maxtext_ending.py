@@ -10,9 +10,9 @@ from typing import NamedTuple
 from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir, planned_steps, recipe_of
 from podwright.targets.base import Polled
-from podwright.watch import log_files, maxtext_log
+from podwright.watch import maxtext_log
 from podwright.watch.diagnose import AttemptOutcome
-from podwright.watch.maxtext_log import MaxTextLog
+from podwright.watch.maxtext_log import LogEnd, LogState
 
 _UPLOAD = re.compile(
     r"(?:CommandException|ServiceException|BadRequestException|AccessDeniedException|InvalidUrlError|ERROR: \(gcloud)[^\n]*"
@@ -32,18 +32,18 @@ class LogEnding(NamedTuple):
     """`cause` and `remedy` in Chinese, of a failure that `podwright diagnose` names"""
 
 
-def ending(log: MaxTextLog, done: int, planned: int | None) -> LogEnding:
+def ending(log: LogState, end: LogEnd, done: int, planned: int | None) -> LogEnding:
     """`done`: steps that are complete, of `planned`."""
-    code, failure = log.known.exit_code, next(iter(log.failures), None)
-    no_data = next((f for f in log.failures if f["ending"] == Ending.OUT_OF_DATA), None)
+    code, failure = log.known.exit_code, next(iter(end.failures), None)
+    no_data = next((f for f in end.failures if f["ending"] == Ending.OUT_OF_DATA), None)
     complete = planned is not None and done >= planned
     if log.ends_not_finite and (complete or code == 0):
-        diverged = next((f for f in log.failures if f["ending"] == Ending.NOT_FINITE), None)
+        diverged = next((f for f in end.failures if f["ending"] == Ending.NOT_FINITE), None)
         if diverged is None:
             return LogEnding(Ending.NOT_FINITE, "loss_not_finite")
         return LogEnding(Ending.NOT_FINITE, "loss_not_finite", fix=diverged["remedy"], zh=diverged["zh"])
     if complete:
-        return _complete(log, code)
+        return _complete(end, code)
     if no_data is not None:
         return LogEnding(Ending.OUT_OF_DATA, "out_of_data", no_data["evidence"], no_data["remedy"], no_data["zh"])
     if log.known.stopped and log.known.stopped.startswith("Aborting training"):
@@ -58,11 +58,11 @@ def ending(log: MaxTextLog, done: int, planned: int | None) -> LogEnding:
     return LogEnding(None, "no_end")
 
 
-def _complete(log: MaxTextLog, code: int | None) -> LogEnding:
+def _complete(end: LogEnd, code: int | None) -> LogEnding:
     """All steps are done; what fails afterwards is not the training."""
     if code in (0, None):
         return LogEnding(Ending.FINISHED, "complete")
-    upload = _UPLOAD.search("\n".join(log.last_lines))
+    upload = _UPLOAD.search("\n".join(end.last_lines))
     if upload:
         return LogEnding(Ending.FINISHED, "upload_failed", upload[0].strip()[:200])
     return LogEnding(Ending.FINISHED, "complete_exit_code")
@@ -78,15 +78,13 @@ def _planned(run: RunDir) -> int | None:
 
 def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome | None:
     """How an attempt of a run ended, as far as the log of its first process tells more than an exit code."""
-    path = run.log(attempt)
-    if not path.exists():
+    if not run.log(attempt).exists():
         return None
-    log = maxtext_log.read(log_files.blocks(path, ""))
+    log = maxtext_log.state_at_end(run, attempt)
     if log.known.exit_code is None:
         log.known.exit_code = polled.returncode
-    last_step = max((log.steps.step[rows[-1]] for rows in log.steps.counted() if rows), default=-1)
-    done, planned = last_step + 1, _planned(run)
-    ended = ending(log, done, planned)
+    done, planned = log.last_step + 1, _planned(run)
+    ended = ending(log, maxtext_log.end_of(run, attempt), done, planned)
     steps = f"{done} of {planned} steps" if planned else f"{done} steps"
     if stop_wanted and ended.reason not in ("complete", "upload_failed"):
         return AttemptOutcome(Ending.STOPPED, f"stopped after {steps}", step=done)

@@ -10,36 +10,25 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from podwright.rundir import Record
-from podwright.watch.step_table import HIDDEN, RAMP_UP
 
 MOST_SETTINGS = 4000
 """of `Config param`; MaxText has about 830"""
 MOST_TEXT = 300  # characters of a value that is kept
-
-
-MOST_DIGITS = 9  # of the number of a step
 _COLOR = re.compile(rb"\x1b\[[0-9;:?]*[ -/]*[@-~]")
 """a control sequence of a terminal (ECMA-48)"""
-RAMPING = b"[Rampup Batch Size Phase], "
-
-Row = tuple[int, int, float, float, float, float, float]
-"""step, marks, seconds, TFLOP/s, tokens/s, total_weights, loss; NaN for what a line does not have"""
-
-
+_RAMPING = b"[Rampup Batch Size Phase], "
 _STEP = re.compile(rb"completed (profiler activation/deactivation )?step: (\d+)(?:, ([^\r\n]*))?$")
+_MOST_DIGITS = 9  # of the number of a step
 _SHORT = re.compile(rb"^\s*[Ss]tep (\d{1,9}): loss=(\S+?), +~?([\d.]+) ?s\b")
 """a step as people write it down: Step 3: loss=5.272, 7.954s"""
-_USUAL = re.compile(
-    rb"completed step: (\d{1,9}), seconds: ([\d.]+), TFLOP/s/device: ([\d.]+), Tokens/s/device: ([\d.]+), "
-    rb"total_weights: ([\d.]+), loss: ([\d.]+)(?:,|$)"
-)
-_PLAIN_LINES = re.compile(
-    rb"(?m)^[IWEF](\d{4} \d\d:\d\d):(\d\d\.\d{1,9}) +\d+ \w+\.py:\d+\] "
-    + _USUAL.pattern.removesuffix(rb"(?:,|$)")
-    + rb"(?:, (?!version)[a-z_]+: (?:[\d.]+|nan|inf))*$"
-)
-"""the usual line behind the prefix of absl: its minute, its seconds, and the groups of _USUAL. No text of LINES can stand in it."""
-_NAMES = (b"seconds", b"TFLOP/s/device", b"Tokens/s/device", b"total_weights", b"loss")
+FIGURES = {
+    b"seconds": "step_s",
+    b"TFLOP/s/device": "tflops_per_device",
+    b"Tokens/s/device": "tokens_per_s_per_device",
+    b"total_weights": "total_weights",
+    b"loss": "loss",
+}
+"""the fields of every step line, and their names in metrics.jsonl"""
 
 
 def plain(text: bytes) -> bytes:
@@ -47,53 +36,48 @@ def plain(text: bytes) -> bytes:
     return _COLOR.sub(b"", text) if b"\x1b" in text else text
 
 
-def step_line(line: bytes) -> Row | None:
-    """The step that a line without colours reports; None of a line that has no number of a step, ValueError where it is damaged."""
-    usual = _USUAL.search(line)
-    if usual:  # most lines: three times as fast as the other way
-        step, a, b, c, d, e = usual.groups()
-        marks = RAMP_UP if line.endswith(RAMPING, 0, usual.start()) else 0
-        return int(step), marks, float(a), float(b), float(c), float(d), float(e)
+def step_line(line: bytes) -> Record | None:
+    """The step that a line without colours reports, without the figures that it lacks; None in the place of one that is not finite.
+
+    None for a line that has no number of a step, ValueError for one that is damaged.
+    """
     match = _STEP.search(line)
     if match is None:
-        short = _SHORT.match(line)
-        nan = math.nan
-        return (int(short[1]), 0, float(short[3]), nan, nan, nan, float(short[2])) if short else None
-    if len(match[2]) > MOST_DIGITS:
+        return _short_step(line)
+    if len(match[2]) > _MOST_DIGITS:
         raise ValueError("no number of a step")
-    marks = (HIDDEN if match[1] else 0) | (RAMP_UP if line.endswith(RAMPING, 0, match.start()) else 0)
     fields = _by_name(match[3] or b"")
-    if not marks & HIDDEN and b"seconds" not in fields:
+    record: Record = {"step": int(match[2])}
+    for field_name, name in FIGURES.items():
+        if field_name in fields:
+            record[name] = _finite(float(fields.pop(field_name)))
+    if match[1]:
+        record["profiler_switched"] = True
+    elif "step_s" not in record:
         raise ValueError("no seconds")
-    a, b, c, d, e = (fields.get(name, b"nan") for name in _NAMES)
-    return int(match[2]), marks, float(a), float(b), float(c), float(d), float(e)
+    if line.endswith(_RAMPING, 0, match.start()):
+        record["ramp_up"] = True
+    return _numbers(fields) | record
 
 
-def plain_lines(text: bytes, num_lines: int) -> list[tuple[bytes, ...]]:
-    """The groups of _PLAIN_LINES for each line of `text`; [] where a line of the `num_lines` is another one."""
-    if text.count(b"] completed step: ") != num_lines:
-        return []
-    rows = _PLAIN_LINES.findall(text)
-    return rows if len(rows) == num_lines else []
+def _short_step(line: bytes) -> Record | None:
+    match = _SHORT.match(line)
+    if match is None:
+        return None
+    return {"step": int(match[1]), "step_s": _finite(float(match[3])), "loss": _finite(float(match[2]))}
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
 
 
 def _by_name(fields: bytes) -> dict[bytes, bytes]:
-    """ValueError where a name comes twice: two processes wrote into one line."""
-    parts = [part.partition(b": ") for part in fields.split(b", ")]
-    named = {key: value for key, _, value in parts}
-    if len(named) < len(parts):
-        raise ValueError("two lines in one")
+    """The first value of each name: two processes may write into one line."""
+    named: dict[bytes, bytes] = {}
+    for part in fields.split(b", "):
+        name, _, value = part.partition(b": ")
+        named.setdefault(name, value)
     return named
-
-
-def more_of_step(line: bytes) -> dict[str, float]:
-    """lm_loss, perplexity, moe_lb_loss, mtp_loss and whatever else a step line has."""
-    match = _STEP.search(line)
-    try:
-        fields = _by_name(match[3] or b"") if match else {}
-    except ValueError:
-        return {}
-    return _numbers({key: value for key, value in fields.items() if key not in _NAMES})
 
 
 def _numbers(fields: dict[bytes, bytes]) -> dict[str, float]:
@@ -125,9 +109,10 @@ class SetUp:
     """the largest that Memstats printed"""
     memory_limit_gib: float | None = None
     exit_code: int | None = None
-    evaluations: list[Record] = field(default_factory=list)
     stopped: str | None = None
     """MaxText's own word of why it stopped before the last step"""
+    evaluations: list[Record] = field(default_factory=list)
+    """that no event has been made of yet"""
 
 
 _MEMORY = re.compile(rb"Using \(GB\) ([\d.]+) / ([\d.]+)")

@@ -1,4 +1,7 @@
-"""Reads a MaxText log of any size in one pass: its steps as columns, and what else its lines say of the run.
+"""Reads the log of a MaxText attempt once, as it grows: its steps go to metrics.jsonl, its starts and evaluations to events.jsonl.
+
+What is noted of a log as a whole, and where reading goes on, is in attempts/N/metrics.json. A launcher that is killed between two writes
+leaves that file behind the others; the log is then read from its beginning, and the records that are there already are passed over.
 
 Lines may have the prefixes of absl, of `kubectl logs --prefix` and `--timestamps`. Of several hosts the first that reports a step counts.
 """
@@ -6,51 +9,66 @@ Lines may have the prefixes of absl, of `kubectl logs --prefix` and `--timestamp
 from __future__ import annotations
 
 import contextlib
-import math
-import operator
+import fcntl
+import json
+import os
 import re
-from collections import deque
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
 
+from podwright import growing_file
 from podwright.failures import timestamps
 from podwright.recipe.advice import of_kind
-from podwright.rundir import Record
+from podwright.rundir import Record, RunDir, is_metric, parse_record, read_events, read_jsonl, write_json
 from podwright.watch import explain
-from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, more_of_step, plain, plain_lines, step_line
-from podwright.watch.step_table import StepTable
+from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, plain, step_line
 
+STAGE = "maxtext"
+ENVIRONMENT, EVALUATION, PROFILER = "environment", "evaluation", "profiler"
+"""the events that are made of a log"""
+_WAIT_S = 10.0
+"""for another process that brings the steps of an attempt that has ended"""
+_BLOCK = 1 << 22
 _MOST_LINE = 1 << 16  # bytes; a longer line is no line of a log, and only its end is looked at
 _HEAD = 48  # bytes at the beginning of a line in which its time stands
 _LOOKED_AT = 1000  # lines at each end of a block in which a time is looked for
 _TAIL = 8 << 20  # bytes at the end of a log in which the cause of its end is looked for
 _LAST_VALUE = re.compile(rb": (?:-?[\d.]+(?:e[+-]?\d+)?|nan|inf)\s*$")
 _POD = re.compile(rb"\[(pod/[^\]\s]{1,200})\] ")
-_MOST_SEQUENCE = 32  # bytes of a control sequence that two blocks may share
 _SHOWN = 200  # characters of a line
 _LAST_LINES = 100
-_FIGURES = ("seconds", "tflops", "tokens", "weights", "loss")
-_PROFILER = (b"rofiler session st", b"rofiler session tear")
+_PROFILER_LINES = (b"rofiler session st", b"rofiler session tear")
 
 
 @dataclass
-class MaxTextLog:
-    steps: StepTable = field(default_factory=StepTable)
-    known: SetUp = field(default_factory=SetUp)
-    more: dict[str, float] = field(default_factory=dict)
-    """the further figures of the last step line: lm_loss, perplexity, moe_lb_loss ..."""
-    failures: list[Record] = field(default_factory=list)
-    """what `podwright diagnose` would say, the likeliest cause first"""
-    last_lines: list[str] = field(default_factory=list)
-    """after the last step, at most 100"""
-    profiler_rows: list[int] = field(default_factory=list)
-    """how many steps were logged when the profiler reported its start or its end"""
+class LogState:
+    """What is noted of a log."""
+
+    position: int = 0
+    """bytes that are read"""
+    sizes: list[int] = field(default_factory=lambda: [0, 0])
+    """of metrics.jsonl and events.jsonl, as the reader left them"""
+    seen: int = 0
+    """bytes that the log had, of which a last line without an end may be unread"""
     num_lines: int = 0
-    num_bytes: int = 0
     num_zero_bytes: int = 0
     first_time: float | None = None
     """of any line, in seconds since 1970"""
     last_time: float | None = None
+    start: int = 0
+    """how many starts of the process have logged a step"""
+    start_at: int = 0
+    """the byte at which the first step of the last start stands"""
+    restarted: bool = False
+    """a start of the process has been seen, and no step of it yet"""
+    last_line: str = ""
+    """that reported a step"""
+    last_step: int = -1
+    last_loss: float | None = None
+    last_step_time: float | None = None
     not_finite: int | None = None
     """the first step whose loss was NaN or infinite"""
     damaged: int = 0
@@ -58,207 +76,317 @@ class MaxTextLog:
     damaged_example: str = ""
     cut: str = ""
     """a last line that ends in the middle of a figure; it does not count"""
-    host: str = ""
-    """the pod whose lines count; "" where they name none"""
-    hosts: int = 0
-    """besides the one whose lines count"""
+    host: str | None = None
+    """the pod whose lines count; "" where they name none, None before the first step"""
+    other_hosts: list[str] = field(default_factory=list)
     repeated: int = 0
     """lines of a step that was there already, with the same loss: of another process of the same host"""
+    known: SetUp = field(default_factory=SetUp)
 
     @property
     def ends_not_finite(self) -> bool:
         """Whether the loss of the last step was NaN or infinite."""
-        return self.not_finite is not None and not math.isfinite(self.steps.loss[len(self.steps) - 1])
+        return self.not_finite is not None and self.last_loss is None
 
 
-def read(blocks: Iterable[bytes]) -> MaxTextLog:
-    """The log in `blocks`, pieces of any size."""
-    reader = _LogReader()
-    for block in _uncolored(blocks):
-        reader.feed(block)
-    return reader.end()
+@dataclass(frozen=True)
+class LogEnd:
+    """The end of a log, from the first step of the last start of its process on."""
+
+    failures: list[Record]
+    """what `podwright diagnose` would say, the likeliest cause first"""
+    last_lines: list[str]
+    """after the last step, at most 100"""
 
 
-def _uncolored(blocks: Iterable[bytes]) -> Iterator[bytes]:
-    """The blocks without control sequences of a terminal. One that the end of a block cuts is kept for the next."""
-    rest = b""
-    for block in blocks:
-        block, rest = rest + block, b""
-        escape = block.rfind(b"\x1b", max(0, len(block) - _MOST_SEQUENCE))
-        if escape >= 0 and plain(block[escape:])[:1] == b"\x1b":
-            block, rest = block[:escape], block[escape:]
-        yield plain(block)
-    if rest:
-        yield rest
+def follow(run: RunDir, to_end: bool = False) -> None:
+    """Bring what is new in the log of every attempt to the records, unless another process does it at the moment. `to_end`: another process
+    is waited for, and a last line without an end counts, if it is no part of a line."""
+    for number in sorted(int(path.name) for path in run.path.glob("attempts/*") if path.name.isdigit()):
+        log, state = run.log(number), state_of(run, number)
+        if log.exists() and log.stat().st_size > (state.position if to_end else state.seen):
+            with _locked(run.attempt(number) / "metrics.lock", _WAIT_S if to_end else 0.0) as ours:
+                if ours:
+                    _follow(run, number, to_end)
+
+
+def state_of(run: RunDir, attempt: int) -> LogState:
+    """What is noted of the log of an attempt; a new state where nothing is, or the file is damaged."""
+    try:
+        values: dict[str, Any] = json.loads(_state_file(run, attempt).read_text())
+        return LogState(**values | {"known": SetUp(**values["known"])})
+    except (OSError, ValueError, LookupError, TypeError):
+        return LogState()
+
+
+def state_at_end(run: RunDir, attempt: int) -> LogState:
+    """What would be noted of the log of an attempt once all of it is read; no record is written."""
+    reader = _LogReader(attempt, state_of(run, attempt))
+    for _ in _read(run.log(attempt), reader, to_end=True):
+        pass
+    return reader.state
+
+
+def end_of(run: RunDir, attempt: int) -> LogEnd:
+    """The end of the log of an attempt."""
+    state = state_at_end(run, attempt)
+    with run.log(attempt).open("rb") as f:
+        f.seek(max(state.start_at, f.seek(0, os.SEEK_END) - _TAIL))
+        tail = plain(f.read()).replace(b"\r", b"\n")
+    lines = tail[tail.rfind(b"step: ") :].splitlines()[1:]
+    return LogEnd(explain.stream([tail], of_kind(STAGE)), [_shown(line) for line in lines[-_LAST_LINES:]])
+
+
+def _state_file(run: RunDir, attempt: int) -> Path:
+    return run.attempt(attempt) / "metrics.json"
+
+
+def _follow(run: RunDir, attempt: int, to_end: bool) -> None:
+    state = state_of(run, attempt)
+    passed_over = {run.metrics: 0, run.events: 0}
+    # Another attempt has written since, or a launcher was killed before it wrote the state.
+    if state.sizes != _sizes(run):
+        state, passed_over = LogState(), _written(run, attempt)
+    reader = _LogReader(attempt, state)
+    for records in _read(run.log(attempt), reader, to_end):
+        steps = [record for record in records if "stage" in record]
+        events = [record for record in records if "event" in record]
+        for path, ours in ((run.metrics, steps), (run.events, events)):
+            known = min(passed_over[path], len(ours))
+            passed_over[path] -= known
+            if new := ours[known:]:
+                text = b"".join(json.dumps(record).encode() + b"\n" for record in new)
+                growing_file.append(path, text, lambda line: parse_record(line) is not None)
+        # A state that is behind the records would have them written twice.
+        if not any(passed_over.values()):
+            _note(run, attempt, state)
+    if any(passed_over.values()):  # there are more records than the log has now
+        _note(run, attempt, state)
+
+
+def _note(run: RunDir, attempt: int, state: LogState) -> None:
+    state.sizes = _sizes(run)
+    write_json(_state_file(run, attempt), asdict(state))
+
+
+def _written(run: RunDir, attempt: int) -> dict[Path, int]:
+    """How many records of the attempt are in metrics.jsonl and in events.jsonl."""
+    steps = (r for r in read_jsonl(run.metrics) if is_metric(r) and r["stage"] == STAGE)
+    events = (e for e in read_events(run.events) if e["event"] in (ENVIRONMENT, EVALUATION, PROFILER))
+    return {
+        run.metrics: sum(r.get("attempt") == attempt for r in steps),
+        run.events: sum(e.get("attempt") == attempt for e in events),
+    }
+
+
+def _sizes(run: RunDir) -> list[int]:
+    return [path.stat().st_size if path.exists() else 0 for path in (run.metrics, run.events)]
+
+
+def _read(log: Path, reader: _LogReader, to_end: bool) -> Iterator[list[Record]]:
+    """The records of what is new in a log, block by block."""
+    with log.open("rb") as f:
+        reader.state.seen = max(f.seek(0, os.SEEK_END), reader.state.position)
+        f.seek(reader.state.position)
+        rest = b""
+        while block := f.read(_BLOCK):
+            complete, newline, rest = (rest + block).replace(b"\r", b"\n").rpartition(b"\n")
+            if newline:
+                yield reader.read(complete + newline)
+            if len(rest) > _MOST_LINE:
+                reader.state.position += len(rest) - _MOST_LINE
+                rest = rest[-_MOST_LINE:]
+        yield reader.read_unterminated(rest) if to_end else []
 
 
 class _LogReader:
-    def __init__(self) -> None:
-        self.log = MaxTextLog()
-        self._rest = b""
-        self._restarted = False
-        self._source: bytes | None = None
-        self._others = set[bytes]()
-        self._last_line = b""
-        self._last_step, self._last_loss = -1, math.nan
-        self._rows = list[tuple[int, int, float, float, float, float, float, float]]()  # of the present block
-        self._lines, self._base = list[bytes](), 0  # of the present block, and how many bytes were before it
-        self._attempt_at = 0  # bytes before the first step of the last attempt
-        self._tail = deque[bytes]()
+    """Makes records of the lines of a log."""
 
-    def end(self) -> MaxTextLog:
-        log = self.log
-        if self._rest:
-            log.num_lines += 1
-            self._last_of_file(self._rest)
-            self._add_rows()
-        log.hosts, log.host = len(self._others), (self._source or b"").decode(errors="replace")
-        log.more = more_of_step(self._last_line)
-        tail = b"".join(self._tail)
-        tail = tail[max(0, self._attempt_at - (log.num_bytes - len(tail))) :]
-        log.failures = explain.stream([tail], of_kind("maxtext"))
-        log.last_lines = [_shown(line) for line in tail[tail.rfind(b"step: ") :].splitlines()[1:][-_LAST_LINES:]]
-        return log
+    def __init__(self, attempt: int, state: LogState):
+        self.attempt = attempt
+        self.state = state
+        self._records = list[Record]()
 
-    def feed(self, block: bytes) -> None:
-        log = self.log
-        text, self._base = self._rest + block, log.num_bytes - len(self._rest)
-        log.num_bytes += len(block)
-        log.num_zero_bytes += block.count(0)
-        self._tail.append(block)
-        while sum(map(len, self._tail)) - len(self._tail[0]) > _TAIL:
-            self._tail.popleft()
-        text = text.replace(b"\r", b"\n")
-        self._lines = lines = text.split(b"\n")
-        self._rest = lines.pop()[-_MOST_LINE:]
-        log.num_lines += len(lines)
+    def read(self, block: bytes) -> list[Record]:
+        """The records of a block that ends with a line."""
+        state, self._records = self.state, []
+        state.num_zero_bytes += block.count(0)
+        colored = b"\x1b" in block
+        raw = block.split(b"\n")[:-1]
+        lines = [plain(line) for line in raw] if colored else raw
+        text = b"\n".join(lines) if colored else block
+        state.num_lines += len(lines)
         self._times(lines)
-        if self._plain_steps(text[: text.rfind(b"\n") + 1], lines):
-            return
         # What is not in a block is looked for in none of its lines.
-        wanted = [(mark, take) for mark, take in LINES if mark in text]
-        profiler = any(mark in text for mark in _PROFILER)
+        marks = [(mark, take) for mark, take in LINES if mark in text]
+        profiler = any(mark in text for mark in _PROFILER_LINES)
         short = b"tep " in text and b": loss=" in text
+        at = state.position
         for number, line in enumerate(lines):
             if b"completed " in line or (short and b": loss=" in line):
-                self._step(line, number)
-            for mark, take in wanted:
+                self._step(line, at)
+            for mark, take in marks:
                 if mark in line:
                     self._other(line, mark, take)
-            if profiler and any(mark in line for mark in _PROFILER) and _pod(line) == (self._source or b""):
-                log.profiler_rows.append(len(log.steps) + len(self._rows))
-        self._add_rows()
+            if profiler:
+                self._profiler(line)
+            at += len(raw[number]) + 1
+        state.position += len(block)
+        return self._records
 
-    def _plain_steps(self, text: bytes, lines: list[bytes]) -> bool:
-        """Whether all lines of a block are steps that follow those before, of a host without a name; they are added at once."""
-        if self._restarted or self._source != b"" or not (rows := plain_lines(text, len(lines))):
-            return False
-        minutes, of_minute, steps, *figures = zip(*rows, strict=True)
-        numbers = [self._last_step, *map(int, steps)]
-        try:
-            begun_s = {minute: timestamps.glog_minute(minute) for minute in {*minutes}}
-            columns = [list(map(float, figure)) for figure in figures]
-        except ValueError:
-            return False
-        if not all(map(operator.lt, numbers, numbers[1:])) or not all(map(math.isfinite, columns[-1])):
-            return False
-        times = (begun_s[minute] + float(second) for minute, second in zip(minutes, of_minute, strict=True))
-        self.log.steps.extend(numbers[1:], **dict(zip(_FIGURES, columns, strict=True)), time=times)
-        self._last_line, self._last_step, self._last_loss = lines[-1], numbers[-1], columns[-1][-1]
-        return True
-
-    def _add_rows(self) -> None:
-        self.log.steps.add(self._rows)
-        self._rows.clear()
+    def read_unterminated(self, rest: bytes) -> list[Record]:
+        """The records of a last line without an end. It may be cut: then its last figure has fewer digits than that of the line before it."""
+        state, self._records = self.state, []
+        state.cut = ""
+        line, damaged = plain(rest), state.damaged
+        if not line:
+            return []
+        self._times([line])
+        if b"completed " in line and b"step: " in line:
+            before = state.last_line.encode(errors="replace")
+            if not _LAST_VALUE.search(line) or (before and _shape(line) != _shape(before)):
+                state.cut = _shown(line)
+                return []
+        for mark, take in LINES:
+            if mark in line:
+                self._other(line, mark, take)
+        self._step(line, state.position)
+        if self._records or state.damaged > damaged:
+            state.position += len(rest)
+            state.num_lines += 1
+        return self._records
 
     def _other(self, line: bytes, text: bytes, take: Take) -> None:
-        if text in START and self._source in (None, _pod(line)):
-            self._restarted = True
+        state = self.state
+        if text in START and state.host in (None, _pod(line)):
+            state.restarted = True
         with contextlib.suppress(ValueError):  # a damaged figure is as good as none
-            take(line, self.log.known)
+            take(line, state.known)
+        for evaluation in state.known.evaluations:
+            self._event(EVALUATION, _time(line), when="during", **evaluation)
+        state.known.evaluations.clear()
 
-    def _step(self, line: bytes, number: int) -> None:
-        """`number`: of the line in its block."""
-        log = self.log
+    def _profiler(self, line: bytes) -> None:
+        """An event where the profiler of the host that counts reports its start or its end, by the step that was logged before."""
+        if any(mark in line for mark in _PROFILER_LINES) and _pod(line) == (self.state.host or ""):
+            self._event(PROFILER, _time(line), step=self.state.last_step, start=self.state.start)
+
+    def _event(self, name: str, seconds: float | None, **fields: Any) -> None:
+        if seconds is None:
+            seconds = self.state.last_step_time
+        self._records.append({"event": name, "time": seconds, "attempt": self.attempt} | fields)
+
+    def _step(self, line: bytes, at: int) -> None:
+        """`at`: the byte of the log at which the line begins."""
+        state = self.state
         try:
-            parsed = step_line(line)
+            step = step_line(line)
         except ValueError:
-            log.damaged += 1
-            log.damaged_example = log.damaged_example or _shown(line)
+            state.damaged += 1
+            state.damaged_example = state.damaged_example or _shown(line)
             return
-        if parsed is None or not self._is_of_the_host(line):
+        if step is None or not self._is_of_the_host(line):
             return
-        step, loss = parsed[0], parsed[-1]
-        if not math.isfinite(loss) and b"loss: " in line and log.not_finite is None:
-            log.not_finite = step
-        if step == self._last_step and not self._restarted and _same(loss, self._last_loss):
-            log.repeated += 1
+        number, loss = step["step"], step.get("loss")
+        if loss is None and "loss" in step and state.not_finite is None:
+            state.not_finite = number
+        if number == state.last_step and not state.restarted and loss == state.last_loss:
+            state.repeated += 1
             return
-        if self._restarted or step <= self._last_step or not self._last_line:
-            log.steps.starts.append(len(log.steps) + len(self._rows))
-            self._attempt_at = self._base + sum(len(each) + 1 for each in self._lines[:number])
-        self._rows.append((*parsed, _time(line)))
-        self._restarted, self._last_line, self._last_step, self._last_loss = False, line, step, loss
+        seconds = _time(line)
+        if seconds is None:
+            seconds = state.last_step_time
+        if state.restarted or number <= state.last_step or not state.start:
+            state.start += 1
+            state.start_at = at
+            self._environment(seconds)
+        record = {"stage": STAGE, "step": number, "time": seconds, "attempt": self.attempt} | step
+        if state.start > 1:
+            record["start"] = state.start
+        self._records.append(record)
+        state.restarted = False
+        state.last_step, state.last_loss, state.last_step_time = number, loss, seconds
+        state.last_line = line.decode(errors="replace")
+
+    def _environment(self, seconds: float | None) -> None:
+        """An event with what the lines before the first step of a start say."""
+        known = self.state.known
+        steps = known.settings.get("steps", "")
+        facts = {
+            "devices": known.devices,
+            "device_kind": known.device_kind,
+            "num_params": None if known.params_billion is None else round(known.params_billion * 1e9),
+            "max_steps": int(steps) if steps.isdigit() else None,
+            "versions": dict(known.versions),
+        }
+        if any(facts.values()):
+            self._event(ENVIRONMENT, seconds, **facts)
 
     def _is_of_the_host(self, line: bytes) -> bool:
         """Whether a line is of the host whose steps came first."""
-        pod = _pod(line)
-        if self._source is None:
-            self._source = pod
-        if pod != self._source:
-            self._others.add(pod)
-        return pod == self._source
-
-    def _last_of_file(self, line: bytes) -> None:
-        """A line without an end may be cut: then its last figure has fewer digits than that of the line before it."""
-        self._times([line])
-        if b"completed " in line and b"step: " in line:
-            if not _LAST_VALUE.search(line) or (self._last_line and _shape(line) != _shape(self._last_line)):
-                self.log.cut = _shown(line)
-            else:
-                self._step(line, len(self._lines))
-            return
-        for text, take in LINES:
-            if text in line:
-                self._other(line, text, take)
-        self._step(line, len(self._lines))
+        state, pod = self.state, _pod(line)
+        if state.host is None:
+            state.host = pod
+        if pod != state.host and pod not in state.other_hosts:
+            state.other_hosts.append(pod)
+        return pod == state.host
 
     def _times(self, lines: list[bytes]) -> None:
         """The first and the last time of these lines."""
-        log = self.log
-        if log.first_time is None:
-            log.first_time = next((t for line in lines[:_LOOKED_AT] if not math.isnan(t := _time(line))), None)
-        last = next((t for line in lines[: -_LOOKED_AT - 1 : -1] if not math.isnan(t := _time(line))), None)
+        state = self.state
+        if state.first_time is None:
+            state.first_time = _first_time(lines[:_LOOKED_AT])
+        last = _first_time(lines[: -_LOOKED_AT - 1 : -1])
         if last is not None:
-            log.last_time = max(log.last_time or last, last)
+            state.last_time = max(state.last_time or last, last)
+
+
+def _first_time(lines: list[bytes]) -> float | None:
+    return next((seconds for line in lines if (seconds := _time(line)) is not None), None)
 
 
 def _shown(line: bytes) -> str:
     return line.decode(errors="replace").strip()[:_SHOWN]
 
 
-def _pod(line: bytes) -> bytes:
-    """The name of the pod in `[pod/NAME/CONTAINER] `, which `kubectl logs --prefix` writes first; b"" without."""
+def _pod(line: bytes) -> str:
+    """The name of the pod in `[pod/NAME/CONTAINER] `, which `kubectl logs --prefix` writes first; "" without."""
     match = _POD.match(line) if line.startswith(b"[pod/") else None
-    return match[1] if match else b""
+    return match[1].decode(errors="replace") if match else ""
 
 
-def _time(line: bytes) -> float:
-    """Of the stamp at the beginning of a line, after the name of a pod where it has one; NaN where there is none."""
-    pod = _pod(line)
-    start = len(b"[] ") + len(pod) if pod else 0
+def _time(line: bytes) -> float | None:
+    """Of the stamp at the beginning of a line, after the name of a pod where it has one; None where there is none."""
+    match = _POD.match(line) if line.startswith(b"[pod/") else None
+    start = match.end() if match else 0
     stamp = timestamps.STAMP.search(line, start, start + _HEAD)
     if stamp is None or stamp.start() > start + 1:
-        return math.nan
-    seconds = timestamps.seconds(stamp)
-    return math.nan if seconds is None else seconds
-
-
-def _same(a: float, b: float) -> bool:
-    return a == b or (math.isnan(a) and math.isnan(b))
+        return None
+    return timestamps.seconds(stamp)
 
 
 def _shape(line: bytes) -> tuple[list[bytes], int]:
     """The names of the fields of a step line, and the decimals of the last one."""
     fields = line.partition(b"step: ")[2].split(b", ")
     return [part.partition(b": ")[0] for part in fields[1:]], len(fields[-1].partition(b".")[2])
+
+
+@contextlib.contextmanager
+def _locked(path: Path, wait_s: float) -> Iterator[bool]:
+    """Whether this process has the lock, within `wait_s`."""
+    until = time.monotonic() + wait_s
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT, 0o644)
+    try:
+        while not (ours := _try_lock(descriptor)) and time.monotonic() < until:
+            time.sleep(0.05)
+        yield ours
+    finally:
+        os.close(descriptor)
+
+
+def _try_lock(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from podwright.counted_steps import CountedSteps
 from podwright.recipe.kinds import KINDS
 from podwright.rundir import Record, RunDir, is_event, is_metric, main_stage, parse_record, planned_steps
 
@@ -56,9 +57,7 @@ class Progress:
         self.main = main_stage(recipe)
         """the stage whose steps are the steps of the run"""
         self._max_steps = {"warm_start": warm_start.get("max_steps", 0), self.main: planned_steps(recipe)}
-        self._steps: dict[str, dict[int, Record]] = {}
-        self._newest: dict[str, tuple[int, int]] = {}
-        """by stage, the newest attempt with a step, and the first of its steps"""
+        self._steps = CountedSteps(self.main)
         kind = KINDS.get(self.main)
         self._first_step = kind.first_step if kind else 1
         self.stage = ""
@@ -71,24 +70,12 @@ class Progress:
     def update(self) -> tuple[list[Record], list[Record]]:
         """New metrics and new events."""
         metrics, events = self.metrics.new(), self.events.new()
-        for record in sorted(metrics + events, key=lambda r: r["time"]):
-            if "event" in record:
-                self._take(record)
-            else:
-                self._add(record)
+        for event in events:
+            self._take(event)
+        for step in metrics:
+            if self._steps.add(step):
+                self.stage = step["stage"]
         return metrics, events
-
-    def _add(self, step: Record) -> None:
-        """A step of a new attempt undoes those of earlier ones that come after it."""
-        stage, attempt = step["stage"], step.get("attempt") or 1
-        newest, first = self._newest.get(stage, (0, 0))
-        if attempt > newest:
-            self._steps[stage] = {n: r for n, r in self._steps.get(stage, {}).items() if n < step["step"]}
-            self._newest[stage] = attempt, step["step"]
-        elif attempt < newest and step["step"] >= first:
-            return  # of a log that was brought late
-        self.stage = stage
-        self._steps.setdefault(stage, {})[step["step"]] = step
 
     def _take(self, event: Record) -> None:
         kind = event.get("event")
@@ -102,16 +89,13 @@ class Progress:
         elif kind == "evaluation":
             self.evaluations.append(event)
         elif kind == "resumed":
-            # What came after that checkpoint will be run again, and until then has not happened.
-            stage, time = event.get("stage") or self.main, event["time"]
-            steps = self._steps.get(stage, {})
-            self._steps[stage] = {n: r for n, r in steps.items() if n <= event["step"] or r["time"] > time}
+            self._steps.resume(event)
 
     @property
     def latest(self) -> Record:
         """The newest step of the stage, or an empty record."""
-        steps = self._steps.get(self.stage, {})
-        return steps[max(steps)] if steps else {}
+        steps = self._steps.of(self.stage)
+        return steps[-1] if steps else {}
 
     def count(self, step: Record) -> int:
         """How many steps of its stage are done with that one."""
@@ -119,8 +103,8 @@ class Progress:
 
     def step_of(self, stage: str) -> int:
         """How many steps of `stage` are done."""
-        steps = self._steps.get(stage, {})
-        return self.count(steps[max(steps)]) if steps else 0
+        steps = self._steps.of(stage)
+        return self.count(steps[-1]) if steps else 0
 
     @property
     def step(self) -> int:
@@ -137,8 +121,9 @@ class Progress:
     @property
     def eta_s(self) -> float | None:
         """Seconds until the stage is through, by the median of its recent steps; None when that is not known."""
-        recent = [r for _, r in sorted(self._steps.get(self.stage, {}).items())][-_RECENT:]
-        times = [b["time"] - a["time"] for a, b in itertools.pairwise(recent) if a.get("attempt") == b.get("attempt")]
+        recent = self._steps.of(self.stage)[-_RECENT:]
+        pairs = (pair for pair in itertools.pairwise(recent) if None not in (pair[0]["time"], pair[1]["time"]))
+        times = [b["time"] - a["time"] for a, b in pairs if a.get("attempt") == b.get("attempt")]
         left = self.max_steps - self.step
         return left * statistics.median(times) if times and left > 0 else None
 

@@ -24,7 +24,7 @@ class PlainView:
 
     def refresh(self, standing: str, attempt: int) -> None:
         metrics, events = self._progress.update()
-        for record in sorted(metrics + events, key=lambda r: r["time"]):
+        for record in sorted(metrics + events, key=lambda r: r["time"] or 0.0):
             if "event" in record:
                 self._event(record)
             elif self._due(record):

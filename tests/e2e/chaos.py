@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lab.bucket import EmulatedBucket
+from podwright.counted_steps import read_steps
 from podwright.run import journal
 from podwright.run.states import AllocationPhase, Phase
-from podwright.rundir import RunDir, read_jsonl, read_metrics
+from podwright.rundir import RunDir, read_jsonl
 from tests.e2e import chaos_disturbing, chaos_trainer
 from tests.e2e.chaos_attempts import Circumstances, judge
 from tests.e2e.chaos_hazards import HAZARDS, LIMITS
@@ -333,7 +334,7 @@ class Disturbed:
             faults.append(f"the run is {state.phase}, {state.ending}, {state.detail}, reported {state.reported}")
         if state.allocation and state.allocation.phase is not AllocationPhase.GONE:
             faults.append(f"the journal has {state.allocation.request.name} {state.allocation.phase}")
-        steps = [record["step"] for record in read_metrics(self._run.metrics).get("grpo", [])]
+        steps = [record["step"] for record in read_steps(self._run, "grpo")]
         if steps != list(range(1, self._setting.steps + 1)):
             faults.append(f"the final record has steps {steps}")
         life.lost, life.doubled = self._setting.steps - len(set(steps)), len(steps) - len(set(steps))

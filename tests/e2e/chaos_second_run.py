@@ -5,8 +5,9 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from podwright.counted_steps import read_steps
 from podwright.run import journal
-from podwright.rundir import RunDir, read_jsonl, read_metrics
+from podwright.rundir import RunDir, read_jsonl
 from tests.e2e import chaos_trainer
 from tests.e2e.chaos_launchers import CODES, Launchers
 
@@ -58,7 +59,7 @@ class SecondRun:
             self.end()
             return [f"the second run did not finish with {self._starts} launchers: {out[-600:]}"]
         wrong = [f"traceback of the second run: {out[-900:]}"] if "Traceback" in out else []
-        steps = [record["step"] for record in read_metrics(self._run.metrics).get("grpo", [])]
+        steps = [record["step"] for record in read_steps(self._run, "grpo")]
         chains = {r["step"]: r["chain"] for r in read_jsonl(self._run.events) if r["event"] == "chain"}
         if steps != list(range(1, self._steps + 1)):
             wrong.append(f"the final record of the second run has steps {steps}")

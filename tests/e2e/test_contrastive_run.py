@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from podwright.counted_steps import read_steps
 from podwright.report.result import result
-from podwright.rundir import RunDir, read_metrics
+from podwright.rundir import RunDir
 from tests.e2e import fork_server
 from tests.e2e.trainer import ROOT, finish, prepare, start
 
@@ -34,7 +35,7 @@ def test_a_typed_run_leaves_a_report_and_an_aligner_for_phase_2(tmp_path: Path) 
     assert (row["ending"], row["step"], row["max_steps"]) == ("FINISHED", 5, 5)
     assert "recall@1 after: " in done.stderr and "chance " in done.stderr
     run = RunDir(tmp_path / "runs" / "one")
-    steps = read_metrics(run.metrics)["contrastive"]
+    steps = read_steps(run, "contrastive")
     promised = "loss grad_norm learning_rate epoch samples samples_per_s data_wait_s step_s peak_memory_gib"
     assert [s["step"] for s in steps] == [1, 2, 3, 4, 5] and set(promised.split()) <= set(steps[0])
     found = result(run)

@@ -11,7 +11,8 @@ import pytest
 from lab.gcloud.control import Gcloud
 from lab.kube import controllers, samples
 from lab.kube.control import Kube
-from podwright.rundir import read_metrics
+from podwright.counted_steps import read_steps
+from podwright.rundir import RunDir
 from tests import real_xpk
 from tests.e2e.conftest import wait_for
 from tests.e2e.gke_cluster import MaxTextCluster, simulated_cloud
@@ -180,9 +181,7 @@ def test_a_preempted_attempt_is_submitted_by_xpk_once_more(cluster: XpkCluster) 
     assert run.returncode == 0, out + err
     assert [event["ending"] for event in cluster.events("ended")] == ["PREEMPTED", "FINISHED"]
     assert "gke-np-1" in cluster.events("ended")[0]["detail"]
-    (steps,) = read_metrics(
-        cluster.path("metrics.jsonl")
-    ).values()  # MaxText began again: those of the last attempt count
+    steps = read_steps(RunDir(cluster.path()), "maxtext")  # MaxText began again: those of the last attempt count
     assert [(r["step"], r["attempt"]) for r in steps] == [(step, 2) for step in range(10)] and cluster.left() == []
     calls = [cluster.path(f"attempts/{number}/xpk.txt").read_text() for number in (1, 2)]
     assert all(text.count("Starting xpk") == 1 for text in calls)

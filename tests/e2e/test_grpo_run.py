@@ -10,8 +10,9 @@ import time
 import numpy as np
 import pytest
 
+from podwright.counted_steps import read_steps
 from podwright.recipe import load
-from podwright.rundir import read_jsonl, read_metrics
+from podwright.rundir import read_jsonl
 from tests.e2e.trainer import (
     ROOT,
     environment,
@@ -41,7 +42,7 @@ def test_a_whole_run_leaves_every_record(whole):
     assert [(e["when"], e["step"], e["num"]) for e in tests] == [("before", 0, 12), ("after", 4, 12)]
     assert all(0 <= e["strict"]["low"] <= e["strict"]["accuracy"] <= e["strict"]["high"] <= 1 for e in tests)
     assert sum(e["event"] == "comparison" for e in events) == 1
-    steps = read_metrics(whole.metrics)
+    steps = {stage: read_steps(whole, stage) for stage in ("warm_start", "grpo")}
     assert [r["step"] for r in steps["warm_start"]] == [1, 2, 3] and [r["step"] for r in steps["grpo"]] == [1, 2, 3, 4]
     promised = {
         "loss reward advantage_std frac_reward_zero_std kl entropy clip_ratio importance_mismatch completion_length completion_length_max",

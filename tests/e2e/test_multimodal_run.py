@@ -13,9 +13,10 @@ import psutil
 import pytest
 import torch
 
+from podwright.counted_steps import read_steps
 from podwright.recipe import ethogram
 from podwright.report.result import result
-from podwright.rundir import RunDir, read_jsonl, read_metrics
+from podwright.rundir import RunDir, read_jsonl
 from tests.e2e import fork_server
 from tests.e2e.trainer import ROOT, finish, logs, prepare, start
 
@@ -52,7 +53,7 @@ def whole(tmp_path_factory) -> tuple[RunDir, Path]:
 
 def test_a_typed_run_leaves_every_record_and_a_report(whole):
     run, _ = whole
-    steps = read_metrics(run.metrics)["multimodal"]
+    steps = read_steps(run, "multimodal")
     assert [r["step"] for r in steps] == [1, 2, 3, 4, 5, 6] and steps[-1]["loss"] < steps[0]["loss"]
     promised = "loss grad_norm learning_rate epoch samples samples_per_s tokens_per_s_per_device padding_share data_wait_s step_s"
     assert set(f"{promised} tflops_per_device mfu peak_memory_gib".split()) <= set(steps[0])
@@ -159,9 +160,7 @@ def test_two_processes_are_one(whole, tmp_path):
     (seen,) = [e for e in read_jsonl(run.events) if e["event"] == "environment"]
     assert (seen["processes"], seen["max_steps"]) == (2, 6)
     pairs = [
-        [r[k] for r in read_metrics(x.metrics)["multimodal"]]
-        for k in ("loss", "grad_norm", "samples")
-        for x in (whole[0], run)
+        [r[k] for r in read_steps(x, "multimodal")] for k in ("loss", "grad_norm", "samples") for x in (whole[0], run)
     ]
     assert (
         pairs[0] == pytest.approx(pairs[1], rel=1e-4)

@@ -7,8 +7,9 @@ import time
 import numpy as np
 import pytest
 
+from podwright.counted_steps import read_steps
 from podwright.report.result import result
-from podwright.rundir import read_jsonl, read_metrics
+from podwright.rundir import read_jsonl
 from tests.e2e.trainer import figures, finish, finish_several, logs, prepare, start, start_several, state, train
 
 RECIPE = "almodel-tiny"
@@ -36,7 +37,7 @@ def whole(tmp_path_factory):
 
 
 def test_a_whole_run_leaves_every_record_and_learns(whole):
-    steps = read_metrics(whole.metrics)["pretrain"]
+    steps = read_steps(whole, "pretrain")
     assert [r["step"] for r in steps] == [1, 2, 3, 4, 5, 6]
     promised = "loss grad_norm learning_rate expert_load_max dead_experts target_tokens tokens tokens_per_s_per_device tflops_per_device mfu"
     assert set(f"{promised} peak_memory_gib data_wait_s step_s".split()) <= set(steps[0])
@@ -49,7 +50,7 @@ def test_a_whole_run_leaves_every_record_and_learns(whole):
 
 
 def test_chosen_steps_leave_traces_and_are_marked(whole):
-    assert [r["step"] for r in read_metrics(whole.metrics)["pretrain"] if r.get("profiled")] == [4, 5]
+    assert [r["step"] for r in read_steps(whole, "pretrain") if r.get("profiled")] == [4, 5]
     traces = sorted(
         path.relative_to(whole.profile).parts[0]
         for path in whole.profile.rglob("*.xplane.pb")

@@ -14,7 +14,8 @@ import torch
 
 from lab import slurm
 from lab.bucket import EmulatedBucket
-from podwright.rundir import RunDir, read_metrics
+from podwright.counted_steps import read_steps
+from podwright.rundir import RunDir
 from tests.e2e import short_patience
 from tests.e2e.conftest import Farm, wait_for
 from tests.e2e.test_multimodal_run import SMALL
@@ -77,8 +78,7 @@ def differences(run: RunDir, other: RunDir) -> list[str]:
         if name not in one or name not in two or not torch.equal(one[name], two[name])
     ]
     first, second = (
-        [[r[k] for k in ("step", "loss", "grad_norm")] for r in read_metrics(r.metrics)["multimodal"]]
-        for r in (run, other)
+        [[r[k] for k in ("step", "loss", "grad_norm")] for r in read_steps(r, "multimodal")] for r in (run, other)
     )
     steps = [f"{a} {b}" for a, b in itertools.zip_longest(first, second) if a != b]
     return [*sorted(weights)[:3], *steps]

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from lab import sshd
-from podwright.rundir import RunDir, read_metrics
+from podwright.counted_steps import read_steps
+from podwright.rundir import RunDir
 from tests.e2e import short_patience
 from tests.e2e.conftest import LAUNCH, RECIPE, Bench, wait_for
 from tests.e2e.test_multimodal_run import SMALL, podwright
@@ -385,7 +386,7 @@ def test_jax_on_two_hosts_with_a_shared_folder_trains_as_in_one_process(sharing:
         sharing.path("attempts/1/log-1.txt").read_text()[-3000:],
     )
     told = [
-        {r["step"]: r["loss"] for r in read_metrics(sharing.folder / "runs" / name / "metrics.jsonl")["pretrain"]}
+        {r["step"]: r["loss"] for r in read_steps(RunDir(sharing.folder / "runs" / name), "pretrain")}
         for name in ("here", "r")
     ]
     assert len(told[0]) == 12 and told[1] == pytest.approx(told[0], rel=1e-4)
@@ -406,7 +407,7 @@ def test_jax_on_two_hosts_that_share_no_folder_saves_through_the_first_one(
         pair.path("attempts/1/log.txt").read_text()[-3000:],
     )
     losses = [
-        {r["step"]: r["loss"] for r in read_metrics(pair.folder / "runs" / name / "metrics.jsonl")["pretrain"]}
+        {r["step"]: r["loss"] for r in read_steps(RunDir(pair.folder / "runs" / name), "pretrain")}
         for name in ("here", "r")
     ]
     assert len(losses[0]) == 12 and losses[1] == pytest.approx(losses[0], rel=1e-4)
@@ -455,7 +456,7 @@ def test_training_on_two_hosts_that_share_no_disk_is_stopped_and_ends_as_on_one_
     )
     assert one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
     losses = [
-        {r["step"]: r["loss"] for r in read_metrics(pair.folder / "runs" / name / "metrics.jsonl")["multimodal"]}
+        {r["step"]: r["loss"] for r in read_steps(RunDir(pair.folder / "runs" / name), "multimodal")}
         for name in ("here", "r")
     ]
     assert losses[1] == losses[0]

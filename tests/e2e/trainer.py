@@ -11,8 +11,9 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from podwright.counted_steps import read_steps
 from podwright.recipe import load
-from podwright.rundir import RunDir, read_metrics, write_json
+from podwright.rundir import RunDir, main_stage, recipe_of, write_json
 
 ROOT = Path(__file__).resolve().parents[2]
 TINY = [
@@ -107,7 +108,8 @@ def figures(run):
         stage: [
             {k: v for k, v in r.items() if not any(k.endswith(t) or k.startswith(t) for t in TIMES)} for r in records
         ]
-        for stage, records in read_metrics(run.metrics).items()
+        for stage in ("warm_start", main_stage(recipe_of(run)))
+        if (records := read_steps(run, stage))
     }
 
 

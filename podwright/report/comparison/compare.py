@@ -5,6 +5,7 @@ A figure is held against the first run's only where all is equal that it depends
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,11 +13,12 @@ from podwright.errors import UserError
 from podwright.report import kinds
 from podwright.report import records as reading
 from podwright.report.comparison.comparable import CONDITIONS, Figure, inner
-from podwright.report.maxtext import reload
+from podwright.report.maxtext import of_run
 from podwright.report.records import Records, Result, number
 from podwright.report.reproduce import NOT_SETTINGS
 from podwright.report.result import of_records
 from podwright.rundir import Record, RunDir, flat
+from podwright.watch.maxtext_log import STAGE
 
 Read = list[tuple[Records, Result]]
 MOST = 12
@@ -27,7 +29,7 @@ HEAD = (
 
 
 def read(runs: Sequence[RunDir]) -> Read:
-    """Records and result of each run, or of the write-up of a log in such a directory; UserError for what is nothing to compare."""
+    """Records and result of each run; UserError for what is nothing to compare."""
     if len(runs) < 2:
         raise UserError(
             "there is nothing to compare one run with", "name two or more: podwright report --compare RUN RUN"
@@ -39,11 +41,13 @@ def read(runs: Sequence[RunDir]) -> Read:
         raise UserError(f"{twice} is named twice", "name each run once")
     loaded = []
     for run in runs:
-        if report := next((folder for folder in (run.path, run.report) if reload.is_report(folder)), None):
-            loaded.append(reload.load(report))
-            continue
         records = reading.read(run)
-        loaded.append((records, of_records(run, records)))
+        report = of_run.read(run) if records.main == STAGE else None
+        if report is None:
+            loaded.append((records, of_records(run, records)))
+            continue
+        raw = report.result["settings"] | {"name": report.result["name"]}
+        loaded.append((dataclasses.replace(records, raw=raw, stages={STAGE: report.steps}), report.result))
     return loaded
 
 

@@ -9,10 +9,9 @@ from typing import Any
 
 from podwright.accelerators import ACCELERATORS
 from podwright.report.maxtext.facts import ANOTHER, RunFacts
+from podwright.report.maxtext.logged import LoggedRun
 from podwright.report.maxtext.steady import Steady, is_time, known, sample
 from podwright.report.records import Result
-from podwright.watch.maxtext_log import MaxTextLog
-from podwright.watch.step_table import HIDDEN
 
 CLOSE = 0.01
 """relative difference that rounding explains"""
@@ -24,7 +23,7 @@ Check = dict[str, Any]
 """{check, verdict, ...}: the check's name, one of ok, warning and unknown, and the figures that its sentence names"""
 
 
-def of(log: MaxTextLog, facts: RunFacts, chosen: Steady, figures: Result) -> list[Check]:
+def of(log: LoggedRun, facts: RunFacts, chosen: Steady, figures: Result) -> list[Check]:
     tokens = _tokens(log, facts, chosen)
     return [
         tokens,
@@ -51,7 +50,7 @@ def flops(facts: RunFacts, speed: Result) -> Result:
     }
 
 
-def _tokens(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Check:
+def _tokens(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Check:
     """Tokens/s of a chip = total_weights / step time / chips, the median over the steps that count."""
     if not chosen.rows:
         return {"check": "tokens", "verdict": "unknown", "why": "steps"}
@@ -83,7 +82,7 @@ def _tokens(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Check:
     }
 
 
-def _no_tokens(log: MaxTextLog, chosen: Steady) -> Check:
+def _no_tokens(log: LoggedRun, chosen: Steady) -> Check:
     """Why no step has both figures: the log lacks one of them, or it is never above 0."""
     columns = {"total_weights": log.steps.weights, "Tokens/s": log.steps.tokens}
     rows = sample(chosen.rows)
@@ -132,14 +131,14 @@ def _flops(counted: Result, speed: Result, facts: RunFacts, doubtful: bool) -> C
     }
 
 
-def _conflicts(log: MaxTextLog, facts: RunFacts) -> list[Check]:
+def _conflicts(log: LoggedRun, facts: RunFacts) -> list[Check]:
     sentences = list(facts.conflicts)
     if facts.recipe and (steps := _other_steps(log, facts)):
         sentences.append(f"{', '.join(steps)}: {ANOTHER}")
     return [{"check": "conflict", "verdict": "warning", "what": sentence} for sentence in sentences]
 
 
-def _other_steps(log: MaxTextLog, facts: RunFacts) -> list[str]:
+def _other_steps(log: LoggedRun, facts: RunFacts) -> list[str]:
     """What the steps themselves show: more of them than planned, and tokens that the recipe's steps do not have."""
     last, sentences = log.steps.step[len(log.steps) - 1], list[str]()
     if facts.steps_planned and last >= facts.steps_planned:
@@ -152,30 +151,28 @@ def _other_steps(log: MaxTextLog, facts: RunFacts) -> list[str]:
     return sentences
 
 
-def other_tokens(log: MaxTextLog, facts: RunFacts) -> float:
+def other_tokens(log: LoggedRun, facts: RunFacts) -> float:
     """The most tokens of a step, if they are more than the recipe's or a fraction 1 / n of them, which padding does not give; else 0."""
     tokens = facts.tokens_per_step
     if not facts.recipe or not tokens:
         return 0
-    weights = max(log.steps.weights[row] for row in range(len(log.steps)))
+    weights = max(known(log.steps.weights), default=0)
     return weights if weights > tokens or (0 < weights < tokens and tokens % weights == 0) else 0
 
 
-def _of_times(log: MaxTextLog, chosen: Steady) -> list[Check]:
+def _of_times(log: LoggedRun, chosen: Steady) -> list[Check]:
     """Times that no step can have, the first of each attempt among them."""
     table = log.steps
-    rows = (row for rows in table.counted() for row in rows if not is_time(table.seconds[row]))
-    wrong = [row for row in rows if not table.marks[row] & HIDDEN]
+    wrong = [row for row in range(len(table)) if not is_time(table.seconds[row]) and row not in table.hidden]
     if chosen.median_s is not None:  # a single 0 is rounded, and in the list of what does not count
-        wrong = [row for row in wrong if log.steps.seconds[row] != 0]
+        wrong = [row for row in wrong if table.seconds[row] != 0]
     why = "some" if chosen.median_s is not None else "all"
     return [{"check": "times", "verdict": "warning", "why": why, "num": len(wrong)}] if wrong else []
 
 
-def _missing(log: MaxTextLog) -> list[Check]:
+def _missing(log: LoggedRun) -> list[Check]:
     """Steps between the first and the last that the log does not have."""
-    steps = (log.steps.step[row] for rows in log.steps.counted() for row in rows)
-    gaps = [(before + 1, after - 1) for before, after in itertools.pairwise(steps) if after - before > 1]
+    gaps = [(before + 1, after - 1) for before, after in itertools.pairwise(log.steps.step) if after - before > 1]
     if not gaps:
         return []
     names = [str(first) if first == last else f"{first}-{last}" for first, last in gaps[:MOST_GAPS]]
@@ -184,21 +181,23 @@ def _missing(log: MaxTextLog) -> list[Check]:
     return [{"check": "missing", "verdict": "warning", "num": num, "what": what}]
 
 
-def _of_lines(log: MaxTextLog) -> list[Check]:
+def _of_lines(log: LoggedRun) -> list[Check]:
     """Lines that could not be read, or that do not count."""
     rows = list[Check]()
-    if log.damaged:
-        rows.append({"check": "damaged", "verdict": "warning", "num": log.damaged, "what": log.damaged_example})
-    if log.cut:
-        rows.append({"check": "cut", "verdict": "warning", "what": log.cut})
-    if log.repeated:
-        rows.append({"check": "repeated", "verdict": "ok", "num": log.repeated})
+    damaged = [state for state in log.states if state.damaged]
+    if damaged:
+        num = sum(state.damaged for state in damaged)
+        rows.append({"check": "damaged", "verdict": "warning", "num": num, "what": damaged[0].damaged_example})
+    if log.last.cut:
+        rows.append({"check": "cut", "verdict": "warning", "what": log.last.cut})
+    if repeated := sum(state.repeated for state in log.states):
+        rows.append({"check": "repeated", "verdict": "ok", "num": repeated})
     if log.hosts:
         rows.append({"check": "hosts", "verdict": "ok", "num": log.hosts, "what": log.host})
     return rows
 
 
-def _of_loss(log: MaxTextLog, figures: Result) -> list[Check]:
+def _of_loss(log: LoggedRun, figures: Result) -> list[Check]:
     if log.not_finite is None:
         return []
     last = log.steps.loss[len(log.steps) - 1]

@@ -115,7 +115,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     """Of a log, and of a recipe and a slice where they are named. UserError for a slice that does not exist."""
     settings = {key: _plain(value) for key, value in known.settings.items()}
     given = _arguments(recipe) | settings
-    place = _ran_on(on) if on else _slice(recipe)
+    place = ran_on(on) if on else _slice(recipe)
     row = place.accelerator if place else by_device_kind(known.device_kind or "")
     devices = known.devices or (place.num_devices if place else None)
     conflicts = []
@@ -148,7 +148,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     return facts.without_architecture() if "model_name" in _differing(settings, recipe) else facts
 
 
-def _ran_on(name: str) -> Slice:
+def ran_on(name: str) -> Slice:
     try:
         return slices.parse(name)
     except slices.UnknownSlice as e:

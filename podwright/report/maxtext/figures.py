@@ -5,18 +5,17 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from pathlib import Path
 
 from podwright.accelerators import GIB
 from podwright.report import records as reading
 from podwright.report.maxtext import checks
 from podwright.report.maxtext.facts import RunFacts
+from podwright.report.maxtext.logged import LoggedRun
 from podwright.report.maxtext.steady import MOST_LISTED, Steady, counts, is_time, known, quartiles, sample, steady
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
 from podwright.rundir import Ending, Record
 from podwright.watch.maxtext_ending import LogEnding, ending
-from podwright.watch.maxtext_log import MaxTextLog
 
 STAGE = "maxtext"
 MOST_STEPS = 2000
@@ -33,12 +32,12 @@ UNITS = {
 
 
 def result(
-    log: MaxTextLog, facts: RunFacts, steps: list[Record], name: str, path: str, published: Record | None = None
+    log: LoggedRun, facts: RunFacts, steps: list[Record], name: str, path: str, published: Record | None = None
 ) -> Result:
     """All figures of a log that has steps, as valid JSON. `steps`: as `thinned` has them; `published`: the row of the same recipe in
     the table of its authors."""
-    last_step = max(log.steps.step[rows[-1]] for rows in log.steps.counted() if rows)
-    ended = ending(log, last_step + 1, facts.steps_planned)
+    last_step = log.steps.step[-1]
+    ended = ending(log.last, log.end, last_step + 1, facts.steps_planned)
     chosen = steady(log, facts, out_of_data=ended.ending == Ending.OUT_OF_DATA)
     speed = _speed(log, facts, chosen)
     figures: Result = {
@@ -57,7 +56,7 @@ def result(
         "wall_time": _wall_time(log, chosen),
         "loss": _loss(log),
         "last_step_figures": log.more,
-        "evaluations": [{"when": "during", **test} for test in log.known.evaluations],
+        "evaluations": log.evaluations,
         "memory": _memory(log, facts),
         "environment": _environment(log, facts),
         "flops": checks.flops(facts, speed),
@@ -76,7 +75,7 @@ def result(
     return clean
 
 
-def _speed(log: MaxTextLog, facts: RunFacts, chosen: Steady) -> Result:
+def _speed(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Result:
     """Medians of the steps that count; per chip where it is known how many devices a chip has."""
     table, seconds = log.steps, chosen.seconds
     tflops = known(table.tflops[row] for row in sample(chosen.rows))
@@ -115,9 +114,7 @@ def _times(value: float | None, factor: int | None) -> float | None:
     return None if value is None or factor is None else value * factor
 
 
-def _ending(log: MaxTextLog, facts: RunFacts, ended: LogEnding, last_step: int) -> Result:
-    undone = len(log.steps) - sum(map(len, log.steps.counted()))
-    attempts = [_attempt(log, rows, number) for number, rows in enumerate(log.steps.attempts(), 1)]
+def _ending(log: LoggedRun, facts: RunFacts, ended: LogEnding, last_step: int) -> Result:
     return {
         "ending": ended.ending,
         "ending_reason": ended.reason,
@@ -127,24 +124,13 @@ def _ending(log: MaxTextLog, facts: RunFacts, ended: LogEnding, last_step: int) 
         "exit_code": log.known.exit_code,
         "steps": last_step + 1,
         "steps_planned": facts.steps_planned,
-        "steps_logged": len(log.steps),
-        "steps_recomputed": undone,
-        "attempts": attempts,
+        "steps_logged": log.num_logged,
+        "steps_recomputed": log.num_logged - len(log.steps),
+        "attempts": log.starts,
     }
 
 
-def _attempt(log: MaxTextLog, rows: range, number: int) -> Result:
-    table = log.steps
-    return {
-        "number": number,
-        "first_step": table.step[rows[0]],
-        "last_step": table.step[rows[-1]],
-        "started": table.time[rows[0]],
-        "ended": table.time[rows[-1]],
-    }
-
-
-def _excluded(log: MaxTextLog, chosen: Steady) -> list[Result]:
+def _excluded(log: LoggedRun, chosen: Steady) -> list[Result]:
     return [
         {
             "step": log.steps.step[e.row],
@@ -157,17 +143,17 @@ def _excluded(log: MaxTextLog, chosen: Steady) -> list[Result]:
     ]
 
 
-def _rows(log: MaxTextLog, rows: list[int]) -> list[Result]:
+def _rows(log: LoggedRun, rows: list[int]) -> list[Result]:
     return [{"step": log.steps.step[row], "seconds": log.steps.seconds[row]} for row in rows]
 
 
-def _wall_time(log: MaxTextLog, chosen: Steady) -> Result:
+def _wall_time(log: LoggedRun, chosen: Steady) -> Result:
     """`productive_s`: of the steps that count, the first of an attempt with the median, because most of its time compiles."""
     total = None if log.first_time is None or log.last_time is None else log.last_time - log.first_time
     seconds, productive = log.steps.seconds, 0.0
-    for rows in log.steps.counted():
+    for rows in log.steps.groups:
         productive += math.fsum(s for s in seconds[rows.start + 1 : rows.stop] if is_time(s))
-        productive += (chosen.median_s or 0.0) if rows else 0.0
+        productive += chosen.median_s or 0.0
     return {
         "total_s": total,
         "started": log.first_time,
@@ -177,23 +163,21 @@ def _wall_time(log: MaxTextLog, chosen: Steady) -> Result:
     }
 
 
-def _loss(log: MaxTextLog) -> Result:
+def _loss(log: LoggedRun) -> Result:
     table = log.steps
-    ranges = table.counted()
-    forward = (row for rows in ranges for row in rows if math.isfinite(table.loss[row]))
-    backward = (row for rows in reversed(ranges) for row in reversed(rows) if math.isfinite(table.loss[row]))
-    first, last = next(forward, None), next(backward, None)
+    finite = [row for row in range(len(table)) if math.isfinite(table.loss[row])]
+    first, last = next(iter(finite), None), next(reversed(finite), None)
     return {
         "first": None if first is None else table.loss[first],
         "last": None if last is None else table.loss[last],
         "first_step": None if first is None else table.step[first],
         "last_step": None if last is None else table.step[last],
         "not_finite_at": log.not_finite,
-        "ends_not_finite": log.ends_not_finite,
+        "ends_not_finite": log.last.ends_not_finite,
     }
 
 
-def _memory(log: MaxTextLog, facts: RunFacts) -> Result:
+def _memory(log: LoggedRun, facts: RunFacts) -> Result:
     row = facts.accelerator
     limit = log.known.memory_limit_gib or (row.hbm_bytes / GIB if row and row.hbm_bytes else None)
     used = log.known.memory_used_gib or log.known.memory_gib
@@ -205,7 +189,7 @@ def _memory(log: MaxTextLog, facts: RunFacts) -> Result:
     }
 
 
-def _environment(log: MaxTextLog, facts: RunFacts) -> Result:
+def _environment(log: LoggedRun, facts: RunFacts) -> Result:
     params = log.known.params_billion
     return {
         "devices": facts.devices,
@@ -223,7 +207,7 @@ def _environment(log: MaxTextLog, facts: RunFacts) -> Result:
     }
 
 
-def _settings(facts: RunFacts, log: MaxTextLog) -> Record:
+def _settings(facts: RunFacts, log: LoggedRun) -> Record:
     """Shaped as a recipe is, for comparisons."""
     return {
         "kind": STAGE,
@@ -236,47 +220,25 @@ def _settings(facts: RunFacts, log: MaxTextLog) -> Record:
     }
 
 
-def thinned(log: MaxTextLog, facts: RunFacts) -> list[Record]:
-    """At most MOST_STEPS of the steps that count, as records of metrics.jsonl. Tokens/s and TFLOP/s that the log lacks are computed."""
-    ranges = log.steps.counted()
-    apart = max(1, math.ceil(sum(map(len, ranges)) / MOST_STEPS))
-    rows = itertools.islice(itertools.chain.from_iterable(ranges), 0, None, apart)
-    return [_record(log, facts, row) for row in rows]
+def thinned(log: LoggedRun, facts: RunFacts) -> list[Record]:
+    """At most MOST_STEPS of the steps that count. Tokens/s and TFLOP/s that the log lacks are computed."""
+    apart = max(1, math.ceil(len(log.records) / MOST_STEPS))
+    return [_record(step, facts) for step in log.records[::apart]]
 
 
-def _record(log: MaxTextLog, facts: RunFacts, row: int) -> Record:
-    table = log.steps
-    seconds, tokens, tflops = table.seconds[row], table.tokens[row], table.tflops[row]
-    if math.isnan(tokens):
-        tokens = _tokens_by_batch(facts, seconds) or math.nan
-    if math.isnan(tflops) and facts.flops_per_token:
+def _record(step: Record, facts: RunFacts) -> Record:
+    seconds, tokens = reading.number(step.get("step_s")), reading.number(step.get("tokens_per_s_per_device"))
+    tflops = reading.number(step.get("tflops_per_device"))
+    if tokens is None:
+        tokens = _tokens_by_batch(facts, seconds)
+    if tflops is None and facts.flops_per_token and tokens is not None:
         tflops = facts.flops_per_token * tokens / 1e12
     return {
         "stage": STAGE,
-        "step": table.step[row],
-        "time": table.time[row],
+        "step": step["step"],
+        "time": step["time"],
         "step_s": seconds,
         "tflops_per_device": tflops,
         "tokens_per_s_per_device": tokens,
-        "loss": table.loss[row],
+        "loss": step.get("loss"),
     }
-
-
-def not_a_log(log: MaxTextLog, path: Path | str) -> tuple[str, str]:
-    """Why there is nothing to report of a log without steps, and what to do."""
-    where = "standard input" if str(path) == "-" else str(path)
-    if log.num_bytes == 0:
-        return f"{where} is empty", "give the log of a training process of MaxText"
-    if log.num_zero_bytes:
-        return f"{where} is a binary file", "give the log of a training process of MaxText, as text"
-    lines = f"{log.num_lines:,} line{'' if log.num_lines == 1 else 's'}"
-    if log.damaged:
-        return f"{where}: no step can be read in {lines}; the first is {log.damaged_example!r}", "give the whole log"
-    if log.cut:
-        return f"{where} ends in its first step: {log.cut!r}", "give the whole log"
-    if cause := next((f["cause"] for f in log.failures), ""):
-        return f"{where} has no completed step in {lines}: {cause}", "type podwright diagnose with that log"
-    if log.known.devices or log.known.settings or log.known.params_billion:
-        return f"{where} ends before the first completed step ({lines})", "give it when the run has logged some steps"
-    fix = "give the log of a training process of MaxText: its lines say completed step: N, seconds: S, ..."
-    return f"{where} has no completed step in {lines}", fix

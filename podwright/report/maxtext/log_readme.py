@@ -13,14 +13,13 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.report import readme
 from podwright.report.maxtext import tables
-from podwright.report.maxtext.words import TEXTS, Words
+from podwright.report.maxtext.words import Words, texts
 from podwright.report.records import Result
 from podwright.rundir import replace_file
 
 LEAST_COLUMNS = 4
 """that a table must have in common with ours to be taken for the table of runs"""
-_NAMES = {text.casefold(): key for key in (*tables.COLUMNS, "tokens_device") for text in TEXTS[key]}
-_NAMES |= {
+_OTHER_NAMES = {
     "tflop/s/device": "tflops_device",
     "tflop/s/chip": "tflops_chip",
     "step time": "step_s",
@@ -28,6 +27,12 @@ _NAMES |= {
     "精度": "precision",
     "note": "notes",
 }
+
+
+def _names() -> dict[str, str]:
+    """The key of a column, by each of its names."""
+    keys = (*tables.COLUMNS, "tokens_device")
+    return {text.casefold(): key for key in keys for text in texts()[key].values()} | _OTHER_NAMES
 
 
 def put(path: Path, mark: str, r: Result, t: Words, section: str) -> list[str]:
@@ -118,8 +123,9 @@ def _edited(line: str, mark: str) -> bool:
 
 def _table(lines: list[str], own: int | None) -> tuple[int, list[str]] | None:
     """The first table of runs, or that with our row: its last line, and for each column its key ("" for others)."""
+    names = _names()
     for i in range(len(lines) - 1):
-        keys = [_NAMES.get(name.strip().strip("*").strip().casefold(), "") for name in _cells(lines[i])]
+        keys = [names.get(name.strip().strip("*").strip().casefold(), "") for name in _cells(lines[i])]
         if sum(map(bool, set(keys))) < LEAST_COLUMNS or not re.fullmatch(
             r"\s*\|?[\s:|-]*-[\s:|-]*\|?\s*", lines[i + 1]
         ):

@@ -1,12 +1,10 @@
-"""The write-up of a log as files: result.json, report.html, README.md, the steps as metrics.jsonl, and the plots."""
+"""The report of a MaxText run as files: result.json, report.html, README.md and the plots."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 import zlib
-from collections.abc import Iterable
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
@@ -16,13 +14,11 @@ from podwright.report.figures.drawing import Plot, raw_and_smooth
 from podwright.report.figures.series import Line, line
 from podwright.report.maxtext import checks, figures, log_readme, tables
 from podwright.report.maxtext.facts import gathered, published_row
+from podwright.report.maxtext.logged import LoggedRun
 from podwright.report.maxtext.words import Words
 from podwright.report.page import html_templates, markdown_templates
 from podwright.report.records import Result
 from podwright.rundir import Record, replace_file, write_json
-from podwright.watch import maxtext_log
-
-RESULT, STEPS = "result.json", "metrics.jsonl"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,19 +31,19 @@ class LogReport:
     """the same for a log and the same log grown longer; another one for another run"""
 
 
-def read(blocks: Iterable[bytes], path: str, recipe: Recipe | None, on: str, name: str = "") -> LogReport:
-    """A log and its figures; UserError for what has no step. `path`: - stands for standard input. `name`: of the run, if it is known."""
-    log = maxtext_log.read(blocks)
-    if not log.steps:
-        raise UserError(*figures.not_a_log(log, path))
+def of(log: LoggedRun, path: str, recipe: Recipe | None, on: str, name: str) -> LogReport:
+    """The figures of a run that has steps. `path`: of its log; `name`: of the run, "" where its log says it."""
     facts = gathered(log.known, recipe, on)
     facts = dataclasses.replace(facts, name=name or facts.name)
     facts = facts.without_architecture() if checks.other_tokens(log, facts) else facts
     steps = figures.thinned(log, facts)
     r = figures.result(log, facts, steps, "log" if path == "-" else Path(path).stem, path, published_row(facts))
-    table = log.steps
-    first = (table.step[0], table.seconds[0], table.loss[0], table.time[0])
+    first = (log.first["step"], *(_or_nan(log.first.get(figure)) for figure in ("step_s", "loss", "time")))
     return LogReport(r, steps, f"{zlib.crc32(repr((r['name'], r['model'], r['config'], first)).encode()):08x}")
+
+
+def _or_nan(value: float | None) -> float:
+    return math.nan if value is None else value
 
 
 def write(report: LogReport, folder: Path, readme: Path | None, language: str) -> list[str]:
@@ -61,8 +57,7 @@ def write(report: LogReport, folder: Path, readme: Path | None, language: str) -
             replace_file(folder / name, text.encode())
         page = html_templates().get_template("log.html.j2").render(context(r, t, steps), plots=drawn)
         replace_file(folder / "report.html", page.encode())
-        replace_file(folder / STEPS, "".join(json.dumps(_finite(step)) + "\n" for step in steps).encode())
-        write_json(folder / RESULT, r)
+        write_json(folder / "result.json", r)
         kept = []
         for place in dict.fromkeys([folder / "README.md", *([readme] if readme else [])]):
             inside_folder = place.resolve().parent == folder.resolve()
@@ -109,10 +104,6 @@ def summary(r: Result, t: Words) -> list[str]:
     return [text for text in lines if text]
 
 
-def _finite(step: Record) -> Record:
-    return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in step.items()}
-
-
 def _step_time(r: Result, steps: list[Record], t: Words) -> Plot | None:
     """The steps that count as a line, the others as points, which are cut off at 2.5 times the median."""
     median = r["steady_state"]["step_s"]
@@ -122,8 +113,9 @@ def _step_time(r: Result, steps: list[Record], t: Words) -> Plot | None:
         return None
     fig, (ax,) = style.figure("s", x="step")
     raw_and_smooth(ax, raw, "teal")
-    points = [(s["step"], min(s["step_s"], 2.5 * median)) for s in steps if s["step"] in left_out]
-    points = [(step, seconds) for step, seconds in points if math.isfinite(seconds)]
+    points = [
+        (s["step"], min(s["step_s"], 2.5 * median)) for s in steps if s["step"] in left_out and s["step_s"] is not None
+    ]
     if points:
         ax.plot(*zip(*points, strict=True), linestyle="", marker="o", markersize=4, color=style.color("grey"))
     ax.set_ylim(bottom=0)

@@ -16,8 +16,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from podwright.report.maxtext.facts import ProfiledSteps, RunFacts
-from podwright.watch.maxtext_log import MaxTextLog
-from podwright.watch.step_table import HIDDEN, RAMP_UP
+from podwright.report.maxtext.logged import LoggedRun, StepColumns
 
 FAST, VERY_FAST = 0.5, 0.1
 """of the median: a step below the first is an artefact where a neighbour has its time, below the second by itself"""
@@ -34,6 +33,8 @@ MOST_FAST = 0.25
 """of the steps: where more are far shorter than others, these have the time of several steps, and no median is that of one"""
 
 
+MOST_BETWEEN = 32
+"""rows that two lines without seconds may be apart, for the profiler to have traced those between them"""
 LONGEST_S = 1e9
 """30 years: a step that is said to take longer has no time"""
 
@@ -59,20 +60,19 @@ class Steady(NamedTuple):
     """rows that count although they took over twice the median: nothing in the log explains them"""
 
 
-def steady(log: MaxTextLog, facts: RunFacts, *, out_of_data: bool) -> Steady:
+def steady(log: LoggedRun, facts: RunFacts, *, out_of_data: bool) -> Steady:
     """Of the steps that no later attempt computed again."""
     out: dict[int, Exclusion] = {}
-    counted = log.steps.counted()
-    for rows in counted:
-        _by_rule(log, rows, facts.profiled, out)
+    for rows in log.steps.groups:
+        _by_rule(log.steps, rows, facts.profiled, out)
     seconds = log.steps.seconds
-    _by_hidden_rows(log, counted, out)
-    left = array("q", (row for rows in counted for row in rows if row not in out))
+    _by_hidden_rows(log.steps, out)
+    left = array("q", (row for row in range(len(log.steps)) if row not in out))
     left = _with_times(seconds, left, out)
     if _come_in_bursts([seconds[row] for row in sample(left)]):
         out.update({row: Exclusion(row, "bursts", False) for row in left})
     elif left:
-        _by_evidence(log, facts, counted, left, out, out_of_data)
+        _by_evidence(log, facts, left, out, out_of_data)
     left = array("q", (row for row in left if row not in out))
     times = sorted(seconds[row] for row in left)
     median = statistics.median(times) if times else None
@@ -80,18 +80,15 @@ def steady(log: MaxTextLog, facts: RunFacts, *, out_of_data: bool) -> Steady:
     return Steady(left, times, dict(sorted(out.items())), median, slow)
 
 
-def _by_rule(log: MaxTextLog, rows: range, profiled: ProfiledSteps | None, out: dict[int, Exclusion]) -> None:
-    table = log.steps
-    if not rows:
-        return
+def _by_rule(table: StepColumns, rows: range, profiled: ProfiledSteps | None, out: dict[int, Exclusion]) -> None:
     first = table.step[rows.start]
     for row, reason in zip(rows, ("compiles", "warm_up"), strict=False):
         if table.step[row] - first <= 1:
             out[row] = Exclusion(row, reason, True)
-    if any(table.marks):
-        for row in rows:
-            if table.marks[row]:
-                out.setdefault(row, Exclusion(row, "ramp_up" if table.marks[row] & RAMP_UP else "no_seconds", True))
+    for reason, marked in (("ramp_up", table.ramp_up), ("no_seconds", table.hidden)):
+        for row in marked:
+            if row in rows:
+                out.setdefault(row, Exclusion(row, reason, True))
     for step in profiled.steps(first, table.step[rows[-1]]) if profiled else ():
         row = bisect.bisect_left(table.step, step, rows.start, rows.stop)
         if row < rows.stop and table.step[row] == step:
@@ -126,30 +123,25 @@ def _come_in_bursts(times: list[float]) -> bool:
     return fast > MOST_FAST * len(times)
 
 
-def _by_hidden_rows(log: MaxTextLog, counted: list[range], out: dict[int, Exclusion]) -> None:
+def _by_hidden_rows(table: StepColumns, out: dict[int, Exclusion]) -> None:
     """Steps between two lines that MaxText wrote without seconds, because the profiler was switched there."""
-    table = log.steps
-    for rows in counted:
-        hidden = [row for row in rows if table.marks[row] & HIDDEN] if any(table.marks) else []
-        for before, after in itertools.pairwise(hidden):
-            if after - before <= 32:
-                for row in range(before + 1, after):
-                    out.setdefault(row, Exclusion(row, "profiled", False))
+    for before, after in itertools.pairwise(table.hidden):
+        if after - before <= MOST_BETWEEN and after in table.group_of(before):
+            for row in range(before + 1, after):
+                out.setdefault(row, Exclusion(row, "profiled", False))
 
 
 def _by_evidence(
-    log: MaxTextLog,
+    log: LoggedRun,
     facts: RunFacts,
-    counted: list[range],
     left: array[int],
     out: dict[int, Exclusion],
     out_of_data: bool,
 ) -> None:
     seconds = log.steps.seconds
     median = statistics.median(seconds[row] for row in sample(left))
-    starts = [rows.start for rows in counted]
     for row in [row for row in left if not FAST * median <= seconds[row] <= SLOW * median]:
-        rows = counted[bisect.bisect_right(starts, row) - 1]
+        rows = log.steps.group_of(row)
         if row in out:
             continue
         if seconds[row] < FAST * median:
@@ -159,13 +151,13 @@ def _by_evidence(
         elif out_of_data and row == len(log.steps) - 1:
             out[row] = Exclusion(row, "no_more_data", False)
     for row in [row for row, e in out.items() if e.by_rule and seconds[row] < FAST * median]:
-        rows = counted[bisect.bisect_right(starts, row) - 1]
+        rows = log.steps.group_of(row)
         if (other := _payer(log, rows, row, (row + 1,), median)) is not None:
             out.setdefault(other, Exclusion(other, "pays_back", False, log.steps.step[row]))
     _impossible(log, facts, left, out)
 
 
-def _payer(log: MaxTextLog, rows: range, row: int, others: tuple[int, ...], median: float) -> int | None:
+def _payer(log: LoggedRun, rows: range, row: int, others: tuple[int, ...], median: float) -> int | None:
     """The first of `others` that is longer than the median by at least half of what a fast row lacks."""
     seconds = log.steps.seconds
     missing = median - seconds[row]
@@ -173,7 +165,7 @@ def _payer(log: MaxTextLog, rows: range, row: int, others: tuple[int, ...], medi
     return next(beyond, None)
 
 
-def _fast(log: MaxTextLog, rows: range, row: int, median: float, out: dict[int, Exclusion]) -> None:
+def _fast(log: LoggedRun, rows: range, row: int, median: float, out: dict[int, Exclusion]) -> None:
     """A step whose time is in the one before or after it; that one is left out too."""
     table = log.steps
     other = _payer(log, rows, row, (row - 1, row + 1), median)
@@ -194,7 +186,7 @@ def _near_profiled(row: int, rows: range, out: dict[int, Exclusion]) -> bool:
     return any(e is not None and e.reason in ("profiled", "no_seconds") for e in neighbours)
 
 
-def _impossible(log: MaxTextLog, facts: RunFacts, left: array[int], out: dict[int, Exclusion]) -> None:
+def _impossible(log: LoggedRun, facts: RunFacts, left: array[int], out: dict[int, Exclusion]) -> None:
     """Single steps over the peak of the hardware; where most are, the formula is wrong and not their time."""
     peak = facts.peak_flops
     if peak is None:

@@ -32,7 +32,16 @@ PORT = 8476
 """of the first host, where the processes of jax meet; not 8471, which libtpu takes"""
 _MODULES = tuple(
     f"{name}.py"
-    for name in ("__init__", "errors", "accelerators", "attention_kernels", "growing_file", "rundir", "slices")
+    for name in (
+        "__init__",
+        "errors",
+        "accelerators",
+        "attention_kernels",
+        "counted_steps",
+        "growing_file",
+        "rundir",
+        "slices",
+    )
 )
 _FOLDERS = ("failures", "storage", "recipe", "recipes", "train", "models", "kernels", "data")
 _PARTS = ("code/recipes", *(f"code/podwright/{part}" for part in (*_MODULES, *(f"{each}/" for each in _FOLDERS))))

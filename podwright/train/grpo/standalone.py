@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.attention_kernels import Layout, heads_of
+from podwright.counted_steps import read_steps
 from podwright.data import gsm8k
 from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
@@ -15,7 +16,7 @@ from podwright.errors import UserError, expanded, warn
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import RunDir, read_events, read_metrics, recipe_of
+from podwright.rundir import RunDir, read_events, recipe_of
 from podwright.storage import inputs
 from podwright.train import atomic_dir, attention_check, checkpoint, compile_cache, data_record, entry
 from podwright.train.grpo import evaluate as evaluation
@@ -173,6 +174,6 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
 
 def _last_step(run: RunDir) -> int:
     """That was trained by the run's own records; 0 before the first one."""
-    steps = [record["step"] for record in read_metrics(run.metrics).get("grpo", [])]
+    steps = [record["step"] for record in read_steps(run, "grpo")]
     saved = [event["step"] for event in read_events(run.events, "checkpoint")]
     return max(steps + saved, default=0)

@@ -25,8 +25,8 @@ def test_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.log").write_text(LOG)
     assert app.main(["report", "--log", "train.log", "--on", "v6e-16"]) == 0
     out = capsys.readouterr().out
-    assert "Steady state: 2.000 s/step (median of 6 steps" in out and "wrote train-report/report.html" in out
-    assert json.loads(Path("train-report/result.json").read_text())["environment"]["chips"] == 16
+    assert "Steady state: 2.000 s/step (median of 6 steps" in out and "wrote train-report/report/report.html" in out
+    assert json.loads(Path("train-report/report/result.json").read_text())["environment"]["chips"] == 16
 
 
 def test_a_pipe_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,9 +34,40 @@ def test_a_pipe_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert app.main(["report", "--log", "-", "-o", "there", "--readme", "NOTES.md", "--lang", "zh", "--json"]) == 0
     r = json.loads(capsys.readouterr().out)
     assert r["steady_state"]["step_s"] == 2.0 and r["log"] == "-"
-    assert "测试结果" in Path("NOTES.md").read_text() and Path("there/report.html").read_text().startswith(
+    assert "测试结果" in Path("NOTES.md").read_text() and Path("there/report/report.html").read_text().startswith(
         '<!doctype html>\n<html lang="zh">'
     )
+
+
+def test_the_directory_is_a_run_whose_report_is_written_anew(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.log").write_text(LOG)
+    assert app.main(["report", "--log", "train.log", "--on", "v6e-16", "--lang", "zh", "--json"]) == 0
+    first, out = json.loads(capsys.readouterr().out), Path("train-report")
+    assert (out / "attempts/1/log.txt").read_text() == LOG and len((out / "metrics.jsonl").open().readlines()) == 8
+    Path("train.log").unlink()
+    assert app.main(["report", "train-report", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == first
+    assert "Steady state: 2.000 s/step" in (out / "report/report.html").read_text()
+
+
+def test_a_bad_log_leaves_the_report_that_was_there(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.log").write_text(LOG)
+    Path("bad.log").write_text("something else\n")
+    assert app.main(["report", "--log", "train.log", "-o", "out"]) == 0
+    files = {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()}
+    assert app.main(["report", "--log", "bad.log", "-o", "out"]) == 2
+    assert {path: path.read_bytes() for path in Path("out").rglob("*") if path.is_file()} == files
+    assert sorted(path.name for path in Path().iterdir()) == ["bad.log", "out", "train.log"]
+
+
+@pytest.mark.parametrize("name", ["journal.jsonl", "recipe.json", "metrics.jsonl", "attempts"])
+def test_files_of_others_are_not_replaced(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.log").write_text(LOG)
+    Path("run").mkdir()
+    Path("run", name).write_text('{"kind": "maxtext"}\n')
+    assert app.main(["report", "--log", "train.log", "-o", "run"]) == 2
+    assert f"run/{name} is there, and not of a log; name another directory with -o" in capsys.readouterr().err
+    assert [path.name for path in Path("run").iterdir()] == [name]
 
 
 REFUSED = {

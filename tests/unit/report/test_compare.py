@@ -190,10 +190,10 @@ def test_figures_and_curves_need_conditions_that_there_are() -> None:
             assert set(one.needs) <= set(CONDITIONS), one
 
 
-def test_write_ups_of_logs_are_compared_like_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_logs_are_compared_like_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The two runs of ALModel that the original project published: 60 times the TFLOP/s by its own table, and by ours."""
     from podwright.recipe import load
-    from podwright.report.maxtext import pages
+    from podwright.report.maxtext import log_run
 
     for name, seconds, recipe, on in (
         (
@@ -205,7 +205,7 @@ def test_write_ups_of_logs_are_compared_like_runs(tmp_path: Path, capsys: pytest
         ("large", (485, 67.3, 7.954, 7.450, 7.462), load.load("almodel-8b-source"), ""),
     ):
         text = "".join(f"Step {n}: loss={12 - n:.3f}, {s}s\n" for n, s in enumerate(seconds))
-        pages.write(pages.read([text.encode()], f"{name}.log", recipe, on), tmp_path / name, None, "en")
+        log_run.create(tmp_path / name, [text.encode()], f"{name}.log", recipe, on)
     document = side_by_side.write([RunDir(tmp_path / name) for name in ("small", "large")], tmp_path / "compared")
     rows = {row["figure"]: row for row in document["figures"]}
     assert rows["steady_state.tflops_per_device"]["changes"][1] == pytest.approx(59.8, abs=0.1)

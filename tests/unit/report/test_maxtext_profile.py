@@ -35,7 +35,7 @@ def test_the_newest_profile_is_downloaded_with_a_file_for_each_host(
     files = sorted(path for path in Path("out/profile").rglob("*") if path.is_file())
     assert [path.read_bytes() for path in files] == [b"new 0", b"new 1"]
     assert str(files[0]) == "out/profile/plugins/profile/2026_11_23_05_00_00/host-0.xplane.pb"
-    r = json.loads(Path("out/result.json").read_text())
+    r = json.loads(Path("out/report/result.json").read_text())
     assert r["profile"]["command"] == "xprof --logdir out/profile" and len(r["profile"]["files"]) == 2
     assert "downloaded 2 profile files; type xprof --logdir out/profile" in capsys.readouterr().out
 
@@ -59,7 +59,7 @@ def test_a_place_without_a_profile_is_a_warning_and_the_write_up_is_there(
     assert app.main(["report", "--log", "train.log", "--profile", url]) == 0
     err = capsys.readouterr().err
     assert f"no profile was downloaded: {url} has no profile" in err and err.count("\n") == 1
-    assert Path("train-report/report.html").is_file()
+    assert Path("train-report/report/report.html").is_file()
 
 
 def test_a_bucket_that_may_not_be_listed_is_a_warning(
@@ -69,7 +69,7 @@ def test_a_bucket_that_may_not_be_listed_is_a_warning(
     monkeypatch.chdir(tmp_path)
     Path("train.log").write_text(LOG)
     assert app.main(["report", "--log", "train.log", "--profile", bucket.url]) == 0
-    assert "failed (login" in capsys.readouterr().err and Path("train-report/result.json").is_file()
+    assert "failed (login" in capsys.readouterr().err and Path("train-report/report/result.json").is_file()
 
 
 def test_a_name_that_leads_out_of_the_directory_is_no_profile(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.report.maxtext import pages
+from tests.unit.report.test_maxtext_report import read_log
 
 HEAD = "Num_devices: 16, shape (16,)\nConfig param model_name: toy\nConfig param steps: 30\n"
 
@@ -21,7 +22,7 @@ def steps(seconds: float, number: int = 8) -> str:
 
 
 def extend(readme: Path, log: str, language: str = "en", name: str = "train.log") -> list[str]:
-    written = pages.read([log.encode()], name, None, "v6e-16")
+    written = read_log(log, on="v6e-16", path=name)
     return pages.write(written, readme.parent / "out", readme, language)
 
 
@@ -203,7 +204,7 @@ def test_a_place_that_is_no_file_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="is a directory"):
         extend(tmp_path, FIRST)
     with pytest.raises(UserError, match="there is no directory"):
-        written = pages.read([FIRST.encode()], "train.log", None, "")
+        written = read_log(FIRST)
         pages.write(written, tmp_path / "out", tmp_path / "none" / "README.md", "en")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import string
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,9 @@ import pytest
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
-from podwright.report.maxtext import pages, tables
-from podwright.report.maxtext.words import LANGUAGES, TEXTS, Words
+from podwright.report.maxtext import log_run, of_run, pages, tables
+from podwright.report.maxtext.pages import LogReport
+from podwright.report.maxtext.words import LANGUAGES, Words, texts
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
 from tests.unit.recipe.maxtext.example import example
@@ -43,8 +45,18 @@ THEIR_GFLOP = 58.28
 """per token: each of 6 experts at width 6656 instead of 1280, in all 28 layers"""
 
 
+def read_log(text: str | bytes, recipe: Recipe | None = None, on: str = "", path: str = "train.log") -> LogReport:
+    """The report of a run that is made of a log."""
+    content = text.encode() if isinstance(text, str) else text
+    with tempfile.TemporaryDirectory() as folder:
+        run = log_run.create(Path(folder, "report"), [content] if content else [], path, recipe, on)
+        written = of_run.read(run)
+    assert written is not None
+    return written
+
+
 def report(text: str, recipe: Recipe | None = None, on: str = "", path: str = "train.log") -> Result:
-    return pages.read([text.encode()], path, recipe, on).result
+    return read_log(text, recipe, on, path).result
 
 
 def step(
@@ -535,10 +547,11 @@ def test_without_a_plan_exit_code_0_is_the_end() -> None:
 
 
 def test_both_languages_say_the_same_things() -> None:
-
-    for key, texts in TEXTS.items():
-        english, chinese = ({name for _, name, _, _ in string.Formatter().parse(text) if name} for text in texts)
-        assert english == chinese, key
+    for key, text in texts().items():
+        english, chinese = (
+            {name for _, name, _, _ in string.Formatter().parse(text[language]) if name} for language in LANGUAGES
+        )
+        assert english == chinese and text.keys() == set(LANGUAGES), key
 
 
 NOT_LOGS = {
@@ -559,19 +572,18 @@ NOT_LOGS = {
 @pytest.mark.parametrize(("content", "message"), NOT_LOGS.values(), ids=NOT_LOGS)
 def test_what_is_no_log_is_one_line(content: bytes, message: str) -> None:
     with pytest.raises(UserError) as e:
-        pages.read([content] if content else [], "train.log", None, "")
+        read_log(content)
     assert e.value.what.startswith(message) and "\n" not in str(e.value)
 
 
 def test_all_files_are_written(tmp_path: Path) -> None:
-    written = pages.read([source_log().encode()], "train.log", load.load(*_almodel()), "")
+    written = read_log(source_log(), load.load(*_almodel()))
     pages.write(written, tmp_path / "out", None, "en")
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names == {"result.json", "report.html", "README.md", "metrics.jsonl", "step-time.svg", "loss.svg"}
+    assert names == {"result.json", "report.html", "README.md", "step-time.svg", "loss.svg"}
     page = (tmp_path / "out" / "report.html").read_text()
     assert "Wrong FLOP formula" in page and "7 of 10 steps" in page and "<script" not in page
     assert json.loads((tmp_path / "out" / "result.json").read_text())["steady_state"]["step_s"] == 7.462
-    assert len((tmp_path / "out" / "metrics.jsonl").read_text().splitlines()) == 7
 
 
 def test_a_log_of_maxtext_itself() -> None:
@@ -708,7 +720,7 @@ def test_artefacts_after_a_restart() -> None:
 
 def test_of_many_steps_that_do_not_count_fifty_are_listed(tmp_path: Path) -> None:
     seconds = [60.0, 3.0] + [2.0, 2.0, 2.0, 0.1, 3.9] * 40
-    written = pages.read([log(*seconds).encode()], "train.log", None, "v6e-16")
+    written = read_log(log(*seconds), on="v6e-16")
     r = written.result
     assert (
         len(r["excluded"]) == 50 and r["steady_state"]["num_left_out"] == 82 and r["steady_state"]["num_steps"] == 120
@@ -836,7 +848,7 @@ def test_a_page_in_chinese_has_no_english_sentence(tmp_path: Path) -> None:
         + log(60.0, 3.0, *[2.0] * 4, first=10, header="XPK Start: now")
     )
     text = text.replace("loss: 3.000", "loss: 12.000", 2).replace("loss: 3.000", "loss: 0.010")
-    written = pages.read([text.encode()], "train.log", example(topology="v6e-32", arguments=given), "")
+    written = read_log(text, example(topology="v6e-32", arguments=given))
     assert written.result["warnings"] and [c for c in written.result["checks"] if c["check"] == "conflict"]
     pages.write(written, tmp_path, None, "zh")
     page = (tmp_path / "report.html").read_text()
@@ -886,14 +898,12 @@ def test_the_ending_and_its_remedy_are_in_the_language_of_the_page() -> None:
 
 
 def figures_of_failure(text: str) -> Result:
-    return pages.read(
-        [(log(60.0, 3.0, *[2.0] * 3) + text + "EXIT_CODE=1\n").encode()], "train.log", None, "v6e-16"
-    ).result
+    return report(log(60.0, 3.0, *[2.0] * 3) + text + "EXIT_CODE=1\n", on="v6e-16")
 
 
 def test_the_remedy_on_the_chinese_page_is_chinese(tmp_path: Path) -> None:
     failure = "RESOURCE_EXHAUSTED: Ran out of memory in memory space hbm\nEXIT_CODE=1\n"
-    written = pages.read([(log(60.0, 3.0, *[2.0] * 3) + failure).encode()], "train.log", None, "v6e-16")
+    written = read_log(log(60.0, 3.0, *[2.0] * 3) + failure, on="v6e-16")
     assert "arguments.per_device_batch_size" in written.result["ending_fix"]
     pages.write(written, tmp_path, None, "zh")
     page = (tmp_path / "report.html").read_text()
@@ -912,7 +922,7 @@ def with_times(word: str, num: int = 8, among: int = 0) -> str:
 
 @pytest.mark.parametrize("word", ["0.000", "-2.000", "inf", "nan", "1e308", "9" * 400])
 def test_times_that_are_impossible_have_no_median(tmp_path: Path, word: str) -> None:
-    written = pages.read([with_times(word).encode()], "train.log", None, "v6e-16")
+    written = read_log(with_times(word), on="v6e-16")
     pages.write(written, tmp_path, None, "zh")
     r = written.result
     assert r["steady_state"]["step_s"] is None and r["steady_state"]["tflops_per_chip"] is None

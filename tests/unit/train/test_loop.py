@@ -13,10 +13,11 @@ import pytest
 import torch
 import transformers
 
+from podwright.counted_steps import read_steps
 from podwright.errors import UserError
 from podwright.models import lora
 from podwright.recipe import even_groups, load
-from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics
+from podwright.rundir import Ending, RunDir, read_jsonl
 from podwright.train import checkpoint, speed
 from podwright.train.emit import Emitter
 from podwright.train.grpo import loop, reward, start
@@ -209,7 +210,7 @@ def train(path, *overrides, attempt=1, stopping=never, hurried=never, load_rewar
 def steps(run):
     """The figures of each step that do not depend on the clock."""
     names = ("step", "loss", "grad_norm", "reward", "kl", "entropy", "clip_ratio", "learning_rate", "epoch")
-    return [{name: r[name] for name in names} for r in read_metrics(run.metrics)["grpo"]]
+    return [{name: r[name] for name in names} for r in read_steps(run, "grpo")]
 
 
 def events(run, attempt=None):
@@ -339,7 +340,7 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_last_good_step(tmp
         tmp_path / "run", "optimizer.learning_rate=1e30", "optimizer.max_grad_norm=1e30", "checkpoint.every_n_steps=1"
     )
     assert outcome.ending == Ending.NOT_FINITE
-    last = read_metrics(run.metrics)["grpo"][-1]["step"]
+    last = read_steps(run, "grpo")[-1]["step"]
     assert outcome.step == last - 1 and f"step {last}: loss=" in outcome.detail
     assert f"the weights of step {outcome.step} are kept" in outcome.detail
     assert outcome.fix == f"type: podwright run {run.recipe} optimizer.learning_rate=3e+29"
@@ -463,6 +464,6 @@ def test_a_reward_of_tunix_trains_and_its_seconds_are_counted(tmp_path, whole):
         "    return [float(len(text)) for text, _ in zip(completions, answer)]\n"
     )
     run, outcome = train(tmp_path / "run", f"rewards=[{{function: '{module}:length'}}]", "training.max_steps=1")
-    (figures,) = read_metrics(run.metrics)["grpo"]
+    (figures,) = read_steps(run, "grpo")
     assert outcome.ending == Ending.FINISHED
     assert figures["reward/length"] > 0 and figures["rollout_s"] >= 0.4

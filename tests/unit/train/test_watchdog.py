@@ -15,7 +15,8 @@ import jax
 import pytest
 
 from lab.bucket import EmulatedBucket
-from podwright.rundir import Ending, RunDir, read_jsonl, read_metrics, write_json
+from podwright.counted_steps import read_steps
+from podwright.rundir import Ending, RunDir, read_jsonl, write_json
 from podwright.storage import open_storage, process_files, records
 from podwright.train.emit import Emitter
 from podwright.train.stragglers import Stragglers, slower
@@ -87,7 +88,7 @@ def test_a_process_that_the_others_wait_for_is_named_once(tmp_path: Path) -> Non
         said,
     )
     assert found and 2 < float(found[1]) < 3.5, said
-    steps = read_metrics(run.metrics)["multimodal"]
+    steps = read_steps(run, "multimodal")
     assert len(steps) == 90 and "own_s" not in steps[0]
 
 

@@ -1,15 +1,19 @@
 """What the log of a MaxText attempt says while it runs and when it has ended: steps, once each, and the ending."""
 
+import contextlib
+import fcntl
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from podwright.rundir import Ending, RunDir, read_jsonl, write_json
+from podwright import growing_file
+from podwright.rundir import Ending, RunDir, read_events, read_jsonl, write_json
 from podwright.targets.base import Polled, Process
-from podwright.watch import maxtext_metrics
+from podwright.watch import maxtext_log
 from podwright.watch.diagnose import outcome
 from podwright.watch.metrics import Progress
 from tests.unit.recipe.maxtext.example import example
@@ -46,7 +50,7 @@ def steps_of(run: RunDir) -> list[tuple[int, int, Any]]:
 
 def test_a_step_is_a_record_with_the_time_of_its_line(tmp_path: Path) -> None:
     run = log(made(tmp_path), "2026-11-23T07:00:00.000000000Z Config param steps: 10\n", step(0), step(1, "nan"))
-    maxtext_metrics.follow(run)
+    maxtext_log.follow(run)
     first, second = read_jsonl(run.metrics)
     assert first == {
         "stage": "maxtext",
@@ -56,44 +60,76 @@ def test_a_step_is_a_record_with_the_time_of_its_line(tmp_path: Path) -> None:
         "step_s": 2.0,
         "tflops_per_device": 100.0,
         "tokens_per_s_per_device": 4096.0,
+        "total_weights": 131072.0,
         "loss": 3.0,
     }
     assert second["loss"] is None
+    (start,) = read_events(run.events)
+    assert (start["event"], start["max_steps"], start["time"], start["attempt"]) == (
+        "environment",
+        10,
+        first["time"],
+        1,
+    )
 
 
-def test_a_log_that_grows_gives_each_step_once_whoever_reads_and_is_killed(tmp_path: Path) -> None:
-    rng = random.Random(0)
+class Killed(Exception):
+    pass
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_that_grows_gives_each_step_once_whoever_reads_and_is_killed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    rng = random.Random(seed)
     run = made(tmp_path, 300)
-    text = "".join(step(n, 5 - n / 100, n // 60) for n in range(300)).encode()
+    lines = ["2026-11-23T07:00:00.000000000Z Config param steps: 300\n"]
+    lines += [step(n, 5 - n / 100, n // 60) for n in range(300)]
+    lines.insert(100, f"{lines[99][:31]}Completed eval after train step 98, loss=2.5\n")
+    text = "".join(lines).encode()
+
+    appended = growing_file.append
+
+    def append(path: Path, new: bytes, is_complete: Callable[[bytes], bool]) -> None:
+        kill = rng.random() < 0.1
+        appended(path, new[: rng.randrange(len(new))] if kill else new, is_complete)
+        if kill:
+            raise Killed
+
+    def write_state(path: Path, value: Any) -> None:
+        if rng.random() < 0.2:
+            raise Killed
+        write_json(path, value)
+
+    monkeypatch.setattr(maxtext_log, "_BLOCK", 1500)
     at = 0
-    state = run.attempt(1) / "metrics.json"
     while at < len(text):
-        at = min(len(text), at + rng.randrange(2000))
+        at = min(len(text), at + rng.randrange(6000))
         run.log(1).write_bytes(text[:at])
-        before = state.read_bytes() if state.exists() else None
-        maxtext_metrics.follow(run)
-        if rng.random() < 0.3:  # killed before the state was written, perhaps in the middle of a record
-            state.unlink(missing_ok=True) if before is None else state.write_bytes(before)
-            if rng.random() < 0.5 and run.metrics.exists():
-                run.metrics.write_bytes(run.metrics.read_bytes()[: -rng.randrange(1, 50)])
-    maxtext_metrics.follow(run)
-    assert [s for _, s, _ in steps_of(run)] == list(range(300))
+        with monkeypatch.context() as patched, contextlib.suppress(Killed):
+            patched.setattr(maxtext_log.growing_file, "append", append)
+            patched.setattr(maxtext_log, "write_json", write_state)
+            maxtext_log.follow(run)
+    run.log(1).write_bytes(text + step(300, 1.0, 5).encode())
+    maxtext_log.follow(run)
+    assert [s for _, s, _ in steps_of(run)] == list(range(301))
+    assert [(e["event"], e.get("step")) for e in read_events(run.events)] == [("environment", None), ("evaluation", 98)]
 
 
 def test_a_step_that_was_computed_again_counts_the_last_time(tmp_path: Path) -> None:
     run = log(made(tmp_path), step(0), step(1), step(1), step(2, 2.0), step(1, 2.5), step(2, 1.0))
-    maxtext_metrics.follow(run)
+    maxtext_log.follow(run)
     assert steps_of(run) == [(1, 0, 3.0), (1, 1, 3.0), (1, 2, 2.0), (1, 1, 2.5), (1, 2, 1.0)]
 
 
 def test_the_steps_of_a_new_attempt_count_from_where_it_begins(tmp_path: Path) -> None:
     run = log(made(tmp_path), *(step(n) for n in range(6)))
-    maxtext_metrics.follow(run)
+    maxtext_log.follow(run)
     progress = Progress(run, json.loads(run.recipe.read_text()))
     progress.update()
     assert (progress.step, progress.max_steps) == (6, 10)
     log(run, step(0), step(1), attempt=2)
-    maxtext_metrics.follow(run)
+    maxtext_log.follow(run)
     progress.update()
     assert progress.step == 2
 
@@ -117,6 +153,16 @@ def test_how_an_attempt_ended(tmp_path: Path, steps: int, last: str, code: int, 
     lines = [f"2026-11-23T08:00:00.{n:09}Z {text}\n" for n, text in enumerate(last.split("\n"))]
     seen = outcome(log(run, *lines), 1, Polled(Process.ENDED, code), False)
     assert (seen.ending, says in seen.detail) == (ending, True), seen
+
+
+def test_an_ending_does_not_wait_for_another_process_that_brings_the_steps(tmp_path: Path) -> None:
+    run = log(made(tmp_path), *(step(n) for n in range(10)))
+    with (run.attempt(1) / "metrics.lock").open("w") as f:
+        fcntl.flock(f, fcntl.LOCK_EX)
+        maxtext_log.follow(run)
+        assert not run.metrics.exists() and outcome(run, 1, Polled(Process.ENDED, 0), False).ending is Ending.FINISHED
+    maxtext_log.follow(run)
+    assert [number for _, number, _ in steps_of(run)] == list(range(10))
 
 
 def test_a_taken_node_counts_before_a_log_that_only_ends_and_not_before_the_end_of_the_training(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def test_steps_lost_by_a_kill_have_not_happened_until_they_are_run_again(tmp_pat
     progress = Progress(run, RECIPE)
     progress.update()
     assert progress.step == 5
-    write(run.metrics, step(6, 11.0, reward=2.0))
+    write(run.metrics, step(6, 11.0, attempt=2, reward=2.0))
     progress.update()
     assert (progress.step, progress.latest["reward"]) == (6, 2.0)
     late = Progress(run, RECIPE)

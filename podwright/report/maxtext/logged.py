@@ -1,0 +1,186 @@
+"""What the records of a MaxText run say: the steps that count as columns, the starts of its process, and what is noted of its logs."""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+import itertools
+import math
+from array import array
+from collections.abc import Iterator
+from functools import reduce
+
+from podwright.report.records import Records, number
+from podwright.rundir import Record, RunDir
+from podwright.watch import maxtext_log
+from podwright.watch.maxtext_lines import FIGURES, SetUp
+from podwright.watch.maxtext_log import LogEnd, LogState
+
+_NOT_FIGURES = {"stage", "step", "time", "attempt", "start", "ramp_up", "profiler_switched", *FIGURES.values()}
+
+
+class StepColumns:
+    """The steps that count, in order: a row each. What a step does not have is NaN."""
+
+    def __init__(self, steps: list[Record]):
+        self.step = array("q", (s["step"] for s in steps))
+        self.seconds, self.tflops = _column(steps, "step_s"), _column(steps, "tflops_per_device")
+        self.tokens, self.weights = _column(steps, "tokens_per_s_per_device"), _column(steps, "total_weights")
+        self.loss = _column(steps, "loss")
+        self.ramp_up = [row for row, s in enumerate(steps) if s.get("ramp_up")]
+        self.hidden = [row for row, s in enumerate(steps) if s.get("profiler_switched")]
+        """logged without their seconds, because the profiler was switched there"""
+        starts = [_start(s) for s in steps]
+        firsts = [row for row in range(len(steps)) if row == 0 or starts[row] != starts[row - 1]]
+        self.groups = [range(a, b) for a, b in itertools.pairwise([*firsts, len(steps)])]
+        """the rows of each start of the process"""
+        self._starts = starts
+
+    def __len__(self) -> int:
+        return len(self.step)
+
+    def group_of(self, row: int) -> range:
+        """The rows of the start that a row is of."""
+        return self.groups[bisect.bisect_right(self.groups, row, key=lambda rows: rows.start) - 1]
+
+    def row_behind(self, event: Record) -> int | None:
+        """The row behind the step that was logged before an event; None where that step does not count."""
+        start = _start(event)
+        if event["step"] < 0:
+            return next((rows.start for rows in self.groups if self._starts[rows.start][0] == start[0]), None)
+        row = bisect.bisect_left(self.step, event["step"])
+        counts = row < len(self.step) and self.step[row] == event["step"] and self._starts[row] == start
+        return row + 1 if counts else None
+
+
+@dataclasses.dataclass(frozen=True)
+class LoggedRun:
+    steps: StepColumns
+    records: list[Record]
+    """the same as they stand in metrics.jsonl"""
+    num_logged: int
+    """with the steps that do not count"""
+    first: Record
+    """the step that was logged first"""
+    starts: list[Record]
+    """of the process: {number, first_step, last_step, started, ended}, with steps that do not count"""
+    profiler_rows: list[int]
+    """the rows behind which the profiler reported its start or its end"""
+    evaluations: list[Record]
+    known: SetUp
+    more: dict[str, float]
+    """the further figures of the last step: lm_loss, perplexity, moe_lb_loss ..."""
+    states: list[LogState]
+    """of the logs"""
+    end: LogEnd
+
+    @property
+    def last(self) -> LogState:
+        return self.states[-1]
+
+    @property
+    def not_finite(self) -> int | None:
+        """The first step whose loss was NaN or infinite."""
+        return next((state.not_finite for state in self.states if state.not_finite is not None), None)
+
+    @property
+    def first_time(self) -> float | None:
+        return next((state.first_time for state in self.states if state.first_time is not None), None)
+
+    @property
+    def last_time(self) -> float | None:
+        return max((state.last_time for state in self.states if state.last_time is not None), default=None)
+
+    @property
+    def host(self) -> str:
+        """The pod whose lines count; "" where they name none."""
+        return next((state.host for state in self.states if state.host), "")
+
+    @property
+    def hosts(self) -> int:
+        """Besides the one whose lines count."""
+        return len({host for state in self.states for host in state.other_hosts})
+
+
+def of(run: RunDir, records: Records) -> LoggedRun | None:
+    """Of the logs that the run has; None without one."""
+    numbers = [a.number for a in records.attempts if run.log(a.number).exists()]
+    if not numbers:
+        return None
+    steps = records.steps()
+    logged = sorted((r for r in records.metrics if r["stage"] == records.main), key=_start)  # one may be brought late
+    states = [maxtext_log.state_at_end(run, number) for number in numbers]
+    columns = StepColumns(steps)
+    return LoggedRun(
+        steps=columns,
+        records=steps,
+        num_logged=len(logged),
+        first=logged[0] if logged else {},
+        starts=list(_starts(logged)),
+        profiler_rows=[row for e in records.named(maxtext_log.PROFILER) if (row := columns.row_behind(e)) is not None],
+        evaluations=_evaluations(records),
+        known=reduce(_merged, (state.known for state in states)),
+        more={name: value for name, value in logged[-1].items() if name not in _NOT_FIGURES} if logged else {},
+        states=states,
+        end=maxtext_log.end_of(run, numbers[-1]),
+    )
+
+
+def _column(steps: list[Record], figure: str) -> array[float]:
+    return array("d", (math.nan if (value := number(s.get(figure))) is None else value for s in steps))
+
+
+def _start(record: Record) -> tuple[int, int]:
+    """The attempt of a record, and which start of its process it is of."""
+    return record["attempt"], max(1, record.get("start", 1))
+
+
+def _starts(logged: list[Record]) -> Iterator[Record]:
+    for count, (_, group) in enumerate(itertools.groupby(logged, _start), 1):
+        steps = list(group)
+        yield {
+            "number": count,
+            "first_step": steps[0]["step"],
+            "last_step": steps[-1]["step"],
+            "started": steps[0]["time"],
+            "ended": steps[-1]["time"],
+        }
+
+
+def _evaluations(records: Records) -> list[Record]:
+    """In the order of their steps; of two of the same step the later one."""
+    newest = {event["step"]: event for event in records.named(maxtext_log.EVALUATION)}
+    about = ("event", "time", "attempt")
+    return [{k: v for k, v in newest[step].items() if k not in about} for step in sorted(newest)]
+
+
+def _merged(earlier: SetUp, later: SetUp) -> SetUp:
+    """What both say, the later one first; how the process ended is said by the later one alone."""
+    values = {name: value for name, value in vars(earlier).items() if name not in ("exit_code", "stopped")}
+    values |= {name: value for name, value in vars(later).items() if value not in (None, {}, [])}
+    used = [known.memory_used_gib for known in (earlier, later) if known.memory_used_gib is not None]
+    values |= {"memory_used_gib": max(used, default=None)}
+    values |= {"settings": earlier.settings | later.settings, "versions": earlier.versions | later.versions}
+    return SetUp(**values)
+
+
+def not_a_log(log: LoggedRun | None, path: str, num_bytes: int) -> tuple[str, str]:
+    """Why there is nothing to report of a log without steps, and what to do."""
+    where = "standard input" if path == "-" else path
+    if log is None or num_bytes == 0:
+        return f"{where} is empty", "give the log of a training process of MaxText"
+    state = log.last
+    if state.num_zero_bytes:
+        return f"{where} is a binary file", "give the log of a training process of MaxText, as text"
+    num_lines = state.num_lines + (num_bytes > state.position)
+    lines = f"{num_lines:,} line{'' if num_lines == 1 else 's'}"
+    if state.damaged:
+        return f"{where}: no step can be read in {lines}; the first is {state.damaged_example!r}", "give the whole log"
+    if state.cut:
+        return f"{where} ends in its first step: {state.cut!r}", "give the whole log"
+    if cause := next((f["cause"] for f in log.end.failures), ""):
+        return f"{where} has no completed step in {lines}: {cause}", "type podwright diagnose with that log"
+    if state.known.devices or state.known.settings or state.known.params_billion:
+        return f"{where} ends before the first completed step ({lines})", "give it when the run has logged some steps"
+    fix = "give the log of a training process of MaxText: its lines say completed step: N, seconds: S, ..."
+    return f"{where} has no completed step in {lines}", fix
