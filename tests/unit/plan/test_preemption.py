@@ -110,10 +110,9 @@ def test_where_no_interval_is_good_enough_the_remedy_is_another_way_of_paying() 
 
 
 def test_without_the_time_of_a_step_the_loss_is_not_known() -> None:
-    plan = make(load("qwen3-0.6b-pretrain"), Destination(
-        "tpu", parse("v6e-4"), provisioning="spot", preemptions_per_day=4.0
-    ))  # fmt: skip
-    assert plan.preemption and plan.preemption.loss is None and finding(plan).fix == "type --compile"
+    spot = Destination("tpu", V6E_16, provisioning="spot", preemptions_per_day=4.0)
+    entry, said = check(load("qwen3-0.6b-pretrain"), 2e10, None, spot, V6E_16)  # type: ignore[arg-type]
+    assert entry.loss is None and said.fix == "type --compile"
 
 
 def test_machines_that_are_not_taken_away_have_no_such_line() -> None:
