@@ -169,7 +169,8 @@ def test_a_price_counts_where_the_step_time_is_estimated(capsys):
 
 
 def test_a_price_without_a_predicted_step_time_is_one_line(capsys):
-    assert main(["plan", "almodel-8b-tpu7x-64", "--on", "tpu7x-4x4x4", "--price", "2"]) == 2
+    emulated = ["almodel-tiny", "model.compute_dtype=bfloat16", "--on", "1xV100-16GB"]
+    assert main(["plan", *emulated, "--price", "2"]) == 2
     out, err = capsys.readouterr()
     assert err == "error: --price 2: this plan predicts no step time; add --compile\n" and not out
 
