@@ -1,6 +1,7 @@
-"""The table of failures, and the failure that a text tells of.
+"""This module reads the table of failures and matches a text against it.
 
-The rows are in the YAML files of this folder. Of the rows for the place where a text is seen, the first whose pattern matches counts.
+The rows are in the YAML files of this folder. Of the rows for the place where a text is seen, the first whose pattern matches counts:
+specific rows stand before general ones.
 """
 
 from __future__ import annotations
@@ -111,13 +112,13 @@ class Failure:
         return self.filled(self.row.remedy, fields)
 
     def filled(self, text: str, fields: Mapping[str, str]) -> str:
-        """`text` with values in place of the names in braces; one that the matched text has counts before one of `fields`."""
+        """Returns `text` with values in place of the names in braces; one that the matched text has counts before one of `fields`."""
         present = {name: value for name, value in self.values.items() if value}
         return text.format_map({**self.values, "line": self.line, **fields, **present})
 
 
 def match(text: str, *seen_in: str) -> Failure | None:
-    """The failure that `text` tells of, by the first row that matches it, in the order of `seen_in`; None where none does."""
+    """Returns the failure of the first row that matches `text`, in the order of `seen_in`; None where none does."""
     for each in seen_in:
         for row in rows(each):
             if failure := match_row(row, text):
@@ -143,7 +144,7 @@ def rows(seen_in: str) -> tuple[FailureRow, ...]:
 
 
 def last_line(text: str) -> str:
-    """The last line that is not empty; "" for none."""
+    """Returns the last line that is not empty; "" for none."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     return lines[-1] if lines else ""
 

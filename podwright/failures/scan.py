@@ -51,7 +51,7 @@ Matches = dict[str, LogMatch]
 
 
 def scan(blocks: Iterable[bytes]) -> list[LogMatch]:
-    """The first match of each row, in the order of the lines."""
+    """Returns the first match of each row, in the order of the lines."""
     matches: Matches = {}
     buffer = b""
     base = 0  # offset of the buffer in the log
@@ -90,8 +90,8 @@ def _search(buffer: bytes, begin: int, end: int, base: int, matches: Matches) ->
 
 
 def _wanted(matches: Matches) -> Any:
-    """A search for lines that may change what a log's matches are: of rows that have not matched yet, and progress where a match may pass.
-    None where there is nothing left to search for."""
+    """Returns a search for lines that may change what a log's matches are: of rows that have not matched yet, and progress where a match
+    may pass. None where there is nothing left to search for."""
     return _automaton(frozenset(matches), any(match.failure.row.passing for match in matches.values()))
 
 
@@ -108,7 +108,7 @@ def _automaton(matched: frozenset[str], passing: bool) -> Any:
 
 @functools.cache
 def _choice() -> Any:
-    """Which rows may match a line."""
+    """Returns the set of patterns that tells which rows may match a line."""
     choice = re2.Set.SearchSet(_options())
     for row in rows("log"):
         choice.Add(_unnamed(row.search or row.pattern).encode())
@@ -125,12 +125,12 @@ def _options() -> Any:
 
 
 def _unnamed(pattern: str) -> str:
-    """Without the names of groups, which several rows have."""
+    """Returns the pattern without the names of its groups: re2 takes each name once, and several rows have it."""
     return re.sub(r"\(\?P<\w+>", "(?:", pattern)
 
 
 def _failure_of(line: str) -> Failure | None:
-    """The failure of the first row that matches a line."""
+    """Returns the failure of the first row that matches a line."""
     for number in sorted(_choice().Match(line.encode()) or ()):
         if failure := match_row(rows("log")[number], line):
             return failure
@@ -138,7 +138,7 @@ def _failure_of(line: str) -> Failure | None:
 
 
 def _line_at(buffer: bytes, position: int) -> tuple[int, int, str]:
-    """Where the line around buffer[position] begins and ends, and its text; `…` in place of what is cut off a long one."""
+    """Returns where the line around buffer[position] begins and ends, and its text; `…` stands for what is cut off a long one."""
     low, high = max(0, position - _LINE), min(len(buffer), position + _LINE)
     first = buffer.rfind(b"\n", low, position) + 1
     last = buffer.find(b"\n", position, high)
@@ -149,7 +149,7 @@ def _line_at(buffer: bytes, position: int) -> tuple[int, int, str]:
 
 
 def _time_at(buffer: bytes, first: int, last: int) -> float | None:
-    """Of the last stamp before `last`; most are in the line itself or near, and a search of the whole context takes milliseconds."""
+    """Returns the time of the last stamp before `last`; most are in the line itself or near, and a search of the whole context takes milliseconds."""
     start = max(0, first - _CONTEXT)
     near = buffer.find(b"\n", max(start, first - _NEAR), first) + 1
     for begin in (first, near or first, start):

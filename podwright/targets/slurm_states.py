@@ -71,7 +71,7 @@ def _newest_start(log: str) -> int:
 
 
 def has_ended(state: str) -> bool:
-    """Whether a job stays in `state`; in all others it is queued, at work or about to be."""
+    """Returns whether a job stays in `state`; in all others it is queued, at work or about to be."""
     return state in _BY_TRAINER or match(state, "slurm_state") is not None
 
 
@@ -125,13 +125,13 @@ def failure(command: str, code: int, message: str) -> NoAnswer:
 
 
 def remedy(message: str) -> str:
-    """What to type when sbatch refuses a job with `message`."""
+    """Returns what to type when sbatch refuses a job with `message`."""
     failure = match(message, "sbatch")
     return failure.row.remedy if failure else "change the target, then resume the run"
 
 
 def recorded(record: Mapping[str, Any]) -> Polled | None:
-    """The end of an attempt by the `why` of ended.json, which the batch script writes; None where that has none."""
+    """Returns the end of an attempt by the `why` of ended.json, which the batch script writes; None where that has none."""
     failure = match(str(record.get("why", "")), "slurm_record")
     if failure is None:
         return None

@@ -223,7 +223,7 @@ def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOut
 
 
 def _is_by_peer(e: Exception) -> bool:
-    """Whether it only says that another process has gone."""
+    """Returns whether the exception only says that another process has gone."""
     failure = match(str(e), "trainer")
     return failure is not None and failure.row.name == "PeerGone"
 

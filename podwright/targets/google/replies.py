@@ -60,13 +60,13 @@ Classify = Callable[[str, str], Reply]
 
 
 def of_failure(failure: Failure, fields: Mapping[str, str]) -> Reply:
-    """What a row concludes, with the values of the text and `fields`."""
+    """Returns what a row lets one conclude; `fields` are values for its texts besides those of the text that it matched."""
     reason = f"{failure.row.name}: {failure.cause(fields)}"
     return Reply(Consequence(failure.row.retry), reason, failure.remedy(fields))
 
 
 def of_gcloud(text: str, seen_in: str, fields: Mapping[str, str]) -> Reply:
-    """Of what gcloud printed when a call failed."""
+    """Returns what the stderr of a call of gcloud that failed lets one conclude."""
     if failure := match(text, seen_in):
         return of_failure(failure, fields)
     return Reply(Consequence.UNKNOWN, f"Unclear: gcloud says {_summary(text)}")

@@ -44,7 +44,8 @@ def test_the_code_in_the_config_map_is_what_trains(tmp_path: Path) -> None:
     with tarfile.open(fileobj=io.BytesIO(base64.b64decode(code["binaryData"]["code.tar.gz"]))) as tar:
         tar.extractall(tmp_path, filter="data")
         assert {member.mtime for member in tar.getmembers()} == {0} and len(tar.getmembers()) > 100
-    lines = "import podwright.train.grpo.loop, podwright.train.pretrain.loop, podwright.train.attempt; print(podwright.__file__)"
+    lines = "import podwright.train.grpo.loop, podwright.train.pretrain.loop, podwright.train.attempt\n"
+    lines += "from podwright.failures.match import match\nassert match('CUDA out of memory', 'trainer')\nprint(podwright.__file__)"
     env = {"PYTHONPATH": str(tmp_path / "code"), "PATH": "/usr/bin:/bin", "JAX_PLATFORMS": "cpu"}
     done = subprocess.run([sys.executable, "-P", "-c", lines], env=env, capture_output=True, text=True, check=True, cwd=tmp_path)  # fmt: skip
     assert done.stdout.strip() == str(tmp_path / "code/podwright/__init__.py")
