@@ -10,6 +10,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator
 from podwright.attention_kernels import INSTALLED, HeadDims, Kernel, Layout, choose
 from podwright.cli.app import app
 from podwright.cli.exit_codes import MEANINGS
+from podwright.failures.match import rows as rows_of
 from podwright.plan.compiled.roofline import PHASES
 from podwright.plan.estimates import memory
 from podwright.recipe import load
@@ -33,7 +35,6 @@ from podwright.targets.settings.gke import GkeSettings
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.ssh import SshSettings
 from podwright.targets.settings.tpu_vm import TpuVmSettings
-from podwright.watch.rules import RULES
 
 DOCS = Path(__file__).resolve().parent
 WIDTH = 100
@@ -166,11 +167,14 @@ def endings() -> str:
 
 
 def _advice(text: str) -> str:
-    return GENERAL.filled(text.replace("{name}", "NAME"))
+    return text.format_map(asdict(GENERAL) | {"run": "NAME"})
 
 
 def diagnosis() -> str:
-    rows = [(f"`{rule.name}`", f"`{rule.ending}`", rule.cause, GENERAL.filled(rule.remedy)) for rule in RULES]
+    rows = []
+    for row in rows_of("log"):
+        texts = [text.format_map(asdict(GENERAL) | row.values) for text in (row.cause, row.remedy)]
+        rows.append((f"`{row.name}`", f"`{row.ending}`", *texts))
     return _table(("failure", "ending", "why", "what to do"), rows)
 
 

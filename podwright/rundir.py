@@ -53,7 +53,7 @@ RUNS = Path("runs")
 
 
 class Ending(enum.StrEnum):
-    """Why a run ended; what follows from it (status, retries, advice) is a table in run/states.py."""
+    """Why a run ended; what follows from it (status, retries, advice) is in failures/endings.yaml."""
 
     FINISHED = "FINISHED"
     STOPPED = "STOPPED"

@@ -19,8 +19,16 @@ ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
 
 SHARED = {
-    *("attention_kernels", "recipe", "accelerators", "slices", "growing_file", "rundir", "counted_steps"),
-    *("storage", "errors"),
+    "attention_kernels",
+    "recipe",
+    "accelerators",
+    "slices",
+    "growing_file",
+    "rundir",
+    "counted_steps",
+    "failures",
+    "storage",
+    "errors",
 }
 CONTROL = {"cli", "shell", "sandbox", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
 COMPUTE = {"train", "models", "kernels", "data"}
@@ -43,7 +51,15 @@ MAY_IMPORT = {
 EXCEPTIONS = {("run/finish.py", "report"), ("run/finish.py", "track")}
 
 FLOOR_ORDER = (
-    *("errors", "accelerators", "slices", "growing_file", "rundir", "counted_steps", "storage", "recipe"),
+    "errors",
+    "accelerators",
+    "slices",
+    "growing_file",
+    "rundir",
+    "counted_steps",
+    "failures",
+    "storage",
+    "recipe",
     "attention_kernels",
 )
 HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "torch", "transformers", "tokenizers", "datasets"}

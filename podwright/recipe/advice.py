@@ -3,19 +3,11 @@
 from __future__ import annotations
 
 import json
-import re
-import string
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from podwright.rundir import Record, RunDir, read_events
-
-DEVICE_MEMORY_FULL = re.compile(
-    r"[Rr]an out of memory (on|in memory space) (hbm|HBM)|CompileTimeHbmOom|Exceeded hbm capacity|HBM_OUT_OF_MEMORY"
-    r"|Attempting to (reserve|allocate) \d|RESOURCE_EXHAUSTED: .*([Oo]ut of (device )?memory|[Ff]ailed to allocate|device buffer|HBM)"
-)
-"""What XLA says when a device's memory does not hold a program. RESOURCE_EXHAUSTED alone may be a quota, a rate or a full disk too."""
 
 BEGINS_AGAIN = "training begins again at step 0"
 """of a notice of the trainer, where a checkpoint that it has saved is there no more"""
@@ -40,10 +32,8 @@ class RecipeAdvice:
     libtpu: str = "install them together, on all workers: pip install -U 'jax[tpu]'"
     """when versions of jax, jaxlib and libtpu do not belong together"""
 
-    def filled(self, text: str) -> str:
-        """`text` with the values of this advice in place of their names in braces."""
-        names = {name for _, name, _, _ in string.Formatter().parse(text) if name}
-        return text.format(**asdict(self)) if names else text
+    zh: RecipeAdvice | None = None
+    """the same in Chinese, of kinds whose reports may be Chinese"""
 
 
 _PLANNED = "; podwright plan says what fits"
@@ -72,6 +62,16 @@ ADVICE = {
         "starts it again: from its last checkpoint, or from step 0 if none was saved",
         packages="build it into the image, or add pip install PACKAGE to launch.setup",
         libtpu="build jax, jaxlib and libtpu of versions that belong together into the image",
+        zh=RecipeAdvice(
+            device_memory="输入更小的 arguments.per_device_batch_size，或 arguments.remat_policy=full；podwright plan 可告知哪些设置能容纳",
+            host_memory="使用内存更大的机器，或主机更多的 slice",
+            not_finite="更小的 arguments.learning_rate",
+            fewer_steps="更小的 arguments.steps",
+            resumes="重新开始：从最近的 checkpoint，若没有保存过则从 step 0",
+            compiler="在该处安装 g++",
+            packages="将它构建进镜像，或在 launch.setup 中加入 pip install PACKAGE",
+            libtpu="将版本相互匹配的 jax、jaxlib 与 libtpu 一起构建进镜像",
+        ),
     ),
 }
 """by kind of recipe"""

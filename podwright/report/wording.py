@@ -7,28 +7,13 @@ import json
 import re
 from typing import Any
 
+from podwright.failures.match import match
 from podwright.recipe import even_groups
 from podwright.report.records import Result, number
 
 DASH = "–"
 SIGNIFICANT = 0.05
 MOST_CHARACTERS = 1500
-
-ENDINGS = {
-    "FINISHED": "finished",
-    "STOPPED": "was stopped",
-    "PREEMPTED": "was preempted",
-    "NODE_LOST": "lost a host",
-    "NO_CAPACITY": "got no machine (no capacity)",
-    "TIMED_OUT": "ran out of time",
-    "OUT_OF_MEMORY": "ran out of memory",
-    "OUT_OF_DATA": "ran out of data",
-    "NOT_FINITE": "reached a value that is not finite (NaN or infinity)",
-    "REWARD_TIMEOUT": "waited too long for a reward",
-    "STALLED": "stalled",
-    "BAD_INPUT": "failed on invalid input",
-    "CRASHED": "crashed",
-}
 
 
 def percent(value: Any) -> str:
@@ -223,7 +208,8 @@ def how_far(result: Result, step: str) -> str:
 
 
 def _ended(ending: str) -> str:
-    return f"The run {ENDINGS[ending]}" if ending in ENDINGS else f"The run ended as {visible(ending)}"
+    failure = match(ending, "ending")
+    return f"The run {failure.row.cause}" if failure and failure.row.cause else f"The run ended as {visible(ending)}"
 
 
 def capitalize_first(text: str) -> str:

@@ -18,6 +18,7 @@ from podwright.rundir import Ending, Record, RunDir, append_jsonl
 from podwright.targets.clock import uptime
 
 FAILURES_OF_HOST = 2  # after which no further attempt uses it
+JUMP_S = 1.0  # by which two readings of one clock that was not set never differ
 SHORT_ATTEMPT_S = 600.0  # attempts that end sooner, one after another, are started again after longer and longer
 
 
@@ -122,11 +123,14 @@ def read(run: RunDir) -> RunState:
 
 def dated(event: Record, clock: tuple[str, float] | None = None) -> Record:
     """An event with the times of a launcher's clock by that clock as it is set now. Of another boot or machine they are as written, and of the
-    first line, after which machines are named; so are times that the cloud has told. `clock`: `uptime` now."""
+    first line, after which machines are named; so are times that the cloud has told, and those of a clock that has not jumped, by which
+    figures stay the same from look to look. `clock`: `uptime` now."""
     boot, seconds = clock or uptime()
     if not boot or event.get("boot") != boot or event.get("event") == "created":
         return event
     moved = now() - seconds + event["uptime"] - event["time"]
+    if abs(moved) < JUMP_S:
+        return event
     keys = ("time", "since") if event["event"] in ("allocation lost", "allocation gone") else ("time",)
     return event | {key: event[key] + moved for key in keys if event.get(key) is not None}
 

@@ -1,10 +1,11 @@
-"""What follows from a phase and from an ending, as tables: legal transitions, status, retry budgets, advice."""
+"""What follows from a phase and from an ending: legal transitions, and by rows of podwright/failures status, retry budgets, advice."""
 
 from __future__ import annotations
 
 import enum
 from dataclasses import asdict, dataclass
 
+from podwright.failures.match import rows
 from podwright.recipe.advice import GENERAL, RecipeAdvice
 from podwright.rundir import Ending
 
@@ -92,44 +93,16 @@ ALLOCATION_TRANSITIONS: dict[tuple[AllocationPhase, str], AllocationPhase] = {
 
 
 @dataclass(frozen=True)
-class Facts:
+class EndingFacts:
     status: str
     budget: Budget
     advice: str
-    """what to do, for endings that brought no advice of their own; {name} is what to type for the run, and what recipe/advice.py has is
-    of its kind"""
+    """what to do, for endings that brought no advice; {run} is what to type for the run, and what recipe/advice.py has is of its kind"""
 
 
-_RESUME = "`podwright resume {name}` {resumes}"
-_LOGS = "`podwright logs {name}` shows the log; " + _RESUME
-
-ENDINGS: dict[Ending, Facts] = {
-    Ending.FINISHED: Facts("finished", Budget.NONE, "`podwright report {name}` prints the results"),
-    Ending.STOPPED: Facts("stopped", Budget.NONE, _RESUME),
-    Ending.PREEMPTED: Facts("interrupted", Budget.PREEMPTION, _RESUME),
-    Ending.NODE_LOST: Facts("interrupted", Budget.PREEMPTION, _RESUME),
-    Ending.NO_CAPACITY: Facts("interrupted", Budget.NONE, "try again later: `podwright resume {name}`"),
-    Ending.TIMED_OUT: Facts("interrupted", Budget.NONE, _RESUME),
-    Ending.OUT_OF_MEMORY: Facts(
-        "failed",
-        Budget.FAILURE,
-        "start it again with less to hold: {device_memory}",
-    ),
-    Ending.OUT_OF_DATA: Facts("failed", Budget.FAILURE, "give more data or {fewer_steps}"),
-    Ending.NOT_FINITE: Facts(
-        "failed",
-        Budget.FAILURE,
-        "start it again with {not_finite}; or " + _RESUME,
-    ),
-    Ending.REWARD_TIMEOUT: Facts("failed", Budget.FAILURE, _LOGS),
-    Ending.STALLED: Facts("failed", Budget.FAILURE, _LOGS),
-    Ending.BAD_INPUT: Facts("failed", Budget.NONE, "fix the input and start it again"),
-    Ending.STORAGE_UNREACHABLE: Facts("interrupted", Budget.FAILURE, _RESUME),
-    Ending.CRASHED: Facts("failed", Budget.FAILURE, _LOGS),
-    Ending.UNKNOWN: Facts("failed", Budget.FAILURE, _LOGS),
-}
+ENDINGS = {row.ending: EndingFacts(row.status, Budget(row.retry), row.remedy) for row in rows("ending") if row.ending}
 
 
 def advice(ending: Ending, fix: str, typed: str, keys: RecipeAdvice = GENERAL) -> str:
     """`fix`, or what follows from the ending; `keys`: what that names of the recipe."""
-    return fix or ENDINGS[ending].advice.format(name=typed, **asdict(keys))
+    return fix or ENDINGS[ending].advice.format(run=typed, **asdict(keys))

@@ -62,13 +62,16 @@ def _unheard(
     """`text`, and of an attempt of which nothing is heard since when, what its machines cost meanwhile, and what ends the wait."""
     if not text or seen.silent_s < SHOWN_AFTER_S:
         return text
-    began, cloud = now - seen.silent_s, seen.allocation
-    parts = [f"{text} (since {_minute(began)}{_at_cost(state.allocation)})"]
+    began, cloud, record = now - seen.silent_s, seen.allocation, state.allocation
+    parts = [f"{text} (since {_minute(began)}{_at_cost(record)})"]
     if cloud.state is AllocationState.WAITING:  # which may be a state that nobody knows
         parts.append(f"the cloud says of the machines: {cloud.reason}")
     if seen.unheard_s and silence_s < math.inf:
         parts.append(f"at {_minute(began + silence_s)} its machines count as lost, and others are requested")
-    return "; ".join([*parts, *([f"podwright stop {typed} ends it now"] if typed else [])])
+    # A stop deletes machines; hosts that no run has created hear of it when they answer.
+    if typed and record and record.may_exist:
+        parts.append(f"podwright stop {typed} ends it now")
+    return "; ".join(parts)
 
 
 def _at_cost(record: AllocationRecord | None) -> str:

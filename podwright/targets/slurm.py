@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
+from podwright.failures.match import match
 from podwright.rundir import Ending, Record, RunDir
 from podwright.shell import Shell
 from podwright.targets import alive, scripts, slurm_check, slurm_states
@@ -124,7 +125,7 @@ class Slurm:
         job, trouble = self._job(handle)
         if trouble:
             return Stopped(False, trouble)
-        if job is None or job.state in slurm_states.ENDED:
+        if job is None or slurm_states.has_ended(job.state):
             return Stopped(True)
         signal = () if force or job.state != "RUNNING" else ("--signal=TERM",)
         trouble = self._cancelled(job, *signal)
@@ -135,7 +136,7 @@ class Slurm:
         if _never_submitted(*attempt_of(handle)):
             return Released(True)
         job, trouble = self._job(handle)
-        if job and job.state not in slurm_states.ENDED:
+        if job and not slurm_states.has_ended(job.state):
             trouble = self._cancelled(job) or f"job {job.number} is being cancelled"
         return Released(not trouble, trouble)
 
@@ -208,10 +209,10 @@ class Slurm:
 
     def _of_job(self, run: RunDir, number: int, job: _Job | None, trouble: str) -> Polled:
         if trouble:
-            return Polled(Process.RUNNING, waiting=f"Unreachable: {trouble}")
+            return Polled(Process.RUNNING, waiting=f"Unreachable: {trouble}", silent=True)
         if job is None:
             return _forgotten(run, number)
-        if job.state in slurm_states.ENDED:
+        if slurm_states.has_ended(job.state):
             return _ended(run, number, job)
         if waiting := slurm_states.waiting(job.state, job.reason, self._name):
             return Polled(Process.RUNNING, waiting=waiting)
@@ -228,7 +229,8 @@ class Slurm:
         log = run.log_since(number, max(0, size - _LOG_END))[0] + (_newest(run, number, "failed") or "")
         running = _with_failure(log, Polled(Process.RUNNING))
         if not running.who and not running.failed_hosts and not run.exit(number).exists():
-            return running
+            waiting = slurm_states.explained("Completing", self._name) if job.state == "COMPLETING" else ""
+            return replace(running, waiting=waiting)
         code, out, _ = self._ask("sinfo", "--noheader", "--Node", f"--nodes={job.nodes}", "--format=%N|%t")
         rows = [line.split("|") for line in out.splitlines() if not code and "|" in line]
         silent = sorted({name for name, state in rows if not slurm_check.in_service(state)})
@@ -353,14 +355,14 @@ def _returncode(record: dict[str, Any] | None) -> int | None:
 
 def _ended(run: RunDir, number: int, job: _Job) -> Polled:
     record = _record(run, number)
-    if job.state == "FAILED" and record is None:
-        meaning = slurm_states.LAUNCH_FAILED
-    else:
-        meaning = slurm_states.ENDED[job.state]
-    if meaning.ending is None and (why := (record or {}).get("why")) in slurm_states.BY_RECORD:
-        return slurm_states.BY_RECORD[why]
-    detail = f"job {job.number}, {job.state}: {meaning.detail}" if meaning.ending else ""
-    ended = Polled(Process.ENDED, _returncode(record), ending=meaning.ending, detail=detail, fix=meaning.fix)
+    never_started = job.state == "FAILED" and record is None
+    failure = match(slurm_states.LAUNCH_FAILED if never_started else job.state, "slurm_state")
+    if failure is None and (ended := slurm_states.recorded(record or {})):
+        return ended
+    ended = Polled(Process.ENDED, _returncode(record))
+    if failure:
+        detail = f"job {job.number}, {job.state}: {failure.row.cause}"
+        ended = replace(ended, ending=failure.row.ending, detail=detail, fix=failure.row.remedy)
     return _with_failure(_text(run.log(number)), ended)
 
 
@@ -379,7 +381,7 @@ def _forgotten(run: RunDir, number: int) -> Polled:
     """SLURM knows of no such job: it never came to be, or it ended a while ago."""
     record = _record(run, number)
     if record is not None:
-        ended = slurm_states.BY_RECORD.get(record.get("why", ""), Polled(Process.ENDED))
+        ended = slurm_states.recorded(record) or Polled(Process.ENDED)
         return _with_failure(_text(run.log(number)), replace(ended, returncode=_returncode(record)))
     accepted = _ACCEPTED.search(_text(run.attempt(number) / "sbatch.txt"))
     if accepted is None:

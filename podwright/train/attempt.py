@@ -18,12 +18,14 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, message_of
+from podwright.failures.match import match
 from podwright.recipe import extras, load
-from podwright.recipe.advice import DEVICE_MEMORY_FULL, of_run
+from podwright.recipe.advice import of_run
 from podwright.recipe.location import storage_failure
 from podwright.rundir import Ending, RunDir, full_disk, read_events, recipe_of, write_json
 from podwright.storage.base import StorageFailure, cause_of, failure_of
@@ -31,10 +33,7 @@ from podwright.train import entry, patient_gcs, run_directory
 from podwright.train.emit import TrainingOutcome
 from podwright.train.run_storage import AttemptStart
 
-# What is said by the collectives of a CPU and of GPUs when the process at the other end has left.
-_PEER_GONE = re.compile(r"(?i)gloo.*((closed|reset) by peer|broken pipe)|remote process exit")
 _SOURCE_LINE = re.compile(r"\[\S*gloo/\S+\] ?")  # of PyTorch, before what it says
-_NOBODY_CAME = re.compile(r"Timed out waiting \d+ms for (recv|send) operation")
 # Faults of a value, of data or of code, which do not pass with time.
 _REPEATED = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
@@ -180,7 +179,7 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
         ending, detail, fix = explain((start.storage and start.storage.failure()) or e, run)
         elsewhere = run.fault_elsewhere(start.number)
         seen = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
-        return elsewhere or seen, True, elsewhere is None and not _PEER_GONE.search(str(e))
+        return elsewhere or seen, True, elsewhere is None and not _is_by_peer(e)
     finally:
         start.trained = lambda: True  # however it ended, that is written down now, and no stop comes before it
     return (
@@ -223,6 +222,12 @@ def _run(run: RunDir, start: AttemptStart, stopping: StopRequest) -> TrainingOut
     return entry.of(recipe.kind).train(run, start, stopping)
 
 
+def _is_by_peer(e: Exception) -> bool:
+    """Whether it only says that another process has gone."""
+    failure = match(str(e), "trainer")
+    return failure is not None and failure.row.name == "PeerGone"
+
+
 def _address_limit() -> str:
     """In words, what `ulimit -v` allows this process; "" where there is no limit. watch/diagnose.py reads it from the log."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
@@ -254,13 +259,13 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         return Ending.CRASHED, what, f"give {getpass.getuser()} the right to, {then}"
     if isinstance(e, OSError) and e.errno in (errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.ENODEV):
         return Ending.CRASHED, f"the disk of {e.filename or run.path} fails ({e.strerror})", f"mount it again, {then}"
-    if "CUDA out of memory" in str(e):
-        return Ending.OUT_OF_MEMORY, first, of_run(run).device_memory
     if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
         raised = "type ulimit -v unlimited where the run is started (a line of setup in the target)"
         return Ending.OUT_OF_MEMORY, f"{first} ({limit})", f"{raised}, {then}"
-    if DEVICE_MEMORY_FULL.search(str(e)):
-        return Ending.OUT_OF_MEMORY, first, of_run(run).device_memory
+    if text_failure := match(str(e), "trainer"):
+        seen = _SOURCE_LINE.sub("", first).partition(". This is typically caused")[0]
+        fields = asdict(of_run(run)) | {"first": first, "seen": seen, "then": then}
+        return text_failure.row.ending or Ending.CRASHED, text_failure.cause(fields), text_failure.remedy(fields)
     if "RESOURCE_EXHAUSTED" in str(e):  # as quotas and rates say too
         ending = Ending.STORAGE_UNREACHABLE if cause_of(e) else Ending.CRASHED
         return (
@@ -272,15 +277,6 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         return Ending.OUT_OF_MEMORY, first, f"{of_run(run).host_memory}, or use a machine with more memory"
     if isinstance(e, UnicodeError | OverflowError):  # of a value or a line of data, which another start reads again
         return Ending.BAD_INPUT, first, f"fix what `podwright logs {run.typed}` names, then start it again"
-    if _NOBODY_CAME.search(str(e)):
-        return (
-            Ending.STALLED,
-            f"another process of the run did not reach a collective ({first})",
-            f"compare the logs of all, {then}",
-        )
-    if _PEER_GONE.search(str(e)):
-        seen = _SOURCE_LINE.sub("", first).partition(". This is typically caused")[0]
-        return Ending.CRASHED, f"another process of the run is gone ({seen})", f"read its log, {then}"
     if isinstance(e, _REPEATED):
         fix = f"fix what `podwright logs {run.typed}` ends with: every start comes there again"
         return Ending.CRASHED, first, fix

@@ -97,8 +97,8 @@ def _killed(polled: Polled) -> bool:
 
 def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome:
     """An attempt whose trainer wrote no exit.json."""
-    from podwright.watch import explain  # its rules take longer to compile than most verbs do
-    from podwright.watch.scan import scan
+    from podwright.failures.scan import scan
+    from podwright.watch import explain  # its table takes longer to load than most verbs do
 
     returncode, tails = polled.returncode, _log_tails(run, attempt)
     log = b"\n".join(tails.values()).decode(errors="replace")

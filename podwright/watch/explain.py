@@ -6,17 +6,17 @@ import json
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from podwright.counted_steps import read_steps
 from podwright.errors import UserError
+from podwright.failures.match import Role
+from podwright.failures.scan import LogMatch, scan, text_blocks
 from podwright.recipe import even_groups
 from podwright.recipe.advice import GENERAL, RecipeAdvice, of_kind, of_run
 from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of
 from podwright.watch import log_files
-from podwright.watch.rules import Role
-from podwright.watch.scan import LogMatch, scan, text_blocks
 
 _OF_MAXTEXT = (
     b"completed step: ",
@@ -61,7 +61,7 @@ class _Program:
 
 
 def lines(text: Iterable[str], keys: RecipeAdvice | None = None) -> list[Record]:
-    """One record for each rule that a line matches, with the first such line as evidence: causes before what follows from them.
+    """One record for each row of the table of failures that a line matches, with the first such line as evidence: causes before what follows from them.
     `keys`: what a remedy names of the recipe; None: by whose log it is."""
     return stream(text_blocks(text), keys)
 
@@ -139,32 +139,32 @@ def ranked(
     first. `only_causes`: without consequences. `keys`: of all logs, or of each by its number."""
     records: dict[str, Record] = {}
     for source, match in sorted(matches, key=lambda sourced: _order(*sourced)):
-        if not (only_causes and match.rule.role is Role.CONSEQUENCE):
+        if not (only_causes and match.failure.row.role is Role.CONSEQUENCE):
             own = keys if isinstance(keys, RecipeAdvice) else keys[source.number]
-            record = records.setdefault(match.rule.name, _record(source, match, own))
+            record = records.setdefault(match.failure.row.name, _record(source, match, own))
             record["logs"] += 1
     return list(records.values())
 
 
 def _order(source: LogSource, match: LogMatch) -> tuple[float, ...]:
     known = [seconds for seconds in (match.time, source.ended_s, math.inf) if seconds is not None]
-    return (match.rule.role, known[0], not source.failed_first, source.number, match.offset)
+    return (match.failure.row.role, known[0], not source.failed_first, source.number, match.offset)
 
 
 def _record(source: LogSource, match: LogMatch, keys: RecipeAdvice) -> Record:
-    def filled(text: str) -> str:
-        named = {name.upper(): value for name, value in match.values.items()}
-        return re.sub(r"\b[A-Z]+\b", lambda word: named.get(word[0], word[0]), text)
-
-    return {
-        "rule": match.rule.name,
-        "ending": str(match.rule.ending),
-        "cause": filled(match.rule.cause),
-        "remedy": filled(keys.filled(match.rule.remedy)),
+    failure = match.failure
+    record: Record = {
+        "rule": failure.row.name,
+        "ending": str(failure.row.ending),
+        "cause": failure.cause(asdict(keys)),
+        "remedy": failure.remedy(asdict(keys)),
         "evidence": match.evidence,
         "file": str(source.path),
         "logs": 0,
     }
+    if keys.zh:
+        record["zh"] = {key: failure.filled(text, asdict(keys.zh)) for key, text in failure.row.zh.items()}
+    return record
 
 
 def _last_word(run: RunDir, attempt: int) -> list[Record]:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.watch.scan import BLOCK
+from podwright.failures.scan import BLOCK
 
 READERS = {
     b"\x1f\x8b": ("compressed (gzip)", "gunzip -c"),

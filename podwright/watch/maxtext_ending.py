@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from podwright.errors import UserError
@@ -26,6 +28,8 @@ class LogEnding(NamedTuple):
     detail: str = ""
     """a line of the log, or the cause that `podwright diagnose` names"""
     fix: str = ""
+    zh: Mapping[str, str] = MappingProxyType({})
+    """`cause` and `remedy` in Chinese, of a failure that `podwright diagnose` names"""
 
 
 def ending(log: LogState, end: LogEnd, done: int, planned: int | None) -> LogEnding:
@@ -34,19 +38,21 @@ def ending(log: LogState, end: LogEnd, done: int, planned: int | None) -> LogEnd
     no_data = next((f for f in end.failures if f["ending"] == Ending.OUT_OF_DATA), None)
     complete = planned is not None and done >= planned
     if log.ends_not_finite and (complete or code == 0):
-        remedies = (f["remedy"] for f in end.failures if f["ending"] == Ending.NOT_FINITE)
-        return LogEnding(Ending.NOT_FINITE, "loss_not_finite", fix=next(remedies, ""))
+        diverged = next((f for f in end.failures if f["ending"] == Ending.NOT_FINITE), None)
+        if diverged is None:
+            return LogEnding(Ending.NOT_FINITE, "loss_not_finite")
+        return LogEnding(Ending.NOT_FINITE, "loss_not_finite", fix=diverged["remedy"], zh=diverged["zh"])
     if complete:
         return _complete(end, code)
     if no_data is not None:
-        return LogEnding(Ending.OUT_OF_DATA, "out_of_data", no_data["evidence"], no_data["remedy"])
+        return LogEnding(Ending.OUT_OF_DATA, "out_of_data", no_data["evidence"], no_data["remedy"], no_data["zh"])
     if log.known.stopped and log.known.stopped.startswith("Aborting training"):
         return LogEnding(Ending.NOT_FINITE, "not_finite", log.known.stopped)
     if code == 0:
         reason = "exit_0" if planned is None else "exit_0_early"
         return LogEnding(Ending.FINISHED if planned is None else Ending.UNKNOWN, reason, log.known.stopped or "")
     if failure is not None:
-        return LogEnding(Ending(failure["ending"]), "failure", failure["cause"], failure["remedy"])
+        return LogEnding(Ending(failure["ending"]), "failure", failure["cause"], failure["remedy"], failure["zh"])
     if code is not None:
         return LogEnding(Ending.CRASHED, "exit_code")
     return LogEnding(None, "no_end")

@@ -20,9 +20,10 @@ from pathlib import Path
 from typing import Any
 
 from podwright import growing_file
+from podwright.failures import timestamps
 from podwright.recipe.advice import of_kind
 from podwright.rundir import Record, RunDir, is_metric, parse_record, read_events, read_jsonl, write_json
-from podwright.watch import explain, timestamps
+from podwright.watch import explain
 from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, plain, step_line
 
 STAGE = "maxtext"

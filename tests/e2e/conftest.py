@@ -48,7 +48,7 @@ class Bench:
 
     def call(self, *argv: str, **env: str) -> tuple[int, str, str]:
         process = self.start(*argv, **env)
-        out, err = process.communicate(timeout=int(os.environ.get("CALL_S", 300)))
+        out, err = process.communicate(timeout=int(os.environ.get("CALL_S", 900)))
         return process.returncode, out, err
 
     def run(self, steps: int, *argv: str, **env: str) -> tuple[int, str, str]:

@@ -39,7 +39,7 @@ def test_a_run_whose_nodes_come_with_its_pods_tries_the_next_zone_when_they_do_n
     pools.target(zones=[A, B], provisioning="flex-start", price=2.0)
     pools.gcloud.capacity(A, 0)
     pools.replay(200)
-    launcher = pools.start_toy(FILLING_S="6")
+    launcher = pools.start_toy(FILLING_S="20")
     shown = pools.ends(launcher)
     assert launcher.returncode == 0, shown
     assert "; if they have not come at " in shown

@@ -370,6 +370,7 @@ def test_with_a_shared_folder_nothing_is_brought_and_nothing_taken_away(sharing:
 
 
 @pytest.mark.long
+@pytest.mark.crowded
 def test_jax_on_two_hosts_with_a_shared_folder_trains_as_in_one_process(sharing: Pair) -> None:
     sharing.target(
         "real",
@@ -392,6 +393,7 @@ def test_jax_on_two_hosts_with_a_shared_folder_trains_as_in_one_process(sharing:
 
 
 @pytest.mark.long
+@pytest.mark.crowded
 def test_jax_on_two_hosts_that_share_no_folder_saves_through_the_first_one(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:

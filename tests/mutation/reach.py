@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.clock import CLOCK
+from tests import clock
 from tests.mutation.changes import files
 from tests.mutation.tree import PROBE, Tree
 
@@ -85,7 +85,7 @@ class Reach:
         self.lines: dict[str, list[tuple[int, int, int]]] = {}
 
     def run(self, tree: Tree, arguments: Sequence[str]) -> None:
-        """Runs pytest in the tree, which gets the probes."""
+        """Runs pytest in the tree, which gets the probes; tests that have passed with probes are left out."""
         self.log.mkdir(parents=True, exist_ok=True)
         packages = next((tree.folder / ".venv/lib").glob("python*/site-packages"))
         (packages / f"{PROBE}.py").write_text(RUNTIME.format(folder=str(self.log)))
@@ -99,7 +99,7 @@ class Reach:
             number += len(spans)
         self.table.write_text(json.dumps(table))
         argv = [str(tree.python), "-m", "pytest", "-p", "tests.clock", *arguments]
-        subprocess.run(argv, cwd=tree.folder, env={**os.environ, CLOCK: str(self.clock)}, check=False)
+        subprocess.run(argv, cwd=tree.folder, env={**os.environ, **clock.environment(self.clock)}, check=False)
 
     def read(self) -> "Reach":
         self.lines = {
@@ -111,8 +111,7 @@ class Reach:
                 self.tests[int(number)].add(test)
         for row in _rows(self.clock):
             self.seconds[row["test"]], self.wall[row["test"]] = row["cpu_s"], row["wall_s"]
-            if not row["passed"]:
-                self.failed.add(row["test"])
+            (self.failed.discard if row["passed"] else self.failed.add)(row["test"])
         return self
 
     def of(self, file: str, line: int) -> set[str]:

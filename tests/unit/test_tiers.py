@@ -3,6 +3,7 @@
 import json
 import os
 import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import conftest
 from conftest import ROOT, SECONDS
-from tests import tiers
+from tests import clock, tiers
 
 FILES = [str(path.relative_to(ROOT)) for folder in ("tests", "lab") for path in (ROOT / folder).rglob("test_*.py")]
 
@@ -44,6 +45,18 @@ def test_seconds_of_other_files_are_kept(tmp_path: Path, monkeypatch: pytest.Mon
     tiers.record([tmp_path / "clock"])
     wanted = {"tests/unit/test_slices.py": {"test": 1.0}, "tests/unit/test_tiers.py": {"long": 1.3, "test": 2.5}}
     assert json.loads(tiers.SECONDS.read_text()) == wanted
+
+
+def test_a_run_goes_on_after_the_tests_that_have_passed(tmp_path: Path) -> None:
+    file, log = tmp_path / "test_some.py", tmp_path / "clock.jsonl"
+    file.write_text("def test_good(): pass\ndef test_bad(): assert 0\n")
+    argv = [sys.executable, "-m", "pytest", "-q", "-p", "tests.clock", "-p", "no:cacheprovider", str(file)]
+    summaries = []
+    for _ in range(2):
+        environment = {**os.environ, "PYTHONPATH": str(ROOT), **clock.environment(log)}
+        done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+        summaries.append(done.stdout.splitlines()[-1].partition(" in ")[0])
+    assert summaries == ["1 failed, 1 passed", "1 failed, 1 deselected"]
 
 
 def test_the_state_changes_with_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -30,7 +30,7 @@ MOST = 400
 
 
 @dataclass(frozen=True)
-class Failure:
+class CompileFailure:
     """Why a train step was not compiled."""
 
     kind: Literal["hbm", "vmem", "cpu", "flag", "other"]
@@ -48,24 +48,24 @@ def sizes(log: str) -> Mapping[str, int]:
     return {name: int(size) for name, size in pairs}
 
 
-def failure(log: str) -> Failure:
+def failure(log: str) -> CompileFailure:
     """By the log of a train_compile that failed."""
     for pattern in _OOM:
         if match := pattern.search(log):
             need, limit = (round(float(match[i]) * _UNITS[match[i + 1]]) for i in (1, 3))
-            return Failure("hbm", _line(log, match.start()), need, limit)
+            return CompileFailure("hbm", _line(log, match.start()), need, limit)
     if match := _SCOPED.search(log):
-        return Failure("vmem", match[0])
+        return CompileFailure("vmem", match[0])
     if match := _UNSUPPORTED.search(log):
-        return Failure("cpu", match[1].rstrip("."))
+        return CompileFailure("cpu", match[1].rstrip("."))
     if match := _FLAG.search(log):
-        return Failure("flag", f"unknown flag {match[1]}")
+        return CompileFailure("flag", f"unknown flag {match[1]}")
     if match := _FLAG_VALUE.search(log):
-        return Failure("flag", f"flag {match[2]} does not take the value {match[1]!r}")
+        return CompileFailure("flag", f"flag {match[2]} does not take the value {match[1]!r}")
     raised = _RAISED.findall(log)
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     words = ": ".join(raised[-1]) if raised else (lines or ["it ended without a message"])[-1]
-    return Failure("other", words[:MOST])
+    return CompileFailure("other", words[:MOST])
 
 
 def _line(text: str, position: int) -> str:

@@ -6,7 +6,7 @@ from podwright.errors import nearest
 from podwright.plan.compiled import dump, verdict
 from podwright.plan.compiled.compile import Compiled, limit_bytes, scoped_kib
 from podwright.plan.compiled.maxtext_environment import MaxText
-from podwright.plan.compiled.maxtext_output import Failure
+from podwright.plan.compiled.maxtext_output import CompileFailure
 from podwright.plan.findings import Finding, Level
 from podwright.plan.kinds import CompiledPrograms
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
@@ -68,7 +68,9 @@ def _short(reason: str) -> str:
     return text if len(text) <= 300 else f"{text[:300]}..."
 
 
-def failed(failure: Failure, name: str, seconds: float, maxtext: MaxText, memory: dump.Memory | None) -> Compiled:
+def failed(
+    failure: CompileFailure, name: str, seconds: float, maxtext: MaxText, memory: dump.Memory | None
+) -> Compiled:
     """The verdict where MaxText's compiler ended without a program; `memory`: what it dumped before."""
     if failure.kind == "hbm":
         assert failure.need_bytes is not None

@@ -21,6 +21,8 @@ from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
 from podwright.slices import Slice
 
+_COMPILE = "--compile reads the times from the programs"
+
 
 def runs(recipe: GrpoRecipe) -> dict[str, int]:
     """How often a training step runs each program."""
@@ -58,8 +60,7 @@ def estimated_grpo(
         ProgramSeconds(name=name, runs=n, seconds=seconds[name], bound=None) for name, n in runs(recipe).items()
     )
     totals = _run({}, recipe, where, sum(seconds.values()), None, price)
-    note = "estimated in closed form, without tests and supervised steps; --compile reads the times from the programs"
-    notes = (note, _longest(recipe))
+    notes = (f"estimated in closed form, without tests and supervised steps; {_COMPILE}", _longest(recipe))
     return _grpo(programs, recipe, dims, where, totals, notes, estimated=True)
 
 
@@ -97,21 +98,46 @@ def compiled_pretrain(
     costs = {program.name: program.cost for program in compiled if program.cost is not None}
     if "update" not in costs:
         return None
-    step_s, tokens = costs["update"].predicted_s, recipe.batch_size * recipe.sequence_length
-    # a token sees half of its sequence in the mean; a backward pass counts twice its forward pass
-    flops = 3 * dims.forward_flops(tokens, recipe.sequence_length / 2)
-    evaluations_s = None
+    update, evaluations_s = costs["update"], None
     if "evaluate" in costs:
         evaluations_s = num_evaluations(recipe) * recipe.evaluation.num_batches * costs["evaluate"].predicted_s
+    program = ProgramSeconds(name="update", runs=1, seconds=update.predicted_s, bound=update.bound)
+    totals = _totals(recipe, program.seconds, evaluations_s, None, where, price)
+    return _pretrain(program, recipe, dims, where, totals, tuple(notes_of(compiled, ["update"])), estimated=False)
+
+
+def estimated_pretrain(
+    seconds: float, recipe: PretrainRecipe, dims: Dims, where: Slice, price: float | None
+) -> StepEntry:
+    """From the closed form of an update's `seconds`; evaluations are not counted."""
+    program = ProgramSeconds(name="update", runs=1, seconds=seconds, bound=None)
+    totals = _totals(recipe, seconds, None, None, where, price)
+    note = f"estimated in closed form, without evaluations; {_COMPILE}"
+    return _pretrain(program, recipe, dims, where, totals, (note,), estimated=True)
+
+
+def _pretrain(
+    update: ProgramSeconds,
+    recipe: PretrainRecipe,
+    dims: Dims,
+    where: Slice,
+    totals: RunTotals,
+    notes: tuple[str, ...],
+    *,
+    estimated: bool,
+) -> StepEntry:
+    step_s, tokens = update.seconds, recipe.batch_size * recipe.sequence_length
+    # a token sees half of its sequence in the mean; a backward pass counts twice its forward pass
+    flops = 3 * dims.forward_flops(tokens, recipe.sequence_length / 2)
     return StepEntry(
-        estimated=False,
-        programs=(ProgramSeconds(name="update", runs=1, seconds=step_s, bound=costs["update"].bound),),
+        estimated=estimated,
+        programs=(update,),
         step_s=step_s,
         tokens_per_s_per_device=tokens / step_s / where.num_devices,
         tflops_per_device=flops / step_s / where.num_devices / 1e12,
         mfu=mfu(flops / step_s, where),
-        run=_totals(recipe, step_s, evaluations_s, None, where, price),
-        notes=tuple(notes_of(compiled, ["update"])),
+        run=totals,
+        notes=notes,
     )
 
 

@@ -36,6 +36,12 @@ _UNCOUNTED = 1.13
 _HOP_S = 3e-6  # a collective of a few bytes, as every decoded token needs two a layer
 
 
+def is_rated(compute_dtype: str, row: Accelerator) -> bool:
+    """Whether it is known how fast the accelerator reads its memory and multiplies what a recipe computes in."""
+    emulated = compute_dtype == "bfloat16" and not row.bf16_flops
+    return bool(row.hbm_bandwidth and (row.bf16_flops or row.fp16_flops)) and not emulated
+
+
 def step_seconds(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], where: Slice) -> dict[str, float]:
     """Seconds of each program in one training step; `shape`: (data, fsdp, tensor)."""
     row = where.accelerator

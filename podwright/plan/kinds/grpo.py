@@ -19,7 +19,7 @@ from podwright.plan.checks import (
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import StepEntry
 from podwright.plan.estimates import memory_grpo
-from podwright.plan.estimates.step_time_estimate import step_seconds
+from podwright.plan.estimates.step_time_estimate import is_rated, step_seconds
 from podwright.plan.findings import Finding, of_error
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
@@ -94,9 +94,8 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         return _IRRELEVANT[program]
 
     def step(self, recipe: GrpoRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
-        dims, row = self.dimensions(recipe, cwd), where.accelerator
-        emulated = recipe.model.compute_dtype == "bfloat16" and not row.bf16_flops
-        if dims is None or emulated or not (row.hbm_bandwidth and (row.bf16_flops or row.fp16_flops)):
+        dims = self.dimensions(recipe, cwd)
+        if dims is None or not is_rated(recipe.model.compute_dtype, where.accelerator):
             return None
         seconds = step_seconds(recipe, dims, meshes.resolved(recipe, where), where)
         return step_time.estimated_grpo(seconds, examples.in_steps(recipe, cwd), dims, where, price)

@@ -9,8 +9,9 @@ from pathlib import Path
 from podwright.errors import UserError
 from podwright.plan.checks import meshes, pretrain, this_machine, token_lengths, unused_keys
 from podwright.plan.compiled import step_time, verdict
+from podwright.plan.document import StepEntry
 from podwright.plan.estimates import memory_pretrain
-from podwright.plan.estimates.step_time_estimate import update_seconds
+from podwright.plan.estimates.step_time_estimate import is_rated, update_seconds
 from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
@@ -50,6 +51,13 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
 
     def irrelevant(self, program: str) -> Collection[str]:
         return _IRRELEVANT[program]
+
+    def step(self, recipe: PretrainRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
+        dims = self.dimensions(recipe, cwd)
+        if dims is None or not is_rated(recipe.model.compute_dtype, where.accelerator):
+            return None
+        seconds = self.step_seconds(recipe, dims, where)
+        return step_time.estimated_pretrain(seconds, recipe, dims, where, price)
 
     def step_seconds(self, recipe: PretrainRecipe, dims: Dims, where: Slice) -> float:
         return update_seconds(recipe, dims, meshes.resolved(recipe, where), where)

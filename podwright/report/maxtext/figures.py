@@ -120,6 +120,7 @@ def _ending(log: LoggedRun, facts: RunFacts, ended: LogEnding, last_step: int) -
         "ending_reason": ended.reason,
         "ending_detail": ended.detail,
         "ending_fix": ended.fix,
+        "ending_zh": dict(ended.zh),
         "exit_code": log.known.exit_code,
         "steps": last_step + 1,
         "steps_planned": facts.steps_planned,

@@ -13,7 +13,7 @@ from typing import Any
 import yaml
 
 from podwright import slices
-from podwright.report.maxtext import chinese, chinese_causes, chinese_remedies
+from podwright.report.maxtext import chinese
 from podwright.report.records import Result, number
 from podwright.report.wording import DASH, signed_percent, visible
 
@@ -57,15 +57,16 @@ class Words:
     def ending(self, r: Result) -> str:
         """How the run ended, in a sentence."""
         code = DASH if r["exit_code"] is None else r["exit_code"]
-        detail = visible(r["ending_detail"]).rstrip(".")
+        detail = r["ending_detail"]
         if self._chinese and r["ending_reason"] == "failure":
-            detail = chinese_causes.cause(detail)
+            detail = r["ending_zh"].get("cause", detail)
+        detail = visible(detail).rstrip(".")
         text = self(r["ending_reason"], of=self.of_steps(r), code=code, detail=detail, ending=r["ending"])
         return text.strip()
 
     def fix(self, r: Result) -> str:
         """What to do about the ending; "" where there is nothing."""
-        return chinese_remedies.remedy(r["ending_fix"]) if self._chinese else str(r["ending_fix"])
+        return str(r["ending_zh"].get("remedy", r["ending_fix"]) if self._chinese else r["ending_fix"])
 
     def reason(self, excluded: Result) -> str:
         """Why a step is left out."""

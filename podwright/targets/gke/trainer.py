@@ -34,7 +34,7 @@ _MODULES = tuple(
     f"{name}.py"
     for name in ("__init__", "errors", "accelerators", "attention_kernels", "growing_file", "rundir", "slices")
 )
-_FOLDERS = ("storage", "recipe", "recipes", "train", "models", "kernels", "data")
+_FOLDERS = ("failures", "storage", "recipe", "recipes", "train", "models", "kernels", "data")
 _PARTS = ("code/recipes", *(f"code/podwright/{part}" for part in (*_MODULES, *(f"{each}/" for each in _FOLDERS))))
 _MOUNT = "/podwright"
 CONTAINER = "trainer"

@@ -6,10 +6,10 @@ whatever may, is waited for.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from podwright.failures.match import match
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
 from podwright.targets.gke import intervention
@@ -26,15 +26,6 @@ from podwright.targets.gke.cluster_view import (
 )
 from podwright.targets.gke.cluster_view import seconds as unix
 from podwright.targets.gke.jobset import QUEUE_LABEL
-from podwright.targets.gke.waiting_texts import (
-    CONTAINERS,
-    CREATING,
-    INACTIVE,
-    KUEUE,
-    OWN_QUEUE,
-    SCHEDULING,
-    WaitingRule,
-)
 from podwright.targets.settings.google import seconds
 
 QUEUE_S = 15.0
@@ -148,7 +139,7 @@ def _explained(view: ClusterView, num_pods: int, began_s: float, names: dict[str
 def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explanation:
     assert view.jobset
     queue, started = labels_of(view.jobset).get(QUEUE_LABEL, "") if view.has_kueue else "", began_s < float("inf")
-    names, own = names | {"queue": queue}, OWN_QUEUE if queue == names["own_queue"] else ()
+    names, own = names | {"queue": queue}, ("own_queue",) if queue == names["own_queue"] else ()
     if started and (taken := _ended_by_suspension(view, queue, began_s)):
         return Explanation(taken)
     if not queue:
@@ -157,9 +148,8 @@ def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explana
         if view.unanswered:
             return _waits(f"Queued: why is not known ({view.unanswered})")
         if not view.priority_exists:
-            rules = [rule for rule in CREATING if "PriorityClass" in rule.pattern]
             text = f"no PriorityClass with name {_priority(view.jobset)} was found"
-            return _by_rules(rules, text, names) or _waits(f"NoPriority: {text}")
+            return _by_text(text, names, "creation") or _waits(f"NoPriority: {text}")
         return _waits(f"Queued: Kueue has not looked at the JobSet yet (queue {queue})")
     evicted, quota = condition(view.workload, "Evicted"), condition(view.workload, "QuotaReserved")
     text = evicted.get("message", "")
@@ -173,10 +163,9 @@ def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explana
         return _waits(_checks(view.workload))
     message = quota.get("message", "")
     if "is inactive" in message and (reason := condition(view.queue, "Active").get("message")):
-        return _by_rules((*own, *INACTIVE), reason, names | {"name": name_of(view.queue or {})}) or _waits(
-            f"Inactive: {reason}"
-        )
-    if message and (explained := _by_rules((*own, *KUEUE), message, names)):
+        fields = names | {"name": name_of(view.queue or {})}
+        return _by_text(reason, fields, *own, "kueue_inactive") or _waits(f"Inactive: {reason}")
+    if message and (explained := _by_text(message, names, *own, "kueue")):
         return explained
     if evicted.get("status") == "True":
         return _waits(
@@ -207,7 +196,7 @@ def _checks(workload: Record) -> str:
 def _creating(view: ClusterView, num_pods: int, names: dict[str, str]) -> Explanation:
     refusals = [each for each in _newest(view.events) if each.get("reason") in _CREATION_FAILED]
     if text := refusals[0].get("message", "") if refusals else "":
-        return _by_rules(CREATING, text, names) or _waits(f"Refused: {text}")
+        return _by_text(text, names, "creation") or _waits(f"Refused: {text}")
     if not view.jobs:
         return _waits("Starting: the controller of JobSet has not created the jobs yet")
     return _waits(f"Starting: {len(view.pods)} of {num_pods} pods exist")
@@ -219,7 +208,7 @@ def _unscheduled(pods: Sequence[Record], view: ClusterView, num_pods: int, names
     names = names | {"selector": ", ".join(f"{key.rpartition('/')[2]}={value}" for key, value in selector.items())}
     texts = [each.get("message", "") for each in _newest(view.events) if "cale" in each.get("reason", "")]
     for text in (*texts[:1], scheduled.get("message", "")):
-        if text and (explained := _by_rules(SCHEDULING, text, names)):
+        if text and (explained := _by_text(text, names, "scheduler")):
             return explained
     if scheduled.get("reason") == "SchedulingGated":
         return _waits("Queued: the pods wait for an admission (SchedulingGated)")
@@ -233,30 +222,28 @@ def _not_running(pods: Sequence[Record], view: ClusterView, num_pods: int, names
         for container in containers_of(pod):
             waits = container.get("state", {}).get("waiting") or {}
             text = f"{waits.get('reason', '')}: {waits.get('message', '')}"
-            if explained := _by_rules(CONTAINERS, text, names | {"image": container.get("image", "")}):
+            if explained := _by_text(text, names | {"image": container.get("image", "")}, "container"):
                 return explained
     for event in _newest(view.events):
-        if explained := _by_rules(CONTAINERS, f"{event.get('reason')}: {event.get('message')}", names | {"image": ""}):
+        text = f"{event.get('reason')}: {event.get('message')}"
+        if explained := _by_text(text, names | {"image": ""}, "container"):
             return explained
     running = num_pods - len(pods)
     return _waits(f"Starting: the containers of {len(pods)} of {num_pods} pods are being created ({running} run)")
 
 
-def _by_rules(rules: Sequence[WaitingRule], text: str, names: dict[str, str]) -> Explanation | None:
-    """By the first rule of which `text` has the pattern; None where it has none."""
-    for rule in rules:
-        if match := re.search(rule.pattern, text):
-            groups = {key.rstrip("2"): value for key, value in match.groupdict().items() if value}
-            fields = {"what": "", "message": " ".join(text.split())[:300]} | names | groups
-            reason = rule.reason.format(**fields)
-            if rule.ending is None:
-                return _waits(reason)
-            detail = reason.partition(": ")[2]
-            polled = Polled(
-                Process.ENDED, waiting=reason, ending=rule.ending, detail=detail, fix=rule.fix.format(**fields)
-            )
-            return Explanation(polled, PULL_S if rule.pulls else QUEUE_S)
-    return None
+def _by_text(text: str, names: dict[str, str], *seen_in: str) -> Explanation | None:
+    """By the first row of the table of failures that matches `text`; None where none does."""
+    failure = match(text, *seen_in)
+    if failure is None:
+        return None
+    row, fields = failure.row, {"what": "", "message": " ".join(text.split())[:300]} | names
+    cause = failure.cause(fields)
+    reason = f"{row.name}: {cause}"
+    if row.ending is None:
+        return _waits(reason)
+    polled = Polled(Process.ENDED, waiting=reason, ending=row.ending, detail=cause, fix=failure.remedy(fields))
+    return Explanation(polled, PULL_S if row.pulls else QUEUE_S)
 
 
 def _waits(reason: str) -> Explanation:

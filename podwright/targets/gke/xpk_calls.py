@@ -11,11 +11,12 @@ import re
 from collections.abc import Callable, Sequence
 
 from podwright.errors import UserError
+from podwright.failures.match import match
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command
 from podwright.targets.base import Remark
 from podwright.targets.gke import capacity, jobset, xpk_shape
 from podwright.targets.gke.kubectl_replies import classify, context_of
-from podwright.targets.google.replies import Consequence, Reply, ReplyRule
+from podwright.targets.google.replies import Consequence, Reply, of_failure
 from podwright.targets.settings.gke import GkeSettings
 
 PROGRAM = "xpk"
@@ -33,79 +34,6 @@ _UNFOLLOWED = {
     "headless": "creates no JobSet of that name",
 }
 """options of a recipe with which a run has nothing to follow -> why"""
-_TABLE = (
-    ReplyRule(
-        r"nodepool for the requested device type (?P<device>\S+) is not present on the cluster",
-        Consequence.FINAL,
-        "NoEntry: ConfigMap {cluster}-resources-configmap, in which xpk looks slices up, has no {device}",
-        "type podwright target check {target}, which says how the entry is created",
-    ),
-    ReplyRule(
-        r"of (?P<device>[\w-]+), which is (?P<needed>\d+) VMs, but the cluster only contains (?P<there>\d+) VMs",
-        Consequence.FINAL,
-        "TooFew: ConfigMap {cluster}-resources-configmap says that the cluster has {there} machines of {device}, and the run needs {needed}",
-        "type podwright target check {target}, which says how the entry is corrected",
-    ),
-    ReplyRule(
-        r"doesn't have a resource type \"workloads\"",
-        Consequence.FINAL,
-        "NoKueue: cluster {cluster} has no Kueue, through which xpk submits",
-        "type xpk cluster adapt for the cluster, or set submit=jobset in the target's file",
-    ),
-    ReplyRule(
-        r"unrecognized arguments: (?P<message>[^\n]+)",
-        Consequence.FINAL,
-        "Options: this xpk does not know {message}",
-        "take it out of xpk of the recipe, or set xpk of the target to a version that has it",
-    ),
-    ReplyRule(
-        r"xpk workload create: error: (?P<message>[^\n]+)",
-        Consequence.FINAL,
-        "Options: xpk refuses its command line: {message}",
-        "correct xpk of the recipe, or priority of the target",
-    ),
-    ReplyRule(
-        r"default credentials were not found|DefaultCredentialsError",
-        Consequence.FINAL,
-        "NoLogin: xpk has no application-default credentials, which it needs besides the login of gcloud",
-        "type gcloud auth application-default login, or xpk.project-number=NUMBER, with which xpk asks for less",
-    ),
-    ReplyRule(
-        r"Couldn't translate project id: \S+ to project number. Error: (?P<message>[^\n]+)",
-        Consequence.FINAL,
-        "NoProjectNumber: xpk may not look up the number of project {project}: {message}",
-        "type xpk.project-number=NUMBER; gcloud projects describe {project} shows it",
-    ),
-    ReplyRule(
-        r"`(?P<message>\w+)` not installed",
-        Consequence.FINAL,
-        "NoProgram: xpk needs {message}, which is not on this machine",
-        "install it, or type xpk.skip-validation='' if the recipe does not need it",
-    ),
-    ReplyRule(
-        r"Storage: (?P<message>\S+) not found",
-        Consequence.FINAL,
-        "NoStorage: the cluster has no storage {message} of xpk",
-        "type xpk storage list for the cluster, and correct xpk.storage of the recipe",
-    ),
-    ReplyRule(
-        r"Failed to validate your docker image",
-        Consequence.FINAL,
-        "NoImage: gcloud does not show xpk the image of the run, or does not have it",
-        "type gcloud container images describe with the image, which says why; podwright render RECIPE writes setup_training_env.sh, which builds it",
-    ),
-    ReplyRule(
-        r"already exists, do you want to overwrite it",
-        Consequence.REPEAT,
-        "Deleting: Kueue still has a workload of this name, whose JobSet is gone",
-    ),
-    ReplyRule(
-        r"Unable to create resource policy",
-        Consequence.FINAL,
-        "NoPolicy: xpk could not create the workload policy that pods of tpu7x ask for",
-        "ask for the role Compute Instance Admin (roles/compute.instanceAdmin.v1) in {project}",
-    ),
-)
 
 
 def versioned(recipe: MaxTextRecipe, own: GkeSettings) -> MaxTextRecipe:
@@ -212,10 +140,8 @@ def conclusion(output: str, own: GkeSettings, target: str = "NAME") -> Reply:
     """Of a call that created nothing for `target`, by what it printed on both streams."""
     fields = {"target": target, "cluster": own.cluster, "project": own.project, "context": context_of(own)}
     of_others = "\n".join(_of_others(output))
-    for rule in _TABLE:
-        if match := re.search(rule.pattern, f"{output}\n{of_others}"):
-            known = fields | match.groupdict()
-            return Reply(rule.consequence, rule.reason.format(**known), rule.fix.format(**known))
+    if failure := match(f"{output}\n{of_others}", "xpk"):
+        return of_failure(failure, fields)
     reply = classify(of_others, own)
     unclear = reply.consequence in (Consequence.EXISTS, Consequence.ABSENT) or reply.reason.startswith("Unclear")
     return Reply(Consequence.UNKNOWN, f"Unclear: xpk says {_last_line(output)!r}") if unclear else reply

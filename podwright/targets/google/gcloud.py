@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.failures.match import match
 from podwright.rundir import Record
 from podwright.shell import Shell
 from podwright.targets.base import Barred, MissingProgram
-from podwright.targets.google.replies import NO_ACCOUNT, Classify, Consequence, Reply
+from podwright.targets.google.replies import Classify, Consequence, Reply
 from podwright.targets.machines import GONE, Allocation, unknown
 from podwright.targets.settings.programs import GCLOUD
 
@@ -94,7 +95,7 @@ class Gcloud:
     def _ask(self, argv: Argv, keep_open: Sequence[int] = ()) -> tuple[int, str, str]:
         try:
             answer = self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
-            if answer[0] and NO_ACCOUNT in answer[2]:
+            if answer[0] and match(answer[2], "gcloud_login"):
                 time.sleep(LOGIN_PAUSE_S)
                 answer = self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
             return answer

@@ -1,23 +1,18 @@
-"""What a refusal by a tool of the cloud lets one conclude, and the refusals that all parts of gcloud have in common. Pure.
+"""What a refusal by a tool of the cloud lets one conclude: the texts are rows of podwright/failures. Pure.
 
-Texts are told apart by what only they say. RESOURCE_EXHAUSTED and HTTP 429 say nothing by themselves: missing quota, missing capacity and
-too many requests all carry them. What no row knows has an unknown outcome: the call may have done its work.
+A text that no row matches has an unknown outcome: the call may have done its work.
 """
 
 from __future__ import annotations
 
 import enum
-import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from podwright.failures.match import Failure, match
 from podwright.rundir import Ending
 from podwright.targets.base import Barred
 from podwright.targets.machines import Request
-
-NO_ACCOUNT = "do not currently have an active account selected"
-"""What a gcloud without a login says; and now and then of one with a login, where several are started at once: calls that followed succeeded
-(github.com/kubernetes/kubernetes/issues/23496; in other words, 3 of 6 in parallel: github.com/google/cadvisor/issues/1056)."""
 
 
 class Consequence(enum.Enum):
@@ -60,72 +55,20 @@ def require_deletable(failure: Reply | None, request: Request) -> None:
         raise Barred(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
 
 
-@dataclass(frozen=True)
-class ReplyRule:
-    pattern: str
-    consequence: Consequence
-    reason: str
-    """groups of the pattern are filled in"""
-    fix: str = ""
-
-
 Classify = Callable[[str, str], Reply]
 """of what a call printed, and of the zone that it was about"""
 
-LOGIN = (
-    ReplyRule(
-        NO_ACCOUNT,
-        Consequence.FINAL,
-        "NoLogin: gcloud has no account",
-        "type gcloud auth login",
-    ),
-    ReplyRule(
-        r"Reauthentication (?:failed|required)|problem reauthenticating|complete reauthentication|invalid_grant|(?:invalid|unauthorized|deleted)_client",
-        Consequence.FINAL,
-        "NoLogin: the login of gcloud has expired",
-        "type gcloud auth login",
-    ),
-    ReplyRule(
-        r"There was a problem refreshing (?:your current )?auth tokens",  # by a network or a token server that failed
-        Consequence.UNKNOWN,
-        "NoToken: the login of gcloud could not be renewed now",
-    ),
-)
-REQUEST_RATE = ReplyRule(
-    r"Quota exceeded for quota metric|requests per minute|/qps/",
-    Consequence.REPEAT,
-    "RequestRate: the project sends more requests a minute than its quota allows",
-)
-OLD_GCLOUD = ReplyRule(
-    r"[Ii]nvalid choice|unrecognized arguments|argument --\S+: |Invalid value for \[|Missing required argument \["
-    r"|For detailed information on this command and its flags|To search the help text of gcloud commands",  # below each usage error
-    Consequence.FINAL,
-    "OldGcloud: this gcloud does not know the call or an option of it",
-    "type gcloud components update",
-)
-BUSY = (
-    ReplyRule(
-        r"Internal error|\b50[0234]\b|UNAVAILABLE|INTERNAL\b|Service Unavailable|Bad Gateway|Deadline",
-        Consequence.REPEAT,
-        "CloudBusy: the cloud could not answer",
-    ),
-    ReplyRule(
-        r"Unable to find the server|Failed to establish a new connection|Connection (?:reset|refused|aborted)|Network is unreachable"
-        r"|Temporary failure in name resolution|timed out|Max retries exceeded",
-        Consequence.UNKNOWN,
-        "NoNetwork: this machine does not reach the cloud",
-    ),
-)
+
+def of_failure(failure: Failure, fields: Mapping[str, str]) -> Reply:
+    """What a row concludes, with the values of the text and `fields`."""
+    reason = f"{failure.row.name}: {failure.cause(fields)}"
+    return Reply(Consequence(failure.row.retry), reason, failure.remedy(fields))
 
 
-def first_of(table: Iterable[ReplyRule], text: str, fields: Mapping[str, str]) -> Reply:
-    """The first row of `table` that knows `text`, filled in with `fields`, and with `quota`: what the first group of its pattern that took
-    part names."""
-    for row in table:
-        if match := re.search(row.pattern, text):
-            groups = [group for group in match.groups() if group]
-            known = {**fields, "quota": groups[0] if groups else ""}
-            return Reply(row.consequence, row.reason.format(**known), row.fix.format(**known))
+def of_gcloud(text: str, seen_in: str, fields: Mapping[str, str]) -> Reply:
+    """Of what gcloud printed when a call failed."""
+    if failure := match(text, seen_in):
+        return of_failure(failure, fields)
     return Reply(Consequence.UNKNOWN, f"Unclear: gcloud says {_summary(text)}")
 
 

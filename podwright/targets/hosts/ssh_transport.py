@@ -9,9 +9,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
-from podwright.rundir import Ending, Record
+from podwright.rundir import Record
 from podwright.shell import Shell
-from podwright.targets.hosts.transport import StderrRule, Trouble, explained
+from podwright.targets.hosts.transport import Trouble, explained
 
 _OPTIONS = {
     "BatchMode": "yes",  # a question would never be answered
@@ -22,64 +22,6 @@ _OPTIONS = {
     "ControlPersist": "60",
 }
 _FIXED = tuple(f"-o{key}={value}" for key, value in _OPTIONS.items())
-_THROUGH_A_JUMP_HOST = (
-    StderrRule(
-        r"Could not resolve|Name or service|refused|timed out|No route to host|unreachable|is down|Connection (closed|reset)|kex_exchange",
-        "host {host} was not reached through jump host {jump}: {line}",
-        "type ssh{jump_options} {jump} true; if that fails, correct the jump host in ssh of the target, else check that {host} answers from there",
-        Ending.NO_CAPACITY,
-    ),
-)
-_UNREACHED: tuple[StderrRule, ...] = (
-    StderrRule(
-        r"(?m)^usage: ssh ",
-        "ssh on this machine does not accept ssh={options} of the target",
-        "correct ssh of the target: man ssh lists the options",
-    ),
-    StderrRule(
-        r"Could not resolve hostname|Name or service not known",
-        "the name of host {host} cannot be resolved on this machine",
-        "correct it in hosts of the target, or give it an entry in ~/.ssh/config",
-    ),
-    StderrRule(
-        r"connect to host .* Connection refused",
-        "host {host} refuses connections on port {port}",
-        "start sshd there, or write the port of sshd in hosts of the target: {login}:PORT",
-        Ending.NO_CAPACITY,
-    ),
-    StderrRule(
-        r"Connection timed out|No route to host|Network is unreachable|Host is down|Operation timed out",
-        "host {host} does not answer on port {port}",
-        "check that it is switched on and that this machine has a network connection to it, then try again",
-        Ending.NO_CAPACITY,
-    ),
-    StderrRule(
-        r"Permission denied \((?=\w)",
-        "host {host} accepts none of your SSH keys",
-        "type: ssh-copy-id{copy_options}{port_option} {login}; if your key has a passphrase, type ssh-add first",
-    ),
-    StderrRule(
-        r"REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "the SSH host key of {host} has changed",
-        "if the host was reinstalled, type: ssh-keygen{keygen_options} -R {key_name}; if not, another machine may answer in its place",
-    ),
-    StderrRule(
-        r"Host key verification failed",
-        "the SSH host key of {host} is not in known_hosts of this machine",
-        "type `ssh{ssh_options}{port_option} {login} true` once and compare the fingerprint that it shows",
-    ),
-    StderrRule(
-        r"Bad owner or permissions on|Bad configuration option|Can't open user config",
-        "ssh cannot use its configuration: {line}",
-        "correct ~/.ssh/config, or ssh of the target",
-    ),
-    StderrRule(
-        r"Connection (closed|reset)|Broken pipe|kex_exchange_identification|Timeout, server .* not responding|mux_client",
-        "the SSH connection to host {host} was lost: {line}",
-        "try again",
-        Ending.NO_CAPACITY,
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -136,8 +78,9 @@ class SshTransport:
             "jump_options": _words(w for key, value in self._settings("F") for w in (f"-{key}", value)),
             "keygen_options": _words(w for file in self._known_hosts() for w in ("-f", file)),
         }
-        rules = (*_THROUGH_A_JUMP_HOST, *_UNREACHED) if self.jump else _UNREACHED
-        return explained(rules, stderr, fields)
+        if self.jump:
+            return explained(stderr, fields, "jump_host", "ssh")
+        return explained(stderr, fields, "ssh")
 
     @property
     def jump(self) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import re
 import shlex
 import tarfile
 from collections.abc import Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from typing import IO, Protocol, TypeVar
 
 from podwright.errors import UserError
+from podwright.failures.match import last_line, match
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
 
@@ -33,17 +33,6 @@ class Trouble(UserError):
         super().__init__(what, fix)
         self.ending = ending
         self.stderr = stderr
-
-
-@dataclass(frozen=True)
-class StderrRule:
-    """A pattern of stderr and what it means to a user; the fields of `explain`, the pattern's groups and the `line` that has it are
-    filled in."""
-
-    pattern: str
-    what: str
-    fix: str
-    ending: Ending = Ending.BAD_INPUT
 
 
 class Transport(Protocol):
@@ -81,74 +70,9 @@ Connect = Callable[[Record], Transport]
 """the function `connect` of a transport's module, which is found by `__module__`"""
 
 NOT_STARTED = "podwright: the keeper of the attempt was not started"
-"""what `start.py` prints on a host whose start.sh ended without an error and without a keeper"""
+"""what `start.py` prints on a host whose start.sh ended without an error and without a keeper; a row of podwright/failures matches it, and the next"""
 LATER_ATTEMPT = "podwright: the host has attempt"
 """what `start.py` prints, with the number, on a host where a later attempt of the run is"""
-
-_ON_HOST: tuple[StderrRule, ...] = (
-    StderrRule(
-        r"podwright: no Python interpreter: (.+)",
-        "python={0} of the target is no Python interpreter on host {host}",
-        "set python of the target to a Python interpreter",
-    ),
-    StderrRule(
-        r"a line of the target's setup ended the shell: (.+)",
-        "a line of the target's setup ends the shell on host {host}: {0}",
-        "remove exit, exec or return from that line under setup of the target, or what ends the script that it reads",
-    ),
-    StderrRule(
-        rf"{LATER_ATTEMPT} (\d+)",
-        "another machine has gone on with the run: attempt {0} of it is on host {host}",
-        "follow the run there; podwright resume on this machine brings it back here",
-    ),
-    StderrRule(
-        r"No space left on device|[Dd]isk quota exceeded",
-        "the disk of host {host} is full: {line}",
-        "free some space there, or set folder of the target to a folder on another disk",
-    ),
-    StderrRule(
-        NOT_STARTED,
-        "the attempt was not started on host {host}: setup of the target ends the shell, or python of the target is no Python interpreter",
-        "type podwright target check TARGET, which tells which of the two, then resume the run",
-    ),
-    StderrRule(
-        r"eval: line \d+: ((?:syntax error|unexpected EOF).*)\n(?:.*\n)*?a line of the target's setup failed: (.+)",
-        "a line of the target's setup has a syntax error on host {host}: {1} ({0})",
-        "correct that line under setup of the target: each line must be a complete command of bash",
-    ),
-    StderrRule(
-        r"(?:FileExistsError|NotADirectoryError): .*'(.+)'",
-        "{0} is a file on host {host}, and a folder is needed there",
-        "set folder of the target to a folder",
-    ),
-    StderrRule(
-        r"a line of the target's setup failed: (.+)",
-        "a line of the target's setup failed on host {host}: {0}",
-        "correct that line under setup of the target",
-    ),
-    StderrRule(
-        r"No module named '?([\w.]+)",
-        "the Python of host {host} lacks {0}",
-        "install there what the trainer needs (pip install -e '.[jax]' or '.[torch]' in podwright's clone), or set python of the target "
-        "to an environment that has it",
-    ),
-    StderrRule(
-        r"(\S*python\S*|exec): .*(not found|No such file|cannot execute)|(\S*python\S*): No such file",
-        "host {host} cannot start Python: {line}",
-        "set python of the target to an interpreter that is on every host",
-    ),
-    StderrRule(
-        r"\w+Error: \[Errno \d+\] ([^:\n]+): '([^'\n]+)'",
-        "folder of the target cannot be written on host {host}: {1} ({0})",
-        "set folder of the target to one that you may write there",
-    ),
-    StderrRule(
-        r"Permission denied|Operation not permitted|Read-only file system|\[Errno 2\] No such file or directory",
-        "folder of the target cannot be written on host {host}: {line}",
-        "set folder of the target to one that you may write there",
-    ),
-    StderrRule(r"(\S+): (command )?not found", "command {0} not found on host {host}", "install {0} there"),
-)
 
 
 @dataclass(frozen=True)
@@ -203,7 +127,7 @@ class Host:
 
     def trouble(self, code: int, stderr: str, limit_s: float | None = None) -> Trouble:
         """`code` is the transport's exit code, negative for a signal (of ours, when it took longer than `limit_s`)."""
-        known = self.transport.explain(stderr) or explained(_ON_HOST, stderr, {"host": self.name})
+        known = self.transport.explain(stderr) or explained(stderr, {"host": self.name}, "host")
         if known:
             return known
         if code < 0:
@@ -215,19 +139,12 @@ class Host:
         return Trouble(what, "correct that on the host, then try again", Ending.CRASHED, stderr)
 
 
-def explained(rules: Sequence[StderrRule], stderr: str, fields: Mapping[str, str]) -> Trouble | None:
-    """By the first of `rules` whose pattern is in `stderr`."""
-    for rule in rules:
-        if match := re.search(rule.pattern, stderr):
-            groups = [group.strip() for group in match.groups() if group]
-            values = {**fields, "line": last_line(stderr[: match.end()] + stderr[match.end() :].partition("\n")[0])}
-            return Trouble(rule.what.format(*groups, **values), rule.fix.format(*groups, **values), rule.ending, stderr)
-    return None
-
-
-def last_line(stderr: str) -> str:
-    lines = [line.strip().strip("\r") for line in stderr.splitlines() if line.strip()]
-    return lines[-1] if lines else ""
+def explained(stderr: str, fields: Mapping[str, str], *seen_in: str) -> Trouble | None:
+    """By the first row of the table of failures that matches `stderr`; None where none does."""
+    failure = match(stderr, *seen_in)
+    if failure is None:
+        return None
+    return Trouble(failure.cause(fields), failure.remedy(fields), failure.row.ending or Ending.BAD_INPUT, stderr)
 
 
 def of_each(hosts: Sequence[Host], act: Callable[[int, Host], T]) -> list[T | Trouble]:
@@ -244,12 +161,12 @@ def of_each(hosts: Sequence[Host], act: Callable[[int, Host], T]) -> list[T | Tr
 
 
 def setup_failed(line: str) -> str:
-    """A word of shell that the table above recognizes in stderr."""
+    """A word of shell that a row of podwright/failures matches in stderr."""
     return shlex.quote(f"a line of the target's setup failed: {line}")
 
 
 def setup_ended(line: str) -> str:
-    """A word of shell for `trap`, whose commands say that `line` ended the shell, which the table above recognizes, and fail."""
+    """A word of shell for `trap`, whose commands say that `line` ended the shell, which a row of podwright/failures matches, and fail."""
     text = shlex.quote(f"a line of the target's setup ended the shell: {line}")
     return shlex.quote(f"echo {text} >&2; exit 1")
 

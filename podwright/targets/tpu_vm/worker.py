@@ -6,32 +6,10 @@ import re
 import shlex
 from dataclasses import asdict, dataclass
 
-from podwright.rundir import Ending, Record
+from podwright.rundir import Record
 from podwright.targets.hosts.ssh_transport import SshTransport
-from podwright.targets.hosts.transport import StderrRule, Trouble, explained
+from podwright.targets.hosts.transport import Trouble, explained
 from podwright.targets.tpu_vm import calls, ssh_key
-
-_RULES = (
-    StderrRule(
-        r"failed to connect to backend|4003:|4010:|4047:",
-        "the IAP tunnel to {host} was not opened: {line}",
-        "allow 35.235.240.0/20 to reach port 22 in the firewall of the network, and ask for roles/iap.tunnelResourceAccessor",
-        Ending.NO_CAPACITY,
-    ),
-    StderrRule(
-        r"Permission denied \((?=\w)",
-        "{host} does not accept the key {key}",
-        "the slice was requested with another key: follow the run on the machine that started it",
-        Ending.NO_CAPACITY,
-    ),
-    StderrRule(
-        r"Host key verification failed|REMOTE HOST IDENTIFICATION HAS CHANGED",
-        "{host} answers with another host key than the cloud names for it",
-        "type podwright resume with the run, which asks the cloud again; if it stays so, another machine answers in its place",
-        Ending.NO_CAPACITY,
-    ),
-)
-
 
 _THROUGH_IAP = "iap:"
 
@@ -75,7 +53,7 @@ class Worker:
 
     def explain(self, stderr: str) -> Trouble | None:
         fields = {"host": self.name, "key": str(ssh_key.private_key())}
-        if known := explained(_RULES, stderr, fields):
+        if known := explained(stderr, fields, "tpu_ssh"):
             return known
         trouble = self._ssh.explain(stderr)
         if trouble is None:

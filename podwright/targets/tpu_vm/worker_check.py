@@ -12,8 +12,9 @@ import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from podwright.failures.match import last_line
 from podwright.rundir import Ending, Record
-from podwright.targets.hosts.transport import Host, StderrRule, Trouble, explained, last_line, of_each
+from podwright.targets.hosts.transport import Host, Trouble, explained, of_each
 
 LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
@@ -21,51 +22,6 @@ _EXIT = "podwright: the check ended with "
 _TIMED_OUT = (124, 137)
 _CUT_OFF = -1
 _ANOTHER = "resume the run: it requests another slice"
-_BUSY = f"end that process (sudo lsof -w /dev/vfio/* /dev/accel* shows it), or {_ANOTHER}"
-
-CAUSES: tuple[StderrRule, ...] = (
-    StderrRule(
-        r"The TPU is already in use by process with pid (\d+)",
-        "the TPU of {host} is in use by process {0}",
-        _BUSY,
-        Ending.NO_CAPACITY,
-    ),
-    StderrRule(
-        r"Device or resource busy|Couldn't open iommu group",
-        "the TPU of {host} is in use by another process",
-        _BUSY,
-        Ending.NO_CAPACITY,
-    ),
-    StderrRule(
-        r"Failed to get global TPU topology|No accelerator found|Failed to initialize TPU system",
-        "jax finds no working TPU driver on {host}: {line}",
-        "compare runtime_version of the target with the TPU generation, or resume the run: it requests another slice",
-        Ending.NO_CAPACITY,
-    ),
-    StderrRule(
-        r"No module named '?([\w.]+)",
-        "the Python of {host} lacks {0}",
-        "remove python from the target, and an environment is installed there, or install what is missing",
-    ),
-    StderrRule(
-        r"a line of the target's setup failed: (.+)",
-        "a line of the target's setup failed on {host}: {0}",
-        "correct that line under setup of the target",
-    ),
-    StderrRule(
-        r"podwright: no environment: (.+)",
-        "no Python environment could be installed on {host}: {0}",
-        "check that the machines reach pypi.org and github.com (those without external addresses need a NAT), or set python of the target",
-    ),
-)
-CONSEQUENCES: tuple[StderrRule, ...] = (
-    StderrRule(
-        r"Failed to connect to (\S+:8471)",
-        "{host} does not reach the TPU of another worker ({0})",
-        _ANOTHER,
-        Ending.NO_CAPACITY,
-    ),
-)
 
 
 @dataclass
@@ -118,9 +74,9 @@ def parse(name: str, text: str) -> Answer:
 
 def judge(answers: Sequence[Answer], devices_per_host: int) -> Trouble | None:
     """The first cause over all workers: of those that failed by themselves, then of those that kept the others waiting."""
-    for rules in (CAUSES, CONSEQUENCES):
+    for seen_in in ("tpu_worker", "tpu_peer"):
         for answer in answers:
-            if answer.exit and (known := explained(rules, answer.text, {"host": answer.name})):
+            if answer.exit and (known := explained(answer.text, {"host": answer.name}, seen_in)):
                 return known
     if failed := next((a for a in answers if a.exit and a.exit not in _TIMED_OUT), None):
         return _failed(failed)

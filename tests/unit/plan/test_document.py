@@ -7,7 +7,7 @@ import pytest
 
 from podwright import __version__
 from podwright.errors import UserError
-from podwright.plan.document import Plan
+from podwright.plan.document import Plan, StepEntry
 from podwright.plan.make import make
 from podwright.plan.options import Destination
 from podwright.recipe.load import load
@@ -37,6 +37,19 @@ def test_without_a_compiler_the_time_of_a_grpo_step_is_estimated() -> None:
     assert made(on="cpu-8").step is None, "no data sheet says how fast it is"
     assert made("model.source=some/model", "model.name=mine").step is None, "the dimensions are not known"
     assert made("mesh.fsdp=7").step is None, "what is refused takes no time"
+
+
+def test_without_a_compiler_the_time_of_a_step_of_pretraining_is_estimated() -> None:
+    def step(name: str, on: str, *overrides: str) -> StepEntry | None:
+        return make(load(name, list(overrides)), Destination(on, parse(on))).step
+
+    planned = step("qwen3-0.6b-pretrain", "v6e-8")
+    # libtpu's program takes 1.777 s (docs/log.md)
+    assert planned and planned.estimated and planned.step_s == pytest.approx(1.777, rel=0.1)
+    assert planned.tokens_per_s_per_device == 128 * 4096 / planned.step_s / 8 and planned.mfu
+    assert planned.run.hours == 20_000 * planned.step_s / 3600 and "estimated in closed form" in planned.notes[0]
+    assert step("qwen3-0.6b-pretrain", "cpu-8") is None, "no data sheet says how fast it is"
+    assert step("qwen3-0.6b-pretrain", "v6e-8", "mesh.fsdp=7") is None, "what is refused takes no time"
 
 
 def test_memory_that_nobody_estimated_is_inconclusive() -> None:

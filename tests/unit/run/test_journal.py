@@ -162,6 +162,12 @@ def test_a_clock_that_is_set_changes_no_time_since_a_line_of_this_boot(
     assert journal.read(run).submitted == 1e9
 
 
+def test_times_are_the_same_at_each_look_as_long_as_nobody_sets_the_clock() -> None:
+    event = {"event": "submitting", "time": 1e9, "boot": journal.uptime()[0], "uptime": 0.0, "attempt": 1}
+    event["uptime"] = journal.uptime()[1] - (journal.now() - 1e9) + 1e-3
+    assert journal.dated(event) == event
+
+
 def test_a_line_without_an_uptime_has_the_time_that_it_says(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     submitting = {"event": "submitting", "time": 7.0, "attempt": 1, "handle": {}}

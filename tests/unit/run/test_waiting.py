@@ -33,6 +33,8 @@ def test_a_silence_says_since_when_at_which_price_until_when_and_what_ends_it() 
         f"Unreachable: host h (since {since}, 16 v6e chips for up to 43.20 USD per hour); at {until} its machines count as lost, and "
         "others are requested; podwright stop r ends it now"
     )
+    lent = reason(replace(state, allocation=None), seen, "Unreachable: host h", 1e9, typed="r")
+    assert lent == f"Unreachable: host h (since {since})", "a stop does not reach it either"
     unknown_state = replace(seen, allocation=waiting("MOVING: the cloud says no more"))
     assert "; the cloud says of the machines: MOVING: " in reason(state, unknown_state, "Unreachable: host h", 1e9)
     barred = reason(state, replace(seen, unheard_s=0.0), "Unreachable: no key", 1e9, silence_s=1800.0, typed="r")

@@ -140,7 +140,7 @@ def polled(handle: Handle, **answers: tuple[int, str, str]):
         ("SUSPENDED", "None", "Suspended: it is suspended, for jobs of a higher priority"),
         ("STOPPED", "None", "Stopped: SLURM keeps the job in that state"),
         ("RUNNING", "None", ""),
-        ("COMPLETING", "None", ""),
+        ("COMPLETING", "None", "Completing: SLURM ends the job and frees its nodes"),
     ],
 )
 def test_a_job_that_has_not_ended_runs_or_says_why_it_waits(
@@ -178,9 +178,12 @@ def test_how_a_job_ended_and_what_the_trainer_said_last(folder, state, last_word
 
 
 def test_every_state_in_which_a_job_stays_has_a_meaning() -> None:
-    # man squeue, without those that pass
+    # man squeue, with those that pass
     states = "BOOT_FAIL CANCELLED COMPLETED DEADLINE FAILED NODE_FAIL OUT_OF_MEMORY PREEMPTED REVOKED TIMEOUT"
-    assert sorted(slurm_states.ENDED) == states.split()
+    assert all(map(slurm_states.has_ended, states.split()))
+    assert not any(
+        map(slurm_states.has_ended, ["PENDING", "RUNNING", "COMPLETING", "CONFIGURING", "SUSPENDED", "REQUEUED"])
+    )
 
 
 def test_a_job_that_could_not_be_started_is_told_from_one_that_failed(folder: Path) -> None:
@@ -214,9 +217,10 @@ def test_a_trainer_that_has_ended_before_its_job_is_said_with_the_node_that_slur
         os.utime(run.exit(1), (1e9, 1e9))
     answers = {"squeue": (0, f"12|{state}|None|r.1-0|n[1-2]\n", ""), "sinfo": (0, "n1|mix\nn2|mix*\nn2|mix*\n", "")}
     said = with_end(run, 1, polled(handle, **answers), stop_wanted=False)
+    nothing_known = "Completing: SLURM ends the job and frees its nodes" if state == "COMPLETING" else ""
     waits = f"; SLURM has not ended job 12 ({state}): it waits for n2, which does not answer it"
     assert said.process is Process.RUNNING
-    assert said.waiting == (f"Ending: the trainer has ended ({how}){waits}" if how else "")
+    assert said.waiting == (f"Ending: the trainer has ended ({how}){waits}" if how else nothing_known)
 
 
 def test_what_the_last_start_of_a_job_has_left_tells_nothing_of_the_next_one(folder: Path) -> None:
@@ -274,7 +278,7 @@ def test_a_job_that_nobody_remembers_is_read_from_what_it_wrote(folder: Path) ->
 def test_a_controller_that_does_not_answer_is_no_end(folder: Path) -> None:
     handle = attempt(folder)
     found = polled(handle, squeue=(1, "", f"slurm_load_jobs error: {DOWN}"))
-    assert found.process is Process.RUNNING
+    assert found.process is Process.RUNNING and found.silent, "since when is counted"
     assert found.waiting.startswith("Unreachable: the controller of the cluster (slurmctld) does not answer; try again")
     found = polled(handle, squeue=(2, "", "squeue: error: a\nsqueue: error: b\n"))
     assert (

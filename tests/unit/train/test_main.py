@@ -161,7 +161,7 @@ def test_a_process_that_nobody_came_to_has_stalled(tmp_path: Path) -> None:
     ],
 )
 def test_the_end_of_another_process_is_no_fault_of_this_one(tmp_path: Path, said: str) -> None:
-    assert attempt._PEER_GONE.search(said)
+    assert attempt._is_by_peer(RuntimeError(said))
     ending, detail, _ = explain(RuntimeError(said), RunDir(tmp_path))
     assert ending is Ending.CRASHED and detail.startswith("another process of the run is gone (RuntimeError: ")
     assert "gloo/transport" not in detail and "GLHF" not in detail

@@ -4,6 +4,7 @@ import collections
 import io
 import json
 import re
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import typer.main
 
 from podwright.cli import app
 from podwright.errors import UserError
+from podwright.failures.match import FailureRow, rows
 from podwright.recipe import advice, load
 from podwright.recipe.kinds import KINDS
 from podwright.run import states
@@ -19,9 +21,9 @@ from podwright.targets import kinds
 from podwright.targets.base import Polled, Process
 from podwright.watch import explain
 from podwright.watch.diagnose import outcome
-from podwright.watch.rules import RULES
 
 LOGS = Path(__file__).parents[2] / "logs"
+ROWS = rows("log")
 
 
 def rule_of(log: Path) -> str:
@@ -115,11 +117,15 @@ def test_what_a_line_stands_for(line: str, rule: str | None, words: str) -> None
 
 
 def test_every_rule_has_a_log_and_says_what_to_do() -> None:
-    assert {rule.name for rule in RULES} == {rule_of(path) for path in LOGS.glob("*.log")}
-    assert len({rule.name for rule in RULES}) == len(RULES)
-    for rule in RULES:
-        remedy = advice.GENERAL.filled(rule.remedy)
-        assert rule.cause and remedy and remedy[0].islower() and "\n" not in rule.cause + remedy
+    assert {row.name for row in ROWS} == {rule_of(path) for path in LOGS.glob("*.log")}
+    assert len({row.name for row in ROWS}) == len(ROWS)
+    for row in ROWS:
+        remedy = typed(row, advice.GENERAL)
+        assert row.cause and remedy and remedy[0].islower() and "\n" not in row.cause + remedy
+
+
+def typed(row: FailureRow, keys: advice.RecipeAdvice) -> str:
+    return row.remedy.format_map(asdict(keys) | row.values)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +223,7 @@ def test_a_remedy_names_keys_of_the_kind_that_sees_it(kind: str, tmp_path: Path)
     """All rules and all endings, as a run of each kind gets to read them."""
     keys = set(load.fields(KINDS[kind].schema))
     others = {key for other in KINDS.values() for key in load.fields(other.schema) if not key.isalpha()} - keys
-    texts = {rule.name: advice.of_kind(kind).filled(rule.remedy) for rule in RULES}
+    texts = {row.name: typed(row, advice.of_kind(kind)) for row in ROWS}
     texts |= {e: states.advice(e, "", "RUN", advice.of_kind(kind)) for e in Ending}
     wrong = {
         (name, key) for name, text in texts.items() for key in others if re.search(rf"(?<![\w.]){key}(?![\w.])", text)
@@ -247,7 +253,7 @@ def test_what_a_remedy_says_can_be_typed() -> None:
     target_keys = {key for kind in kinds.configured() for key in kinds.settings_class(kind).model_fields}
     named = collections.Counter()
     kinds_of_advice = [advice.GENERAL, *advice.ADVICE.values()]
-    for remedy in dict.fromkeys(keys.filled(rule.remedy) for rule in RULES for keys in kinds_of_advice):
+    for remedy in dict.fromkeys(typed(row, keys) for row in ROWS for keys in kinds_of_advice):
         wrong = []
         for verb, sub in re.findall(r"podwright ([a-z]+)(?: ([a-z]+)\b)?", remedy):
             command = root.commands.get(verb)

@@ -1,4 +1,4 @@
-"""One pass over a log of any size: lines that rules know, whatever lies around them."""
+"""One pass over a log of any size: lines that tell of failures, whatever lies around them."""
 
 import time
 import tracemalloc
@@ -6,8 +6,8 @@ from calendar import timegm
 
 import pytest
 
-from podwright.watch import scan as module
-from podwright.watch.scan import scan
+from podwright.failures import scan as module
+from podwright.failures.scan import scan
 
 OOM = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB."
 FULL = b"OSError: [Errno 28] No space left on device"
@@ -15,14 +15,14 @@ STEP = b"step 12/1000 loss 0.31\n"
 
 
 def rules(*blocks: bytes) -> list[str]:
-    return [match.rule.name for match in scan(blocks)]
+    return [match.failure.row.name for match in scan(blocks)]
 
 
 def test_lines_are_matched_across_blocks_of_any_size() -> None:
     text = STEP * 5 + OOM + b"\n" + STEP * 3 + FULL + b"\n" + STEP.replace(b"step", b"at")
     for size in (1, 7, 64, 10_000):
         matches = scan([text[i : i + size] for i in range(0, len(text), size)])
-        assert [m.rule.name for m in matches] == ["disk-full"]  # memory was freed: steps went on
+        assert [m.failure.row.name for m in matches] == ["disk-full"]  # memory was freed: steps went on
         assert text[matches[0].offset :].startswith(FULL) and matches[0].evidence == FULL.decode()
 
 
@@ -38,7 +38,7 @@ def test_a_line_without_an_end_is_searched_in_parts(padding: int) -> None:
     text = b"x" * padding + FULL + b"y" * padding
     blocks = [text[i : i + module.BLOCK] for i in range(0, len(text), module.BLOCK)]
     (match,) = scan(blocks)
-    assert match.rule.name == "disk-full" and len(match.evidence) <= 300
+    assert match.failure.row.name == "disk-full" and len(match.evidence) <= 300
     assert padding < 2_001 or match.evidence.startswith("…")
 
 
