@@ -10,10 +10,9 @@ import contextlib
 import csv
 import io
 import itertools
-import lzma
-import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from podwright.errors import UserError, from_os, message_of
@@ -24,12 +23,12 @@ Row = Mapping[str, Any]
 LocatedRows = Iterator[tuple[str, Row]]
 """("file:line", "file item n" or "file row n", the row)"""
 
-COMPRESSIONS = (".gz", ".bz2", ".xz", ".zst")
+COMPRESSIONS = MappingProxyType({".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"})
+"""suffix -> name of the compression in fsspec"""
 SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _BOM = b"\xef\xbb\xbf"
 _SMALL_BYTES = 8 << 20  # of JSON lines that a plan reads to their end
 _SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
-_DAMAGED = (EOFError, lzma.LZMAError, zlib.error)  # of a compressed file that is cut or is another one
 
 
 class MissingPackage(UserError):
@@ -82,10 +81,13 @@ def sampled(path: Path, columns: Collection[str]) -> SampledRows:
 @contextlib.contextmanager
 def _opened(path: Path) -> Iterator[IO[bytes]]:
     """The bytes of a file, decompressed; UserError where it cannot be read."""
+    faults = Exception if path.suffix in COMPRESSIONS else OSError  # each compression raises types of its own
     try:
         with _file(path) as file:
             yield file
-    except (OSError, *_DAMAGED) as e:
+    except UserError:
+        raise
+    except faults as e:
         known = from_os(e, path) if isinstance(e, OSError) else None
         damaged = UserError(f"{path} cannot be read ({message_of(e)})", "copy or compress it again", "unreadable")
         raise known or damaged from e
@@ -99,10 +101,10 @@ def _file(path: Path) -> IO[bytes]:
     except ImportError as e:
         raise MissingPackage(f"reading {path.name} needs the package fsspec", extras.install("jax")) from e
     try:
-        file: IO[bytes] = fsspec.open(str(path.absolute()), "rb", compression="infer").open()
+        file = fsspec.open(str(path.absolute()), "rb", compression=COMPRESSIONS[path.suffix]).open()
     except ValueError as e:  # fsspec has zstd where that package is
         raise MissingPackage(f"reading {path.name} needs the package zstandard", "type pip install zstandard") from e
-    return file
+    return io.BufferedReader(file)  # the reader of zstandard has no lines
 
 
 def _is_list(path: Path) -> bool:

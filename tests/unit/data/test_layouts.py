@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pyarrow
 import pyarrow.parquet
 import pytest
@@ -208,14 +209,14 @@ def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
         ("a.jsonl", json.dumps(LAYOUTS["GSM8K"](1), indent=1).encode(), "not-json"),
         ("a.jsonl", json.dumps([LAYOUTS["GSM8K"](1)]).encode(), "not-object"),
         ("a.jsonl", as_lines([LAYOUTS["GSM8K"](1)]).decode().encode("utf-16"), "not-utf8"),
-        ("a.jsonl", gzip.compress(b"{}"), "not-utf8"),
+        ("a.jsonl", gzip.compress(b"{}", mtime=0), "not-utf8"),
         ("a.json", b"[1, 2]", "not-object"),
         ("a.json", b'[{"question": "1?", "answer": "1"}', "not-json"),
         ("a.csv", "question,answer\nGr\u00fc\u00dfe,1\n".encode("latin-1"), "not-utf8"),
         ("a.csv", b'question,answer\n"1?,1\n2?,2\n', "not-csv"),
         ("a.csv", b"question,answer\n1?,1,2\n", "not-csv"),
-        ("a.jsonl.gz", b"no gzip", "unreadable"),
-        ("a.jsonl.gz", gzip.compress(as_lines([LAYOUTS["GSM8K"](n) for n in range(99)]))[:-9], "unreadable"),
+        *((f"a.jsonl.{suffix}", b"none of these", "unreadable") for suffix in ("gz", "bz2", "xz")),
+        ("a.jsonl.gz", gzip.compress(as_lines([LAYOUTS["GSM8K"](n) for n in range(99)]), mtime=0)[:-9], "unreadable"),
         ("a.parquet", b"PAR1", "unreadable"),
         ("a.parquet", b"", "unreadable"),
     ],
@@ -246,6 +247,21 @@ def test_without_its_package_a_container_is_not_called_bad(tmp_path: Path, monke
         assert (finding.level, finding.code) == ("inconclusive", "missing-package"), finding
         assert finding.fix.startswith("type pip install")
         assert verdicts == [Verdict.REFUSED, *[Verdict.INCONCLUSIVE] * 3]
+
+
+def test_zstd_is_read_or_its_package_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl.zst"
+    if "zstd" not in fsspec.available_compressions():
+        path.write_bytes(b"{}")
+        with pytest.raises(rows.MissingPackage, match="type pip install zstandard"):
+            gsm8k.read(path)
+        return
+    with fsspec.open(str(path), "wb", compression="zstd") as file:
+        file.write(as_lines([LAYOUTS["GSM8K"](n) for n in range(NUMBER)]))
+    assert len(gsm8k.read(path)) == NUMBER
+    path.write_bytes(path.read_bytes()[:-9] + b"no zstd")
+    with pytest.raises(UserError, match="cannot be read"):
+        gsm8k.read(path)
 
 
 def test_only_the_columns_that_are_read_are_decoded(tmp_path: Path) -> None:
