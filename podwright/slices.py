@@ -222,6 +222,8 @@ def _find(text: str) -> Slice | None:
     kind, _, size = body.partition("-")
     gpu = gpu_named(body)
     tpu = None if " " in body else next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
+    if (gpu or tpu) and count > MOST:
+        raise UserError(f"{text!r} is more than {MOST:,} of them", f"type --on {'8x' if gpu else ''}{match[2]}")
     if (gpu or tpu) and count < 1:
         raise UserError(f"{text!r} is none at all", f"type --on {'1x' if gpu else ''}{match[2]}")
     if gpu:
@@ -337,6 +339,8 @@ def _shown(pod: Pod, chips: Topology | None) -> str:
     return "x".join(map(str, chips if pod.max_cubes else chips[:2]))
 
 
+MOST = 1 << 17
+"""GPUs or slices that are looked at: no machine room has more"""
 _OLDER = re.compile(r"(?:\d+\s*x\s*)?(?:tpu-?)?v([234])(?:-.*)?", re.IGNORECASE)
 
 
@@ -365,7 +369,7 @@ def _unknown(text: str) -> UnknownSlice:
     guesses = (f"{times}{near}-{size}".replace(" ", ""), nearest(text, ["local"]))
     if guess := next((g for g in guesses if g == "local" or _holds(g)), ""):
         return UnknownSlice(what, f"did you mean --on {guess}?")
-    if times:
+    if times or "nvidia" in text.lower():
         cards = ", ".join(row.name for row in GPUS)
         known = f"the GPUs that are known are NVIDIA's {cards}"
         return UnknownSlice(what, f"type --on with a slice such as {EXAMPLES}; {known}")

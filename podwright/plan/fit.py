@@ -205,7 +205,7 @@ def _row(candidate: Candidate[JaxRecipe], plan: Plan | None, chosen: bool, where
 
 def _nothing(static: Plan, recipe: JaxRecipe, where: Slice, fix: str, *, possible: bool) -> Plan:
     """`possible`: the estimate of some settings is so near to the limit that only the compiler, which is not installed, can decide."""
-    message = f"no mesh, number of micro-batches or remat makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
+    message = f"none of the settings that were searched makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
     level: Level = "error"
     if possible:
         level, message = "inconclusive", f"{message} with the margin of {memory.ERROR:.0%} that an estimate needs"

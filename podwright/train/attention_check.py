@@ -69,7 +69,8 @@ def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[st
 
 
 def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:
-    """ "" where the kernel is right, else what it does instead; as the file has it, or found out and kept there."""
+    """ "" where the kernel is right, else what it does instead; as the file has it, or found out and kept there. One that does not run may
+    lack memory or a package today, and is tried again at the next start."""
     ours = zlib.crc32(Path(decode.__file__).read_bytes())  # the kernel that comes with no library
     key = f"{jax.local_devices()[0].device_kind} {kernel} {layout} {tuple(heads)} {tuple(versions())} {ours}"
     try:
@@ -77,7 +78,10 @@ def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, pat
     except (OSError, ValueError, TypeError):
         answers = {}
     if key not in answers:
-        answers[key] = difference(heads, layout)
+        try:
+            answers[key] = difference(heads, layout)
+        except Exception as e:  # whatever the library or the driver says
+            return f"does not run ({type(e).__name__}: {message_of(e, 120)})"
         with contextlib.suppress(OSError):  # then the next run finds out again
             write_json(path, answers)
     return str(answers[key])
@@ -87,10 +91,7 @@ def difference(heads: HeadDims, layout: Layout) -> str:
     """ "" where the kernel gives what the plain form gives on this process's first device, else what it does instead."""
     here = Mesh(np.array(jax.local_devices()[:1]).reshape(1, 1), ("data", "fsdp"))
     values, weight = _input(heads, layout)
-    try:
-        ours = results(lambda *x: _attend(here, layout, *x), values, weight)
-    except Exception as e:  # whatever the library or the driver says
-        return f"does not run ({type(e).__name__}: {message_of(e, 120)})"
+    ours = results(lambda *x: _attend(here, layout, *x), values, weight)
     exact = [x.astype(jnp.float32) for x in values]
     right = results(lambda *x: _plain(layout, *x), exact, weight)
     worst = max(

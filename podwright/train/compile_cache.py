@@ -10,6 +10,7 @@ import hashlib
 import os
 import platform
 import re
+import stat
 from pathlib import Path
 
 import jax
@@ -17,13 +18,12 @@ from jax._src import compilation_cache  # which class keeps entries has no publi
 from jax._src.lru_cache import LRUCache
 
 from podwright.accelerators import GIB
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError
 from podwright.rundir import replace_file
-from podwright.train.mesh import anywhere, from_first, share_a_disk, together
+from podwright.train.mesh import anywhere, cache_folder, from_first, share_a_disk, together
 
 MAX_BYTES = 10 * GIB
 """of all entries, at the start of a process"""
-DEFAULT = "~/.cache/podwright"  # as cli/options.py has it for verdicts
 _REQUEST, _HIT = (f"/jax/compilation_cache/{event}" for event in ("compile_requests_use_cache", "cache_hits"))
 _CPU_LINE = re.compile(r"^(?:model name|flags|Features|CPU part)\s*:.*", re.MULTILINE)
 
@@ -71,7 +71,7 @@ def use() -> str:
         return ""
     try:
         with together():
-            folder = expanded(os.environ.get("PODWRIGHT_CACHE") or DEFAULT).absolute() / "compiled"
+            folder = cache_folder() / "compiled"
         if jax.default_backend() == "cpu":
             folder /= cpu_name()
         fault = from_first(lambda: _prepare(folder))
@@ -102,15 +102,23 @@ def _prepare(folder: Path) -> str:
     top = folder if folder.name == "compiled" else folder.parent
     try:
         top.mkdir(mode=0o700, parents=True, exist_ok=True)
-        status = top.stat()
-        if status.st_uid != os.geteuid() or status.st_mode & 0o022:
+        own = top.stat()
+        if own.st_uid != os.geteuid() or own.st_mode & 0o022:
             return f"{top} belongs to another user or can be written by others"
+        if _lets_others_replace(top.parent.stat()):
+            return f"{top.parent} belongs to another user or can be written by others"
         folder.mkdir(mode=0o700, exist_ok=True)
         with contextlib.suppress(FileNotFoundError):  # of an entry that another process deletes
             evict(top)
     except OSError as e:
         return f"{top} cannot be used ({e.strerror})"
     return ""
+
+
+def _lets_others_replace(folder: os.stat_result) -> bool:
+    """Whether another user than root can put a folder in the place of one of ours; in one like /tmp each can replace what is theirs."""
+    others_write = folder.st_mode & 0o022 and not folder.st_mode & stat.S_ISVTX
+    return folder.st_uid not in (os.geteuid(), 0) or bool(others_write)
 
 
 def evict(top: Path, limit: int = MAX_BYTES) -> None:

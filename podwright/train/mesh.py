@@ -29,7 +29,7 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxlib import _jax
 
 from podwright.accelerators import GPU_MEMORY_FRACTION, by_device_kind
-from podwright.errors import UserError
+from podwright.errors import UserError, expanded
 from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
 from podwright.recipe.extras import GPU_FIX
@@ -44,6 +44,7 @@ HEARTBEAT_TIMEOUT_S = 600
 JOIN_TIMEOUT_S = 1800
 """for which processes wait for each other at the start (jax's own choice is 300): pods install their packages first, some minutes sooner or
 later than others. Where one has failed, its launcher ends the others at once"""
+DEFAULT_CACHE = "~/.cache/podwright"  # as cli/options.py has it for verdicts
 MEMORY_FRACTION, MEMORY_FRACTION_NEW = "XLA_PYTHON_CLIENT_MEM_FRACTION", "XLA_CLIENT_MEM_FRACTION"
 _ANSWER_S = 2.0  # that the store of words may take, which the first process has
 _BLOCK = 256  # bytes
@@ -57,6 +58,7 @@ def start_processes() -> None:
     """Join the other processes of the run when the launcher set the address of the first one. Before jax looks for its devices."""
     if MEMORY_FRACTION_NEW not in os.environ:
         os.environ.setdefault(MEMORY_FRACTION, str(GPU_MEMORY_FRACTION))
+    _require_fraction(MEMORY_FRACTION_NEW if MEMORY_FRACTION_NEW in os.environ else MEMORY_FRACTION)
     if coordinator := os.environ.get("JAX_COORDINATOR_ADDRESS"):
         _use_interface(interface.choose(os.environ, coordinator.rpartition(":")[0].strip("[]")))
         jax.distributed.initialize(
@@ -79,6 +81,17 @@ def _use_interface(name: str) -> None:
         xla_bridge.register_backend_factory("cpu", client, priority=0, fail_quietly=False)
 
 
+def _require_fraction(name: str) -> None:
+    """UserError where the user's variable is no share of a GPU's memory, which with unified memory may be above 1."""
+    text = os.environ[name]
+    try:
+        share = float(text)
+    except ValueError:
+        share = 0.0
+    if not 0 < share < math.inf:
+        raise UserError(f"{name}={text} is no share of a GPU's memory", f"type {name}={GPU_MEMORY_FRACTION}")
+
+
 def memory_fraction() -> float | None:
     """Of each GPU's memory, that jax takes for this process; None on other devices."""
     if jax.devices()[0].platform != "gpu":
@@ -88,8 +101,8 @@ def memory_fraction() -> float | None:
 
 
 def cache_folder() -> Path:
-    """What runs of this machine share about its devices, and may lose."""
-    return Path(os.environ.get("PODWRIGHT_CACHE") or Path.home() / ".cache" / "podwright")
+    """What runs of this machine share about its devices, and may lose. UserError for a home that is not there."""
+    return expanded(os.environ.get("PODWRIGHT_CACHE") or DEFAULT_CACHE).absolute()
 
 
 def process_numbers() -> tuple[int, int]:

@@ -281,6 +281,30 @@ def test_the_name_that_jax_and_nvidia_smi_print_finds_its_row(kind: str, name: s
         assert parse(f"2x{typed}") == parse(f"2x{name}"), typed
 
 
+@pytest.mark.parametrize(
+    ("typed", "guesses"),
+    [
+        ("1xH100-SXM5-80GB", "1xH100-80GB or 1xH100-80GB-PCIe"),
+        ("1xH100 SXM", "1xH100-80GB or 1xH100-80GB-PCIe or 1xH100-NVL"),
+        ("NVIDIA H200 NVL", "1xH200"),
+        ("Tesla V100-PCIE-16GB", "1xV100-16GB"),
+        ("NVIDIA GH200 480GB", "1xH200-141GB"),
+        ("1xRTX-4080", "1xRTX-4090"),
+    ],
+)
+def test_an_unknown_card_is_answered_with_those_of_its_family(typed: str, guesses: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse(typed)
+    assert refused.value.fix == f"did you mean --on {guesses}?"
+    with pytest.raises(UserError, match="the GPUs that are known are NVIDIA's V100-16GB"):
+        parse("NVIDIA A40")
+
+
+def test_more_cards_than_there_are_is_one_line() -> None:
+    with pytest.raises(UserError, match=r"is more than 131,072 of them; type --on 8xH100-80GB"):
+        parse("100000000xH100-80GB")
+
+
 def test_figures_of_gpus_are_those_of_their_data_sheets() -> None:
     b200, t4, l4 = (parse(name).accelerator for name in ("1xB200", "1xT4", "1xL4"))
     assert (b200.bf16_flops, b200.fp8_flops, b200.ici_bandwidth) == (2250e12, 4500e12, 1800e9)

@@ -219,7 +219,7 @@ def test_what_fits_nowhere_there_is_told_with_the_slice_that_holds_it(capsys):
     assert code == 3 and found["ok"] is False and "fit" not in found
     assert (
         error["message"]
-        == f"no mesh, number of micro-batches or remat makes {SHIPPED} with batch_size=32 fit 4xA100-40GB"
+        == f"none of the settings that were searched makes {SHIPPED} with batch_size=32 fit 4xA100-40GB"
     )
     assert error["fix"].startswith("type --on ") and "the smallest that holds it" in error["fix"]
 

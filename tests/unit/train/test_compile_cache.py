@@ -102,15 +102,23 @@ def test_an_entry_that_cannot_be_read_is_made_again(folder: Path, damage: Callab
     assert computed(count) == (63.0, "cached")
 
 
+@pytest.mark.parametrize("place", ["", "compiled"])
 @pytest.mark.parametrize("mode", [0o777, 0o770, 0o702])
-def test_a_folder_that_others_can_write_is_refused(folder: Path, mode: int) -> None:
+def test_a_folder_that_others_can_write_is_refused(folder: Path, mode: int, place: str) -> None:
+    """Of the one above it others could replace it."""
     (folder / "compiled").mkdir(parents=True)
-    (folder / "compiled").chmod(mode)
+    (folder / place).chmod(mode)
     refusal = compile_cache.use()
     assert "belongs to another user or can be written by others; name a folder of yours in PODWRIGHT_CACHE" in refusal
     assert "\n" not in refusal and not jax.config.values["jax_compilation_cache_dir"]
     count = compile_cache.ProgramCount()
     assert computed(count) == computed(count) == (63.0, "compiled")
+
+
+def test_a_folder_in_one_like_tmp_is_used(folder: Path) -> None:
+    folder.mkdir()
+    folder.chmod(0o1777)
+    assert compile_cache.use() == ""
 
 
 def test_a_folder_of_another_user_is_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

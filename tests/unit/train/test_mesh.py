@@ -236,6 +236,14 @@ def test_processes_wait_for_one_that_installs_its_packages_for_longer(monkeypatc
     assert given["initialization_timeout"] >= 1800
 
 
+@pytest.mark.parametrize("text", ["0", "-1", "abc", "", "nan"])
+def test_a_share_of_memory_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
+    monkeypatch.setenv("XLA_PYTHON_CLIENT_MEM_FRACTION", text)
+    with pytest.raises(UserError, match=r"is no share of a GPU's memory; type XLA_PYTHON_CLIENT_MEM_FRACTION=0.92"):
+        mesh.start_processes()
+
+
 def test_each_process_asks_itself_where_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAX_COORDINATOR_ADDRESS", raising=False)
     mesh.start_processes()
