@@ -190,7 +190,7 @@ def _memory(
         search = MemorySearch(cast(JaxPlan, part), part.dimensions(recipe, cwd), cwd, {})
         remedy = MemoryRemedy(search, cast(JaxRecipe, recipe), where, of_target)
         near = "type --compile" if where.libtpu else "start it there with --smoke 3, which shows what it needs"
-        return memory.findings(entries, remedy.text, near)
+        return memory.findings(entries, remedy.text, near, bool(where.libtpu))
     if part.closed_form:
         what = "the memory of its programs was not estimated: the dimensions of its model are not known here"
         return [Finding("memory", "inconclusive", what, DIRECTORY)]

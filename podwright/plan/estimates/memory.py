@@ -55,9 +55,11 @@ def entry(estimate: Estimate, limit_bytes: float) -> MemoryEntry:
     )
 
 
-def findings(entries: Sequence[MemoryEntry], remedy: Callable[[], str], near: str) -> list[Finding]:
+def findings(
+    entries: Sequence[MemoryEntry], remedy: Callable[[], str], near: str, compiler: bool = True
+) -> list[Finding]:
     """What the estimates mean, with the `remedy` for programs that are too large, and what to type where they are `near` to the limit: within
-    the error of an estimate only a compiler, or a run, can tell."""
+    the error of an estimate only a compiler, or a run, can tell. Without a compiler one above the limit is probably too large."""
     listed = []
     fix = functools.cache(remedy)
     for e in entries:
@@ -67,7 +69,8 @@ def findings(entries: Sequence[MemoryEntry], remedy: Callable[[], str], near: st
         if need > limit * (1 + ERROR):
             listed.append(Finding("memory", "error", what, fix()))
         elif need > limit * (1 - ERROR):
-            listed.append(Finding("memory", "inconclusive", f"{what}, too close to the limit for this estimate", near))
+            typed = near if compiler or need <= limit else f"{fix()}; or {near}"
+            listed.append(Finding("memory", "inconclusive", f"{what}, too close to the limit for this estimate", typed))
     if entries and not listed:
         most = max(entries, key=lambda e: e.estimated_gib)
         message = f"{most.name} needs most memory, about {most.estimated_gib:.1f} of {most.limit_gib:.1f} GiB"

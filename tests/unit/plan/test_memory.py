@@ -157,6 +157,13 @@ def test_an_entry_is_in_gib_and_its_largest_parts_are_named_first():
     assert memory.findings([], str, "") == []
 
 
+def test_without_a_compiler_settings_are_named_for_what_is_probably_too_large():
+    for need, fix in ((9.0, "run it"), (11.0, "type less; or run it"), (12.0, "type less")):
+        entry = MemoryEntry(name="update", estimated_gib=need, limit_gib=10.0, parts_gib={"layer": need})
+        (finding,) = memory.findings([entry], lambda: "type less", "run it", False)
+        assert finding.fix == fix
+
+
 def test_at_the_error_itself_an_estimate_is_still_sure_or_unsure():
     """More than 15 % above the limit is an error, more than 85 % of it inconclusive; neither at exactly that."""
     for need, level in ((8.5, "info"), (8.51, "inconclusive"), (11.5, "inconclusive"), (11.51, "error")):
