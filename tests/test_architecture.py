@@ -18,18 +18,12 @@ from podwright.recipe.kinds import KINDS
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "podwright"
 
-SHARED = {
+# The shared modules: each imports only what stands before it.
+FLOOR_ORDER = (
+    *("errors", "accelerators", "slices", "growing_file", "rundir", "failures", "counted_steps", "storage", "recipe"),
     "attention_kernels",
-    "recipe",
-    "accelerators",
-    "slices",
-    "growing_file",
-    "rundir",
-    "failures",
-    "counted_steps",
-    "storage",
-    "errors",
-}
+)
+SHARED = set(FLOOR_ORDER)
 CONTROL = {"cli", "shell", "sandbox", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
 COMPUTE = {"train", "models", "kernels", "data"}
 
@@ -50,22 +44,9 @@ MAY_IMPORT = {
 # The launcher writes the report and feeds the trackers when a run ends. One file does it, and imports them when it needs them.
 EXCEPTIONS = {("run/finish.py", "report"), ("run/finish.py", "track")}
 
-FLOOR_ORDER = (
-    "errors",
-    "accelerators",
-    "slices",
-    "growing_file",
-    "rundir",
-    "failures",
-    "counted_steps",
-    "storage",
-    "recipe",
-    "attention_kernels",
-)
 HEAVY = {"jax", "jaxlib", "numpy", "flax", "optax", "orbax", "torch", "transformers", "tokenizers", "datasets"}
 READS_ENVIRONMENT = {
     "train/attempt.py",
-    "train/compile_cache.py",
     "train/grpo/reward_process.py",
     "train/multimodal/entry.py",
     "train/multimodal/processes/network.py",  # a process of its own, which torch asks for its network
