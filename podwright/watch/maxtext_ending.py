@@ -84,7 +84,7 @@ def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Att
     if log.known.exit_code is None:
         log.known.exit_code = polled.returncode
     done, planned = log.last_step + 1, _planned(run)
-    ended = ending(log, maxtext_log.end_of(run, attempt), done, planned)
+    ended = ending(log, maxtext_log.end_of(run.log(attempt), log.start_at), done, planned)
     steps = f"{done} of {planned} steps" if planned else f"{done} steps"
     if stop_wanted and ended.reason not in ("complete", "upload_failed"):
         return AttemptOutcome(Ending.STOPPED, f"stopped after {steps}", step=done)

@@ -127,11 +127,10 @@ def state_at_end(run: RunDir, attempt: int) -> LogState:
     return reader.state
 
 
-def end_of(run: RunDir, attempt: int) -> LogEnd:
-    """The end of the log of an attempt."""
-    state = state_at_end(run, attempt)
-    with run.log(attempt).open("rb") as f:
-        f.seek(max(state.start_at, f.seek(0, os.SEEK_END) - _TAIL))
+def end_of(log: Path, start_at: int) -> LogEnd:
+    """`start_at`: the byte at which the first step of the last start stands."""
+    with log.open("rb") as f:
+        f.seek(max(start_at, f.seek(0, os.SEEK_END) - _TAIL))
         tail = plain(f.read()).replace(b"\r", b"\n")
     lines = tail[tail.rfind(b"step: ") :].splitlines()[1:]
     return LogEnd(explain.stream([tail], of_kind(STAGE)), [_shown(line) for line in lines[-_LAST_LINES:]])

@@ -122,7 +122,7 @@ def of(run: RunDir, records: Records) -> LoggedRun | None:
         known=reduce(_merged, (state.known for state in states)),
         more={name: value for name, value in logged[-1].items() if name not in _NOT_FIGURES} if logged else {},
         states=states,
-        end=maxtext_log.end_of(run, numbers[-1]),
+        end=maxtext_log.end_of(run.log(numbers[-1]), states[-1].start_at),
     )
 
 

@@ -34,7 +34,7 @@ class ReadLog:
             self.events = read_events(run.events)
             self.state: LogState = maxtext_log.state_of(run, 1)
             self.known = self.state.known
-            self.end: LogEnd = maxtext_log.end_of(run, 1)
+            self.end: LogEnd = maxtext_log.end_of(run.log(1), self.state.start_at)
 
     def column(self, name: str) -> list[Any]:
         return [step.get(name) for step in self.steps]
