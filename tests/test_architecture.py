@@ -24,13 +24,13 @@ FLOOR_ORDER = (
     "attention_kernels",
 )
 SHARED = set(FLOOR_ORDER)
-CONTROL = {"cli", "shell", "sandbox", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
+CONTROL = {"cli", "shell", "sandbox", "importers", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
 COMPUTE = {"train", "models", "kernels", "data"}
 
 # part -> the parts it may import, besides itself and the shared modules; what is not listed imports the shared modules only
 MAY_IMPORT = {
     "__main__": {"cli"},
-    "cli": {"shell", "sandbox", "plan", "targets", "run", "watch", "report", "track"},
+    "cli": {"shell", "sandbox", "importers", "plan", "targets", "run", "watch", "report", "track"},
     "sandbox": {"shell"},
     "plan": {"shell"},
     "targets": {"shell"},

@@ -13,8 +13,9 @@ from typing import NoReturn
 
 from podwright.cli import show
 from podwright.errors import UserError, counted, expanded
-from podwright.recipe import imports, load
-from podwright.recipe.imports import Imported
+from podwright.importers import config_files
+from podwright.importers.config_files import Imported
+from podwright.recipe import load, yaml_file
 from podwright.recipe.maxtext import changed_call, given_values, launch_config, lint, script, tree
 from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.lint_finding import LintFinding
@@ -69,7 +70,7 @@ def run(request: ImportRequest) -> None:
         return _target(request, place)
     if kind == "script":
         return _script(request, place, other_scripts)
-    imported = imports.imported(place, request.phase, request.pairs)
+    imported = config_files.imported(place, request.phase, request.pairs)
     out = _written(imported.recipe, request.out or place.with_name(f"{imported.recipe['name']}.recipe.yaml"))
     command = ["podwright", "run", str(out)]
     _show(request, imported, out, command)
@@ -123,7 +124,9 @@ def _kind_of(path: Path) -> str:
         return "script"
     if not launch_config.recognised(path, text):
         return "yaml"
-    launch_config.require_only(path)
+    for program in config_files.programs(yaml_file.read(path)):
+        what = f"{path} has keys of a launch configuration, such as cluster_name, and settings of {program}"
+        raise UserError(what, "split it into two files, and import each")
     return "config"
 
 

@@ -35,7 +35,7 @@ MODULES = (
     "podwright.cli.recipe_names",
     "podwright.plan.kinds.grpo",
     "podwright.plan.make",
-    "podwright.recipe.imports",
+    "podwright.importers.config_files",
     "podwright.recipe.maxtext.argument_types",
     "podwright.recipe.maxtext.launch_config",
     "podwright.report.kinds.grpo",

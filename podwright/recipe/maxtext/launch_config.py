@@ -11,7 +11,7 @@ from typing import Any
 import yaml
 
 from podwright.errors import UserError
-from podwright.recipe import purrsight_files, tunix_file, yaml_file
+from podwright.recipe import yaml_file
 
 _KEYS = {
     "project_id": "project",
@@ -46,17 +46,6 @@ def recognised(path: Path, text: str) -> bool:
     except yaml.YAMLError:
         return False
     return isinstance(raw, dict) and ("cluster_name" in raw or "tpu_recipes_path" in raw) and "kind" not in raw
-
-
-def require_only(path: Path) -> None:
-    """UserError for a file that has settings of a training too: which of the two is meant, only its user knows."""
-    raw = yaml_file.read(path)
-    other = next(
-        (name for name, has in (("tunix", tunix_file), ("PurrSight", purrsight_files)) if has.recognised(raw)), ""
-    )
-    if other:
-        what = f"{path} has keys of a launch configuration, such as cluster_name, and settings of {other}"
-        raise UserError(what, "split it into two files, and import each")
 
 
 def read(path: Path) -> LaunchConfig:

@@ -1,7 +1,6 @@
 """tunix's configuration files as dotted keys: sections or dotted names, and the `key=value` words of its command line after them.
 
 tunix reads a base_config.yaml and then what overrides it; defaults() has what is trained with where neither says a value.
-The keys were read at google/tunix c7d8950f (Apache-2.0).
 """
 
 from __future__ import annotations
@@ -13,42 +12,15 @@ from typing import Any
 import yaml
 
 from podwright.errors import UserError
+from podwright.importers import key_table
+from podwright.importers.key_table import Settings
 from podwright.recipe.yaml_file import Loader
 
+TABLE = key_table.read("tunix")
 ROLES = ("model_config", "actor_model_config", "reference_model_config", "rollout_model_config")
-_SECTIONS = {*ROLES, "grpo_config", "rl_training_config", "rollout_config", "tokenizer_config", "reward_functions"}
-OPTIMIZER = "rl_training_config.actor_optimizer_config"
-_OF_ANY = {
-    "batch_size": 16,
-    "grpo_config.num_generations": 2,
-    "grpo_config.num_iterations": 1,
-    "grpo_config.beta": 0.08,
-    "grpo_config.epsilon": 0.2,
-    "rollout_config.total_generation_steps": 768,
-    "rollout_config.max_prompt_length": 256,
-    "rollout_config.temperature": 0.9,
-    "rollout_config.top_p": 1.0,
-    "rollout_config.top_k": 50,
-}
-_OF_BASE = {
-    "rl_training_config.max_steps": 10,
-    "rl_training_config.eval_every_n_steps": 2,
-    "rl_training_config.checkpointing_options.save_interval_steps": 180,
-    f"{OPTIMIZER}.peak_value": 3e-5,
-    f"{OPTIMIZER}.warmup_steps": 5,
-    f"{OPTIMIZER}.decay_steps": 10,
-    f"{OPTIMIZER}.b1": 0.9,
-    f"{OPTIMIZER}.b2": 0.99,
-    f"{OPTIMIZER}.weight_decay": 0.1,
-    f"{OPTIMIZER}.max_grad_norm": 0.1,
-}
-_OF_OPTAX = {
-    f"{OPTIMIZER}.b1": 0.9,
-    f"{OPTIMIZER}.b2": 0.999,
-    f"{OPTIMIZER}.weight_decay": 1e-4,
-    f"{OPTIMIZER}.max_grad_norm": None,
-}
-_WHERE = "; the file does not say it, and {} does"
+TRAINING = "rl_training_config"
+OPTIMIZER = f"{TRAINING}.actor_optimizer_config"
+_SECTIONS = {*ROLES, "grpo_config", TRAINING, "rollout_config", "tokenizer_config", "reward_functions"}
 
 
 def recognised(raw: dict[Any, Any]) -> bool:
@@ -56,16 +28,16 @@ def recognised(raw: dict[Any, Any]) -> bool:
     return any(str(key).partition(".")[0] in _SECTIONS for key in raw)
 
 
-def settings(path: Path, raw: dict[Any, Any], overrides: Sequence[str] = ()) -> dict[str, Any]:
+def settings(path: Path, raw: dict[Any, Any], overrides: Sequence[str] = ()) -> Settings:
     """Dotted key -> value, in the order of the file; an override takes the place of a key, as in tunix.
 
     UserError for a key that is there twice, once nested and once dotted.
     """
-    values: dict[str, Any] = {}
+    values: Settings = {}
     for key, value in _leaves(raw):
         _refuse_twice(key, values, f"{path} has")
         values[key] = value
-    typed: dict[str, Any] = {}
+    typed: Settings = {}
     for text in overrides:
         key, equals, value = text.partition("=")
         if not key or not equals:
@@ -77,12 +49,10 @@ def settings(path: Path, raw: dict[Any, Any], overrides: Sequence[str] = ()) -> 
             raise UserError(f"{key}={value} cannot be read as a value", "quote it") from e
     for key in typed:
         values = {name: value for name, value in values.items() if not f"{name}.".startswith(f"{key}.")}
-    for key, value in _leaves(typed):
-        values[key] = value
-    return values
+    return values | dict(_leaves(typed))
 
 
-def _refuse_twice(key: str, values: dict[str, Any], where: str) -> None:
+def _refuse_twice(key: str, values: Settings, where: str) -> None:
     for other in values:
         if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}."):
             both = key if key == other else f"{other} and {key}"
@@ -99,13 +69,14 @@ def _leaves(raw: dict[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-def defaults(settings: dict[str, Any]) -> dict[str, tuple[Any, str]]:
-    """Key that is not in `settings` -> (its value, the end of its note).
+def defaults(settings: Settings) -> dict[str, tuple[Any, str]]:
+    """Key that is not in `settings` -> (its value, who says it).
 
     An override of any key of rl_training_config takes the place of that whole section, so that what is then missing has optax's defaults.
     """
-    replaced = any(key.startswith("rl_training_config") for key in settings)
-    base, optax = (_WHERE.format(name) for name in ("tunix's base_config.yaml", "optax.adamw"))
-    known: dict[str, tuple[Any, str]] = {key: (value, base) for key, value in _OF_ANY.items()}
-    known |= {key: (v, optax if replaced else base) for key, v in (_OF_OPTAX if replaced else _OF_BASE).items()}
+    replaced = any(key.startswith(TRAINING) for key in settings)
+    section = "optax.adamw" if replaced else "base_config.yaml"
+    known = {key: (value, "tunix's base_config.yaml") for key, value in TABLE.defaults["any"].items()}
+    where = section if replaced else f"tunix's {section}"
+    known |= {key: (value, where) for key, value in TABLE.defaults[section].items()}
     return {key: pair for key, pair in known.items() if key not in settings}

@@ -1,4 +1,4 @@
-"""Configuration of other frameworks as a recipe: which framework a file belongs to, and what an import leaves behind."""
+"""Which program a configuration file belongs to, and what an import of it leaves behind."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe import purrsight_files, tunix_file
+from podwright.importers import purrsight, purrsight_files, tunix, tunix_file
 from podwright.recipe.yaml_file import read
 
 IMPORTABLE = f"{purrsight_files.IMPORTABLE}; or an override file of tunix, with lines such as 'grpo_config:'"
@@ -25,21 +25,24 @@ class Imported:
     """the words of `xpk workload create`, [] where the file is no launch script"""
 
 
+def programs(raw: dict[Any, Any]) -> list[str]:
+    """The programs that a file has settings of."""
+    return [name for name, file in (("tunix", tunix_file), ("PurrSight", purrsight_files)) if file.recognised(raw)]
+
+
 def imported(path: Path, phase: int | None = None, overrides: Sequence[str] = ()) -> Imported:
     """The recipe of a file of PurrSight or tunix, recognised by its keys.
 
     `phase`: of PurrSight. `overrides`: `key=value` of tunix, as its command line takes them. UserError for a file that is neither.
     """
-    from podwright.recipe import purrsight, tunix
-
     raw = read(path, IMPORTABLE)
-    if tunix_file.recognised(raw) and purrsight_files.recognised(raw):
-        raise UserError(f"{path} has settings of tunix and of PurrSight", "split it into two files, and import each")
-    if tunix_file.recognised(raw):
+    owners = programs(raw)
+    if len(owners) > 1:
+        raise UserError(f"{path} has settings of {' and of '.join(owners)}", "split it into two files, and import each")
+    if owners == ["tunix"]:
         if phase is not None:
             raise UserError(f"{path} is a file of tunix, which has no phases", f"leave --phase {phase} out")
-        recipe, notes = tunix.converted(path, tunix_file.settings(path, raw, overrides))
-        return Imported(recipe, notes, [])
+        return Imported(*tunix.converted(path, tunix_file.settings(path, raw, overrides)), [])
     if overrides:
         raise UserError(
             f"{overrides[0]}: keys are typed after a file of tunix only", "change the recipe that is written"
