@@ -42,6 +42,7 @@ def judge(facts: Sequence[dict[str, Any]], life: Circumstances) -> Verdict:
     """`facts` as chaos_trainer.py writes them. An attempt follows another one only after a stop or a preemption: a killed launcher is neither."""
     verdict = Verdict()
     by_attempt = {n: [f for f in facts if f["attempt"] == n] for n in sorted({f["attempt"] for f in facts})}
+    by_attempt = {n: rows for n, rows in by_attempt.items() if not _refused(rows, life)}
     taken = [f["step"] for f in facts if f["what"] == "step"]
     verdict.recomputed = len(taken) - len(set(taken))
     saved: list[dict[str, Any]] = []
@@ -61,6 +62,13 @@ def judge(facts: Sequence[dict[str, Any]], life: Circumstances) -> Verdict:
     if life.bucket and verdict.explained > EVERY * (len(by_attempt) - 1):
         verdict.faults.append(f"{verdict.explained} steps were lost in {len(by_attempt) - 1} interruptions")
     return verdict
+
+
+def _refused(own: Sequence[dict[str, Any]], life: Circumstances) -> bool:
+    """Whether an attempt ended before it had read its checkpoint, while its storage refused requests: it has nothing and loses nothing."""
+    since = life.submitted[own[0]["attempt"] - 1] - EARLIER_S
+    broken = any(since < at < own[0]["time"] for at in life.breaks)
+    return broken and own[0]["what"] == "ended" and own[0].get("ending") == "STORAGE_UNREACHABLE"
 
 
 def _kept(

@@ -77,3 +77,12 @@ def test_a_trainer_that_crashes_or_cannot_write_loses_the_steps_since_its_checkp
     crashed = [*lived[:7], {"attempt": 1, "what": "crashed", "step": 5, "time": 108.0}, *lived[7:]]
     assert judge(crashed, circumstances()).faults == judge(lived, circumstances(breaks=[103.0])).faults == []
     assert len(judge(lived, circumstances(breaks=[50.0])).faults) == 2
+
+
+def test_an_attempt_whose_storage_refused_it_before_it_started_has_nothing_to_lose() -> None:
+    refused = {"attempt": 1, "what": "ended", "step": 0, "time": 103.0, "ending": "STORAGE_UNREACHABLE"}
+    lived = [refused, *facts(2, 0, 1, 2, at=201)]
+    assert judge(lived, circumstances(breaks=[102.0])).faults == []
+    for breaks in ([], [103.5]):
+        assert len(judge(lived, circumstances(breaks=breaks)).faults) == 1
+    assert len(judge([refused | {"ending": "CRASHED"}, *lived[1:]], circumstances(breaks=[102.0])).faults) == 1
