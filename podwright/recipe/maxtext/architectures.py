@@ -1,14 +1,16 @@
-"""Dimensions of the models that MaxText knows by name, as far as the formulas of flops.py cover them.
+"""Dimensions of the models that MaxText knows by name (models.yaml), as far as the formulas of flops.py cover them.
 
-Source of every row: src/maxtext/configs/models/NAME.yml of MaxText e591f30 (2026-08-22), with `global_every` from the functions of
-src/maxtext/utils/maxtext_utils.py that count FLOPs. A field has the name of MaxText's key without `base_`.
+A field has the name of MaxText's key without `base_`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from pathlib import Path
 from typing import Any
+
+import yaml
 
 from podwright.errors import UserError, nearest
 from podwright.recipe.maxtext.arguments import Arguments
@@ -80,185 +82,13 @@ class Architecture:
         return bool(self.kv_lora_rank)
 
 
-def _llama(emb_dim: int, layers: int, heads: int, kv_heads: int, mlp_dim: int, vocab_size: int) -> Architecture:
-    return Architecture(emb_dim, layers, heads, kv_heads, mlp_dim, vocab_size)
+def _read() -> dict[str, Architecture]:
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    rows = yaml.load(Path(__file__).with_name("models.yaml").read_text(), loader)["models"]
+    return {name: Architecture(**row) for name, row in rows.items()}
 
 
-def _qwen3_moe(emb_dim: int, layers: int, heads: int, kv_heads: int, width: int, experts: int) -> Architecture:
-    return Architecture(
-        emb_dim, layers, heads, kv_heads, width, 151936, num_experts=experts, num_experts_per_tok=8, moe_mlp_dim=width
-    )
-
-
-def _mixtral(emb_dim: int, layers: int, heads: int, width: int, vocab_size: int) -> Architecture:
-    return Architecture(
-        emb_dim, layers, heads, 8, width, vocab_size, num_experts=8, num_experts_per_tok=2, moe_mlp_dim=width
-    )
-
-
-def _deepseek3(heads: int, dense_layers: int, vocab_size: int, experts: int) -> Architecture:
-    return Architecture(
-        7168,
-        61,
-        heads,
-        heads,
-        18432,
-        vocab_size,
-        num_experts=experts,
-        num_experts_per_tok=8,
-        moe_mlp_dim=2048,
-        shared_experts=1,
-        first_num_dense_layers=dense_layers,
-        q_lora_rank=1536,
-        kv_lora_rank=512,
-        qk_nope_head_dim=128,
-        qk_rope_head_dim=64,
-        v_head_dim=128,
-    )
-
-
-def _gpt_oss(layers: int, experts: int) -> Architecture:
-    return Architecture(
-        2880,
-        layers,
-        64,
-        8,
-        2880,
-        201088,
-        head_dim=64,
-        num_experts=experts,
-        num_experts_per_tok=4,
-        moe_mlp_dim=2880,
-        global_every=2,
-        sliding_window_size=128,
-    )
-
-
-def _llama4(mlp_dim: int, experts: int, step: int) -> Architecture:
-    return Architecture(
-        5120,
-        48,
-        40,
-        8,
-        mlp_dim,
-        202048,
-        num_experts=experts,
-        moe_mlp_dim=8192,
-        shared_experts=1,
-        interleave_moe_layer_step=step,
-        global_every=4,
-        chunk_attn_window_size=8192,
-    )
-
-
-def _gemma3(emb_dim: int, layers: int, heads: int, head_dim: int) -> Architecture:
-    return Architecture(
-        emb_dim,
-        layers,
-        heads,
-        heads // 2,
-        4 * emb_dim,
-        262144,
-        head_dim=head_dim,
-        logits_via_embedding=True,
-        global_every=6,
-        sliding_window_size=1024,
-    )
-
-
-_GEMMA4 = Architecture(
-    5376,
-    60,
-    32,
-    16,
-    21504,
-    262144,
-    head_dim=256,
-    logits_via_embedding=True,
-    global_every=6,
-    sliding_window_size=1024,
-    global_head_dim=512,
-    global_num_kv_heads=4,
-    share_kv_projections=True,
-)
-_GEMMA4_SMALL = Architecture(
-    2560,
-    42,
-    8,
-    2,
-    10240,
-    262144,
-    head_dim=256,
-    logits_via_embedding=True,
-    global_every=6,
-    sliding_window_size=512,
-    global_head_dim=512,
-    num_kv_shared_layers=18,
-    hidden_size_per_layer_input=256,
-)
-_LLAMA3_70B = _llama(8192, 80, 64, 8, 28672, 128256)
-_LLAMA3_8B = _llama(4096, 32, 32, 8, 14336, 128256)
-_LLAMA3_405B = _llama(16384, 126, 128, 8, 53248, 128256)
-_DEEPSEEK3 = _deepseek3(heads=128, dense_layers=3, vocab_size=129280, experts=256)
-
-ARCHITECTURES: dict[str, Architecture] = {
-    "llama2-7b": _llama(4096, 32, 32, 32, 11008, 32000),
-    "llama2-13b": _llama(5120, 40, 40, 40, 13824, 32000),
-    "llama2-70b": _llama(8192, 80, 64, 8, 28672, 32000),
-    "llama3-8b": _LLAMA3_8B,
-    "llama3-70b": _LLAMA3_70B,
-    "llama3-405b": _LLAMA3_405B,
-    "llama3.1-8b": _LLAMA3_8B,
-    "llama3.1-70b": _LLAMA3_70B,
-    "llama3.1-405b": _LLAMA3_405B,
-    "llama3.3-70b": _LLAMA3_70B,
-    "mistral-7b": _llama(4096, 32, 32, 8, 14336, 32000),
-    "qwen3-8b": _llama(4096, 36, 32, 8, 12288, 151936),
-    "qwen3-14b": _llama(5120, 40, 40, 8, 17408, 151936),
-    "qwen3-32b": _llama(5120, 64, 64, 8, 25600, 151936),
-    "qwen3-30b-a3b": _qwen3_moe(2048, 48, 32, 4, width=768, experts=128),
-    "qwen3-235b-a22b": _qwen3_moe(4096, 94, 64, 4, width=1536, experts=128),
-    "qwen3-480b-a35b": _qwen3_moe(6144, 62, 96, 8, width=2560, experts=160),
-    "mixtral-8x7b": _mixtral(4096, 32, 32, width=14336, vocab_size=32000),
-    "mixtral-8x22b": _mixtral(6144, 56, 48, width=16384, vocab_size=32768),
-    "gpt3-175b": Architecture(12288, 96, 96, 96, 49152, 50304, mlp_matrices=2, logits_via_embedding=True),
-    "gpt-oss-20b": _gpt_oss(24, experts=32),
-    "gpt-oss-120b": _gpt_oss(36, experts=128),
-    "deepseek3-671b": _DEEPSEEK3,
-    "deepseek3-671b-2dfsdp": _DEEPSEEK3,
-    "kimi-k2-1t": _deepseek3(heads=64, dense_layers=1, vocab_size=163840, experts=384),
-    "llama4-17b-16e": _llama4(mlp_dim=8192, experts=16, step=1),
-    "llama4-17b-128e": _llama4(mlp_dim=16384, experts=128, step=2),
-    "gemma3-4b": _gemma3(2560, 34, 8, head_dim=256),
-    "gemma3-12b": _gemma3(3840, 48, 16, head_dim=256),
-    "gemma3-27b": _gemma3(5376, 62, 32, head_dim=128),
-    "gemma4-31b": _GEMMA4,
-    "gemma4-26b": dataclasses.replace(
-        _GEMMA4,
-        emb_dim=2816,
-        num_decoder_layers=30,
-        num_query_heads=16,
-        num_kv_heads=8,
-        global_num_kv_heads=2,
-        mlp_dim=2112,
-        num_experts=128,
-        num_experts_per_tok=8,
-        moe_mlp_dim=704,
-        shared_experts=1,
-        shared_expert_dim=2112,
-    ),
-    "gemma4-e4b": _GEMMA4_SMALL,
-    "gemma4-e2b": dataclasses.replace(
-        _GEMMA4_SMALL,
-        emb_dim=1536,
-        num_decoder_layers=35,
-        num_kv_heads=1,
-        mlp_dim=6144,
-        global_every=5,
-        num_kv_shared_layers=20,
-        use_double_wide_mlp=True,
-    ),
-}
+ARCHITECTURES = _read()
 
 WITHOUT_FORMULA = {"wan2.1": "a video diffusion model of MaxDiffusion"}
 """models of public recipes whose FLOPs are not those of a decoder, with what they are"""
