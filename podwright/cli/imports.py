@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -195,7 +194,7 @@ def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = 
     unused = {name: values[name] for name in _unused(path, values, result)}
     given_values.refuse(path, unused, _texts(path), result.recipe["arguments"])
     recipe = _recipe(request, result)
-    findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"]), *_misspelled(request, result)]
+    findings = [*lint.of_recipe(recipe), *lint.of_script(result), *_misspelled(request, result)]
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
@@ -230,7 +229,7 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     for path, (result, recipe) in imported.items():
         recipe = recipe.model_copy(update={"name": names[path]})
         arguments |= recipe.arguments
-        findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
+        findings = [*lint.of_recipe(recipe), *lint.of_script(result)]
         rows.append((_row(recipe, findings, path.relative_to(folder), result), recipe))
         left |= given_values.left_to_target(values, result)
     if not rows:
@@ -243,11 +242,11 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         for row, recipe in rows:
             place = request.out / f"{recipe.name}.recipe.yaml"
             row["out"] = str(_written(recipe.model_dump(mode="json"), place))
-    launchers = {str(path.relative_to(folder)): script.launcher(tree.code_of(path)) for path in others}
+    unread |= {str(path.relative_to(folder)): "it does not call xpk workload create" for path in others}
     if request.as_json:
-        show.document({"rows": [row for row, _ in rows], "unread": unread | launchers})
+        show.document({"rows": [row for row, _ in rows], "unread": unread})
         return
-    _table(request, folder, [row for row, _ in rows], unread, launchers)
+    _table(request, folder, [row for row, _ in rows], unread)
     for name, note in left.items():
         print(f"{name}: {note}")
 
@@ -282,7 +281,6 @@ def _table(
     folder: Path,
     rows: Sequence[Record],
     unread: dict[str, str],
-    launchers: dict[str, str],
 ) -> None:
     table = [["NAME", "MODEL", "TOPOLOGY", "PRECISION", "STEPS", "FINDINGS"]]
     for row in rows:
@@ -291,8 +289,6 @@ def _table(
     show.columns(table)
     for path, why in unread.items():
         print(f"not read: {path}: {why}")
-    for words, number in Counter(launchers.values()).items():
-        print(f"not read: {counted(number, 'script')}: {words}")
     print(f"{counted(len(rows), 'recipe')} in {folder}")
     if not request.out:
         print("type --out DIRECTORY to write a file for each, or name one script in place of the folder")
