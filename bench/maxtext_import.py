@@ -45,7 +45,8 @@ TYPED = {
 def with_values(text: str, values: dict[str, str]) -> str:
     """As a user fills a script in: each line that assigns a variable of `values` is followed by one with its value."""
     for name, value in values.items():
-        line = rf"(?m)^([ \t]*(?:export[ \t]+)?{re.escape(name)}=).*$"
+        value_of_line = r"""(?:"[^"\n]*"|[^\s'"&;\\]*)[ \t]*(?:\#.*)?$"""
+        line = rf"(?m)^([ \t]*(?:export[ \t]+)?{re.escape(name)}=){value_of_line}"
         text = re.sub(line, lambda match, value=value: f"{match[0]}\n{match[1]}{shlex.quote(value)}", text)
     return text
 

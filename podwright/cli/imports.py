@@ -14,7 +14,7 @@ from podwright.cli import show
 from podwright.errors import UserError, counted, expanded
 from podwright.recipe import imports, load
 from podwright.recipe.imports import Imported
-from podwright.recipe.maxtext import changed_call, given_values, launch_config, lint, script, tree
+from podwright.recipe.maxtext import given_values, launch_config, lint, script, tree
 from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.lint_finding import LintFinding
 from podwright.recipe.maxtext.schema import MaxTextRecipe
@@ -158,11 +158,6 @@ def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
     return recipe.model_copy(update={"description": described})
 
 
-def _argv(result: ImportedScript, recipe: MaxTextRecipe) -> list[str]:
-    """Of the script, with what was typed for the recipe."""
-    return list(changed_call.argv(result, load.require(load.parse(result.recipe), MaxTextRecipe), recipe))
-
-
 def _misspelled(request: ImportRequest, result: ImportedScript) -> list[LintFinding]:
     sentences = load.misspelled(load.parse(result.recipe), given_values.overrides(request.pairs))
     return [LintFinding("argument", "warning", each, "correct the key, or leave it as it is") for each in sentences]
@@ -202,7 +197,7 @@ def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = 
         str(other): "not read; to import it in place of this one, name it" for other in other_scripts
     }
     notes |= given_values.left_to_target(values, result)
-    imported = Imported(raw, notes, target, _argv(result, recipe))
+    imported = Imported(raw, notes, target, list(result.argv))
     bash = {"evaluated": bool(result.argv), "why_not": "" if result.argv else "the script does not call xpk"}
     _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
 
@@ -271,7 +266,7 @@ def _row(recipe: MaxTextRecipe, findings: Sequence[LintFinding], path: Path, res
         "precision": recipe.precision,
         "steps": recipe.arguments.get("steps") or recipe.arguments.get("max_train_steps", ""),
         "script": str(path),
-        "argv": _argv(result, recipe),
+        "argv": list(result.argv),
         "findings": [asdict(finding) for finding in findings],
     }
 
