@@ -112,7 +112,6 @@ INSTALLED_FOR = (
     "tests/e2e/test_gke_troubleshooting.py",
     "tests/e2e/test_gke_unseen.py",
     "tests/e2e/test_gke_verbs.py",
-    "tests/e2e/test_gke_xpk.py",
     "tests/e2e/test_hostile_scripts.py",
     "lab/tests/test_simulated_gcloud.py",
     "lab/tests/test_simulated_kube.py",

@@ -10,6 +10,8 @@ run, and must start the same program with the same words and variables as the co
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -25,7 +27,7 @@ from podwright.errors import UserError  # noqa: E402
 from podwright.recipe import load  # noqa: E402
 from podwright.recipe.maxtext import lint, tree  # noqa: E402
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled  # noqa: E402
-from podwright.recipe.script_text import with_placeholders, with_values  # noqa: E402
+from podwright.recipe.script_text import with_placeholders  # noqa: E402
 from podwright.sandbox import read  # noqa: E402
 from tests.unit.recipe.maxtext.oracle import NOW, USER, called, started  # noqa: E402
 
@@ -38,6 +40,15 @@ TYPED = {
     "ARTIFACT_DIR": "gs://a-bucket/logs",
     "your-gcs-bucket-path": "gs://a-bucket/runs",
 }
+
+
+def with_values(text: str, values: dict[str, str]) -> str:
+    """As a user fills a script in: each line that assigns a variable of `values` is followed by one with its value."""
+    for name, value in values.items():
+        value_of_line = r"""(?:"[^"\n]*"|[^\s'"&;\\]*)[ \t]*(?:\#.*)?$"""
+        line = rf"(?m)^([ \t]*(?:export[ \t]+)?{re.escape(name)}=){value_of_line}"
+        text = re.sub(line, lambda match, value=value: f"{match[0]}\n{match[1]}{shlex.quote(value)}", text)
+    return text
 
 
 def by_bash(path: Path, text: str, files: dict[str, str], values: dict[str, str]) -> list[list[str]]:

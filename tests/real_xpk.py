@@ -37,21 +37,19 @@ def installed(version: str) -> Path:
     return program
 
 
-def hurried(program: Path, folder: Path) -> Path:
-    """`folder`/xpk, which is that program but for its pauses: it waits for kubectl ten seconds at a time, here a fifth of one."""
-    shim = folder / "xpk"
-    folder.mkdir(parents=True, exist_ok=True)
-    shim.write_text(
-        f"#!{program.parent / 'python'}\n"
-        "import sys, time\n"
-        "sleep = time.sleep\n"
-        "time.sleep = lambda seconds: sleep(min(seconds, 0.2))\n"
-        "sys.argv[0] = 'xpk'\n"
-        "from xpk.main import main\n"
-        "sys.exit(main())\n"
-    )
+def dry(program: Path, shim: Path, home: Path) -> None:
+    """Writes `shim`, which has the program print the manifest of each workload that it is to create, and create none."""
+    words = f"HOME={home} TELEMETRY_ENABLED=false DEPENDENCY_AUTO_DOWNLOAD=false PIP_NO_INDEX=1 {program}"
+    shim.write_text(f'#!/bin/sh\nexec env {words} "$@" --dry-run --skip-validation\n')
     shim.chmod(0o755)
-    return shim
+
+
+def printed(output: str) -> Any:
+    """The manifest in the output of a dry run."""
+    match = _PRINTED.search(output)
+    if not match:
+        raise RuntimeError(f"xpk printed no manifest: {output[-500:]}")
+    return yaml.safe_load(match[1])
 
 
 def manifest(program: Path, argv: Sequence[str], home: Path) -> Any:
@@ -60,10 +58,9 @@ def manifest(program: Path, argv: Sequence[str], home: Path) -> Any:
     env = {"HOME": str(home), "PATH": f"{program.parent}:/usr/bin:/bin", "TELEMETRY_ENABLED": "false"}
     command = [str(program), "workload", "create", *argv, "--dry-run", "--skip-validation"]
     done = subprocess.run(command, env=env, cwd=home, capture_output=True, text=True, check=False, timeout=300)
-    match = _PRINTED.search(done.stdout)
-    if done.returncode or not match:
+    if done.returncode:
         raise RuntimeError(f"xpk ended with {done.returncode}: {done.stderr[-500:] or done.stdout[-500:]}")
-    return yaml.safe_load(match[1])
+    return printed(done.stdout)
 
 
 def differences(ours: Any, theirs: Any, at: str = "") -> list[str]:

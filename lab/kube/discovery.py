@@ -47,8 +47,6 @@ ROWS = (
     Resource("", "v1", "persistentvolumeclaims", "PersistentVolumeClaim", short=("pvc",)),
     Resource("batch", "v1", "jobs", "Job"),
     Resource("coordination.k8s.io", "v1", "leases", "Lease", status=False),
-    Resource("rbac.authorization.k8s.io", "v1", "roles", "Role", status=False),
-    Resource("rbac.authorization.k8s.io", "v1", "rolebindings", "RoleBinding", status=False),
     Resource("scheduling.k8s.io", "v1", "priorityclasses", "PriorityClass", False, ("pc",), status=False),
     Resource(
         "apiextensions.k8s.io", "v1", "customresourcedefinitions", "CustomResourceDefinition", False, ("crd", "crds")

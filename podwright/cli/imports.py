@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -16,7 +15,7 @@ from podwright.errors import UserError, counted, expanded
 from podwright.importers import config_files
 from podwright.importers.config_files import Imported
 from podwright.recipe import load, yaml_file
-from podwright.recipe.maxtext import changed_call, given_values, launch_config, lint, script, tree
+from podwright.recipe.maxtext import given_values, launch_config, lint, script, tree
 from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.lint_finding import LintFinding
 from podwright.recipe.maxtext.schema import MaxTextRecipe
@@ -162,11 +161,6 @@ def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
     return recipe.model_copy(update={"description": described})
 
 
-def _argv(result: ImportedScript, recipe: MaxTextRecipe) -> list[str]:
-    """Of the script, with what was typed for the recipe."""
-    return list(changed_call.argv(result, load.require(load.parse(result.recipe), MaxTextRecipe), recipe))
-
-
 def _misspelled(request: ImportRequest, result: ImportedScript) -> list[LintFinding]:
     sentences = load.misspelled(load.parse(result.recipe), given_values.overrides(request.pairs))
     return [LintFinding("argument", "warning", each, "correct the key, or leave it as it is") for each in sentences]
@@ -198,7 +192,7 @@ def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = 
     unused = {name: values[name] for name in _unused(path, values, result)}
     given_values.refuse(path, unused, _texts(path), result.recipe["arguments"])
     recipe = _recipe(request, result)
-    findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"]), *_misspelled(request, result)]
+    findings = [*lint.of_recipe(recipe), *lint.of_script(result), *_misspelled(request, result)]
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
@@ -206,7 +200,7 @@ def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = 
         str(other): "not read; to import it in place of this one, name it" for other in other_scripts
     }
     notes |= given_values.left_to_target(values, result)
-    imported = Imported(raw, notes, target, _argv(result, recipe))
+    imported = Imported(raw, notes, target, list(result.argv))
     bash = {"evaluated": bool(result.argv), "why_not": "" if result.argv else "the script does not call xpk"}
     _show(request, imported, out, ["podwright", "plan", str(out)], findings, bash)
 
@@ -233,7 +227,7 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     for path, (result, recipe) in imported.items():
         recipe = recipe.model_copy(update={"name": names[path]})
         arguments |= recipe.arguments
-        findings = [*lint.of_recipe(recipe), *lint.of_script(result, values["USER"])]
+        findings = [*lint.of_recipe(recipe), *lint.of_script(result)]
         rows.append((_row(recipe, findings, path.relative_to(folder), result), recipe))
         left |= given_values.left_to_target(values, result)
     if not rows:
@@ -246,11 +240,11 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         for row, recipe in rows:
             place = request.out / f"{recipe.name}.recipe.yaml"
             row["out"] = str(_written(recipe.model_dump(mode="json"), place))
-    launchers = {str(path.relative_to(folder)): script.launcher(tree.code_of(path)) for path in others}
+    unread |= {str(path.relative_to(folder)): "it does not call xpk workload create" for path in others}
     if request.as_json:
-        show.document({"rows": [row for row, _ in rows], "unread": unread | launchers})
+        show.document({"rows": [row for row, _ in rows], "unread": unread})
         return
-    _table(request, folder, [row for row, _ in rows], unread, launchers)
+    _table(request, folder, [row for row, _ in rows], unread)
     for name, note in left.items():
         print(f"{name}: {note}")
 
@@ -275,7 +269,7 @@ def _row(recipe: MaxTextRecipe, findings: Sequence[LintFinding], path: Path, res
         "precision": recipe.precision,
         "steps": recipe.arguments.get("steps") or recipe.arguments.get("max_train_steps", ""),
         "script": str(path),
-        "argv": _argv(result, recipe),
+        "argv": list(result.argv),
         "findings": [asdict(finding) for finding in findings],
     }
 
@@ -285,7 +279,6 @@ def _table(
     folder: Path,
     rows: Sequence[Record],
     unread: dict[str, str],
-    launchers: dict[str, str],
 ) -> None:
     table = [["NAME", "MODEL", "TOPOLOGY", "PRECISION", "STEPS", "FINDINGS"]]
     for row in rows:
@@ -294,8 +287,6 @@ def _table(
     show.columns(table)
     for path, why in unread.items():
         print(f"not read: {path}: {why}")
-    for words, number in Counter(launchers.values()).items():
-        print(f"not read: {counted(number, 'script')}: {words}")
     print(f"{counted(len(rows), 'recipe')} in {folder}")
     if not request.out:
         print("type --out DIRECTORY to write a file for each, or name one script in place of the folder")

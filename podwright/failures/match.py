@@ -25,7 +25,6 @@ FILES = {
     "tpu_vm": "gcloud",
     "gcloud_login": "gcloud",
     "kubectl": "cluster",
-    "xpk": "cluster",
     "own_queue": "waiting",
     "kueue": "waiting",
     "kueue_inactive": "waiting",

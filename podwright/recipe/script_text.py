@@ -1,13 +1,9 @@
-"""The text of a bash script before it is evaluated: `<placeholders>` and values that the user gives.
+"""The text of a bash script before it is evaluated: its `<placeholders>`, and what stands in quotes, comments and here-documents.
 
 Placeholders. In `--project=<your-project>` bash sees two redirections and the script dies, or writes a file. Whoever wrote it means "put your
 project here". A user who imports such a script wants either to fill it or to be told of it, and in both cases to see the rest. So a
 placeholder that is given as K=V, by the name between the brackets, becomes that value. Any other one stays as the text that it is: outside
 quotes it is quoted, which gives the argument that it has inside quotes, and a check of the arguments reports it in both places.
-
-Values. `export PROJECT_ID=""` is a line to be filled by hand. An assignment of the value that the user gives follows it on a line of its own,
-as also after `ZONE=us-east5-a`: what the user types counts. Everything else stays, so later lines that use the variable see the value.
-A variable that the script does not assign, or assigns as `${ZONE:-us-east5-a}`, gets its value from the environment.
 """
 
 from __future__ import annotations
@@ -20,11 +16,6 @@ _PLACEHOLDER = re.compile(r"(?<!<)<([A-Za-z][A-Za-z0-9_./:-]*(?: [A-Za-z0-9_./:-
 _BEHIND_WORD = re.compile(r"[ \t]+[-<#\\]|[ \t]*(?:[;&|)\n]|\Z)")
 _LONGEST_NUMBER = 20  # digits of a descriptor before a redirection
 _HEREDOC = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([\w.-]+))")
-_COMMAND = re.compile(
-    r"[ \t]*((?:export|declare|typeset|local)(?:[ \t]+-[A-Za-z]+)*[ \t]+)?(?=[A-Za-z_]\w*\+?=)", re.ASCII
-)
-_ASSIGNED = re.compile(r"(?:[ \t]|\\\n)*([A-Za-z_]\w*)\+?=", re.ASCII)
-_END = re.compile(r"(?:[ \t]|\\\n)*(?:(?:;|&&)[ \t]*|(?=[#\n]|\Z))")
 
 # How bash reads a character. NESTED: in `$(...)`, a list `=(...)` or a line break that is escaped, which end no command.
 BARE, NESTED, DOUBLE, SINGLE, COMMENT, HEREDOC, EXPANSION = "bndsche"
@@ -92,47 +83,6 @@ def quoted(value: str) -> str:
 def is_variable(name: str) -> bool:
     """Whether a shell could have a variable of that name."""
     return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
-
-
-def with_values(text: str, values: Mapping[str, str]) -> str:
-    """The script with a line `NAME='value'` after each line that assigns a NAME of `values`, exported where that line exports it.
-
-    Only lines of assignments alone count: not `NAME=x command`, and nothing in quotes, here-documents and comments.
-    """
-    kinds = contexts(text)
-    parts, begin = list[str](), 0
-    while begin < len(text):
-        end = next(
-            (i + 1 for i in range(begin, len(text)) if text[i] == "\n" and kinds[i] in (BARE, HEREDOC)), len(text)
-        )
-        parts.append(text[begin:end])
-        if kinds[begin] != HEREDOC:
-            for name, keyword in _assignments(text[begin:end], kinds[begin:end]).items():
-                if name in values:
-                    parts.append(
-                        ("" if parts[-1].endswith("\n") else "\n") + f"{keyword}{name}={quoted(values[name])}\n"
-                    )
-        begin = end
-    return "".join(parts)
-
-
-def _assignments(line: str, kinds: str) -> dict[str, str]:
-    """The names that a line assigns, each with `export ` or ""; none where the line has another command."""
-    place, names = 0, dict[str, str]()
-    while start := _COMMAND.match(line, place):
-        place = start.end()
-        keyword = "export " if re.search(r"export|-\w*x", start[1] or "") else ""
-        while word := _ASSIGNED.match(line, place):
-            names[word[1]] = keyword
-            place = word.end()
-            while place < len(line) and (kinds[place] != BARE or line[place] not in " \t\n;&|<>"):
-                place += 1
-        if (end := _END.match(line, place)) is None:
-            return {}
-        place = end.end()
-        if line[place : place + 1] in ("", "\n", "#"):
-            return names
-    return {}
 
 
 @functools.lru_cache(maxsize=8)

@@ -58,9 +58,6 @@ def _require_writable(folder: Path) -> None:
 def require_startable(recipe: Recipe, target: ResolvedTarget) -> None:
     """UserError for a recipe of a kind that the target cannot start."""
     starts_on, pods = kinds.find(recipe.kind).starts_on, target.traits.pods
-    if (only := target.traits.only_kinds) and recipe.kind not in only:
-        what = f"{recipe.name} is of kind {recipe.kind}, and target {target.name} has submit=xpk, which starts kind {' and '.join(only)} alone"
-        raise UserError(what, "set submit=jobset in the target's file, or type --on with another target")
     if ("pods" if pods else "hosts") in starts_on:
         return
     what = f"{recipe.name} is of kind {recipe.kind}, which target {target.name} cannot start"

@@ -10,6 +10,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from podwright.errors import UserError
 from podwright.recipe.script_text import COMMENT, HEREDOC, contexts, quoted
@@ -25,8 +26,8 @@ from podwright.sandbox.pieces import (
     without_comments,
 )
 
-Hear = Callable[[str], Evaluated]
-"""from a script to what bash calls in it"""
+Hear = Callable[[str, Mapping[str, str]], Evaluated]
+"""from a script and values of variables to what bash calls in it"""
 
 _BRACED = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
 _BEFORE = frozenset({"pip", "pip3", "venv", "ensurepip", "site", "http.server"})
@@ -70,17 +71,18 @@ class _Heard:
 class _Reading:
     """One text with what bash makes of it."""
 
-    def __init__(self, text: str, hear: Hear, known: Mapping[str, str]):
+    def __init__(self, text: str, hear: Hear, known: Mapping[str, str], typed: Mapping[str, str]):
         self.statements = statements(text)
         self.unknown: list[str] = []
         """the words that only the container knows"""
         self.declared: dict[int, bool] = {}
         """piece that only sets variables, by its place in the text -> whether their values are known"""
-        self._variables = set(known)
-        lines = [f"{name}={quoted(value)}" for name, value in known.items()]
+        self.typed = typed
+        self._variables = {*known, *typed}
         pieces = [piece for statement in self.statements for piece in statement][:_MOST_COMMANDS]
+        lines = [f"{name}={quoted(value)}" for name, value in known.items()]
         lines += [self._line(piece) for piece in pieces]
-        evaluated = hear("\n".join(filter(None, lines)))
+        evaluated = hear("\n".join(filter(None, lines)), typed)
         self.problem = evaluated.problem
         self._heard = {int(c.argv[1]): _Heard(c.argv[2:], c.env) for c in evaluated.calls if c.name == "python3"}
 
@@ -122,13 +124,21 @@ class _Reading:
         return program in ("bash", "sh") and bool(rest) and rest[0].endswith(".sh")
 
 
-def split(text: str, hear: Hear, known: Mapping[str, str] | None = None, name: str = "--command") -> ContainerCommand:
+def split(
+    text: str,
+    hear: Hear,
+    name: str = "--command",
+    *,
+    known: Mapping[str, str] = MappingProxyType({}),
+    typed: Mapping[str, str] = MappingProxyType({}),
+) -> ContainerCommand:
     """The parts of `text`, which bash runs in a container. UserError where no program in it trains.
 
-    `known`: variables that have a value there. `name`: of the text in messages.
+    `known`: variables that have a value there at the begin. `typed`: variables that have these values whatever the text sets them to.
+    `name`: of the text in messages.
     """
     _require_plain_text(text, name)
-    reading, command = _Reading(without_comments(text), hear, known or {}), ContainerCommand()
+    reading, command = _Reading(without_comments(text), hear, known, typed), ContainerCommand()
     for number, statement in enumerate(reading.statements):
         if _statement(command, reading, statement, name):
             _followed(command, [_raw(each) for each in reading.statements[number + 1 :]])
@@ -306,7 +316,8 @@ def _sets(command: ContainerCommand, reading: _Reading, piece: Piece) -> bool:
         if piece.words[0] == "export":
             command.exported.append(name)
         else:
-            command.own.append((len(command.setup), name, _protected(word)))
+            text = f"{name}={quoted(reading.typed[name])}" if name in reading.typed else word
+            command.own.append((len(command.setup), name, _protected(text)))
     return True
 
 

@@ -30,7 +30,6 @@ from podwright.sandbox.stage import (
     is_root,
     missing_capabilities,
     read,
-    siblings,
     trusting,
 )
 from podwright.shell import Shell
@@ -87,34 +86,6 @@ def _of_xpk(argv: tuple[str, ...]) -> tuple[str, ...]:
     return ()
 
 
-def evaluate(
-    script: Path,
-    values: Mapping[str, str],
-    shell: Shell,
-    *,
-    arguments: Sequence[str] = (),
-    limit_s: float = 10.0,
-    user: str = "user",
-    home: str = "",
-    at_s: int = 1_767_225_600,
-    timezone: str = "UTC",
-) -> Evaluated:
-    """Run the file `script` by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
-
-    `arguments` are $1 and those after it. `user` and `home` (below /home, if none is given) are what $USER and $HOME say, and `at_s`,
-    seconds since 1970, is the time that `date` tells in `timezone`. Files beside the script lie beside it in the sandbox, but for hidden
-    ones, links and those above 1 MiB. UserError: the script cannot be read.
-    """
-    try:
-        text = read(script)
-    except OSError as e:
-        raise UserError(f"{script}: {(e.strerror or str(e)).lower()}", "give a bash script") from e
-    if "\0" in text:
-        raise UserError(f"{script} is no text", "give a bash script")
-    seen = Surroundings(user, home or f"/home/{user}", at_s, timezone)
-    return run(Script(script, text, siblings(script)), values, shell, seen, arguments=arguments, limit_s=limit_s)
-
-
 def run(
     script: Script,
     values: Mapping[str, str],
@@ -125,10 +96,10 @@ def run(
     limit_s: float = 10.0,
     trust: bool = False,
 ) -> Evaluated:
-    """As `evaluate` does, of a text. `trust`: where there can be no sandbox, with stand-ins on PATH alone.
+    """Run a script by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
 
-    `values` (K=V that the user typed) are exported, and follow each line of the script that assigns K; a key that is no name of a variable
-    is that of a placeholder <K>.
+    `values` (K=V that the user typed) are exported, and count whatever the script assigns to K; a key that is no name of a variable is that of
+    a placeholder <K>. `arguments` are $1 and those after it. `trust`: where there can be no sandbox, with stand-ins on PATH alone.
     """
     why_not, seconds = _why_not(), math.ceil(limit_s)
     with contextlib.ExitStack() as stack:

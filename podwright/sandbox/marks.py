@@ -40,12 +40,11 @@ def read(
     names: Mapping[str, str],
     values: Mapping[str, str],
     turned: Callable[[str], tuple[str, ...] | None],
-    is_certain: bool,
 ) -> MarkedCall:
     """The marked form of `argv`, the call that bash makes. DiffersByMachine where another machine makes another one.
 
     `names`: of the script -> of the recipe. `values`: by name of the recipe. `turned`: the call where tests of one of `names` turn out the
-    other way. `is_certain`: whether nothing in the script is known to differ by machine.
+    other way.
     """
     marks = {name: mark(canonical) for name, canonical in names.items()}
 
@@ -58,10 +57,8 @@ def read(
         return tuple(OpenValue(name, values.get(names[name], "")) for name in others)
 
     marked = run(marks, 1)
-    agrees = bool(marked) and plain(marked or ()) == argv
-    if not (agrees and is_certain):
-        _require_same(argv, run({}, 1))
-    if marked and agrees:
+    _require_same(argv, run({}, 1))
+    if marked and plain(marked) == argv:
         return MarkedCall(marked, deciding(()))
     alone = {name: run({name: each}, 1) for name, each in marks.items()}
     # A value with which the script ends before its call is one that its user must not type.

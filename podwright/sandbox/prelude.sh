@@ -13,3 +13,6 @@ source() {
 # A directory of the machine or image that the script is for is not here.
 cd() { builtin cd "$@" 2> /dev/null || /podwright/bin/cd "$@"; }
 deactivate() { :; }
+# What the user types counts: before each command of the script, and of what it sources or calls, its variables have these values again.
+set -T
+trap -- "$(< /podwright/bin/values)" DEBUG

@@ -19,7 +19,7 @@ from podwright.errors import UserError
 from podwright.recipe.maxtext import script, xpk
 from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.schema import FROM_TARGET
-from podwright.recipe.script_text import with_placeholders, with_values
+from podwright.recipe.script_text import with_placeholders
 from podwright.sandbox import container, evaluation, marks, variables
 from podwright.sandbox.container import COMPILER_FLAGS, ContainerCommand
 from podwright.sandbox.evaluation import Evaluated
@@ -52,7 +52,6 @@ class _Runs:
         """What bash makes of the script with `values` besides those of the user."""
         values = {**self.values, **values}
         text = variables.with_all_files(self.text) if variant else self.text
-        text = variables.with_emptied(text, {name: values[name] for name in self.variables.emptied if name in values})
         source = Script(self.path, text, self.files)
         return self._run(source, values, dataclasses.replace(self._seen, variant=variant))
 
@@ -67,9 +66,9 @@ class _Runs:
         text = variables.with_other_outcomes(self.text, name)
         return _single(self._run(Script(self.path, text, self.files), self.values, self._seen))
 
-    def hear(self, text: str) -> Evaluated:
-        """What bash calls in the text of a container's command."""
-        evaluated = self._run(Script(Path(".command"), text), {}, self._seen)
+    def hear(self, text: str, values: Mapping[str, str]) -> Evaluated:
+        """What bash calls in the text of a container's command, where variables have `values`."""
+        evaluated = self._run(Script(Path(".command"), text), values, self._seen)
         base = self._seen.variables()
         calls = [dataclasses.replace(call, env={**base, **call.env}) for call in evaluated.calls]
         return dataclasses.replace(evaluated, calls=tuple(calls))
@@ -106,12 +105,6 @@ def read(
     if len(text) > _LONGEST_SCRIPT:
         what = f"{path.name} has {len(text):,} characters: a script of more than {_LONGEST_SCRIPT:,} is not read"
         raise UserError(what, "take long values out into a file of the image")
-    if "\r\n" in text:
-        what = f"{path.name} has Windows line ends (CRLF), which bash takes for parts of the words"
-        raise UserError(what, f"type sed -i 's/\\r$//' {shlex.quote(str(path))}")
-    if text.startswith("\ufeff"):
-        what = f"{path.name} begins with a byte order mark, which bash takes for a part of the first word"
-        raise UserError(what, f"type sed -i '1s/^\\xef\\xbb\\xbf//' {shlex.quote(str(path))}")
     if "\0" in text:
         what = f"{path.name} line {text.count(chr(10), 0, text.index(chr(0))) + 1}: a NUL byte, which bash leaves out"
         raise UserError(what, f"type tr -d '\\0' < {shlex.quote(str(path))} > COPY.sh")
@@ -119,8 +112,7 @@ def read(
     if not script.mentions_xpk(text) and script.starts_maxtext(text):
         return _training_script(runs, values)
     if not script.mentions_xpk(text) and not variables.sourced(text, files):
-        launcher = script.launcher(text)
-        raise UserError(f"{path.name} does not call xpk workload create: {launcher}", "name a script that calls it")
+        raise UserError(f"{path.name} does not call xpk workload create", "name a script that calls it")
     return _launch_script(runs, values, xpk_version)
 
 
@@ -172,8 +164,6 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
         argv,
         _unmarked(notes),
         target,
-        given.values.get("workload", ""),
-        _variable("workload", text),
         filled,
         unset,
         call.deciding,
@@ -185,12 +175,11 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
 def _marked(
     runs: _Runs, argv: tuple[str, ...], names: Mapping[str, str], values: Mapping[str, str]
 ) -> marks.MarkedCall:
-    cause = variables.of_machine(runs.text)
     try:
-        return marks.read(runs.call, argv, names, values, runs.turned, not cause)
+        return marks.read(runs.call, argv, names, values, runs.turned)
     except marks.DiffersByMachine as e:
         what = f"{runs.path.name}: {str(e)!r} of its call of xpk depends on a file, or on what differs at each run"
-        if cause:
+        if cause := variables.of_machine(runs.text):
             what = f"{runs.path.name}: {cause} is known only where the script runs"
         raise UserError(what, "write the value out in a copy of the script") from e
 
@@ -240,9 +229,7 @@ def _training_script(runs: _Runs, values: Mapping[str, str]) -> ImportedScript:
     path, text = runs.path, runs.text
     names = _names(runs, values)
     known = runs.values | {name: marks.mark(canonical) for name, canonical in names.items()}
-    filled = with_values(with_placeholders(text, known)[0], known)
-    of_script = {name: value for name, value in known.items() if name in {*runs.variables.unset, *runs.variables.given}}
-    command = container.split(filled, runs.hear, of_script, path.name)
+    command = container.split(with_placeholders(text, known)[0], runs.hear, path.name, typed=known)
     _require_maxtext(command)
     if not values.get("topology"):
         raise UserError(f"{path.name} does not say on which slice it trains", "type topology=tpu7x-4x4x4")
@@ -264,7 +251,7 @@ def _inlined(command: ContainerCommand, runs: _Runs) -> ContainerCommand:
     name = command.module.rpartition("/")[2]
     if not name.endswith(".sh") or name not in runs.files or command.arguments:
         return command
-    inner = container.split(runs.files[name], runs.hear, command.environment, name)
+    inner = container.split(runs.files[name], runs.hear, name, known=command.environment)
     inner.environment = command.environment | inner.environment
     inner.setup = [line for line in command.setup if name not in line] + inner.setup
     inner.after = " ".join(filter(None, [inner.after, command.after]))

@@ -6,12 +6,11 @@ import hashlib
 import os
 import re
 import shutil
-import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from podwright.recipe.script_text import BARE, NESTED, contexts, is_variable, quoted, with_placeholders, with_values
+from podwright.recipe.script_text import BARE, NESTED, contexts, is_variable, quoted, with_placeholders
 
 HERE = Path(__file__).parent
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -87,9 +86,9 @@ def fill(stage: Path, script: Script, values: Mapping[str, str], seen: Surroundi
         folder.mkdir()
     text = with_placeholders(script.text, values)[0]
     for name, content in script.files.items():
-        filled = with_values(with_placeholders(content, values)[0], values) if name.endswith(".sh") else content
-        _write(recipe / name, filled)
-    _write(recipe / script.path.name, with_values(text, values))
+        _write(recipe / name, with_placeholders(content, values)[0] if name.endswith(".sh") else content)
+    _write(recipe / script.path.name, text)
+    given = {name: value for name, value in values.items() if is_variable(name) and name not in _READ_ONLY | _FIXED}
     changes = {
         "@PATH@": PATH,
         "@NOW@": str(seen.at_s),
@@ -98,12 +97,14 @@ def fill(stage: Path, script: Script, values: Mapping[str, str], seen: Surroundi
     }
     _copy("enter.sh", stage, changes)
     _copy("prelude.sh", programs, changes)
+    # Apart from the prelude, in which `trusting` replaces paths. A variable that the script has made readonly stays.
+    lines = (f"[[ ${{{name}+${{{name}@a}}}} == *r* ]] || {name}={quoted(value)}\n" for name, value in given.items())
+    _write(programs / "values", "".join(lines))
     _copy("standin.sh", programs, {"@SH@": str(shutil.which("sh")), **changes})
     (programs / "standin.sh").chmod(0o755)
     (stage / "random").write_bytes(hashlib.shake_256(b"podwright%d" % seen.variant).digest(1 << 16))
     for name in (*STANDINS, "date"):
         (programs / name).symlink_to("standin.sh")
-    given = {name: value for name, value in values.items() if is_variable(name) and name not in _READ_ONLY | _FIXED}
     variables = {**seen.variables(), **given}
     _write(stage / "environment", "".join(f"{name}={value}\0" for name, value in variables.items()))
     return variables
@@ -195,22 +196,6 @@ def _copy(name: str, folder: Path, changes: Mapping[str, str]) -> None:
     for word, value in changes.items():
         text = text.replace(word, value)
     _write(folder / name, text)
-
-
-def siblings(script: Path) -> dict[str, str]:
-    """Files beside `script` that go with it, by name: no hidden ones, no links, none that is large."""
-    return {path.name: read(path) for path in _siblings(script)}
-
-
-def _siblings(script: Path) -> Iterator[Path]:
-    """Files beside `script` that go with it: no hidden ones, no links, none that is large."""
-    if not os.access(script.parent, os.R_OK):
-        return
-    paths = [path for path in script.parent.iterdir() if not path.name.startswith(".") and path.name != script.name]
-    for path in sorted(paths)[:FILES]:
-        about = path.lstat()
-        if stat.S_ISREG(about.st_mode) and about.st_size <= FILE_SIZE and os.access(path, os.R_OK):
-            yield path
 
 
 def _answers(text: str, values: Mapping[str, str]) -> str:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from podwright.recipe.script_text import BARE, COMMENT, NESTED, SINGLE, contexts, quoted
+from podwright.recipe.script_text import BARE, COMMENT, NESTED, SINGLE, contexts
 
 _USED = re.compile(r"\\.|\$\{[#!]?([A-Za-z_]\w*)(?::?([-=])([^}]?))?|\$([A-Za-z_]\w*)", re.ASCII | re.DOTALL)
 _SET = re.compile(
@@ -93,18 +93,6 @@ def in_conditions(text: str) -> set[str]:
 
 def _named(text: str) -> set[str]:
     return {name for match in _USED.finditer(text) if (name := match[1] or match[4])}
-
-
-def with_emptied(text: str, values: Mapping[str, str]) -> str:
-    """A script that sets the variables of `values` to these where it sets them to nothing, whatever else stands in the line."""
-    kinds = contexts(text)
-
-    def filled(match: re.Match[str]) -> str:
-        counts = match[1] in values and kinds[match.start()] in (BARE, NESTED)
-        at_end = re.match(r"[\s;&|)]|\Z", text[match.end() : match.end() + 1])
-        return f"{match[1]}={quoted(values[match[1]])}" if counts and at_end else match[0]
-
-    return _SET.sub(filled, text)
 
 
 def of_machine(text: str) -> str:

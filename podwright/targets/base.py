@@ -52,8 +52,6 @@ class Traits:
     """whether runs on it are pods of a cluster"""
     slice_of_recipe: bool = False
     """whether a recipe that names a slice gets that one, and not the target's"""
-    only_kinds: tuple[str, ...] = ()
-    """the kinds of recipes that it starts; () for all that pods, or hosts, can run"""
     storage: str = ""
     """where its runs are kept: a bucket, a folder, or "" for their directories"""
     excludes_hosts: bool = False

@@ -218,7 +218,7 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
         if first["type"] == "extra_forbidden":
             same = "bucket" if key == "storage" and "bucket" in model.model_fields else ""
             guess = same or nearest(key, list(model.model_fields))
-            fix = f"did you mean {guess}?" if guess else _known(model)
+            fix = f"did you mean {guess}?" if guess else f"delete it in {file}" if file else _known(model)
             others = [kind for kind in kinds.configured() if key in kinds.settings_class(kind).model_fields]
             if others and not same:
                 fix = f"{key} is a key of kind={others[0]}; leave it out"

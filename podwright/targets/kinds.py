@@ -56,8 +56,8 @@ def settings_class(kind: str) -> type[BaseModel]:
 
 
 def recorded_settings(kind: str, record: Record) -> Any:
-    """Settings as a journal or a handle has them. Keys and types are checked, and values are not: what has been refused only since the run
-    began must not keep its resources from being released. ValueError for a record of another version."""
+    """Settings as a journal or a handle has them. Types are checked; values and keys that settings no longer have are not: what has been refused
+    only since the run began must not keep its resources from being released. ValueError for a record of another version."""
     model = settings_class(kind)
     values = _without_rules(model).model_validate(record)
     return model.model_construct(values.model_fields_set, **dict(values))
@@ -65,12 +65,12 @@ def recorded_settings(kind: str, record: Record) -> Any:
 
 @functools.cache
 def _without_rules(model: type[BaseModel]) -> type[BaseModel]:
-    """A model with the keys and types of `model` alone."""
+    """A model with the keys and types of `model` alone, which leaves other keys out."""
     fields: dict[str, Any] = {
         name: (field.annotation, ... if field.is_required() else field.default)
         for name, field in model.model_fields.items()
     }
-    return create_model(model.__name__, __config__=model.model_config, **fields)
+    return create_model(model.__name__, __config__=model.model_config | {"extra": "ignore"}, **fields)
 
 
 def proposals(kind: str, missing: Collection[str], given: Mapping[str, str]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Stands in front of kubectl, gcloud and xpk, and writes down each call, with the object that it reads."""
+"""Stands in front of kubectl and gcloud, and writes down each call, with the object that it reads."""
 
 import json
 import os
@@ -10,15 +10,11 @@ from typing import Any
 WRAPPER = """#!{python} -IS
 import json, os, subprocess, sys
 program, made = {program!r}, {made!r}
-if "CALLED_BY_XPK" in os.environ:
-    os.execv(program, [program, *sys.argv[1:]])
 text = sys.stdin.read() if "--filename=-" in sys.argv else ""
 def record(code):
     body = json.loads(text or "null") if {bodies!r} else None
     with open(made, "a") as f:
         f.write(json.dumps({{"argv": [{name!r}, *sys.argv[1:]], "body": body, "code": code}}) + "\\n")
-if {name!r} == "xpk":
-    os.environ["CALLED_BY_XPK"] = "1"
 if "create" in sys.argv or text:
     code = subprocess.run([program, *sys.argv[1:]], **({{"input": text, "text": True}} if text else {{}})).returncode
     record(code)
@@ -29,14 +25,14 @@ os.execv(program, [program, *sys.argv[1:]])
 
 
 class Recorded:
-    """The calls of the tools in `path`; of those that xpk itself makes only its own is written down. `bodies`: with the objects."""
+    """The calls of the tools in `path`. `bodies`: with the objects."""
 
-    def __init__(self, folder: Path, path: str, xpk: Path | None = None, bodies: bool = True) -> None:
+    def __init__(self, folder: Path, path: str, bodies: bool = True) -> None:
         folder.mkdir(exist_ok=True)
         self.path = f"{folder}{os.pathsep}{path}"
         self._made = folder / "calls.jsonl"
         programs = {name: shutil.which(name, path=path) for name in ("kubectl", "gcloud")}
-        for name, program in (programs | ({"xpk": str(xpk)} if xpk else {})).items():
+        for name, program in programs.items():
             assert program, f"there is no {name}"
             wrapper = folder / name
             values = {"python": sys.executable, "program": program, "made": str(self._made), "name": name}

@@ -713,8 +713,8 @@ def test_clean_removes_pools_policies_and_queues_that_no_run_needs(
     assert removal.remove([alone], lambda _: None, limit_s=60) == {}
     assert (left.need, left.removable) == (cleaning.Need.LEFT, True) and left.cost and left.cost > 0
     entry = json.loads((tmp_path / "targets.yaml").read_text())["pod"]
-    entry = {key: value for key, value in entry.items() if key != "reservations"} | {"submit": "xpk"}
-    (tmp_path / "targets.yaml").write_text(json.dumps({"pod": entry}))  # runs create no pools now, and submit otherwise
+    entry = {key: value for key, value in entry.items() if key != "reservations"}
+    (tmp_path / "targets.yaml").write_text(json.dumps({"pod": entry}))  # runs create no pools now
     name = left.name
     (left,) = cleaning.inventory("pod", tmp_path).slices
     assert (left.name, left.need, left.removable) == (name, cleaning.Need.LEFT, True)

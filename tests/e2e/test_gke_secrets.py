@@ -1,5 +1,5 @@
 """Values of variables that a target of kind gke passes on reach the trainer, by one Secret of the attempt, and nothing else: no file, no command
-line of any process, no object of the cluster, no bucket, no log; also in a run that goes on after a loss of nodes, and with xpk."""
+line of any process, no object of the cluster, no bucket, no log; also in a run that goes on after a loss of nodes."""
 
 import json
 import secrets
@@ -10,7 +10,7 @@ import pytest
 from lab.kube import controllers
 from tests.canary import Watch
 from tests.e2e.conftest import wait_for
-from tests.e2e.test_gke_dry_run import MAXTEXT, OWN, Calls, bench  # noqa: F401
+from tests.e2e.test_gke_dry_run import OWN, Calls, bench  # noqa: F401
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 
@@ -39,8 +39,6 @@ class Secrecy:
             assert launcher.poll() is None, launcher.communicate()
             (pool,) = [row["name"] for row in own.gcloud.pools() if not row["foreign"]]
             own.gcloud.lose_node(pool, None)
-            if words is MAXTEXT:
-                own.replay(40.0)
             printed += launcher.communicate(timeout=300)
             for verb in (("list", "--json"), ("logs", "r"), ("report", "r"), ("target", "check", "pod")):
                 printed += own.call(*verb)[1:]
@@ -65,13 +63,3 @@ def test_a_secret_is_in_one_object_of_the_cluster_and_in_the_environment_of_proc
     assert {"ConfigMap", "JobSet", "Job", "Pod", "Workload"} <= watch.kinds
     stored = {name.rpartition("/")[2] for name in watch.objects}
     assert {"journal.jsonl", "recipe.json"} <= stored, stored
-
-
-@pytest.mark.long
-def test_a_secret_is_not_handed_to_xpk_but_in_its_environment(bench: Calls) -> None:  # noqa: F811
-    secrecy = Secrecy(bench)
-    bench.with_xpk(bodies=False, lines_per_s=1.0)
-    secrecy.a_life(MAXTEXT, 2)
-    watch = secrecy.watch
-    assert watch.secrets == set() and "xpk" in watch.commands
-    assert {"xpk.txt", "metrics.jsonl"} <= watch.files and {"JobSet", "Job", "Pod", "Workload"} <= watch.kinds

@@ -89,27 +89,6 @@ def test_the_page_has_a_row_for_each_of_these_tests() -> None:
     assert list(page()) == list(TESTS) and all(page().values())
 
 
-CONFIG = "Workload scheduling validation failed"
-
-
-@row(CONFIG)
-@pytest.mark.long
-def test_a_missing_entry_for_xpk_stops_no_run_and_is_named_by_the_check(pools: Pools) -> None:
-    pools.target(topology=SLICE)
-    pools.nodes()
-    for each in samples.queues(8, topology="2x2x2"):
-        pools.kube.create(each)
-    name = "my-cluster-resources-configmap"
-    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"tpu7x-256": "32"}}
-    pools.kube.create(body)
-    before = pools.kube.get("configmaps", name)
-    says(findings(pools), CONFIG)
-    code, out, err = pools.run_toy()
-    assert code == 0, out + err
-    assert [event["ending"] for event in pools.events("ended")] == ["FINISHED"]
-    assert pools.kube.get("configmaps", name) == before
-
-
 FLAVOR = "Kueue: `flavor doesn't match node affinity`"
 
 

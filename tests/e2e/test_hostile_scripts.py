@@ -14,8 +14,9 @@ from pathlib import Path
 import pytest
 
 from podwright.sandbox import stage
-from podwright.sandbox.evaluation import Evaluated, evaluate
+from podwright.sandbox.evaluation import Evaluated
 from podwright.shell import Shell
+from tests.evaluated import evaluate
 from tests.unit.sandbox import namespaces
 
 pytestmark = pytest.mark.skipif(bool(namespaces.missing()), reason=namespaces.missing())
@@ -48,7 +49,7 @@ def run(home: Path, text: str, limit_s: float = 3) -> Evaluated:
     before = contents(home.parent)
     checkout = {path: path.stat().st_mtime_ns for path in (ROOT, ROOT / "podwright", ROOT / "README.md")}
     began = time.monotonic()
-    result = evaluate(script, {}, Shell(), limit_s=limit_s)
+    result = evaluate(script, {}, limit_s=limit_s)
     assert time.monotonic() - began < limit_s + 20
     assert result.sandboxed, result.why_not
     assert contents(home.parent) == before
@@ -160,7 +161,7 @@ def test_one_that_is_ended_from_outside_takes_all_with_it(home: Path) -> None:
     pid = os.fork()
     if pid == 0:
         with contextlib.suppress(BaseException):
-            evaluate(script, {}, Shell(), limit_s=4)
+            evaluate(script, {}, limit_s=4)
         os._exit(0)
     for _ in range(100):
         time.sleep(0.05)
@@ -191,7 +192,7 @@ def test_an_ordinary_user_has_the_same_sandbox(monkeypatch: pytest.MonkeyPatch) 
                 os.setgroups([])
                 os.setgid(54321)
                 os.setuid(54321)
-                out.write(repr(evaluate(script, {}, Shell(), limit_s=3)))
+                out.write(repr(evaluate(script, {}, limit_s=3)))
             os._exit(0)
         os.close(writing)
         with os.fdopen(reading) as answer:
@@ -206,8 +207,8 @@ def test_in_a_namespace_with_a_single_user_the_kernel_decides(home: Path, limit:
     script = home.parent / "hostile.sh"
     script.write_text("touch $HOME/x; xpk a")
     program = (
-        "import sys; from pathlib import Path; from podwright.sandbox.evaluation import evaluate; from podwright.shell import Shell; "
-        "e = evaluate(Path(sys.argv[1]), {}, Shell()); print(e.sandboxed, len(e.calls), e.why_not)"
+        "import sys; from pathlib import Path; from tests.evaluated import evaluate; "
+        "e = evaluate(Path(sys.argv[1]), {}); print(e.sandboxed, len(e.calls), e.why_not)"
     )
     inner = f'echo {limit} > /proc/sys/user/max_user_namespaces && exec "$@"'
     argv = ["unshare", "-Ur", "sh", "-c", inner, "sh", sys.executable, "-c", program, str(script)]

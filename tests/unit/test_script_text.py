@@ -1,8 +1,8 @@
-"""Placeholders and values in the text of a script; what bash makes of it is in tests/unit/sandbox."""
+"""Placeholders in the text of a script; what bash makes of it is in tests/unit/sandbox."""
 
 import pytest
 
-from podwright.recipe.script_text import contexts, with_placeholders, with_values
+from podwright.recipe.script_text import contexts, with_placeholders
 
 
 @pytest.mark.parametrize(
@@ -53,44 +53,6 @@ def test_redirections_and_comments_stay(text: str) -> None:
 )
 def test_a_value_fills_a_placeholder_in_the_quotes_around_it(text: str, expected: str) -> None:
     assert with_placeholders(text, {"PROJECT_ID": "it's $1"}) == (expected, {})
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ('export Z=""\nB=$Z', "export Z=\"\"\nexport Z='v'\nB=$Z"),
-        ("Z=", "Z=\nZ='v'\n"),
-        ('  Z="" # the zone\n', "  Z=\"\" # the zone\nZ='v'\n"),
-        ('export A="" Z="" B="x y"\n', "export A=\"\" Z=\"\" B=\"x y\"\nexport Z='v'\n"),
-        ('export A="" && export Z=""; B=\n', "export A=\"\" && export Z=\"\"; B=\nexport Z='v'\n"),
-        ('Z="a\nb"\nB=1\n', "Z=\"a\nb\"\nZ='v'\nB=1\n"),
-        ("Z=a\\\nb\nB=1\n", "Z=a\\\nb\nZ='v'\nB=1\n"),
-        ('Z="$(printf "%.26s" "${USER//_/-}-x")-$(date +%Y)"\n', 'Z="$(printf "%.26s" "${USER//_/-}-x")-$(date +%Y)"\nZ=\'v\'\n'),
-        ("Z=$(a |\n b)\n", "Z=$(a |\n b)\nZ='v'\n"),
-        ("declare -x Z=a\n", "declare -x Z=a\nexport Z='v'\n"),
-    ],
-)  # fmt: skip
-def test_an_assignment_of_the_value_follows(text: str, expected: str) -> None:
-    assert with_values(text, {"Z": "v"}) == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "Z=a command\n",
-        "echo 'x\nZ=\n'\n",
-        "cat << E\nZ=\nE\n",
-        "# Z=\n",
-        "export Z\n",
-        "readonly Z=a\n",
-        "ZZ=a\n",
-        "command Z=a\n",
-        "Z=a; xpk $Z\n",
-        "Z=a > file\n",
-    ],
-)
-def test_other_lines_stay(text: str) -> None:
-    assert with_values(text, {"Z": "v"}) == text
 
 
 def test_every_character_has_a_context() -> None:

@@ -56,7 +56,7 @@ def _launch(recipe: MaxTextRecipe) -> list[Finding]:
     written to files."""
     findings = []
     for each in lint.of_recipe(recipe):
-        level: Level = "warning" if each.level == "error" or each.check == "xpk-version" else each.level
+        level: Level = "warning" if each.level == "error" else each.level
         if each.check in _OF_COMMAND:
             level = each.level
         if each.check == "placeholder" and _OF_TRAINING.match(each.message):

@@ -10,9 +10,10 @@ from podwright.errors import UserError, nearest
 from podwright.recipe.maxtext import xpk
 from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.schema import FROM_TARGET, MaxTextRecipe
-from podwright.recipe.script_text import with_placeholders, with_values
+from podwright.recipe.script_text import BARE, NESTED, contexts, with_placeholders
 
 _USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
+_SET = re.compile(r"(?:^|[\s;&|({])([A-Za-z_]\w*)\+?=")
 _OF_BASH = re.compile(r"S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|BASH\w*|IFS")
 _OWNERS = {
     "PROJECT_ID": "project of a target",
@@ -46,12 +47,13 @@ def require_settable(name: str) -> None:
 
 def unused(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
     """Names that are neither a variable nor a placeholder of the first text, nor a variable of the files beside it."""
-    joined = "\n".join(texts)
-    used = {*_USED.findall(joined), *_ENVIRONMENT}
+    used = {*_USED.findall("\n".join(texts)), *_ENVIRONMENT}
+    for text in texts:
+        kinds = contexts(text)
+        used |= {match[1] for match in _SET.finditer(text) if kinds[match.start(1)] in (BARE, NESTED)}
     rest = [name for name in values if name not in used]
     plain = with_placeholders(texts[0])[0]
-    rest = [name for name in rest if with_placeholders(texts[0], {name: "\0"})[0] == plain]
-    return [name for name in rest if all(with_values(text, {name: "\0"}) == text for text in texts)]
+    return [name for name in rest if with_placeholders(texts[0], {name: "\0"})[0] == plain]
 
 
 def left_to_target(values: Mapping[str, str], imported: ImportedScript) -> dict[str, str]:

@@ -26,10 +26,6 @@ class ImportedScript:
     """part of the script -> what became of it"""
     target: dict[str, str]
     """option of xpk that belongs to a target, bucket or image -> its value, where the script has one or it was typed"""
-    workload_name: str = ""
-    """with the values that were given"""
-    name_variable: str = ""
-    """of the script, that has the name of the workload; "" where no variable alone has it"""
     filled: dict[str, str] = field(default_factory=dict)
     """variable of the recipe -> its value in `argv`"""
     unset: Mapping[str, int] = field(default_factory=dict)

@@ -8,14 +8,6 @@ from pathlib import Path
 
 from podwright.recipe.maxtext import readme
 
-LAUNCHERS = (
-    (r"benchmark_runner", "MaxText's benchmark_runner, whose configuration is Python code in MaxText"),
-    (r"xpk(?:\.py)?\s+workload\s+create-pathways", "xpk workload create-pathways"),
-    (r"gcloud\s+(?:alpha\s+|beta\s+)?compute\s+tpus", "gcloud compute tpus, for TPU VMs"),
-    (r"kubectl\s+(?:apply|create)", "kubectl, with a manifest"),
-    (r"docker\s+run", "docker run"),
-    (r"\bpython[\d.]*\s", "Python on the machine that it runs on"),
-)
 _TOPOLOGY = re.compile(r"(?:tpu)?v?\d+[a-z]*-\d+(?:x\d+)*", re.IGNORECASE)
 _CALL = re.compile(r"xpk(?:\.py)?[\"']?\s+(?:\\\n\s*)?workload\s+create\b")
 
@@ -29,13 +21,6 @@ def starts_maxtext(text: str) -> bool:
     """Whether a script seems to start MaxText itself, as `python3 -m MaxText.train` does."""
     code = re.sub(r"(?m)^[ \t]*#.*$", "", text)
     return bool(re.search(r"(?i)\bpython[\d.]*\s+(?:-u\s+)?(?:-m\s+)?\S*max(?:text|diffusion)\S*", code))
-
-
-def launcher(text: str) -> str:
-    """What a script without xpk starts, in words."""
-    code = re.sub(r"(?m)^[ \t]*#.*$", "", text)
-    used = next((words for pattern, words in LAUNCHERS if re.search(pattern, code)), "")
-    return f"it uses {used}, which is not read" if used else "nothing in it is a launcher that is known"
 
 
 def name_of(path: Path, shape: str) -> str:

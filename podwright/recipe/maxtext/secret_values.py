@@ -45,23 +45,15 @@ def _is_secret(name: str, value: str) -> bool:
     return bool(_NAMES.fullmatch(name)) and not _NO_SECRET.fullmatch(written)
 
 
-def problem(recipe: MaxTextRecipe, submit: str = "") -> tuple[str, str] | None:
-    """What is wrong and what to type, where a value looks like a secret. `submit`: of the target, "" where it is not known."""
+def problem(recipe: MaxTextRecipe) -> tuple[str, str] | None:
+    """What is wrong and what to type, where a value looks like a secret."""
     if not (wrong := keys(recipe)):
         return None
     plural = "values that look like secrets" if len(wrong) > 1 else "a value that looks like a secret"
     what = f"{' and '.join(wrong)}: {plural}, and scripts, manifests and records would show {'them' if len(wrong) > 1 else 'it'}"
     lines = " and ".join(f"{name}=..." for name in dict.fromkeys(_variable(recipe, key) for key in wrong))
-    in_secret = (
-        f"type kubectl create secret generic {SECRET} --from-env-file=FILE with a line {lines}: pods get its variables"
-    )
-    in_image = f"build an image that sets {lines}"
-    if submit == "xpk":
-        return (
-            what,
-            f"leave it out, and {in_image}: xpk hands no Secret on; or set submit=jobset in the target's file, and {in_secret}",
-        )
-    return what, f"leave it out, and {in_secret}" + ("" if submit else f"; where xpk submits, {in_image}")
+    create = f"kubectl create secret generic {SECRET} --from-env-file=FILE with a line {lines}"
+    return what, f"leave it out, and type {create}: pods get its variables"
 
 
 def _variable(recipe: MaxTextRecipe, key: str) -> str:
@@ -78,7 +70,7 @@ def _variable(recipe: MaxTextRecipe, key: str) -> str:
     return recipe.xpk["env"].partition("=")[0] if key == "xpk.env" else name
 
 
-def require_none(recipe: MaxTextRecipe, submit: str) -> None:
-    """UserError for a value that looks like a secret. `submit`: of the target."""
-    if wrong := problem(recipe, submit):
+def require_none(recipe: MaxTextRecipe) -> None:
+    """UserError for a value that looks like a secret."""
+    if wrong := problem(recipe):
         raise UserError(*wrong)

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
-from podwright.recipe.maxtext.script import launcher, mentions_xpk, name_of, starts_maxtext
+from podwright.recipe.maxtext.script import mentions_xpk, name_of, starts_maxtext
 
 _STARTS = re.compile(
     r"benchmark_runner|gcloud\s.*compute\s+tpus|kubectl\s+(?:apply|create)|docker\s+run|python[\d.]*\s.*train",
@@ -20,11 +20,12 @@ _FILES, _FILE_SIZE = 200, 1 << 20  # of the files beside a script: those that th
 
 
 def text_of(path: Path) -> str:
-    """The text of a script. UserError where it cannot be read, and for a pipe or a device, which might never end."""
+    """The text of a script, as bash takes it: without a byte order mark, and with line ends of Unix. UserError where it cannot be read, and for a
+    pipe or a device, which might never end."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
             raise UserError(f"{path} is no regular file", "write the script to a file and import that")
-        return path.read_bytes().decode()
+        return _as_bash_takes_it(path.read_bytes())
     except UnicodeDecodeError as e:
         what = f"{path} is not text in UTF-8: byte {e.start} is 0x{e.object[e.start]:02x}"
         raise UserError(
@@ -32,6 +33,10 @@ def text_of(path: Path) -> str:
         ) from e
     except OSError as e:
         raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a bash script") from e
+
+
+def _as_bash_takes_it(contents: bytes) -> str:
+    return contents.decode("utf-8-sig").replace("\r\n", "\n")
 
 
 def code_of(path: Path) -> str:
@@ -47,7 +52,7 @@ def siblings(script: Path) -> dict[str, str]:
             continue
         try:
             if path.stat().st_size <= _FILE_SIZE:
-                texts[path.name] = path.read_bytes().decode()
+                texts[path.name] = _as_bash_takes_it(path.read_bytes())
         except (OSError, UnicodeDecodeError):
             continue
     return texts
@@ -80,9 +85,8 @@ def training_script(folder: Path, others: Sequence[Path]) -> Path:
         raise UserError(
             f"{folder} has {len(starting)} training scripts", f"name one: {', '.join(map(str, starting[:6]))}"
         )
-    why = f": {launcher(code_of(others[0]))}" if others else ""
     raise UserError(
-        f"no script in {folder} calls xpk workload create or starts MaxText{why}",
+        f"no script in {folder} calls xpk workload create or starts MaxText",
         "name a launch script or a configuration file",
     )
 

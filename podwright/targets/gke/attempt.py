@@ -13,7 +13,7 @@ from podwright.recipe.kinds import PreparedRecipe, Recipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, command_lines
 from podwright.shell import Shell
 from podwright.targets.base import RUN_LABEL, Job
-from podwright.targets.gke import jobset, trainer, workload, xpk_calls, xpk_shape
+from podwright.targets.gke import jobset, trainer, workload, xpk_shape
 from podwright.targets.gke.jobset import Manifest
 from podwright.targets.google.labels import BY_LABEL, RUN_DIR_KEY, creator, quoted_run_dir
 from podwright.targets.hosts.transport import PORTS
@@ -29,7 +29,6 @@ class AttemptObjects:
     """The objects of an attempt, in the order in which they are created."""
 
     jobset: Manifest
-    """that kubectl creates; or what the one of xpk is expected to be"""
     before: tuple[Manifest, ...]
     """what the pods cannot start without"""
     after: tuple[Manifest, ...]
@@ -38,8 +37,6 @@ class AttemptObjects:
     """of each pod the one whose log is the log of the attempt"""
     variables: tuple[str, ...] = ()
     """of this environment, those that are set go to the pods as a Secret with the name of the JobSet: `trainer.secret`"""
-    xpk: tuple[str, ...] = ()
-    """the call of xpk that creates the JobSet; () where kubectl does"""
 
 
 def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> PreparedRecipe:
@@ -51,8 +48,6 @@ def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, 
     ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
     require_submittable(ready, own)
     jobset.require_bash_syntax(ready, Shell().ask)
-    if own.submit == "xpk":
-        xpk_calls.require_accepted(xpk_calls.versioned(ready, own), own, Shell().ask)
     return PreparedRecipe(workload.resolved(profiled, typed), ready, added)
 
 
@@ -102,11 +97,6 @@ def maxtext_attempt(
     run_name = name.removesuffix(f"-a{job.attempt}")
     ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: run_name})
     require_submittable(ready, own)
-    if own.submit == "xpk":
-        by_xpk = xpk_calls.versioned(ready, own)
-        manifest = jobset.maxtext(by_xpk, own, name, command(by_xpk))
-        call = xpk_calls.workload_create(by_xpk, own, name)
-        return AttemptObjects(manifest, (), (), _container(manifest), xpk=call)
     manifest = jobset.maxtext(ready, own, name, command(ready))
     manifest, container = jobset.with_secrets(manifest, [trainer.SECRET]), _container(manifest)
     return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
@@ -121,14 +111,11 @@ def _container(manifest: Manifest) -> str:
 def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
     """UserError for what stands in the way of a JobSet of a recipe whose variables have values."""
     jobset.require_machines(own, jobset.slice_of(recipe))
-    workload.require_own_options(recipe, own.submit)
+    workload.require_own_options(recipe)
     workload.require_one_line(command_lines(recipe))
-    if own.submit == "xpk":
-        xpk_calls.require_followable(xpk_calls.versioned(recipe, own))
-        return
     if options := ", ".join(xpk_shape.left_to_xpk(recipe)):
         what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
-        raise UserError(what, "take the option out of the recipe, or set submit=xpk in the target's file")
+        raise UserError(what, "take the option out of the recipe, or type podwright render, whose script calls xpk")
 
 
 def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str, pinned: bool) -> Manifest:

@@ -18,7 +18,7 @@ may give its pods an hour to end first"""
 
 
 def labels(handle: Handle) -> str:
-    """Of its jobs and pods. Those of xpk have no labels of a run, and are known by the name of their JobSet."""
+    """Of its jobs and pods. Those that an earlier version submitted by xpk have no labels of a run, and are known by the name of their JobSet."""
     if handle.get("by_xpk"):
         return f"{JOBSET_NAME}={handle['jobset']}"
     return f"{RUN_LABEL}={handle['tag']},{ATTEMPT_LABEL}={handle['attempt']}"

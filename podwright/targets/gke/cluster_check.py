@@ -11,12 +11,11 @@ from podwright.errors import UserError, counted
 from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
-from podwright.targets.gke import jobset, queue_check, xpk_entries, xpk_shape
+from podwright.targets.gke import jobset, queue_check, xpk_shape
 from podwright.targets.gke.cluster_view import CHIPS, is_true, labels_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
 from podwright.targets.gke.queue_check import unseen
-from podwright.targets.gke.xpk_entries import Entry
 from podwright.targets.google.access import failed
 from podwright.targets.google.replies import Consequence
 from podwright.targets.settings.gke import GkeSettings
@@ -44,27 +43,21 @@ def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
         if any(r.level == "error" for r in remarks):
             return remarks
         remarks += _with_code(own, kubectl) + _priority(own, kubectl)
-        if own.places and own.submit != "xpk":
+        if own.places:
             what = (
                 "runs create node pools and bring queues of their own (podwright-run=...): the cluster's are not used"
             )
             return [*remarks, Remark("info", what), *_own_queues(own, kubectl)]
         slice_ = own.devices()
         remarks += queue_check.check(own, kubectl, slice_, name)
-        if slice_ is None:
-            return [*remarks, _unknown_slice(own, name)]
-        remarks += [] if own.places else _nodes(own, kubectl, slice_, name)
-        return [*remarks, *_xpk(own, kubectl, slice_)]
+        return [*remarks, *(_nodes(own, kubectl, slice_, name) if slice_ else [_unknown_slice(own, name)])]
     except UserError as e:  # kubectl is not on this machine
         return [Remark("error", e.what, e.fix, unanswered=True)]
 
 
 def _unknown_slice(own: GkeSettings, name: str) -> Remark:
     """What depends on the slice of a run, of a target without one."""
-    parts = [] if own.places else [f"the nodes of cluster {own.cluster}"]
-    if own.submit == "xpk":
-        parts.append(f"the entry of ConfigMap {xpk_entries.name_of_map(own)}, which xpk reads,")
-    what = f"not looked at: {' and '.join(parts)} for the slice of a run: target {name} has no topology, and recipes name theirs"
+    what = f"not looked at: the nodes of cluster {own.cluster} for the slice of a run: target {name} has no topology, and recipes name theirs"
     return Remark("inconclusive", what, f"type podwright plan RECIPE --on {name}, which looks at them for its slice")
 
 
@@ -112,7 +105,7 @@ def _not_allowed(own: GkeSettings, kubectl: Kubectl, what: str, *words: str) -> 
 
 def _with_code(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     """Whether recipes of grpo and pretrain, which need a bucket, can be submitted."""
-    if not own.bucket or own.submit == "xpk":
+    if not own.bucket:
         return []
     refused = (
         _not_allowed(own, kubectl, f"{what} in namespace {own.namespace}", *words)
@@ -200,32 +193,3 @@ def _is_usable(node: Record) -> bool:
 
 def _all_have(nodes: Sequence[Record], key: str, value: str) -> bool:
     return all(labels_of(node).get(key) == value for node in nodes)
-
-
-def _xpk(own: GkeSettings, kubectl: Kubectl, slice_: Slice) -> list[Remark]:
-    """The entry that xpk looks up; a run uses it with submit=xpk alone."""
-    config, entry = xpk_entries.name_of_map(own), Entry.of(slice_)
-    row, failure = kubectl.json(("get", "configmap", config, "--namespace=default"))
-    used = "" if own.submit == "xpk" else "; runs do not use it"
-    if failure and failure.consequence is Consequence.ABSENT:
-        return [Remark("info", f"the cluster has no ConfigMap {config}: xpk would not check what it submits{used}")]
-    if failure or row is None:
-        return [failed(f"ConfigMap {config}", failure)] if failure and not used else []
-    short = xpk_entries.shortage(row, entry, slice_)
-    if not short:
-        return [Remark("info", f"ConfigMap {config}, which only xpk reads, has {entry.device}")]
-    has = (
-        f"has no {entry.device}"
-        if short == "missing"
-        else f"has {short} machines of {entry.device}, and {slice_.name} needs {entry.machines}"
-    )
-    what = f"ConfigMap {config} {has}: xpk would refuse it (Workload scheduling validation failed){used}"
-    if used:
-        return [Remark("info", what, f"for xpk type {xpk_entries.correction(own, entry)}")]
-    if own.places and short == "missing":
-        return [
-            Remark(
-                "info", f"ConfigMap {config} has no {entry.device}: a run adds it, and removes it with its node pools"
-            )
-        ]
-    return [Remark("error", what, f"if the cluster has these machines, type {xpk_entries.correction(own, entry)}")]

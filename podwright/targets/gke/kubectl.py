@@ -24,10 +24,6 @@ class Kubectl:
         self._shell = shell
         self._settings = settings
 
-    def within(self, namespace: str) -> Kubectl:
-        """The same for another namespace."""
-        return Kubectl(self._shell, self._settings.model_copy(update={"namespace": namespace}))
-
     def argv(self, words: Sequence[str]) -> tuple[str, ...]:
         """The command line that a call has, as a dry run prints it; objects of no namespace are called the same way."""
         own = self._settings

@@ -66,14 +66,8 @@ def pool_names(name: str, slice_: Slice) -> list[str]:
     return [f"{name}-{k}" for k in range(slice_.num_slices)]
 
 
-def policy_name(name: str, slice_: Slice, own: GkeSettings) -> str:
-    """Of the workload policy of a request; "" where its pools need none. Pods of xpk ask for the one that xpk names after the slice."""
-    by_xpk = xpk_shape.placement_policy(slice_)
-    return name if by_xpk and own.submit != "xpk" else by_xpk
-
-
 def create_policy(request: Request, own: GkeSettings, slice_: Slice) -> Argv:
-    """A policy has no labels: its description says whose it is, unless it is that of xpk, which belongs to no run."""
+    """A policy has no labels: its description says whose it is, unless it is named after the slice, as by xpk, and belongs to no run."""
     policy = request.details["policy"]
     description = " ".join(f"{key}={value}" for key, value in request.labels.items()) if policy == request.name else ""
     return (

@@ -15,7 +15,6 @@ from podwright.targets.gke import pool_calls, pool_states
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.queues import RunQueues
-from podwright.targets.gke.xpk_entries import XpkEntries
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, creator, unix
 from podwright.targets.google.replies import Reply
@@ -39,8 +38,6 @@ class RequestParts:
     policy: bool = False
     queues: bool = False
     """whether there are objects of Kueue"""
-    entry: bool = False
-    """whether there is an entry of xpk"""
 
 
 def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
@@ -55,11 +52,10 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
     for row in policies if isinstance(policies, list) else []:
         if RUN_LABEL in (labels := dict(_LABEL.findall(row.get("description", "")))):
             parts.setdefault(row["name"], RequestParts(labels)).policy = True
-    queues, entries = RunQueues(kubectl, own.namespace).read(), XpkEntries(kubectl, own).read()
-    for attribute, answer in (("queues", queues), ("entry", entries)):
-        for each in () if isinstance(answer, Reply) else answer.objects:
-            labels = each["metadata"].get("labels", {})
-            setattr(parts.setdefault(each["metadata"]["name"], RequestParts(dict(labels))), attribute, True)
+    queues = RunQueues(kubectl, own.namespace).read()
+    for each in () if isinstance(queues, Reply) else queues.objects:
+        labels = each["metadata"].get("labels", {})
+        parts.setdefault(each["metadata"]["name"], RequestParts(dict(labels))).queues = True
     if not parts:
         return []
     operations, _ = gcloud.look(pool_calls.list_operations(cluster), place)
@@ -67,7 +63,6 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
     unknown = [f"nodes were not listed ({no_nodes.reason})"] if no_nodes else []
     unknown += [f"workload policies were not listed ({no_policies.reason})"] if no_policies else []
     unknown += [f"queues were not listed ({queues.reason})"] if isinstance(queues, Reply) else []
-    unknown += [f"entries of xpk were not listed ({entries.reason})"] if isinstance(entries, Reply) else []
     own_operations = pool_states.of_cluster(operations if isinstance(operations, list) else [], cluster.name)
     return [
         _owned(name, each, own, own_operations, None if nodes is None else nodes.get("items", []), "; ".join(unknown))
@@ -86,7 +81,7 @@ def _owned(
     created = [pool_states.creation_of(operations, str(pool["name"])) for pool in parts.pools]
     starts = [time for each in created if each and (time := unix(each.get("startTime", ""))) is not None]
     statuses = sorted({str(pool.get("status", "unknown")) for pool in parts.pools})
-    rest = ["workload policy"] * parts.policy + ["queues"] * parts.queues + ["entry of xpk"] * parts.entry
+    rest = ["workload policy"] * parts.policy + ["queues"] * parts.queues
     metadata = parts.pools[0].get("config", {}).get("metadata", {}) if parts.pools else {}
     expires = parts.labels.get(EXPIRES_LABEL, "")
     flex = any(pool.get("config", {}).get("flexStart") for pool in parts.pools)
@@ -143,7 +138,6 @@ def _request(name: str, parts: RequestParts, own: GkeSettings) -> Request:
             "policy": name if parts.policy or name in policies else "",
             "reservation": reservation,
             "queues": parts.queues,
-            "entry": parts.entry,
         },
     )
 

@@ -24,7 +24,6 @@ from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.pool_replies import PoolReplies
 from podwright.targets.gke.pool_states import PoolSize, PoolView
 from podwright.targets.gke.queues import RunQueues
-from podwright.targets.gke.xpk_entries import XpkEntries
 from podwright.targets.google.gcloud import Argv, Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, expires, request_name
 from podwright.targets.google.replies import Consequence, Reply, require_deletable
@@ -45,11 +44,7 @@ from podwright.targets.settings.gke import GkeSettings
 
 
 class NodePoolProvisioner:
-    """Of a target whose runs create node pools. `Request.name` is also the name of the LocalQueue and of the workload policy.
-
-    Pods of xpk wait in the queue of the cluster and ask for the workload policy of xpk: their pools have that one, which xpk keeps, and an
-    entry of xpk in place of queues.
-    """
+    """Of a target whose runs create node pools. `Request.name` is also the name of the LocalQueue and of the workload policy."""
 
     def __init__(self, shell: Shell, settings: GkeSettings, target: str = "NAME"):
         self._settings = settings
@@ -58,9 +53,7 @@ class NodePoolProvisioner:
         self._gcloud = Gcloud(shell, self._replies.classify)
         self._kubectl = Kubectl(shell, settings)
         self._attempts = AttemptInventory(self._kubectl, settings)
-        self._queues: RunQueues | XpkEntries = RunQueues(self._kubectl, settings.namespace)
-        if settings.submit == "xpk":
-            self._queues = XpkEntries(self._kubectl, settings)
+        self._queues = RunQueues(self._kubectl, settings.namespace)
         self._deleted: set[str] = set()
         """names of requests whose deletion was asked for here: what their creation came to no longer counts"""
         self._failures: dict[str, str] = {}
@@ -76,7 +69,7 @@ class NodePoolProvisioner:
             "cluster": own.cluster,
             "location": own.location,
             "pools": pool_calls.pool_names(name, slice_),
-            "policy": pool_calls.policy_name(name, slice_, own),
+            "policy": name if xpk_shape.placement_policy(slice_) else "",
             "slice": slice_.name,
             "reservation": pool_calls.reservation_of(place),
             "run_dir": str(run_dir),
@@ -261,20 +254,14 @@ class NodePoolProvisioner:
         ]
         if not no_cluster:
             self._kubectl.do(attempt_inventory.deletion(request))  # of attempts that nobody has released
-            failures += [each.delete(request) for each in (self._queues, *self._of_another_submission(request))]
+            failures.append(self._queues.delete(request))
         if self._own_policy(request) and not ours:
             failures.append(self._delete_policy(request))
         for each in failures:
             require_deletable(each, request)
 
-    def _of_another_submission(self, request: Request) -> list[RunQueues | XpkEntries]:
-        """What has to be deleted of a listed request besides, since `submit` of the target was another one then."""
-        if isinstance(self._queues, XpkEntries):
-            return [RunQueues(self._kubectl, self._settings.namespace)] if request.details.get("queues") else []
-        return [XpkEntries(self._kubectl, self._settings)] if request.details.get("entry") else []
-
     def _own_policy(self, request: Request) -> str:
-        """The workload policy that goes with the pools; "" for that of xpk, which other workloads ask for by the same name."""
+        """The workload policy that goes with the pools; "" for that of xpk, which runs of earlier versions used and other workloads ask for."""
         policy = str(request.details["policy"])
         return policy if policy == request.name else ""
 

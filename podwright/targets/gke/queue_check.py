@@ -29,11 +29,6 @@ def check(own: GkeSettings, kubectl: Kubectl, slice_: Slice | None, name: str) -
     queue, failure = kubectl.json(("get", "localqueue", own.queue))
     context = f"--context={context_of(own)}"
     absent = failure is not None and failure.consequence is Consequence.ABSENT
-    if absent and own.submit == "xpk":
-        device = f" --device-type={slice_.names()['xpk']}" if slice_ else " and the slice"
-        adapt = f"xpk cluster adapt --cluster={own.cluster} --project={own.project} --zone={own.zones[0]}{device}"
-        what = f"namespace {own.namespace} has no queue {own.queue} (LocalQueue of Kueue), to which xpk submits"
-        return [Remark("error", what, f"type {adapt}, or set submit=jobset in the target's file")]
     if failure and failure.reason.startswith("NoKind"):
         return [Remark("info", f"cluster {own.cluster} has no Kueue: a JobSet starts when nodes are free")]
     if absent:

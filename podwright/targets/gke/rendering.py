@@ -20,10 +20,10 @@ from podwright.slices import Slice
 from podwright.storage import inputs
 from podwright.targets import scripts
 from podwright.targets.base import Job
-from podwright.targets.gke import capacity, jobset, pool_calls, trainer, workload, xpk_calls, xpk_shape
+from podwright.targets.gke import capacity, jobset, pool_calls, trainer, workload, xpk_shape
 from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.machines import Request
-from podwright.targets.settings.gke import XPK_QUEUE, GkeSettings
+from podwright.targets.settings.gke import GkeSettings
 from podwright.targets.settings.google import region_of
 
 _VARIABLE = re.compile(
@@ -34,6 +34,8 @@ _FOR_PROGRAMS = ("--async", "--format=json")
 """options with which gcloud is called by a run, and not by a person"""
 MANIFEST = "jobset.yaml"
 CODE = "configmap.yaml"
+XPK_QUEUE = ("default", "multislice-queue")
+"""namespace and queue that xpk submits to"""
 POOL_LABEL = "podwright-pool"
 """of the pools of node_pool.sh, and of their nodes"""
 
@@ -65,11 +67,9 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
     jobset.require_machines(own, slice_)
     profiled, added = workload.profiled(recipe)
     ready = filled(profiled, own, target, typed)
-    workload.require_own_options(ready, own.submit)
+    workload.require_own_options(ready)
     lines = command_lines(ready)
     workload.require_one_line(lines)
-    if own.submit == "xpk" and own.xpk:
-        ready = xpk_calls.versioned(ready, own)
     manifest = jobset.maxtext(ready, own, f"${{{workload.NAME}}}", command(ready))
     manifest = jobset.with_secrets(manifest, [trainer.SECRET])
     if own.max_life:  # else it is that of xpk, field by field
@@ -205,9 +205,21 @@ def _pool_calls(own: GkeSettings, slice_: Slice, label: str) -> dict[str, str]:
 
 
 def _xpk_call(recipe: MaxTextRecipe, own: GkeSettings) -> str:
-    """The call of xpk that a run would make, but for the zone, which is that of the nodes, and for the command, which stands above it."""
-    shown = _in_script(own, zones=("$zone",), region=own.location)
-    *words, _command = xpk_calls.workload_create(recipe, shown, "$name")
+    """The call that submits the same run; the zone is that of the nodes, and the command stands above it."""
+    slice_ = jobset.slice_of(recipe)
+    based = "base-docker-image" in recipe.xpk
+    options = {} if based else {"docker-image": recipe.image}
+    options |= {key: value for key, value in recipe.xpk.items() if not capacity.decided_by_target(key, own)}
+    options |= {"priority": own.priority} if own.priority else {}
+    zonal = own.location.count("-") == 2  # xpk takes a zone, and looks for the cluster there or in its region
+    words = [
+        *("xpk", "workload", "create", "--cluster=$cluster", "--project=$project"),
+        f"--zone={own.location if zonal else '$zone'}",
+        "--workload=$name",
+        f"--{'tpu-type' if based else 'device-type'}={slice_.names()['xpk']}",
+        f"--num-slices={slice_.num_slices}",
+        *(f"--{key}={value}" if value else f"--{key}" for key, value in options.items()),
+    ]
     return _words(words, "      ") + ' \\\n      --command="$command"'
 
 

@@ -1,8 +1,8 @@
-"""`python -m podwright.targets.gke.submit ATTEMPT LOCK`: create the objects of an attempt in its cluster; submit.json says how that went.
+"""`python -m podwright.targets.gke.submit ATTEMPT`: create the objects of an attempt in its cluster; submit.json says how that went.
 
 A process of its own, so that a launcher that is killed meanwhile leaves no half of it behind. A call that may have been received is made
 again: the names are known before, and an object that is there is the attempt's own. Values of variables are read here and written to no file.
-LOCK is the descriptor of the lock by which others know that it is at work; xpk, which may outlive it, holds it too.
+It inherits the lock by which others know that it is at work.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from podwright.rundir import Ending, Record, write_json
 from podwright.shell import Shell
 from podwright.targets import kinds
 from podwright.targets.base import PlannedCall, Rendered
-from podwright.targets.gke import trainer, xpk_submit
+from podwright.targets.gke import trainer
 from podwright.targets.gke.jobset import API_VERSION
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.google.replies import Consequence, Reply
@@ -68,7 +68,7 @@ class Submission:
 
 
 def main() -> int:
-    folder, lock = Path(sys.argv[1]), int(sys.argv[2])
+    folder = Path(sys.argv[1])
     order, shell = json.loads((folder / ORDER).read_text()), Shell()
     own: GkeSettings = kinds.recorded_settings("gke", order["settings"])
     kubectl = Kubectl(shell, own)
@@ -80,12 +80,6 @@ def main() -> int:
             if failure := submission.create(manifest):
                 outcome = _refused(failure)
                 break
-        if order["xpk"] and not outcome:
-            by_xpk = xpk_submit.Workload(order, folder, kubectl, shell, own, lock)
-            if failure := submission.repeat(lambda: by_xpk.create(lambda: submission.stopped)):
-                outcome = _refused(failure)
-            elif failure := kubectl.do(xpk_submit.labelling(order["jobset"], order["labels"])):
-                print(f"labels of {order['jobset']}: {failure.reason}")  # it is found by its name too
         if not outcome:
             adopt(kubectl, order["jobset"], _dependents(secrets, order))
     except UserError as e:
@@ -113,9 +107,6 @@ def calls(shell: Shell, kubectl: Kubectl, rendered: Rendered) -> tuple[list[Plan
     own: GkeSettings = kinds.recorded_settings("gke", order["settings"])
     secrets = _secrets(order, own, dict.fromkeys(shell.variables(order["variables"]), ""))
     create = [PlannedCall(kubectl.argv(CREATE), manifest) for manifest in (*secrets, *json.loads(texts[OBJECTS]))]
-    if order["xpk"]:
-        labelling = kubectl.argv(xpk_submit.labelling(order["jobset"], order["labels"]))
-        create += [PlannedCall(tuple(order["xpk"])), PlannedCall(labelling)]
     dependents = _dependents(secrets, order)
     return create, [PlannedCall(kubectl.argv(_adoption(name, order["jobset"], "UID"))) for name in dependents]
 

@@ -37,7 +37,6 @@ from podwright.targets.gke import (
     pool_access,
     submit,
     waiting,
-    xpk_calls,
 )
 from podwright.targets.gke.attempt_inventory import AttemptInventory
 from podwright.targets.gke.cluster_view import ClusterView, by_kind, is_true, node_of, phase_of, uid_of
@@ -81,9 +80,9 @@ class Gke:
         own, run = self._settings, RunDir(job.run_dir)
         name = request_name(run.name, job.run_tag, f"a{job.attempt}")
         pinned = bool(job.allocation)
-        queue = own.queue if own.submit == "xpk" else job.allocation or own.queue
+        queue = job.allocation or own.queue
         objects = attempt.attempt_of(job, own, name, job.run_tag, queue, pinned)
-        manifests = [*objects.before, *([] if objects.xpk else [objects.jobset]), *objects.after]
+        manifests = [*objects.before, objects.jobset, *objects.after]
         jobs = objects.jobset["spec"]["replicatedJobs"]
         pods_per_job = int(jobs[0]["template"]["spec"]["parallelism"])
         num_pods = sum(int(each.get("replicas", 1)) for each in jobs) * pods_per_job
@@ -101,26 +100,22 @@ class Gke:
             "processes": num_pods * len(containers),
             "pods_per_job": pods_per_job,
             "kinds": sorted({"jobsets", *others}),
-            "by_xpk": bool(objects.xpk),
             **self.identity,
         }
         folder = run.attempt(job.attempt)
         order = {
-            "target": self._name,
             "settings": self.identity["settings"],
             "jobset": name,
             "dependents": dependents,
             "variables": list(objects.variables),
             "labels": attempt.labels_of(job, job.run_tag),
-            "xpk": list(objects.xpk),
-            "cwd": str(job.cwd),
             "annotations": attempt.annotations_of(job),
         }
         files = {
             folder / submit.OBJECTS: json.dumps(manifests, indent=1) + "\n",
             folder / submit.ORDER: json.dumps(order, indent=1) + "\n",
         }
-        return Rendered(objects.xpk or self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
+        return Rendered(self._kubectl.argv(submit.CREATE), job.cwd, handle, files=files)
 
     def planned_calls(self, rendered: Rendered, request: Request | None) -> list[PlannedCall]:
         created, adopted = submit.calls(self._shell, self._kubectl, rendered)
@@ -134,7 +129,7 @@ class Gke:
         folder = folder_of(rendered)
         clock.mark(folder / attempt_folder.SUBMITTED)
         with alive.held(run.alive(number)) as lock:
-            argv = (sys.executable, "-m", submit.__name__, str(folder), str(lock))
+            argv = (sys.executable, "-m", submit.__name__, str(folder))
             self._shell.start(argv, cwd=folder, env=rendered.env, log=folder / "submit.txt", keep_open=(lock,))
         return rendered.handle
 
@@ -207,10 +202,9 @@ class Gke:
         return [*remarks, *pool_access.networks(own, Gcloud(self._shell, classifier(own, self._name)))]
 
     def check_access(self) -> list[Remark]:
-        """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud; and the program xpk."""
+        """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud."""
         own = self._settings
-        remarks = pool_access.check(own, Gcloud(self._shell, classifier(own, self._name)), self.identity["target"])
-        return remarks + (xpk_calls.check(own, self._shell.ask) if own.submit == "xpk" else [])
+        return pool_access.check(own, Gcloud(self._shell, classifier(own, self._name)), self.identity["target"])
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """Of no machine: pods have TPUs only while an attempt runs in them."""

@@ -98,9 +98,9 @@ def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
     return recipe.model_copy(update=changes)
 
 
-def require_own_options(recipe: MaxTextRecipe, submit: str) -> None:
+def require_own_options(recipe: MaxTextRecipe) -> None:
     """UserError for an option of xpk that is not the recipe's to decide, and for a secret. Of one whose variables have values."""
-    secret_values.require_none(recipe, submit)
+    secret_values.require_none(recipe)
     xpk.require_undecided(recipe.xpk)
     base = recipe.xpk.get("base-docker-image", recipe.image)
     if base != recipe.image:

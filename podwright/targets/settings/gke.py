@@ -41,8 +41,6 @@ if TYPE_CHECKING:
 PoolProvisioning = Literal["", "existing", "reserved", "spot", "on-demand", "flex-start"]
 
 MACHINE_TYPE = "tpu7x-standard-4t"
-XPK_QUEUE = ("default", "multislice-queue")
-"""namespace and queue that xpk submits to"""
 START_GRACE_S = 60.0
 """from the decision to submit until a JobSet must exist that a launcher did not live to see created"""
 GRACE_S = 240.0
@@ -65,9 +63,6 @@ _Place = Annotated[
     str, matching(r"[a-z]+-[a-z]+\d+(?:-(?:ai\d+)?[a-z])?", "is no region and no zone; write it like us-central1")
 ]
 _RESERVATION = re.compile(r"(?:projects/[a-z][a-z0-9-]*/reservations/)?[a-z](?:[-a-z0-9]*[a-z0-9])?(?:/reservation[A-Za-z]+/[a-z0-9-]+)*")  # fmt: skip
-_Release = Annotated[
-    str, matching(r"v?\d+(?:\.\d+)+(?:(?:a|b|rc|\.dev|\.post)\d+)?", "is no release of xpk; write it like 1.16.0")
-]
 _ZONED = re.compile(r"projects/([^/]+)/zones/([^/]+)/reservations/(.+)")
 """a reservation by its full name: there may be others of its name in other zones; `gcloud container node-pools create` takes it without the zone"""
 _BUCKET = re.compile(r"gs://[a-z0-9][a-z0-9._-]{1,61}[a-z0-9](?:/[A-Za-z0-9._-]+)*/?")
@@ -78,7 +73,7 @@ def _without_zone(reservation: str) -> str:
 
 
 class GkeSettings(BaseModel):
-    """A cluster with TPU node pools and the queue that a workload of xpk waits in, as one user uses it."""
+    """A cluster with TPU node pools and the queue that a JobSet waits in, as one user uses it."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -121,13 +116,6 @@ class GkeSettings(BaseModel):
     gcloud: GcloudSetting = ()
     topology: str = Field(
         "", description="slice for recipes that name none, such as tpu7x-4x4x8; several slices: 2x tpu7x-4x4x8"
-    )
-    submit: Literal["jobset", "xpk"] = Field(
-        "jobset",
-        description="how MaxText recipes are submitted: jobset, by kubectl, or xpk, by `xpk workload create`, which must be on this machine",
-    )
-    xpk: _Release = Field(
-        "", description="version of xpk for submit=xpk, such as 1.16.0; default: what the recipe says"
     )
     namespace: str = Field("default", description="namespace of Kubernetes, in which runs are submitted")
     queue: str = Field("multislice-queue", description="LocalQueue of Kueue in that namespace")
@@ -249,14 +237,6 @@ class GkeSettings(BaseModel):
             raise ValueError(f"provisioning={self.provisioning} uses no reservations; leave one of the two out")
         if self.capacity == "flex-start" and self.life_s > LONGEST_FLEX_S:
             raise ValueError(f"max_life={self.max_life}: flex-start allows 7 days; write max_life=7d or less")
-        if self.submit == "xpk" and (self.namespace, self.queue) != XPK_QUEUE:
-            raise ValueError(
-                f"submit=xpk: xpk submits to queue {XPK_QUEUE[1]} of namespace {XPK_QUEUE[0]}; leave namespace and queue out"
-            )
-        if self.submit == "xpk" and self.max_life and self.capacity != "flex-start":
-            raise ValueError(
-                "max_life: submit=xpk sets no such limit, and the cluster would end nothing; leave max_life out"
-            )
         if (devices := self.devices()) and not machine_types.is_for(self.machine_type, devices):
             hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(devices), 'chip')}"
             right = f"write machine_type={machine_types.of_slice(devices)}"
@@ -356,7 +336,6 @@ class GkeSettings(BaseModel):
             ships_files=True,
             pods=True,
             slice_of_recipe=True,
-            only_kinds=("maxtext",) if self.submit == "xpk" else (),
             start_grace_s=START_GRACE_S,
             grace_s=GRACE_S,
             storage=self.bucket,

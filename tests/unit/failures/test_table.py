@@ -22,7 +22,6 @@ FIELDS = {
     "gke": {"project", "location", "cluster", "zone", "machine_type", "target"},
     "tpu_vm": {"project", "zone", "target"},
     "kubectl": {"project", "location", "cluster", "namespace", "context", "summary", "message", "member"},
-    "xpk": {"project", "cluster", "target", "context"},
     "host": {"host"},
     "ssh": {
         "host",

@@ -200,6 +200,13 @@ def test_recorded_settings_are_read_though_an_entry_may_not_have_them(file: Path
     assert refused.value.fix == "type podwright target add theirs kind=ssh with the corrected settings"
 
 
+def test_recorded_settings_are_read_without_keys_that_settings_no_longer_have(file: Path) -> None:
+    entries.add("pod", ["kind=gke", "project=my-project", "cluster=c", "zones=[us-central1-a]"])
+    identity = targets.current("pod", None)
+    old = identity | {"settings": identity["settings"] | {"submit": "xpk", "xpk": "1.16.0"}}
+    assert targets.of_handle(json.loads(json.dumps(old))).identity == identity
+
+
 @pytest.mark.parametrize("record", [{}, {"name": "pw-1", "zone": "a", "argv": [], "colour": "red"}])
 def test_a_request_of_another_version_is_refused_in_one_line(record: dict[str, object]) -> None:
     with pytest.raises(UserError, match=r"a request '(pw-1)?' for machines that this version cannot read; follow"):

@@ -85,7 +85,8 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: slurm, partion: x}", "target 'a' has no key 'partion'", "did you mean partition"),
         ("a: {kind: slurm, nodes: 1, nodes: 2}", "line 1 has the key nodes twice", "leave one of them out"),
         ("a: {kind: slurm}\na: {kind: ssh}", "line 2 has the key a twice", "leave one of them out"),
-        ("a: {kind: slurm, zzzzzz: x}", "has no key 'zzzzzz'", "known: kind, partition"),
+        ("a: {kind: slurm, zzzzzz: x}", "has no key 'zzzzzz'", "delete it in"),
+        ("a: {kind: gke, submit: xpk}", "target 'a' has no key 'submit'", "delete it in"),
         ("a: {kind: slurm, nodes: 0}", "nodes=0 must be at least 1", "fix it in"),
         ("a: {kind: slurm, nodes: two}", "nodes=two must be a whole number", "fix it in"),
         ("a: {kind: slurm, time: tomorrow}", "time=tomorrow is no time of SLURM's; write it like", "fix it in"),
@@ -155,7 +156,7 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
             "fix it in",
         ),
         ("a: {kind: slurm, storage: gs://B}", "storage=gs://B is neither a bucket nor a folder", "fix it in"),
-        ("a: {kind: ssh, hosts: [h], zzzzzz: x}", "has no key 'zzzzzz'", "known: kind, hosts"),
+        ("a: {kind: ssh, hosts: [h], zzzzzz: x}", "has no key 'zzzzzz'", "delete it in"),
     ],
 )
 def test_what_is_wrong_with_an_entry_is_one_line(file: Path, text: str, what: str, fix: str) -> None:

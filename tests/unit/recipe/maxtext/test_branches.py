@@ -6,7 +6,7 @@ from podwright.recipe import load
 from podwright.recipe.maxtext import lint
 from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled
-from tests.unit.recipe.maxtext.oracle import USER, started
+from tests.unit.recipe.maxtext.oracle import started
 from tests.unit.recipe.maxtext.test_read import imported
 
 CALL = """
@@ -53,7 +53,7 @@ def test_the_recipe_takes_the_branch_that_bash_takes_and_names_the_variable(form
     assert starts_the_same(result)
     assert recipe_of(result).arguments["base_output_directory"] == "${BASE_OUTPUT_DIR}/x"
     assert [(each.name, each.value) for each in result.deciding] == [(name, "")]
-    (finding,) = [each for each in lint.of_script(result, USER) if each.check == "branch"]
+    (finding,) = [each for each in lint.of_script(result) if each.check == "branch"]
     assert (
         finding.message.startswith(f"{name} decides more of what is launched") and f"an empty {name}" in finding.message
     )
@@ -94,7 +94,7 @@ def test_a_value_whose_text_the_script_changes_stays_a_value(change: str) -> Non
     result = imported(script)
     assert starts_the_same(result)
     assert [each.name for each in result.deciding] == ["ZONE"]
-    (finding,) = [each for each in lint.of_script(result, USER) if each.check == "branch"]
+    (finding,) = [each for each in lint.of_script(result) if each.check == "branch"]
     assert finding.message.endswith("the recipe has the words for ZONE=us-central1-a")
 
 

@@ -62,7 +62,7 @@ class Scripts:
             **env,
         }
         argv = ["bash", str(self.path / name), *words]
-        done = subprocess.run(argv, env=full, capture_output=True, text=True, check=False, cwd="/", timeout=60)
+        done = subprocess.run(argv, env=full, capture_output=True, text=True, check=False, cwd="/", timeout=300)
         return done.returncode, done.stdout + done.stderr
 
     def calls(self, tool: str = "") -> list[list[str]]:

@@ -13,7 +13,7 @@ from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.run.attempt_job import job_of
 from podwright.rundir import RunDir, write_json
 from podwright.targets.base import Job
-from podwright.targets.gke import attempt, jobset
+from podwright.targets.gke import attempt, attempt_parts, jobset
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.targets.gke.entry import gke
 
@@ -151,3 +151,10 @@ def test_what_pods_cannot_train_is_one_line(tmp_path: Path, changes: dict[str, A
     with pytest.raises(UserError) as refused:
         own(tmp_path / "r", **changes)
     assert message in str(refused.value)
+
+
+def test_an_attempt_that_an_earlier_version_submitted_by_xpk_is_known_by_its_jobset() -> None:
+    handle = {"jobset": "pw-r-a1", "tag": "t", "attempt": 1, "kinds": ["jobsets"], "by_xpk": True}
+    by_name, of_jobset = "--field-selector=metadata.name=pw-r-a1", "--selector=jobset.sigs.k8s.io/jobset-name=pw-r-a1"
+    assert attempt_parts.parts(handle) == [(["jobsets"], by_name), (["jobs", "pods"], of_jobset)]
+    assert attempt_parts.deletion(handle) == ("delete", "jobsets", by_name, "--wait=false", "--ignore-not-found")

@@ -8,7 +8,7 @@ import pytest
 
 from podwright.cli.app import main
 from podwright.recipe import load
-from podwright.targets.gke import capacity, xpk_calls
+from podwright.targets.gke import capacity, rendering
 from tests.unit.recipe.maxtext.example import RAW, example
 from tests.unit.targets.gke.entry import ENTRY, gke
 
@@ -46,14 +46,10 @@ def test_what_the_target_decides_otherwise_is_one_line(
         assert remark.fix == f"leave xpk.{next(iter(options))} out, or set {words[1]} of the target"
 
 
-def test_the_call_of_xpk_is_without_what_the_target_decides() -> None:
+def test_the_call_of_xpk_has_the_machines_of_the_recipe_where_the_target_decides_none() -> None:
     recipe = example(xpk={"spot": "", "reservation": "r1", "max-restarts": "0"})
-    called = xpk_calls.workload_create(recipe, gke(**R1), "r")
-    assert "--max-restarts=0" in called and not [
-        word for word in called if word.startswith(("--spot", "--reservation"))
-    ]
-    kept = xpk_calls.workload_create(recipe, gke(), "r")
-    assert "--spot" in kept and "--reservation=r1" in kept, "the cluster decides, not the target"
+    script = rendering.render(recipe, gke(), "pod", {}).files["submit_toy.sh"]
+    assert "--spot" in script and "--reservation=r1" in script
 
 
 @pytest.fixture

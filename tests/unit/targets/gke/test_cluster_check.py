@@ -93,12 +93,6 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     kube.patch("clusterqueues", "cluster-queue", {"spec": {"resourceGroups": [group]}}, "")
     infos = levels(check(), "info")
     assert "has flavor v6e for tpu7x-2x2x2, with 2000 chips" in infos.replace(",000", "000") and "2 of 2 nodes" in infos
-    assert "no ConfigMap my-cluster-resources-configmap" in infos
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-cluster-resources-configmap"}}
-    kube.create(config | {"data": {SLICE: "2"}})
-    assert """--type=merge --patch='{"data":{"tpu7x-16":"2"}}'""" in levels(check(), "info")
-    kube.patch("configmaps", "my-cluster-resources-configmap", {"data": {"tpu7x-16": "2"}})
-    assert "only xpk reads, has tpu7x-16" in levels(check(), "info")
     assert "no PriorityClass vip" in levels(check(priority="vip"))
     system = levels(check(priority="system-high"))
     assert "set priority of the target to one of: kubectl get" in system and "create priorityclass" not in system
@@ -180,38 +174,6 @@ def test_a_check_creates_nothing_and_looks_at_no_queue_where_runs_bring_their_ow
     seen = [call["resource"] for call in kube.requests()[before:] if "podwright-run" not in call["query"]]
     assert not {"localqueues", "clusterqueues", "resourceflavors", "nodes"} & set(seen)
     assert {call["verb"] for call in kube.requests() if "review" not in call["resource"]} <= {"get", "list"}
-
-
-@pytest.mark.long
-def test_what_xpk_would_refuse_is_said_before_it_is_called(kube: Kube) -> None:
-    own = {"submit": "xpk", "xpk": "1.16.0"}
-    said = levels(check(**own, provisioning="spot"))
-    assert "no queue multislice-queue (LocalQueue of Kueue), to which xpk submits" in said
-    assert (
-        "xpk cluster adapt --cluster=my-cluster --project=my-project --zone=us-central1-ai1a --device-type=tpu7x-2x2x2"
-        in said
-    )
-    for each in samples.queues(8, topology="2x2x2"):
-        kube.create(each)
-    assert not levels(check(**own, provisioning="spot"))
-    assert "no ConfigMap my-cluster-resources-configmap: xpk would not check" in levels(check(**own), "info")
-    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "my-cluster-resources-configmap"}}
-    kube.create(config | {"data": {"tpu7x-2x2x2": "2"}})
-    said = levels(check(**own), "error")
-    assert (
-        "has no tpu7x-16: xpk would refuse it (Workload scheduling validation failed); if the cluster has these machines, type kubectl patch"
-        in said
-    )
-    assert """--type=merge --patch='{"data":{"tpu7x-16":"2"}}'""" in said
-    remarks = check(**own, provisioning="spot")
-    assert not levels(remarks) and "a run adds it, and removes it with its node pools" in levels(remarks, "info")
-    kube.patch("configmaps", "my-cluster-resources-configmap", {"data": {"tpu7x-16": "1"}})
-    for provisioning in ("existing", "spot"):
-        said = levels(check(**own, provisioning=provisioning), "error")
-        assert "has 1 machines of tpu7x-16, and tpu7x-2x2x2 needs 2: xpk would refuse it" in said
-    assert "runs do not use it" in levels(check(), "info") and "tpu7x-16" not in levels(check())
-    kube.set(absent_groups=["kueue.x-k8s.io"])
-    assert "no queue multislice-queue (LocalQueue of Kueue), to which xpk submits" in levels(check(**own))
 
 
 def test_rights_that_a_run_does_not_need_do_not_keep_it_from_starting(kube: Kube) -> None:

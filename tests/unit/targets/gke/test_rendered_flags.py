@@ -9,7 +9,7 @@ import yaml
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
 from podwright.shell import Shell
-from podwright.targets.gke import capacity, rendering, xpk_calls
+from podwright.targets.gke import capacity, rendering
 from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.settings.gke import GkeSettings
 from tests.unit.recipe.maxtext.example import example
@@ -40,8 +40,6 @@ KEYS: dict[str, dict[str, Any]] = {
     "machine_type": {"machine_type": "tpu7x-ultranet-4t", "topology": "tpu7x-4x4x4"},
     "gcloud": {"gcloud": ["--disk-size=200GB", "--service-account=me@p.example", "--tags=a, b $zone"]},
     "topology": {"topology": "v6e-64"},
-    "submit": {"submit": "xpk"},
-    "xpk": {"xpk": "1.15.0"},
     "namespace": {"namespace": "team"},
     "queue": {"queue": "mine"},
     "priority": {"priority": "high"},
@@ -144,16 +142,18 @@ def test_recipes_of_other_kinds_too(tmp_path: Path, paid: str) -> None:
 
 
 @pytest.mark.parametrize("paid", CAPACITIES[1:])
-@pytest.mark.parametrize("changes", [{}, {"region": "us-central1-a", "zones": ["us-central1-a"]}, {"priority": "high"}, {"submit": "xpk", "xpk": "1.15.0"}])  # fmt: skip
-def test_the_rendered_call_of_xpk_is_that_of_a_run(tmp_path: Path, paid: str, changes: dict[str, Any]) -> None:
-    settings = {"provisioning": paid, "submit": "xpk"} | changes | ({"reservations": ["r-1"]} if paid == "reserved" else {})  # fmt: skip
+@pytest.mark.parametrize(("changes", "words"), [({}, ["--priority=low"]), ({"priority": "high"}, ["--priority=high"]), ({"region": "us-central1-a", "zones": ["us-central1-a"]}, ["--priority=low", "--zone=us-central1-a"])])  # fmt: skip
+def test_the_rendered_call_of_xpk_leaves_out_what_the_target_decides(
+    tmp_path: Path, paid: str, changes: dict[str, Any], words: list[str]
+) -> None:
+    settings = {"provisioning": paid} | changes | ({"reservations": ["r-1"]} if paid == "reserved" else {})
     recipe = example(xpk={option: "" for option in capacity.OPTIONS} | {"priority": "low", "max-restarts": "0"}, num_slices=2, versions={"xpk": "1.8.0"})  # fmt: skip
-    own, scripts = gke(**settings), Scripts(tmp_path, recipe, **settings)
+    scripts = Scripts(tmp_path, recipe, **settings)
     assert scripts.run("submit_toy.sh", "xpk", WORKLOAD_NAME="r")[0] == 0
-    ready = rendering.filled(recipe, own, "pod", {})
-    expected = list(xpk_calls.workload_create(xpk_calls.versioned(ready, own), own, "r"))
-    assert scripts.calls("xpk")[0][:-1] == expected[:-1]
-    assert f"xpk=={own.xpk or '1.8.0'}" in scripts.rendered.files["submit_toy.sh"]
+    (call,) = scripts.calls("xpk")
+    assert {*words, "--num-slices=2", "--max-restarts=0"} <= set(call)
+    assert not {f"--{option}" for option in capacity.OPTIONS} & set(call)
+    assert "xpk==1.8.0" in scripts.rendered.files["submit_toy.sh"]
 
 
 def test_a_target_without_node_pools_of_its_own_is_rendered_as_before(tmp_path: Path) -> None:

@@ -1,4 +1,5 @@
-"""The JobSet of a recipe equals what xpk creates, field by field: dry runs of four versions, and one xpk that is really started."""
+"""The JobSet of a recipe equals what xpk creates, field by field: dry runs of four versions, and one xpk that is really started, also by the
+rendered script."""
 
 import json
 from pathlib import Path
@@ -8,12 +9,17 @@ import pytest
 import yaml
 
 from podwright.errors import UserError
-from podwright.recipe.maxtext.schema import command
+from podwright.recipe import load
+from podwright.recipe.maxtext import xpk
+from podwright.recipe.maxtext.schema import MaxTextRecipe, command
 from podwright.targets.gke import jobset, rendering, xpk_shape
 from tests import real_xpk
 from tests.real_xpk import differences
 from tests.unit.recipe.maxtext.example import RAW, example
+from tests.unit.recipe.maxtext.launch_script import VALUES
+from tests.unit.recipe.maxtext.test_read import imported
 from tests.unit.targets.gke.entry import gke
+from tests.unit.targets.gke.rendered import Scripts
 
 DRY_RUNS: dict[str, Any] = json.loads((Path(__file__).parent / "dry_runs.json").read_text())
 """manifests that `xpk workload create --dry-run` wrote, by version, slice and number of slices"""
@@ -62,6 +68,37 @@ def test_the_manifest_equals_that_of_the_real_xpk(tmp_path: Path, changes: dict[
     theirs = real_xpk.manifest(real_xpk.installed("1.16.0"), argv, tmp_path)
     ours = jobset.maxtext(recipe, own, "w", command(recipe))
     assert differences(yaml.safe_load(jobset.text(ours)), theirs) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("changes", [{"xpk": OPTIONS}, {"topology": "v6e-8", "num_slices": 3}], ids=str)
+def test_the_rendered_script_has_the_real_xpk_create_the_rendered_jobset(
+    tmp_path: Path, changes: dict[str, Any]
+) -> None:
+    machines = {"machine_type": "ct6e-standard-4t"} if "v6e" in changes.get("topology", "") else {}
+    scripts = Scripts(tmp_path, example(versions={"xpk": "1.16.0"}, **changes), **machines)
+    real_xpk.dry(real_xpk.installed("1.16.0"), scripts.bin / "xpk", tmp_path)
+    code, out = scripts.run(scripts.rendered.submit, "xpk", WORKLOAD_NAME="my-run")
+    assert code == 0, out
+    ours = yaml.safe_load(scripts.rendered.files[rendering.MANIFEST].replace("${WORKLOAD_NAME}", "my-run"))
+    for container in ours["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]["containers"]:
+        del container["envFrom"]  # the Secret of variables, which xpk knows nothing of
+    assert differences(ours, real_xpk.printed(out)) == []
+
+
+def test_the_rendered_call_has_the_options_of_the_launch_script_in_their_order(tmp_path: Path) -> None:
+    of_script = imported(**VALUES)
+    recipe = load.require(load.parse(of_script.recipe), MaxTextRecipe)
+    theirs = xpk.options(of_script.argv, "1.16.0").values
+    typed = {name: VALUES.get(name, "x") for name in recipe.variables if name not in ("WORKLOAD_NAME", "WORKLOAD_IMAGE")}  # fmt: skip
+    scripts = Scripts(tmp_path, recipe, typed)
+    assert scripts.run(scripts.rendered.submit, "xpk", WORKLOAD_NAME="my-run")[0] == 0
+    ours = xpk.options(scripts.calls("xpk")[0], "1.16.0").values
+    of_target = ("cluster", "project", "zone", "workload", "docker-image", "command")
+    assert {k: v for k, v in ours.items() if k not in of_target} == {
+        k: v for k, v in theirs.items() if k not in of_target
+    }
+    assert [key for key in ours if key in recipe.xpk] == [key for key in theirs if key in recipe.xpk]
 
 
 @pytest.mark.parametrize(
