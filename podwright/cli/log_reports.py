@@ -60,8 +60,8 @@ def write(
     """Make a run of the log, write its report, print a summary or the document."""
     from podwright.cli.recipe_names import load_named
     from podwright.report import page
-    from podwright.report.maxtext import facts, log_run, pages, profile_files
-    from podwright.report.maxtext.words import LANGUAGES, Words
+    from podwright.report.maxtext import facts, log_run, profile_files
+    from podwright.report.words import LANGUAGES
     from podwright.watch import log_files
 
     if override := next((name for name in names if "=" in name), ""):
@@ -92,6 +92,4 @@ def write(
     if as_json:
         show.document(result)
         return
-    for text in pages.summary(result, Words(language)):
-        print(text)
-    show.log_report(run.report, readme, result["profile"])
+    show.report(page.summary(result, language), run.report, readme, result["profile"])

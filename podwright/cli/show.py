@@ -291,21 +291,14 @@ def _cost_so_far(used: Row | None) -> str:
     return chip_hours if used["cost"] is None else f"{used['cost']:.2f} USD ({chip_hours})"
 
 
-def report(summary: Sequence[str], folder: Path, readme: Path | None) -> None:
-    """The results in a few lines, and where the pages are; every figure is in --json."""
+def report(summary: Sequence[str], folder: Path, readme: Path | None, profile: Row | None = None) -> None:
+    """The results in a few lines, and where the pages are; every figure is in --json. `profile`: that was downloaded."""
     for line in summary:
         print(line)
     if readme is not None:
         print(f"added to {readme}")
     print(f"report: {folder / 'report.html'}")
     print(f"all figures: {folder / 'result.json'}")
-
-
-def log_report(folder: Path, readme: Path | None, profile: Row | None) -> None:
-    """Where the write-up of a log is."""
-    for path in (readme, folder / "README.md", folder / "report.html", folder / "result.json"):
-        if path is not None:
-            print(f"wrote {path}")
     if profile and profile["fault"]:
         warn(f"no profile was downloaded: {profile['fault']}")
     elif profile:

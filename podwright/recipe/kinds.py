@@ -67,9 +67,6 @@ class RecipeKind:
     outcome: str = ""
     """a function of RunDir, attempt, Polled and whether a stop was wanted that says how an attempt ended by its log, or None; "" where the
     trainer writes that"""
-    write_up: str = ""
-    """a function of RunDir, a README and a language that writes the report and gives result.json, or None where no step was logged; "" where the
-    report is that of all kinds"""
     first_step: int = 1
     """the number of the first step in metrics.jsonl"""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -132,7 +129,6 @@ KINDS: dict[str, RecipeKind] = {
             prepare="podwright.targets.gke.attempt:prepared",
             follow="podwright.watch.maxtext_log:follow",
             outcome="podwright.watch.maxtext_ending:outcome",
-            write_up="podwright.report.maxtext.of_run:write",
             first_step=0,
         ),
     )

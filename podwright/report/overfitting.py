@@ -10,6 +10,7 @@ import math
 import statistics
 
 from podwright.report.records import known, number
+from podwright.report.words import Sentence
 from podwright.rundir import Record
 
 LARGE = math.log(8192)  # nats: a loss at or above this is the guess of a model of that vocabulary or a larger one
@@ -38,9 +39,12 @@ def _fast(losses: list[tuple[int, float]]) -> str:
     if first < LARGE or min(loss for _, loss in early) >= KNOWN_BY_HEART:
         return ""
     step, last = early[-1]
-    return (
-        f"The training loss fell from {first:.2f} to {last:.2f} nats in {step - begin + 1} steps. No model learns that fast: "
-        "the data is memorized (too little of it, or repeated rows), or the targets leak into the input."
+    return Sentence(
+        "The training loss fell from {first:.2f} to {last:.2f} nats in {n} steps. No model learns that fast: "
+        "the data is memorized (too little of it, or repeated rows), or the targets leak into the input.",
+        first=first,
+        last=last,
+        n=step - begin + 1,
     )
 
 
@@ -66,16 +70,23 @@ def _apart(steps: list[Record], tests: list[Record], epochs: float | None) -> st
         return ""
     passes = "" if epochs is None else f" after {epochs:.1f} epochs"
     if held_out - trained > GAP:
-        return (
-            f"The training loss ({trained:.2f} nats) is far below the held-out loss ({held_out:.2f}){passes}: "
-            "the model memorizes its training data."
+        return Sentence(
+            "The training loss ({trained:.2f} nats) is far below the held-out loss ({tested:.2f}){passes}: "
+            "the model memorizes its training data.",
+            trained=trained,
+            tested=held_out,
+            passes=passes,
         )
     best_step, best = min(later, key=lambda point: point[1])
     then = _around(steps, best_step)
     if then is not None and held_out - best > RISE and then - trained > RISE:
-        return (
-            f"The held-out loss rises (from {best:.2f} nats at step {best_step} to {held_out:.2f}) while the training loss still falls"
-            f"{passes}: the model overfits from there on. Use more data or fewer steps."
+        return Sentence(
+            "The held-out loss rises (from {best:.2f} nats at step {step} to {tested:.2f}) while the training loss still falls"
+            "{passes}: the model overfits from there on. Use more data or fewer steps.",
+            best=best,
+            step=best_step,
+            tested=held_out,
+            passes=passes,
         )
     return ""
 

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from podwright.errors import UserError, from_os
-from podwright.recipe import kinds as recipe_kinds
 from podwright.report import kinds, markdown, prediction, readme, records, reproduce, wording
 from podwright.report.figures import plots, style
 from podwright.report.records import Result
 from podwright.report.result import of_records
+from podwright.report.words import Words
 from podwright.run import mirror
 from podwright.rundir import Record, RunDir, replace_file, write_json
 
@@ -24,20 +24,17 @@ if TYPE_CHECKING:
 TEMPLATES = Path(__file__).parent / "templates"
 MOST_SAMPLES = 8
 LOG_ROWS = 8
+FIRST_ROWS, LAST_ROWS = 20, 10
 
 
 def write(run: RunDir, readme_file: Path | None = None, language: str = "en") -> Result:
-    """Write the report of `run` into its directory and return result.json; with `readme_file`, extend that README too. `language`: of the
-    report of a log."""
+    """Write the report of `run` into its directory and return result.json; with `readme_file`, extend that README too."""
     mirror.look(run)  # what is here is reported if the storage cannot be read
-    read = records.read(run)
-    if place := recipe_kinds.find(read.raw.get("kind")).write_up:
-        of_logs: Result | None = recipe_kinds.resolve(place)(run, readme_file, language)
-        if of_logs is not None:
-            return of_logs
+    read, t = records.read(run), Words(language)
     result = of_records(run, read)
+    text = kinds.page_text(result, t)
     drawn = plots.plots(read, result)
-    context = _context(read, result, drawn)
+    context = _context(read, result, text, drawn) | {"t": t}
     if run.report.is_file():
         raise UserError(
             f"{run.report} is a file, and the report is a directory of that name",
@@ -46,59 +43,47 @@ def write(run: RunDir, readme_file: Path | None = None, language: str = "en") ->
     try:
         run.report.mkdir(parents=True, exist_ok=True)
         _remove_old_plots(run.report, drawn)
-        for name, text in plots.files(drawn):
-            replace_file(run.report / name, text.encode())
-        replace_file(
-            run.report / "report.md", markdown_templates().get_template("report.md.j2").render(context).encode()
-        )
-        replace_file(
-            run.report / "report.html", html_templates().get_template("report.html.j2").render(context).encode()
-        )
+        for name, svg in plots.files(drawn):
+            replace_file(run.report / name, svg.encode())
+        for name, templates in (("report.md", markdown_templates()), ("report.html", html_templates())):
+            replace_file(run.report / name, templates.get_template(f"{name}.j2").render(context).encode())
         write_json(run.report / "result.json", result)
         if readme_file is not None:
             link = Path(os.path.relpath(run.report / "report.md", readme_file.resolve().parent)).as_posix()
-            section = markdown_templates().get_template("section.md.j2").render(context, link=link)
-            readme.put(readme_file, read.name, section, _title(read))
+            section, table = (
+                markdown_templates().get_template(f"{name}.md.j2").render(context, link=link)
+                for name in ("section", "table")
+            )
+            title = t("title", model=markdown.escape(result.get("model") or _title(read)))
+            readme.put(readme_file, result.get("mark", read.name), section, title, table)
     except OSError as e:
         raise from_os(e) or UserError(f"the report cannot be written: {e}", "give a place that can be written") from e
     return result
 
 
-def summary(result: Result) -> list[str]:
+def summary(result: Result, language: str = "en") -> list[str]:
     """The first screen of the report as lines of text: results, warnings, how the run ended, speed, expected and measured."""
-    if "log" in result:
-        from podwright.report.maxtext import pages  # which imports this module
-        from podwright.report.maxtext.words import Words
-
-        return pages.summary(result, Words("en"))
-    kind, steady, total = kinds.of(result), result["steady_state"], result["wall_time"]["total_s"]
-    lines = [kind.say(result), wording.capitalize_first(kind.also(result))]
-    lines += [f"warning: {warning}" for warning in result.get("warnings", [])]
-    lines += [wording.how_it_ended(result)]
-    lines += [f"To do: {result['ending_fix']}"] if result["ending_fix"] else []
-    speed = [
-        f"{wording.figure(steady[name])} {text}"
-        for name, text in (("step_s", "s per step (median)"), ("peak_memory_gib", "GiB peak memory per device"))
-        if steady.get(name) is not None
-    ]
-    speed += [f"{wording.duration(total)} in total"] if total is not None else []
-    lines += [f"{', '.join(speed)}."] if speed else []
-    lines += [wording.verdict(result)]
+    t = Words(language)
+    text = kinds.page_text(result, t)
+    lines = [text.headline, wording.capitalize_first(text.details)]
+    lines += [f"warning: {warning}" for warning in text.warnings]
+    lines += [text.ended]
+    lines += [f"{t('To do')}: {text.fix}"] if text.fix else []
+    lines += [*text.notes, text.expected]
     if result["notices"]:
         number = len(result["notices"])
         lines += [f"{number} notice{'' if number == 1 else 's'} of the trainer in the report."]
     return [wording.visible(" ".join(line.split())) for line in lines if line]
 
 
-def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> Record:
+def _context(read: records.Records, result: Result, text: kinds.PageText, drawn: list[plots.Plot]) -> Record:
     settings, kind = reproduce.settings(read.recipe), kinds.of(result)
     breakdown = result["wall_time"][f"inside_{read.main}_s"]
     return {
         "r": result,
         "kind": result["kind"],
         "step": kind.STEP,
-        "said": kind.say(result),
-        "also": kind.also(result),
+        "text": text,
         "plots": drawn,
         "changed": [s for s in settings if s.changed],
         "defaults": [s for s in settings if not s.changed],
@@ -108,6 +93,7 @@ def _context(read: records.Records, result: Result, drawn: list[plots.Plot]) -> 
         "parts": _shares({k: v for k, v in breakdown.items() if v}),
         "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in kind.STEADY.items()],
         "log": _log(read.steps()),
+        "first_and_last": _first_and_last(read.steps()),
         "light": style.variables(0),
         "dark": style.variables(1),
     }
@@ -138,10 +124,15 @@ def _log(steps: list[Record]) -> list[Record]:
     return [steps[round(i * (len(steps) - 1) / (LOG_ROWS - 1))] for i in range(LOG_ROWS)]
 
 
+def _first_and_last(steps: list[Record]) -> list[Record]:
+    """All steps of a short run."""
+    return steps if len(steps) <= FIRST_ROWS + LAST_ROWS else steps[:FIRST_ROWS] + steps[-LAST_ROWS:]
+
+
 def _title(read: records.Records) -> str:
     model = read.raw.get("model")
     name = model.get("name") if isinstance(model, dict) else None
-    return markdown.escape(name or read.raw.get("name") or read.name)
+    return str(name or read.raw.get("name") or read.name)
 
 
 def _remove_old_plots(folder: Path, drawn: list[plots.Plot]) -> None:
@@ -189,8 +180,8 @@ def markdown_templates() -> Environment:
 def _with_filters(environment: Environment) -> Environment:
     words = (
         wording.percent, wording.interval, wording.points, wording.figure, wording.duration, wording.date, wording.setting,
-        wording.visible, wording.how_it_ended, wording.verdict, wording.parameters, wording.chance, wording.signed_percent,
-        wording.capitalize_first,
+        wording.visible, wording.parameters, wording.chance, wording.signed_percent,
+        wording.capitalize_first, wording.decimals, wording.share, wording.times,
     )  # fmt: skip
     environment.filters |= {w.__name__: w for w in words}
     environment.globals |= {

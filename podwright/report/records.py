@@ -14,7 +14,7 @@ from typing import Any
 
 from podwright.counted_steps import WARM_START, counted
 from podwright.errors import UserError
-from podwright.recipe.kinds import Recipe
+from podwright.recipe.kinds import KINDS, Recipe, resolve
 from podwright.recipe.load import stored
 from podwright.rundir import DEVICE_COLUMNS, Record, RunDir, is_metric, main_stage, read_events, read_jsonl, recipe_of
 
@@ -34,6 +34,7 @@ class Attempt:
 
 @dataclasses.dataclass(frozen=True)
 class Records:
+    run: RunDir
     name: str
     raw: dict[str, Any]
     """recipe.json as it was written"""
@@ -66,14 +67,18 @@ class Records:
 
 
 def read(run: RunDir) -> Records:
+    """What is new in the log of a trainer that is not ours is brought to the records first."""
     if not run.recipe.exists() and not run.journal.exists():
         raise UserError(f"{run.path} is not a run", "`podwright list` shows the runs")
     raw = recipe_of(run)
     main = main_stage(raw)
+    if main in KINDS and (follow := KINDS[main].follow):
+        resolve(follow)(run, to_end=True)
     metrics = [r for r in read_jsonl(run.metrics) if is_metric(r)]
     events = read_events(run.events)
     steps = counted(metrics, events, main)
     return Records(
+        run=run,
         name=run.path.resolve().name,
         raw=raw,
         recipe=_typed(raw),

@@ -30,6 +30,7 @@ def result(run: RunDir) -> Result:
 def of_records(run: RunDir, records: Records) -> Result:
     steps, kind = records.steps(), kinds.of(records.raw)
     measured = evaluations(records, kind.TESTED)
+    of_kind = kind.figures(records, measured)
     figures: Result = {
         "name": records.name,
         "kind": records.main,
@@ -39,7 +40,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         **ending(records),
         "steps": steps[-1]["step"] if steps else 0,
         "steps_planned": planned_steps(records.raw) or records.last("environment").get("max_steps"),
-        **kind.figures(records, measured),
+        **of_kind,
         "evaluations": measured,
         "steady_state": timing.steady_state(records, kind.STEADY),
         "profile": _profile(run, steps),
@@ -51,6 +52,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "notices": list(dict.fromkeys(str(e.get("message", "")) for e in records.named("notice"))),
         "command": reproduce.command(run, records),
     }
+    figures |= of_kind
     figures["damaged"] = damaged_files(run, records, figures["ending"] is not None)
     figures["warnings"] = [f"{sentence}." for sentence in figures["damaged"]] + figures.get("warnings", [])
     figures["expected"] = expected(records.raw.get("expect"), figures)

@@ -21,6 +21,18 @@ def percent(value: Any) -> str:
     return DASH if share is None else f"{100 * share:.1f} %"
 
 
+def share(value: Any) -> str:
+    """One decimal, or two significant digits below 1 %."""
+    part = number(value)
+    return f"{100 * part:.2g} %" if part is not None and 0 < abs(part) < 0.01 else percent(part)
+
+
+def times(value: Any, factor: Any) -> float | None:
+    """Their product where both are known."""
+    a, b = number(value), number(factor)
+    return None if a is None or b is None else a * b
+
+
 def signed_percent(value: Any) -> str:
     """A relative error with its sign."""
     share = number(value)
@@ -49,6 +61,14 @@ def figure(value: Any, unit: str = "") -> str:
         return DASH
     text = f"{amount:,.0f}" if isinstance(value, int) or amount == 0 or abs(amount) >= 100 else f"{amount:#.3g}"
     return f"{text} {unit}".strip().replace("-", "\u2212", text.startswith("-"))
+
+
+def decimals(value: Any, places: int) -> str:
+    """A number with so many decimals and its thousands apart; of a small one three digits."""
+    amount = number(value)
+    if amount is None:
+        return DASH
+    return f"{amount:.3g}" if 0 < abs(amount) < 10 ** (1 - places) else f"{amount:,.{places}f}"
 
 
 def duration(seconds: Any) -> str:
@@ -123,6 +143,18 @@ def training_loss(result: Result, unit: str, more: str = "") -> str:
     if last is None:
         return ""
     return f"The training loss went from {figure(result['loss']['first'])} to {figure(last)} {unit}{more}."
+
+
+def speed(result: Result) -> str:
+    """Step time, peak memory and run time, as far as they are known."""
+    steady, total = result["steady_state"], result["wall_time"]["total_s"]
+    parts = [
+        f"{figure(steady[name])} {text}"
+        for name, text in (("step_s", "s per step (median)"), ("peak_memory_gib", "GiB peak memory per device"))
+        if steady.get(name) is not None
+    ]
+    parts += [f"{duration(total)} in total"] if total is not None else []
+    return f"{', '.join(parts)}." if parts else ""
 
 
 def paired(result: Result) -> str:

@@ -13,12 +13,10 @@ from podwright.errors import UserError
 from podwright.report import kinds
 from podwright.report import records as reading
 from podwright.report.comparison.comparable import CONDITIONS, Figure, inner
-from podwright.report.maxtext import of_run
 from podwright.report.records import Records, Result, number
 from podwright.report.reproduce import NOT_SETTINGS
 from podwright.report.result import of_records
 from podwright.rundir import Record, RunDir, flat
-from podwright.watch.maxtext_log import STAGE
 
 Read = list[tuple[Records, Result]]
 MOST = 12
@@ -42,12 +40,10 @@ def read(runs: Sequence[RunDir]) -> Read:
     loaded = []
     for run in runs:
         records = reading.read(run)
-        report = of_run.read(run) if records.main == STAGE else None
-        if report is None:
-            loaded.append((records, of_records(run, records)))
-            continue
-        raw = report.result["settings"] | {"name": report.result["name"]}
-        loaded.append((dataclasses.replace(records, raw=raw, stages={STAGE: report.steps}), report.result))
+        result = of_records(run, records)
+        if settings := result.get("settings"):  # of a recipe that is not shaped as others are
+            records = dataclasses.replace(records, raw=settings | {"name": result["name"]})
+        loaded.append((records, result))
     return loaded
 
 

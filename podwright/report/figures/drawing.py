@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from podwright.report.figures import style
 from podwright.report.figures.series import Line, line, note, smooth
 from podwright.report.records import Records, Result, number
+from podwright.report.words import Sentence
 from podwright.rundir import Record
 
 
@@ -60,7 +61,8 @@ def losses(records: Records, result: Result, unit: str, caption: str, unigram: f
         ax.axhline(unigram, color=style.color("grey"), linestyle="--", linewidth=1.0, label="unigram entropy")
     ax.set_ylim(bottom=0)
     style.legend(fig, ax)
-    return Plot("loss", "Loss", caption + note(raw), style.to_svg(fig, "Loss over steps"))
+    text = Sentence("{caption}{note}", caption=Sentence(caption), note=note(raw))
+    return Plot("loss", "Loss", text, style.to_svg(fig, "Loss over steps"))
 
 
 def rate(records: Records, result: Result) -> Plot | None:

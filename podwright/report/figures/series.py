@@ -8,6 +8,7 @@ import statistics
 from collections.abc import Sequence
 
 from podwright.report.records import column
+from podwright.report.words import Sentence
 from podwright.rundir import Record
 
 MOST_POINTS = 240
@@ -48,7 +49,7 @@ def smooth(raw: Line) -> Line:
 
 
 def note(raw: Line) -> str:
-    return f" Each point is the mean of {raw.per_point} steps." if raw.per_point > 1 else ""
+    return Sentence(" Each point is the mean of {n} steps.", n=raw.per_point) if raw.per_point > 1 else ""
 
 
 def _mean(values: Sequence[float | None]) -> float:

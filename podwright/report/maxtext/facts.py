@@ -13,6 +13,7 @@ from podwright.errors import UserError
 from podwright.recipe import hybrid
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.maxtext import architectures, arguments, flops, published
+from podwright.report.words import Sentence
 from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.watch.maxtext_lines import SetUp
@@ -37,9 +38,6 @@ class ProfiledSteps:
             begin += self.period
 
 
-ANOTHER = "probably another recipe"
-
-
 @dataclasses.dataclass(frozen=True)
 class RunFacts:
     name: str = ""
@@ -55,7 +53,7 @@ class RunFacts:
     """sequences of a step, over all devices"""
     flops_per_token: float | None = None
     """forward and backward, by the architecture"""
-    flops_source: str = ""
+    flops_source: Sentence | None = None
     of_another: bool = False
     """a recipe is named, and the log is probably of another model or length"""
     num_params: int | None = None
@@ -65,7 +63,7 @@ class RunFacts:
     profiled: ProfiledSteps | None = None
     versions: dict[str, str] = dataclasses.field(default_factory=dict)
     data: str | None = None
-    conflicts: tuple[str, ...] = ()
+    conflicts: tuple[Sentence, ...] = ()
     """what log and recipe say differently"""
 
     @property
@@ -80,6 +78,16 @@ class RunFacts:
     @property
     def tokens_per_step(self) -> int | None:
         return self.batch_size * self.sequence_length if self.batch_size and self.sequence_length else None
+
+    def tokens_per_s(self, step_s: float | None) -> float | None:
+        """Of a device, by the batch of the recipe."""
+        if not (self.tokens_per_step and self.devices and step_s):
+            return None
+        return self.tokens_per_step / self.devices / step_s
+
+    def per_chip(self, per_device: float | None) -> float | None:
+        each = self.devices_per_chip
+        return None if per_device is None or each is None else per_device * each
 
     @property
     def peak_flops(self) -> float | None:
@@ -101,7 +109,7 @@ class RunFacts:
 
     def without_architecture(self) -> RunFacts:
         """Without the FLOPs of the recipe's architecture and length, which are probably not the log's."""
-        return dataclasses.replace(self, flops_per_token=None, flops_source="", of_another=True)
+        return dataclasses.replace(self, flops_per_token=None, flops_source=None, of_another=True)
 
     @property
     def config(self) -> str:
@@ -120,8 +128,12 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     devices = known.devices or (place.num_devices if place else None)
     conflicts = []
     if place and known.devices and known.devices != place.num_devices:
-        conflicts.append(f"{known.devices} devices in the log, {place.num_devices} in {place.name}")
-    conflicts += _differences(settings, recipe)
+        text = "{n} devices in the log, {num_devices} in {slice}"
+        conflicts.append(Sentence(text, n=known.devices, num_devices=place.num_devices, slice=place.name))
+    differing = _differing(settings, recipe)
+    for key in differing:
+        text = "{key} is {logged} in the log and {stated} in the recipe: probably another recipe"
+        conflicts.append(Sentence(text, key=key, logged=settings[key], stated=_arguments(recipe)[key]))
     length = _positive(given, "max_target_length") or getattr(recipe, "sequence_length", None)
     flops_per_token, source = _flops(recipe, _arguments(recipe) or given, length)
     dims = _hybrid(recipe, _arguments(recipe) or given)
@@ -145,7 +157,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
         data=given.get("dataset_type") or _inner(recipe, "data", "source"),
         conflicts=tuple(conflicts),
     )
-    return facts.without_architecture() if "model_name" in _differing(settings, recipe) else facts
+    return facts.without_architecture() if "model_name" in differing else facts
 
 
 def ran_on(name: str) -> Slice:
@@ -178,13 +190,6 @@ def require_maxtext(recipe: Recipe) -> None:
     if recipe.kind != "maxtext" and _inner(recipe, "model", "name") not in hybrid.MODELS:
         what = f"--recipe {recipe.name} is of kind {recipe.kind}, and the log is one of MaxText"
         raise UserError(what, "name the recipe that podwright recipe import wrote, or leave --recipe out")
-
-
-def _differences(settings: dict[str, str], recipe: Recipe | None) -> list[str]:
-    given = _arguments(recipe)
-    keys = _differing(settings, recipe)
-    sentences = [f"{key} is {settings[key]} in the log and {given[key]} in the recipe" for key in keys]
-    return [f"{', '.join(sentences)}: {ANOTHER}"] if sentences else []
 
 
 def _differing(settings: dict[str, str], recipe: Recipe | None) -> list[str]:
@@ -246,17 +251,17 @@ def _versions(recipe: Recipe | None) -> dict[str, str]:
     return {name: value for name, value in stated.model_dump().items() if value} if stated else {}
 
 
-def _flops(recipe: Recipe | None, given: dict[str, str], length: int | None) -> tuple[float | None, str]:
+def _flops(recipe: Recipe | None, given: dict[str, str], length: int | None) -> tuple[float | None, Sentence | None]:
     """FLOPs of a token by the architecture, and how they were counted."""
     if not length:
-        return None, ""
+        return None, None
     if (dims := _hybrid(recipe, given)) is not None:
         name = _inner(recipe, "model", "name") or hybrid.of_maxtext(given)
         return 3 * dims.forward_flops(1, length / 2), _counted(name, length)
     try:
         model = architectures.find({key: value for key, value in given.items() if value})
     except UserError:
-        return None, ""
+        return None, None
     return flops.per_token(model, length).total, _counted(given["model_name"], length)
 
 
@@ -266,8 +271,9 @@ def _hybrid(recipe: Recipe | None, given: dict[str, str]) -> hybrid.HybridDims |
     return hybrid.find(name, _inner(recipe, "model", "gate") or "") if name in hybrid.MODELS else None
 
 
-def _counted(model: str, length: int) -> str:
-    return f"{model}, forward and backward, causal attention over {length} tokens"
+def _counted(model: str, length: int) -> Sentence:
+    text = "{model}, forward and backward, causal attention over {length} tokens"
+    return Sentence(text, model=model, length=length)
 
 
 def published_row(facts: RunFacts) -> Record | None:

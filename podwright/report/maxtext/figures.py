@@ -1,25 +1,28 @@
-"""result.json of a log: what it shows of speed, loss and ending, with the checks that its figures were held against."""
+"""The figures of a MaxText run in result.json: what its logs show of speed, loss and ending, with the checks that they were held against."""
 
 from __future__ import annotations
 
-import itertools
 import math
+import shlex
 import statistics
+import zlib
+from collections import Counter
+from pathlib import Path
 
 from podwright.accelerators import GIB
-from podwright.report import records as reading
-from podwright.report.maxtext import checks
-from podwright.report.maxtext.facts import RunFacts
+from podwright.recipe.load import stored
+from podwright.report.maxtext import checks, log_run, logged
+from podwright.report.maxtext.facts import RunFacts, gathered, published_row
 from podwright.report.maxtext.logged import LoggedRun
-from podwright.report.maxtext.steady import MOST_LISTED, Steady, counts, is_time, known, quartiles, sample, steady
+from podwright.report.maxtext.steady import MOST_LISTED, Steady, is_time, known, quartiles, steady
 from podwright.report.overfitting import suspicions
-from podwright.report.records import Result
+from podwright.report.records import Records, Result, number
+from podwright.report.result import ending as ending_of_run
 from podwright.rundir import Ending, Record
-from podwright.watch.maxtext_ending import LogEnding, ending
+from podwright.watch.maxtext_ending import LogEnding
+from podwright.watch.maxtext_ending import ending as ending_of_log
+from podwright.watch.maxtext_log import STAGE
 
-STAGE = "maxtext"
-MOST_STEPS = 2000
-"""of a log that are kept for plots and comparisons, evenly apart"""
 UNITS = {
     "step_s": "s",
     "tokens_per_s_per_device": "tokens/s",
@@ -31,28 +34,40 @@ UNITS = {
 }
 
 
-def result(
-    log: LoggedRun, facts: RunFacts, steps: list[Record], name: str, path: str, published: Record | None = None
-) -> Result:
-    """All figures of a log that has steps, as valid JSON. `steps`: as `thinned` has them; `published`: the row of the same recipe in
-    the table of its authors."""
-    last_step = log.steps.step[-1]
-    ended = ending(log.last, log.end, last_step + 1, facts.steps_planned)
+def of(records: Records) -> Result:
+    """{} where no step was logged."""
+    log = logged.of(records)
+    if log is None or not log.records:
+        return {}
+    source = log_run.source_of(records.raw)
+    facts = _facts(records, log, source)
+    ended = ending_of_log(log.last, log.end, log.steps.step[-1] + 1, facts.steps_planned)
+    result = _identity(records, log, facts, source) | _ending(records, ended)
     chosen = steady(log, facts, out_of_data=ended.ending == Ending.OUT_OF_DATA)
     speed = _speed(log, facts, chosen)
-    figures: Result = {
-        "name": facts.name or name,
-        "kind": STAGE,
-        "log": path,
-        "recipe": facts.recipe,
-        "model": facts.model,
-        "config": facts.config or None,
-        "precision": facts.precision,
-        **_ending(log, facts, ended, last_step),
+    excluded = list(chosen.excluded.values())
+    result |= {
+        "exit_code": log.known.exit_code,
+        "steps": log.steps.step[-1] + 1,
+        "steps_planned": facts.steps_planned,
+        "steps_logged": log.num_logged,
+        "steps_recomputed": log.num_logged - len(log.steps),
+        "attempts": _attempts(records, log),
         "steady_state": speed,
-        "excluded": _excluded(log, chosen),
-        "excluded_counts": counts(chosen.excluded.values()),
-        "slow_steps": _rows(log, chosen.slow[:MOST_LISTED]),
+        "excluded": [
+            {
+                "step": log.steps.step[e.row],
+                "seconds": log.steps.seconds[e.row],
+                "reason": e.reason,
+                "by": "rule" if e.by_rule else "evidence",
+                "other_step": e.other,
+            }
+            for e in excluded[:MOST_LISTED]
+        ],
+        "excluded_counts": dict(Counter(e.reason for e in excluded)),
+        "slow_steps": [
+            {"step": log.steps.step[row], "seconds": log.steps.seconds[row]} for row in chosen.slow[:MOST_LISTED]
+        ],
         "wall_time": _wall_time(log, chosen),
         "loss": _loss(log),
         "last_step_figures": log.more,
@@ -60,42 +75,102 @@ def result(
         "memory": _memory(log, facts),
         "environment": _environment(log, facts),
         "flops": checks.flops(facts, speed),
-        "published": published,
-        "predicted": [],
-        "not_predicted": "A log has no plan: podwright plan RECIPE predicts these figures.",
-        "damaged": [],
-        "profile": None,
-        "hosts": log.hosts + 1,
+        "published": _published(facts, speed),
+        "hosts": checks.other_hosts(log) + 1,
         "settings": _settings(facts, log),
         "units": UNITS,
+        "warnings": suspicions(log.records, log.evaluations, None),
     }
-    figures["checks"] = checks.of(log, facts, chosen, figures)
-    figures["warnings"] = suspicions(steps, figures["evaluations"], None)
-    clean: Result = reading.finite(figures)
-    return clean
+    result["checks"] = checks.of(log, facts, chosen, result)
+    return result
+
+
+def _facts(records: Records, log: LoggedRun, source: Record) -> RunFacts:
+    recipe = records.recipe
+    if source:
+        recipe = stored(source["recipe"]) if source["recipe"] else None
+    facts = gathered(log.known, recipe, source.get("slice", ""))
+    return facts.without_architecture() if checks.other_tokens(log, facts) else facts
+
+
+def _identity(records: Records, log: LoggedRun, facts: RunFacts, source: Record) -> Result:
+    """Which run it is. `mark` of a log is the same when it has grown longer, and another one for the log of another run."""
+    about = f"{facts.model or ''} {facts.config}".strip()
+    identity: Result = {
+        "name": records.name,
+        "log": str(log.path),
+        "recipe": facts.recipe,
+        "model": facts.model,
+        "config": facts.config or None,
+        "precision": facts.precision,
+        "description": records.raw.get("description") or about,
+    }
+    if not source:
+        return identity
+    file, first = source["file"], [log.first.get(figure) for figure in ("step", "step_s", "loss", "time")]
+    name = facts.name or ("log" if file == "-" else Path(file).stem)
+    digits = zlib.crc32(repr((facts.model, facts.config, first)).encode())
+    of_log = {"name": name, "log": file, "mark": f"{name}-{digits:08x}"}
+    return identity | of_log | {"profile": source["profile"], "command": _command(source)}
+
+
+def _command(source: Record) -> str:
+    words = ["podwright", "report", "--log", source["file"]]
+    if source["recipe"]:
+        words += ["--recipe", source["recipe"]["name"]]
+    if source["slice"]:
+        words += ["--on", source["slice"]]
+    return shlex.join(words)
+
+
+def _ending(records: Records, by_log: LogEnding) -> Result:
+    """By the log, except where the run knows something else of its end: a log does not tell of a node that was taken."""
+    result: Result = {
+        "ending": by_log.ending,
+        "ending_reason": by_log.reason,
+        "ending_detail": by_log.detail,
+        "ending_fix": by_log.fix,
+        "ending_zh": dict(by_log.zh),
+    }
+    by_run = ending_of_run(records)
+    if by_run["ending"] not in (None, by_log.ending):
+        return result | by_run | {"ending_reason": "of_run"}
+    if records.journal:
+        result["ending_fix"] = by_run["ending_fix"]
+    return result
+
+
+def _attempts(records: Records, log: LoggedRun) -> list[Record]:
+    """The starts of the process; the last one of an attempt has its ending."""
+    ended = {event.get("attempt"): event for event in records.journal if event.get("event") == "ended"}
+    starts = []
+    for start in reversed(log.starts):
+        event = ended.pop(start["attempt"], {})
+        of_run = {"ending": event.get("ending"), "detail": event.get("detail"), "step": start["last_step"]}
+        starts.append(start | of_run)
+    return starts[::-1]
 
 
 def _speed(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Result:
     """Medians of the steps that count; per chip where it is known how many devices a chip has."""
     table, seconds = log.steps, chosen.seconds
-    tflops = known(table.tflops[row] for row in sample(chosen.rows))
-    tokens = known(table.tokens[row] for row in sample(chosen.rows))
-    tokens_s = statistics.median(tokens) if tokens else _tokens_by_batch(facts, chosen.median_s)
-    logged = statistics.median(tflops) if tflops else None
+    tflops = known(table.tflops[row] for row in chosen.rows)
+    tokens = known(table.tokens[row] for row in chosen.rows)
+    tokens_s = statistics.median(tokens) if tokens else facts.tokens_per_s(chosen.median_s)
+    logged_s = statistics.median(tflops) if tflops else None
     true = facts.flops_per_token * tokens_s / 1e12 if facts.flops_per_token and tokens_s else None
-    each, peak = facts.devices_per_chip, facts.peak_flops
-    tflops_s = logged if true is None else true
+    peak, tflops_s = facts.peak_flops, logged_s if true is None else true
     return {
         "step_s": chosen.median_s,
         "step_s_iqr": quartiles(seconds),
         "step_s_range": [seconds[0], seconds[-1]] if seconds else None,
         "tokens_per_s_per_device": tokens_s,
-        "tokens_per_s_per_chip": _times(tokens_s, each),
+        "tokens_per_s_per_chip": facts.per_chip(tokens_s),
         "tokens_source": None if tokens_s is None else "log" if tokens else "batch",
         "tflops_per_device": tflops_s,
-        "tflops_per_chip": _times(tflops_s, each),
+        "tflops_per_chip": facts.per_chip(tflops_s),
         "tflops_source": None if tflops_s is None else "log" if true is None else "architecture",
-        "logged_tflops_per_device": logged,
+        "logged_tflops_per_device": logged_s,
         "mfu": tflops_s * 1e12 / peak if tflops_s is not None and peak and facts.precision else None,
         "num_steps": len(chosen.rows),
         "num_left_out": len(chosen.excluded),
@@ -103,75 +178,43 @@ def _speed(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Result:
     }
 
 
-def _tokens_by_batch(facts: RunFacts, step_s: float | None) -> float | None:
-    """Tokens/s of a device by the batch of the recipe, where the log does not say."""
-    if not (facts.tokens_per_step and facts.devices and step_s) or math.isnan(step_s):
-        return None
-    return facts.tokens_per_step / facts.devices / step_s
-
-
-def _times(value: float | None, factor: int | None) -> float | None:
-    return None if value is None or factor is None else value * factor
-
-
-def _ending(log: LoggedRun, facts: RunFacts, ended: LogEnding, last_step: int) -> Result:
-    return {
-        "ending": ended.ending,
-        "ending_reason": ended.reason,
-        "ending_detail": ended.detail,
-        "ending_fix": ended.fix,
-        "ending_zh": dict(ended.zh),
-        "exit_code": log.known.exit_code,
-        "steps": last_step + 1,
-        "steps_planned": facts.steps_planned,
-        "steps_logged": log.num_logged,
-        "steps_recomputed": log.num_logged - len(log.steps),
-        "attempts": log.starts,
-    }
-
-
-def _excluded(log: LoggedRun, chosen: Steady) -> list[Result]:
-    return [
-        {
-            "step": log.steps.step[e.row],
-            "seconds": log.steps.seconds[e.row],
-            "reason": e.reason,
-            "by": "rule" if e.by_rule else "evidence",
-            "other_step": e.other,
-        }
-        for e in itertools.islice(chosen.excluded.values(), MOST_LISTED)
-    ]
-
-
-def _rows(log: LoggedRun, rows: list[int]) -> list[Result]:
-    return [{"step": log.steps.step[row], "seconds": log.steps.seconds[row]} for row in rows]
+def _published(facts: RunFacts, speed: Result) -> Record | None:
+    """With the errors of what was measured; None where nobody published a run of the same recipe."""
+    row = published_row(facts)
+    for key in ("step_s", "tflops_per_chip", "tokens_per_s_per_chip") if row else ():
+        ours, theirs = speed[key], row[key]
+        row[f"{key}_error"] = ours / theirs - 1 if ours is not None and theirs else None
+    return row
 
 
 def _wall_time(log: LoggedRun, chosen: Steady) -> Result:
     """`productive_s`: of the steps that count, the first of an attempt with the median, because most of its time compiles."""
-    total = None if log.first_time is None or log.last_time is None else log.last_time - log.first_time
+    total = max(log.times) - log.times[0] if log.times else None
     seconds, productive = log.steps.seconds, 0.0
     for rows in log.steps.groups:
         productive += math.fsum(s for s in seconds[rows.start + 1 : rows.stop] if is_time(s))
         productive += chosen.median_s or 0.0
     return {
+        "phases_s": {},
+        f"inside_{STAGE}_s": {},
         "total_s": total,
-        "started": log.first_time,
-        "ended": log.last_time,
+        "pauses_s": None,  # between attempts, they are in the total
+        "started": log.times[0] if log.times else None,
+        "ended": max(log.times, default=None),
         "productive_s": productive if chosen.median_s else None,
         "goodput": productive / total if total and chosen.median_s and productive <= total else None,
     }
 
 
 def _loss(log: LoggedRun) -> Result:
-    table = log.steps
-    finite = [row for row in range(len(table)) if math.isfinite(table.loss[row])]
-    first, last = next(iter(finite), None), next(reversed(finite), None)
+    values = [(s["step"], value) for s in log.records if (value := number(s.get("loss"))) is not None]
+    (first_step, first), (last_step, last) = (values[0], values[-1]) if values else ((None, None),) * 2
     return {
-        "first": None if first is None else table.loss[first],
-        "last": None if last is None else table.loss[last],
-        "first_step": None if first is None else table.step[first],
-        "last_step": None if last is None else table.step[last],
+        "change": last / first - 1 if first else None,
+        "first": first,
+        "last": last,
+        "first_step": first_step,
+        "last_step": last_step,
         "not_finite_at": log.not_finite,
         "ends_not_finite": log.last.ends_not_finite,
     }
@@ -217,28 +260,4 @@ def _settings(facts: RunFacts, log: LoggedRun) -> Record:
         "precision": facts.precision,
         "data": {"source": facts.data},
         "maxtext": log.known.settings,
-    }
-
-
-def thinned(log: LoggedRun, facts: RunFacts) -> list[Record]:
-    """At most MOST_STEPS of the steps that count. Tokens/s and TFLOP/s that the log lacks are computed."""
-    apart = max(1, math.ceil(len(log.records) / MOST_STEPS))
-    return [_record(step, facts) for step in log.records[::apart]]
-
-
-def _record(step: Record, facts: RunFacts) -> Record:
-    seconds, tokens = reading.number(step.get("step_s")), reading.number(step.get("tokens_per_s_per_device"))
-    tflops = reading.number(step.get("tflops_per_device"))
-    if tokens is None:
-        tokens = _tokens_by_batch(facts, seconds)
-    if tflops is None and facts.flops_per_token and tokens is not None:
-        tflops = facts.flops_per_token * tokens / 1e12
-    return {
-        "stage": STAGE,
-        "step": step["step"],
-        "time": step["time"],
-        "step_s": seconds,
-        "tflops_per_device": tflops,
-        "tokens_per_s_per_device": tokens,
-        "loss": step.get("loss"),
     }

@@ -51,8 +51,7 @@ def create(folder: Path, blocks: Iterable[bytes], log: str, recipe: Recipe | Non
             with run.log(1).open("wb") as f:
                 f.writelines(blocks)
             write_json(run.recipe, {"kind": maxtext_log.STAGE, "arguments": {}, "log": source})
-            maxtext_log.follow(run, to_end=True)
-            log_read = logged.of(run, reading.read(run))
+            log_read = logged.of(reading.read(run))
             if log_read is None or not log_read.records:
                 raise UserError(*logged.not_a_log(log_read, log, run.log(1).stat().st_size))
             _replace(folder, run.path)

@@ -9,9 +9,10 @@ import math
 from array import array
 from collections.abc import Iterator
 from functools import reduce
+from pathlib import Path
 
 from podwright.report.records import Records, number
-from podwright.rundir import Record, RunDir
+from podwright.rundir import Record
 from podwright.watch import maxtext_log
 from podwright.watch.maxtext_lines import FIGURES, SetUp
 from podwright.watch.maxtext_log import LogEnd, LogState
@@ -27,8 +28,8 @@ class StepColumns:
         self.seconds, self.tflops = _column(steps, "step_s"), _column(steps, "tflops_per_device")
         self.tokens, self.weights = _column(steps, "tokens_per_s_per_device"), _column(steps, "total_weights")
         self.loss = _column(steps, "loss")
-        self.ramp_up = [row for row, s in enumerate(steps) if s.get("ramp_up")]
-        self.hidden = [row for row, s in enumerate(steps) if s.get("profiler_switched")]
+        self.ramp_up = {row for row, s in enumerate(steps) if s.get("ramp_up")}
+        self.hidden = {row for row, s in enumerate(steps) if s.get("profiler_switched")}
         """logged without their seconds, because the profiler was switched there"""
         starts = [_start(s) for s in steps]
         firsts = [row for row in range(len(steps)) if row == 0 or starts[row] != starts[row - 1]]
@@ -63,7 +64,7 @@ class LoggedRun:
     first: Record
     """the step that was logged first"""
     starts: list[Record]
-    """of the process: {number, first_step, last_step, started, ended}, with steps that do not count"""
+    """of the process: {number, attempt, first_step, last_step, started, ended}, with steps that do not count"""
     profiler_rows: list[int]
     """the rows behind which the profiler reported its start or its end"""
     evaluations: list[Record]
@@ -72,6 +73,8 @@ class LoggedRun:
     """the further figures of the last step: lm_loss, perplexity, moe_lb_loss ..."""
     states: list[LogState]
     """of the logs"""
+    path: Path
+    """of the last log"""
     end: LogEnd
 
     @property
@@ -84,30 +87,18 @@ class LoggedRun:
         return next((state.not_finite for state in self.states if state.not_finite is not None), None)
 
     @property
-    def first_time(self) -> float | None:
-        return next((state.first_time for state in self.states if state.first_time is not None), None)
-
-    @property
-    def last_time(self) -> float | None:
-        return max((state.last_time for state in self.states if state.last_time is not None), default=None)
-
-    @property
-    def host(self) -> str:
-        """The pod whose lines count; "" where they name none."""
-        return next((state.host for state in self.states if state.host), "")
-
-    @property
-    def hosts(self) -> int:
-        """Besides the one whose lines count."""
-        return len({host for state in self.states for host in state.other_hosts})
+    def times(self) -> list[float]:
+        """The first and the last of each log, where its lines have times."""
+        both = [time for state in self.states for time in (state.first_time, state.last_time)]
+        return [time for time in both if time is not None]
 
 
-def of(run: RunDir, records: Records) -> LoggedRun | None:
+def of(records: Records) -> LoggedRun | None:
     """Of the logs that the run has; None without one."""
+    run, steps = records.run, records.steps()
     numbers = [a.number for a in records.attempts if run.log(a.number).exists()]
     if not numbers:
         return None
-    steps = records.steps()
     logged = sorted((r for r in records.metrics if r["stage"] == records.main), key=_start)  # one may be brought late
     states = [maxtext_log.state_at_end(run, number) for number in numbers]
     columns = StepColumns(steps)
@@ -122,6 +113,7 @@ def of(run: RunDir, records: Records) -> LoggedRun | None:
         known=reduce(_merged, (state.known for state in states)),
         more={name: value for name, value in logged[-1].items() if name not in _NOT_FIGURES} if logged else {},
         states=states,
+        path=run.log(numbers[-1]),
         end=maxtext_log.end_of(run.log(numbers[-1]), states[-1].start_at),
     )
 
@@ -140,6 +132,7 @@ def _starts(logged: list[Record]) -> Iterator[Record]:
         steps = list(group)
         yield {
             "number": count,
+            "attempt": steps[0]["attempt"],
             "first_step": steps[0]["step"],
             "last_step": steps[-1]["step"],
             "started": steps[0]["time"],
@@ -167,20 +160,16 @@ def _merged(earlier: SetUp, later: SetUp) -> SetUp:
 def not_a_log(log: LoggedRun | None, path: str, num_bytes: int) -> tuple[str, str]:
     """Why there is nothing to report of a log without steps, and what to do."""
     where = "standard input" if path == "-" else path
+    fix = "give the log of a training process of MaxText: its lines say completed step: N, seconds: S, ..."
     if log is None or num_bytes == 0:
-        return f"{where} is empty", "give the log of a training process of MaxText"
+        return f"{where} is empty", fix
     state = log.last
     if state.num_zero_bytes:
-        return f"{where} is a binary file", "give the log of a training process of MaxText, as text"
-    num_lines = state.num_lines + (num_bytes > state.position)
-    lines = f"{num_lines:,} line{'' if num_lines == 1 else 's'}"
-    if state.damaged:
-        return f"{where}: no step can be read in {lines}; the first is {state.damaged_example!r}", "give the whole log"
-    if state.cut:
-        return f"{where} ends in its first step: {state.cut!r}", "give the whole log"
-    if cause := next((f["cause"] for f in log.end.failures), ""):
-        return f"{where} has no completed step in {lines}: {cause}", "type podwright diagnose with that log"
-    if state.known.devices or state.known.settings or state.known.params_billion:
-        return f"{where} ends before the first completed step ({lines})", "give it when the run has logged some steps"
-    fix = "give the log of a training process of MaxText: its lines say completed step: N, seconds: S, ..."
-    return f"{where} has no completed step in {lines}", fix
+        return f"{where} is a binary file", fix
+    num = state.num_lines + (num_bytes > state.position)
+    what = f"{where} has no completed step in {num:,} line{'s' if num != 1 else ''}"
+    if log.end.failures:
+        return f"{what}: {log.end.failures[0]['cause']}", "type podwright diagnose with that log"
+    if line := state.damaged_example or state.cut:
+        return f"{what} that can be read: {line!r}", "give the whole log"
+    return what, fix

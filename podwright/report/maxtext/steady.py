@@ -6,12 +6,10 @@ and a step beside it has its time.
 
 from __future__ import annotations
 
-import bisect
 import itertools
 import math
 import statistics
 from array import array
-from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -23,12 +21,6 @@ FAST, VERY_FAST = 0.5, 0.1
 SLOW = 1.5
 """times the median: a step above it is left out where the profiler or the end of the data explains it"""
 MOST_LISTED = 50
-MOST_SAMPLED = 100_000
-"""steps that a median of anything but the step time is taken of"""
-REASONS = (
-    "compiles", "warm_up", "ramp_up", "no_seconds", "profiled", "beside_profiler", "dispatch", "pays_back", "impossible", "no_more_data", "no_time",
-    "few_times", "bursts",
-)  # fmt: skip
 MOST_FAST = 0.25
 """of the steps: where more are far shorter than others, these have the time of several steps, and no median is that of one"""
 
@@ -42,7 +34,7 @@ LONGEST_S = 1e9
 class Exclusion(NamedTuple):
     row: int
     reason: str
-    """one of REASONS"""
+    """a key of words.yaml"""
     by_rule: bool
     other: int | None = None
     """the step whose time it has, or that has its time"""
@@ -69,7 +61,7 @@ def steady(log: LoggedRun, facts: RunFacts, *, out_of_data: bool) -> Steady:
     _by_hidden_rows(log.steps, out)
     left = array("q", (row for row in range(len(log.steps)) if row not in out))
     left = _with_times(seconds, left, out)
-    if _come_in_bursts([seconds[row] for row in sample(left)]):
+    if _come_in_bursts([seconds[row] for row in left]):
         out.update({row: Exclusion(row, "bursts", False) for row in left})
     elif left:
         _by_evidence(log, facts, left, out, out_of_data)
@@ -81,18 +73,21 @@ def steady(log: LoggedRun, facts: RunFacts, *, out_of_data: bool) -> Steady:
 
 
 def _by_rule(table: StepColumns, rows: range, profiled: ProfiledSteps | None, out: dict[int, Exclusion]) -> None:
-    first = table.step[rows.start]
-    for row, reason in zip(rows, ("compiles", "warm_up"), strict=False):
-        if table.step[row] - first <= 1:
-            out[row] = Exclusion(row, reason, True)
-    for reason, marked in (("ramp_up", table.ramp_up), ("no_seconds", table.hidden)):
-        for row in marked:
-            if row in rows:
-                out.setdefault(row, Exclusion(row, reason, True))
-    for step in profiled.steps(first, table.step[rows[-1]]) if profiled else ():
-        row = bisect.bisect_left(table.step, step, rows.start, rows.stop)
-        if row < rows.stop and table.step[row] == step:
-            out.setdefault(row, Exclusion(row, "profiled", True))
+    first, last = table.step[rows.start], table.step[rows[-1]]
+    traced = set(profiled.steps(first, last)) if profiled else set[int]()
+    for row in rows:
+        step = table.step[row]
+        if step - first <= 1:
+            reason = "warm_up" if step > first else "compiles"
+        elif row in table.ramp_up:
+            reason = "ramp_up"
+        elif row in table.hidden:
+            reason = "no_seconds"
+        elif step in traced:
+            reason = "profiled"
+        else:
+            continue
+        out[row] = Exclusion(row, reason, True)
 
 
 def is_time(seconds: float) -> bool:
@@ -125,7 +120,7 @@ def _come_in_bursts(times: list[float]) -> bool:
 
 def _by_hidden_rows(table: StepColumns, out: dict[int, Exclusion]) -> None:
     """Steps between two lines that MaxText wrote without seconds, because the profiler was switched there."""
-    for before, after in itertools.pairwise(table.hidden):
+    for before, after in itertools.pairwise(sorted(table.hidden)):
         if after - before <= MOST_BETWEEN and after in table.group_of(before):
             for row in range(before + 1, after):
                 out.setdefault(row, Exclusion(row, "profiled", False))
@@ -139,7 +134,7 @@ def _by_evidence(
     out_of_data: bool,
 ) -> None:
     seconds = log.steps.seconds
-    median = statistics.median(seconds[row] for row in sample(left))
+    median = statistics.median(seconds[row] for row in left)
     for row in [row for row in left if not FAST * median <= seconds[row] <= SLOW * median]:
         rows = log.steps.group_of(row)
         if row in out:
@@ -196,11 +191,6 @@ def _impossible(log: LoggedRun, facts: RunFacts, left: array[int], out: dict[int
         out.update({row: Exclusion(row, "impossible", False) for row in over})
 
 
-def sample(rows: array[int]) -> array[int]:
-    """At most MOST_SAMPLED of the rows, evenly apart."""
-    return rows[:: max(1, math.ceil(len(rows) / MOST_SAMPLED))]
-
-
 def quartiles(values: list[float]) -> tuple[float, float] | None:
     """The interquartile range; None of fewer than 2 values."""
     if len(values) < 2:
@@ -211,8 +201,3 @@ def quartiles(values: list[float]) -> tuple[float, float] | None:
 
 def known(values: Iterable[float]) -> list[float]:
     return [value for value in values if math.isfinite(value)]
-
-
-def counts(excluded: Iterable[Exclusion]) -> dict[str, int]:
-    """How many steps were left out for each reason."""
-    return dict(Counter(e.reason for e in excluded))

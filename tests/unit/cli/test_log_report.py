@@ -25,7 +25,7 @@ def test_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     Path("train.log").write_text(LOG)
     assert app.main(["report", "--log", "train.log", "--on", "v6e-16"]) == 0
     out = capsys.readouterr().out
-    assert "Steady state: 2.000 s/step (median of 6 steps" in out and "wrote train-report/report/report.html" in out
+    assert "Steady state: 2.000 s/step (median of 6 steps" in out and "report: train-report/report/report.html" in out
     assert json.loads(Path("train-report/report/result.json").read_text())["environment"]["chips"] == 16
 
 
