@@ -44,10 +44,11 @@ TYPED = {
 
 def with_values(text: str, values: dict[str, str]) -> str:
     """As a user fills a script in: each line that assigns a variable of `values` is followed by one with its value."""
+    value_of_line = r"""(?:"[^"\n]*"|[^\s'"&;\\]*)[ \t]*(?:\#.*)?$"""
     for name, value in values.items():
-        value_of_line = r"""(?:"[^"\n]*"|[^\s'"&;\\]*)[ \t]*(?:\#.*)?$"""
+        word = shlex.quote(value).replace("\\", r"\\")
         line = rf"(?m)^([ \t]*(?:export[ \t]+)?{re.escape(name)}=){value_of_line}"
-        text = re.sub(line, lambda match, value=value: f"{match[0]}\n{match[1]}{shlex.quote(value)}", text)
+        text = re.sub(line, rf"\g<0>\n\g<1>{word}", text)
     return text
 
 

@@ -12,7 +12,7 @@ from podwright.errors import UserError, counted
 from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
-from podwright.targets.gke import pool_calls, pool_states
+from podwright.targets.gke import pool_calls, pool_states, xpk_shape
 from podwright.targets.gke.pool_calls import Cluster, reservation_of, zone_of
 from podwright.targets.google.access import as_warning, bucket, failed, listed, login
 from podwright.targets.google.gcloud import Gcloud
@@ -198,7 +198,7 @@ def _room(own: GkeSettings, where: str, record: Record) -> Remark:
 def _policies(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     """Whether workload policies, which several hosts of tpu7x need, can be listed."""
     slice_ = own.devices()
-    if slice_ is None or not pool_calls.policy_name("policy", slice_, own):
+    if slice_ is None or not xpk_shape.placement_policy(slice_):
         return []
     _, failure = gcloud.look(pool_calls.list_policies(own), own.zones[0])
     if failure:
