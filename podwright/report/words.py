@@ -60,7 +60,8 @@ class Words:
     def __call__(self, text: str, /, **values: Any) -> str:
         """`text` is a key of words.yaml or English. What has no text in this language is written in English."""
         if isinstance(text, Sentence):
-            text, values = text.template, dict(text.values)
+            values = dict(text.values)
+            text = text.template
         template = texts().get(text, {}).get(self.language, text)
         if values:
             inner = {name: self(value) if isinstance(value, Sentence) else value for name, value in values.items()}

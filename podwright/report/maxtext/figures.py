@@ -181,7 +181,9 @@ def _speed(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Result:
 def _published(facts: RunFacts, speed: Result) -> Record | None:
     """With the errors of what was measured; None where nobody published a run of the same recipe."""
     row = published_row(facts)
-    for key in ("step_s", "tflops_per_chip", "tokens_per_s_per_chip") if row else ():
+    if row is None:
+        return None
+    for key in ("step_s", "tflops_per_chip", "tokens_per_s_per_chip"):
         ours, theirs = speed[key], row[key]
         row[f"{key}_error"] = ours / theirs - 1 if ours is not None and theirs else None
     return row
@@ -210,7 +212,7 @@ def _loss(log: LoggedRun) -> Result:
     values = [(s["step"], value) for s in log.records if (value := number(s.get("loss"))) is not None]
     (first_step, first), (last_step, last) = (values[0], values[-1]) if values else ((None, None),) * 2
     return {
-        "change": last / first - 1 if first else None,
+        "change": last / first - 1 if first and last is not None else None,
         "first": first,
         "last": last,
         "first_step": first_step,
