@@ -101,8 +101,8 @@ class Documents:
             mapped = self.mapped[p]
             ids = next(there) if mapped is None else mapped[a:b]
             part = self.parts[p]
-            where = part.place.typed if isinstance(part, Shard) else self.source
-            token_files.require_in_vocabulary(ids, self.vocab_size, where, a)
+            name = part.place.typed if isinstance(part, Shard) else self.source
+            token_files.require_in_vocabulary(ids, self.vocab_size, name, a)
             documents.append(ids)
         return documents
 
