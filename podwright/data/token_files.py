@@ -126,7 +126,7 @@ def look(place: Location) -> TokenFiles:
     shards = [name for name in files if name.endswith(".npy") and not name.endswith(ENDS)]
     if not shards:
         fix = "give a directory that podwright data tokenize wrote, or one with .npy files"
-        if texts := [name for name in files if is_text(name)]:
+        if texts := [name for name in files if is_text(name) and not _is_note(name)]:
             fix = f"type data.source={shlex.quote(place.typed.rstrip('/') + '/' + texts[0])} to read one of its files"
         raise UserError(f"{place.typed} holds no token shards", fix)
     require_all_numbered(place.typed, shards)
@@ -172,8 +172,7 @@ def unread(place: Location, read: Sequence[Location]) -> list[tuple[str, str]]:
     others = []
     for name in place.files():
         is_data = name.endswith((".npy", RECORDS, ".jsonl", TEXT))
-        is_note = name.partition(".")[0].lower() in _NOTES
-        if is_data and not is_note and not name.endswith(ENDS) and name not in names:
+        if is_data and not _is_note(name) and not name.endswith(ENDS) and name not in names:
             others.append(name)
     if not others:
         return []
@@ -182,6 +181,10 @@ def unread(place: Location, read: Sequence[Location]) -> list[tuple[str, str]]:
     what = f"{folder} holds {counted(len(others), 'file')} that {are} not read: {listed}"
     fix = f"type {shlex.quote(f'data.source={folder}/{others[0]}')} to read that, or move it out of {folder}"
     return [(what, fix)]
+
+
+def _is_note(name: str) -> bool:
+    return name.partition(".")[0].lower() in _NOTES
 
 
 def _described(place: Location, files: dict[str, int]) -> TokenFiles:
