@@ -21,7 +21,7 @@ Source = Annotated[
     str,
     typer.Argument(
         metavar="SOURCE",
-        help="a directory of token shards, a .npy, .jsonl or .txt file, or the URL of one; `arithmetic`: generated problems",
+        help="a directory of token shards, a .npy file, a file of texts, or the URL of one; `arithmetic`: generated problems",
     ),
 ]
 TOKENIZER = "`bytes` (a token for each byte), or a Hugging Face directory"
@@ -33,7 +33,7 @@ def tokenize(
         list[str],
         typer.Argument(
             metavar="FILE...",
-            help='.jsonl files with a "text" on each line, or .txt files; `arithmetic`: generated problems',
+            help="files of texts (.jsonl, .json, .csv, .parquet, .txt, perhaps compressed); `arithmetic`: generated problems",
         ),
     ],
     tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=TOKENIZER)],

@@ -1,7 +1,7 @@
 """Documents of token ids out of any source, read by range: which tokens belong together, wherever they lie.
 
 Files of this machine are memory-mapped, those of a store are asked for range by range; text is tokenized once, into memory.
-What a source looks like from outside is `recipe/corpus.py`; text and its tokenizer are `texts.py`; putting documents into rows is `tokens.py`.
+Files of tokens are `token_files.py`; text and its tokenizer are `texts.py`; putting documents into rows is `tokens.py`.
 """
 
 from __future__ import annotations
@@ -9,28 +9,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import hashlib
-import io
 import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import grain
 import numpy as np
 
-from podwright.data import texts
+from podwright.data import texts, token_files
+from podwright.data.token_files import Ids, Shard
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import corpus, document_ends
-from podwright.recipe.corpus import Shard
+from podwright.recipe import corpus
 from podwright.recipe.location import Location, ranges
+from podwright.recipe.pretrain import TextColumns
 
-Ids = np.ndarray[Any, Any]
-PIECE = 1 << 16
-"""Tokens of what stands for a document where nothing says where documents end."""
 _READ = 1 << 28  # bytes of tokens that a digest reads
 _MARKED, _PLACES = 1 << 20, 64  # bytes of a larger file that it reads at one place, and the number of places
-_SCAN = 1 << 22  # tokens at a time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,7 +100,9 @@ class Documents:
         for p, a, b in where:
             mapped = self.mapped[p]
             ids = next(there) if mapped is None else mapped[a:b]
-            self._held_to_vocabulary(ids, p, a)
+            part = self.parts[p]
+            name = part.place.typed if isinstance(part, Shard) else self.source
+            token_files.require_in_vocabulary(ids, self.vocab_size, name, a)
             documents.append(ids)
         return documents
 
@@ -116,17 +113,9 @@ class Documents:
         for p, a, b in wanted:
             shard = self.parts[p]
             assert isinstance(shard, Shard)
-            item = corpus.ITEM_BYTES[shard.dtype]
+            item = shard.dtype.itemsize
             spans.append((shard.place, shard.header + a * item, shard.header + b * item))
-        return [np.frombuffer(raw, _dtype(self.parts[p])) for raw, (p, _, _) in zip(ranges(spans), wanted, strict=True)]
-
-    def _held_to_vocabulary(self, ids: Ids, part: int, start: int) -> None:
-        if self.vocab_size is None or not ids.size or (ids.max() < self.vocab_size and ids.min() >= 0):
-            return
-        shard = self.parts[part]
-        where = shard.place.typed if isinstance(shard, Shard) else self.source
-        at = int(np.flatnonzero((ids >= self.vocab_size) | (ids < 0))[0])
-        raise corpus.out_of_range(where, start + at, int(ids[at]), self.vocab_size)
+        return [np.frombuffer(raw, self.parts[p].dtype) for raw, (p, _, _) in zip(ranges(spans), wanted, strict=True)]
 
 
 def load(
@@ -137,55 +126,46 @@ def load(
     vocab_size: int | None = None,
     num_documents: int = 0,
     seed: int = 0,
+    columns: TextColumns | None = None,
     cwd: Path = Path(),
 ) -> Documents:
-    """The documents of a directory of token shards, a .npy file, a .jsonl or .txt file (all also as URLs), `arithmetic`,
-    or a directory of .array_record files.
+    """The documents of a directory of token shards, a .npy file, a file of text (all also as URLs), `arithmetic`, or a directory of
+    .array_record files.
 
     Files without a word on where documents end are cut at `eos_id`, or into pieces of 65,536 tokens. `vocab_size` is the
     model's; `num_documents` and `seed` are for `arithmetic`. Raises UserError for whatever is wrong with the source.
     """
-    documents = _of_any(source, tokenizer, eos_id, vocab_size, num_documents, seed, cwd)
+    if corpus.is_text(source):
+        named = texts.tokenizer_of_text(source, tokenizer, vocab_size, cwd)
+        documents = _tokenized(texts.read(source, num_documents, seed, cwd, columns), source, named, vocab_size)
+    else:
+        documents = _of_files(source, tokenizer, eos_id, vocab_size, cwd)
     if documents.length.max() <= 1:  # the next token of a document's last one is not learned
         by_id = None if corpus.is_text(source) or documents.tokens == 1 else eos_id
-        raise document_ends.nothing_to_predict(source, by_id)
+        raise token_files.nothing_to_predict(source, by_id)
     return documents
 
 
-def _of_any(
-    source: str,
-    tokenizer: str,
-    eos_id: int | None,
-    vocab_size: int | None,
-    num_documents: int,
-    seed: int,
-    cwd: Path,
-) -> Documents:
+def _of_files(source: str, tokenizer: str, eos_id: int | None, vocab_size: int | None, cwd: Path) -> Documents:
     loaded = texts.find_tokenizer(source, tokenizer, cwd)
-    if corpus.is_text(source):
-        if loaded is None:
-            raise UserError(
-                f"{source} is text, and there is no tokenizer for it", "name one: bytes, or a Hugging Face directory"
-            )
-        corpus.fits(loaded.vocab_size, vocab_size, f"the tokenizer {tokenizer}")
-        return _tokenized(texts.read(source, num_documents, seed, cwd), source, loaded, vocab_size)
-    if records := corpus.records(Location.of(source, cwd)):
+    if records := token_files.records(Location.of(source, cwd)):
         return _recorded(records, source, loaded, vocab_size)
-    files = corpus.look(Location.of(source, cwd))
-    corpus.fits(files.vocab_size, vocab_size, source)
-    part_ends = [ends(shard, files.eos_id if eos_id is None else eos_id) for shard in files.shards]
+    files = token_files.look(Location.of(source, cwd))
+    token_files.require_fits(files.vocab_size, vocab_size, source)
+    end_id = files.eos_id if eos_id is None else eos_id
+    ends = [token_files.ends(shard, end_id) for shard in files.shards]
     mapped = tuple(_mapped(shard) for shard in files.shards)
     known = vocab_size or files.vocab_size or (loaded.vocab_size if loaded else None)
-    return _cut(files.shards, part_ends, source, known, loaded, mapped)
+    return _cut(files.shards, ends, source, known, loaded, mapped)
 
 
 def _tokenized(documents: Iterator[str], source: str, tokenizer: Tokenizer, vocab_size: int | None) -> Documents:
     held, lengths = [], []
     for ids in texts.tokenized(documents, tokenizer):
-        held.append(np.array(ids, corpus.id_dtype(tokenizer.vocab_size)))
+        held.append(np.array(ids, token_files.id_dtype(tokenizer.vocab_size)))
         lengths.append(len(ids))
     if not held:
-        raise UserError(f"{source} has no documents", 'give a file with lines such as {"text": "..."}')
+        raise texts.no_documents(source)
     array = np.concatenate(held)
     return _cut((array,), [np.cumsum(lengths)], source, vocab_size, tokenizer, (array,))
 
@@ -194,10 +174,10 @@ def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, v
     """Each record a document of little-endian ids, all of them in memory: records do not say how long they are."""
     if vocab_size is None:
         raise UserError(f"{source} does not say how wide its ids are", "name the vocabulary they are of")
-    dtype = np.dtype(corpus.id_dtype(vocab_size)).newbyteorder("<")
+    dtype = np.dtype(token_files.id_dtype(vocab_size)).newbyteorder("<")
     parts = []
     for file in files:
-        contents = read_records(file, dtype.itemsize)
+        contents = token_files.read_records(file, dtype.itemsize)
         parts.append([np.frombuffer(raw, dtype) for raw in contents if raw])
     if not any(parts):
         raise UserError(f"{source} has no documents", "give files with records")
@@ -210,40 +190,13 @@ def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, v
 @functools.cache
 def _mark(shard: Shard) -> str:
     if shard.crc32 is not None:
-        return f"{shard.dtype} {shard.tokens} {shard.crc32} {shard.ends_crc32}"
-    size = shard.header + shard.tokens * corpus.ITEM_BYTES[shard.dtype]
+        return f"{shard.dtype.name} {shard.tokens} {shard.crc32} {shard.ends_crc32}"
+    size = shard.header + shard.tokens * shard.dtype.itemsize
     last, checksum = max(0, size - _MARKED), 0
     for n in range(_PLACES):
         begin = n * last // (_PLACES - 1)
         checksum = zlib.crc32(shard.place.read(begin, min(size, begin + _MARKED)), checksum)
-    return f"{shard.dtype} {shard.tokens} {checksum}"
-
-
-def require_records(files: Sequence[Location]) -> None:
-    """UserError for the first array_record file that cannot be opened."""
-    for file in files:
-        next(_records(file), None)
-
-
-def read_records(file: Location, item_bytes: int) -> list[bytes]:
-    """Of an array_record file; UserError where one is not a number of ids of `item_bytes` each."""
-    contents = list(_records(file))
-    for number, raw in enumerate(contents):
-        if len(raw) % item_bytes:
-            raise UserError(
-                f"{file.typed}: record {number} has {len(raw):,} bytes, which are no uint{8 * item_bytes} ids",
-                "write ids of that width",
-            )
-    return contents
-
-
-def _records(file: Location) -> Iterator[bytes]:
-    try:
-        opened = grain.sources.ArrayRecordDataSource([file.path])
-        for i in range(len(opened)):
-            yield opened[i]
-    except (RuntimeError, ValueError) as e:  # of the library's C++ side
-        raise UserError(f"{file.typed} cannot be read as array_record", "copy it again") from e
+    return f"{shard.dtype.name} {shard.tokens} {checksum}"
 
 
 def _cut(
@@ -260,44 +213,6 @@ def _cut(
     return Documents(parts, number, start, end - start, source, vocab_size, tokenizer, mapped)
 
 
-def ends(shard: Shard, eos_id: int | None) -> Ids:
-    """Where each document of a shard ends."""
-    if shard.documents is not None:
-        content = shard.ends.read()
-        document_ends.require_checksum(shard, content)
-        try:
-            written: Ids = np.load(io.BytesIO(content))
-        except (ValueError, EOFError) as e:
-            raise document_ends.unreadable(shard) from e
-        if written.ndim != 1 or written.dtype.kind not in "iu":
-            raise document_ends.unreadable(shard)
-        written = written.astype(np.int64)
-        if (
-            len(written) != shard.documents
-            or (len(written) and written[-1] != shard.tokens)
-            or (np.diff(written, prepend=0) <= 0).any()
-        ):
-            raise document_ends.misfit(shard)
-        return written
-    if eos_id is None:
-        return np.append(np.arange(PIECE, shard.tokens, PIECE), shard.tokens)
-    at = [np.flatnonzero(ids == eos_id) + offset + 1 for offset, ids in scan(shard)]
-    return np.union1d(np.concatenate(at), [shard.tokens])
-
-
-def scan(shard: Shard) -> Iterator[tuple[int, Ids]]:
-    """(offset, tokens) from the first to the last, some millions at a time."""
-    offset, dtype = 0, _dtype(shard)
-    for raw in shard.place.pieces(shard.header, _SCAN * dtype.itemsize):
-        ids = np.frombuffer(raw, dtype)
-        yield offset, ids
-        offset += len(ids)
-
-
 def _mapped(shard: Shard) -> Ids | None:
     path = shard.place.local
-    return None if path is None else np.memmap(path, _dtype(shard), "r", shard.header, (shard.tokens,)).view(np.ndarray)
-
-
-def _dtype(shard: Any) -> np.dtype[Any]:
-    return np.dtype(shard.dtype).newbyteorder("<")
+    return None if path is None else np.memmap(path, shard.dtype, "r", shard.header, (shard.tokens,)).view(np.ndarray)

@@ -6,9 +6,10 @@ import dataclasses
 import shlex
 from pathlib import Path
 
-from podwright.data.rows import COMPRESSIONS, SUFFIXES, container
+from podwright.data.rows import container
 from podwright.errors import UserError
 from podwright.recipe import held_out
+from podwright.recipe.corpus import COMPRESSIONS, SUFFIXES
 from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
 
 _LINES = [suffix for suffix in SUFFIXES if suffix != ".parquet"]

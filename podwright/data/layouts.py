@@ -11,6 +11,9 @@
 | ShareGPT | conversations: turns of {from, value} |
 
 An answer has `#### n`, or is a number and nothing else. What a row leaves open is refused, never guessed.
+
+Pretraining takes the column `text` or `content`. Of a row of these layouts it takes question and reply, or all turns, with an empty line
+between; there a reply may also be in the column `response`.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from typing import Any, NamedTuple
 from podwright.errors import UserError, counted
 from podwright.recipe import text_lines
 from podwright.recipe.answer_numbers import gold, same_number
+from podwright.recipe.pretrain import TextColumns
 from podwright.recipe.schema import GrpoColumns
 
 Row = Mapping[str, Any]
@@ -32,9 +36,14 @@ _CHATS = ("messages", "conversations")
 _NAMES = {*_QUESTIONS, *_CHATS, "answer", "solution", "prompt", "completion", "reward_model"}
 _NAMES |= {"instruction", "input", "output"}
 _SPEAKERS = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+_TEXTS = ("text", "content")
+_ASKING = (*_QUESTIONS, "prompt", "instruction")
+_REPLYING = ("solution", "answer", "completion", "response", "output")
+"""a solution is the worked form of the answer beside it"""
 _SHOWN = 60  # characters of an answer in a message
 _LISTED = 90  # characters of the names of columns
 _COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
+_TEXT_COLUMN = "type 'data.columns={text: COLUMN}' with the name of the column"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +76,35 @@ def names_read(columns: GrpoColumns | None) -> set[str]:
     """Columns of a table that may be read: what others hold need not even be readable."""
     chosen = (columns.question, columns.answer) if columns else ()
     return _NAMES | {part for name in chosen for part in (name, name.partition(".")[0])}
+
+
+def names_of_text(columns: TextColumns | None) -> set[str]:
+    """Columns of a table that may be read for a text to pretrain on."""
+    chosen = {columns.text, columns.text.partition(".")[0]} if columns else set()
+    return {*_TEXTS, *_CHATS, *_ASKING, *_REPLYING, "input", *chosen}
+
+
+def text(where: str, row: Row, columns: TextColumns | None = None) -> str:
+    """The text of a row to pretrain on; UserError naming the place and what is wrong with it."""
+    if columns:
+        return text_lines.require_text(where, columns.text, _value(where, row, columns.text, _TEXT_COLUMN))
+    if name := next((name for name in _TEXTS if name in row), ""):
+        return text_lines.require_text(where, name, row[name])
+    if name := next((name for name in _CHATS if name in row), ""):
+        return "\n\n".join(turn.text for turn in _turns(where, name, row[name]))
+    asking = next((name for name in _ASKING if row.get(name)), "")
+    replying = next((name for name in _REPLYING if row.get(name)), "")
+    if not asking or not replying:
+        what = f"{where} has no column 'text' and is of no layout that is read; its columns are {_listed(row)}"
+        raise UserError(what, _TEXT_COLUMN, "row-layout")
+    parts = []
+    for name in (asking, "input", replying):
+        value = row.get(name)
+        if isinstance(value, list):
+            parts += [turn.text for turn in _turns(where, name, value)]
+        elif value or name != "input":
+            parts.append(text_lines.require_text(where, name, value))
+    return "\n\n".join(parts)
 
 
 def is_question(row: Row) -> bool:
@@ -136,7 +174,7 @@ def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
     return _Fields(_text(where, columns.question, question), columns.answer, answer)
 
 
-def _value(where: str, row: Row, name: str) -> object:
+def _value(where: str, row: Row, name: str, fix: str = _COLUMNS) -> object:
     if name in row:
         return row[name]
     outer, _, inner = name.partition(".")
@@ -145,7 +183,7 @@ def _value(where: str, row: Row, name: str) -> object:
         nested: object = value[inner]
         return nested
     what = f"{where} has no column {name!r} of data.columns; its columns are {_listed(row)}"
-    raise UserError(what, _COLUMNS, "no-column")
+    raise UserError(what, fix, "no-column")
 
 
 def _listed(row: Row) -> str:

@@ -1,4 +1,4 @@
-"""Rows of a file: JSON lines, a JSON list or CSV, each perhaps compressed, and parquet.
+"""Rows of a file: JSON lines, a JSON list or CSV, each perhaps compressed, and parquet; of this machine, or at a URL.
 
 Training takes every row, a plan every row of a small file, and both ends and a sample of a large one. JSON and CSV are read without a
 library: a fault is named with its line, and a text stays as it is written, where pandas makes 0.1 of "0.10".
@@ -10,24 +10,28 @@ import contextlib
 import csv
 import io
 import itertools
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
 from podwright.errors import UserError, from_os, message_of
-from podwright.recipe import extras, sampled_files, text_lines
-from podwright.recipe.paths import require_file
+from podwright.recipe import corpus, extras, text_lines
+from podwright.recipe.corpus import COMPRESSIONS
+from podwright.recipe.location import Location
+from podwright.recipe.paths import absent, require_file
 
 Row = Mapping[str, Any]
 LocatedRows = Iterator[tuple[str, Row]]
 """("file:line", "file item n" or "file row n", the row)"""
+LocatedFaults = Iterator[tuple[str, Row | UserError]]
 
-COMPRESSIONS = MappingProxyType({".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"})
-"""suffix -> name of the compression in fsspec"""
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 _BOM = b"\xef\xbb\xbf"
-_SMALL_BYTES = 8 << 20  # of JSON lines that a plan reads to their end
+SMALL_BYTES = 8 << 20
+"""of a file that a plan reads to its end"""
+_END_BYTES = 1 << 20  # of each end of a larger one
+_PIECES, _PIECE_BYTES = 16, 1 << 16  # between the ends
+_LONGEST_LINE = 8 << 20  # a piece that has no end of a line within so much is left out
+_BLOCK_BYTES = 1 << 18  # that a store is asked for at a time
 _SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
 
 
@@ -38,131 +42,219 @@ class MissingPackage(UserError):
 class SampledRows(NamedTuple):
     """What a plan reads of a file."""
 
-    rows: list[tuple[str, Row]]
+    rows: list[tuple[str, Row | UserError]]
+    """as of `rows_and_faults`"""
     total: int
     """rows of the file; an estimate by the length of a row unless `complete`"""
     complete: bool
     """whether every row was read"""
+    num_first: int = 0
+    """rows at the beginning of `rows` behind which no row was left out"""
+    weight: float = 1.0
+    """how many rows of the file each of the others stands for"""
+
+    def estimated(self, numbers: Sequence[int]) -> int:
+        """The sum over the file of a number of each of `rows`."""
+        first, others = numbers[: self.num_first], numbers[self.num_first :]
+        return sum(first) + round(self.weight * sum(others))
 
 
-def container(path: Path) -> str:
+def container(path: Path | Location) -> str:
     """The suffix that says how rows are read, without that of a compression; "" of other files."""
-    name = path.name.lower()
-    for compression in COMPRESSIONS:
-        name = name.removesuffix(compression)
-    return next((suffix for suffix in SUFFIXES if name.endswith(suffix)), "")
+    return corpus.container(path.name)
 
 
-def rows(path: Path, columns: Collection[str]) -> LocatedRows:
-    """Every row of a file. `columns`: of a table with types those that are read; others need not even be readable."""
-    suffix = container(path)
+def rows(
+    source: Path | Location, columns: Collection[str], read: Callable[[int], None] = lambda size: None
+) -> LocatedRows:
+    """Every row of a file. `columns`: of a table with types those that are read; others need not even be readable. `read` gets the
+    number of bytes of each line of JSON."""
+    for where, row in rows_and_faults(source, columns, read):
+        yield where, required(row)
+
+
+def required(row: Row | UserError) -> Row:
+    if isinstance(row, UserError):
+        raise row
+    return row
+
+
+def rows_and_faults(
+    source: Path | Location, columns: Collection[str], read: Callable[[int], None] = lambda size: None
+) -> LocatedFaults:
+    """As `rows`, with the fault in the place of a line that is no object; a fault of the file as such is raised."""
+    place = _place(source)
+    suffix = container(place)
     if suffix == ".parquet":
-        yield from _parquet(path, columns)
+        yield from _parquet(_path(place), columns)
     elif suffix in (".csv", ".tsv"):
-        yield from _csv(path)
+        yield from _csv(place)
     else:
-        yield from _json(path)
+        yield from _json(place, read)
 
 
-def sampled(path: Path, columns: Collection[str]) -> SampledRows:
+def sampled(source: Path | Location, columns: Collection[str]) -> SampledRows:
     """All rows of a small file and of one that has to be read from its start; else both ends and a sample."""
-    suffix = container(path)
+    place = _place(source)
+    suffix = container(place)
     if suffix == ".parquet":
-        return _sampled_parquet(path, columns)
-    require_file(str(path), path)
-    in_pieces = path.suffix not in COMPRESSIONS and suffix not in (".csv", ".tsv")
-    if in_pieces and path.stat().st_size > _SMALL_BYTES and not _is_list(path):
-        lines, total, complete = sampled_files.sampled_text(path)
-        return SampledRows([(where, _object(where, line)) for where, line in lines], total, complete)
-    every = list(rows(path, columns))
-    return SampledRows(every, len(every), True)
+        return _sampled_parquet(_path(place), columns)
+    _require_file(place)
+    in_pieces = place.suffix not in COMPRESSIONS and suffix not in (".csv", ".tsv")
+    if in_pieces and place.size() > SMALL_BYTES and not _is_list(place):
+        return _sampled_lines(place)
+    every = list(rows_and_faults(place, columns))
+    return SampledRows(every, len(every), True, len(every))
+
+
+def _place(source: Path | Location) -> Location:
+    return source if isinstance(source, Location) else Location(str(source), str(source))
+
+
+def _path(place: Location) -> Path:
+    if place.local is None:
+        what = f"{place.typed} is a parquet file in a store, and those are read from this machine only"
+        raise UserError(what, "copy it here")
+    return place.local
+
+
+def _require_file(place: Location) -> None:
+    """UserError for what is no file, such as a pipe, which would never end."""
+    if place.local is None:
+        return
+    if not place.exists():
+        raise absent(place.typed, place.local)
+    require_file(place.typed, place.local)
 
 
 @contextlib.contextmanager
-def _opened(path: Path) -> Iterator[IO[bytes]]:
+def opened(place: Location) -> Iterator[IO[bytes]]:
     """The bytes of a file, decompressed; UserError where it cannot be read."""
-    faults = Exception if path.suffix in COMPRESSIONS else OSError  # each compression raises types of its own
+    _require_file(place)
+    faults = Exception if place.suffix in COMPRESSIONS else OSError  # each compression raises types of its own
     try:
-        with _file(path) as file:
-            yield file
-    except UserError:
+        with _file(place) as file:
+            yield _decompressed(place, file) if place.suffix in COMPRESSIONS else file
+    except (UserError, GeneratorExit):
         raise
     except faults as e:
-        known = from_os(e, path) if isinstance(e, OSError) else None
-        damaged = UserError(f"{path} cannot be read ({message_of(e)})", "copy or compress it again", "unreadable")
+        known = from_os(e, place.typed) if isinstance(e, OSError) else None
+        damaged = UserError(
+            f"{place.typed} cannot be read ({message_of(e)})", "copy or compress it again", "unreadable"
+        )
         raise known or damaged from e
 
 
-def _file(path: Path) -> IO[bytes]:
-    if path.suffix not in COMPRESSIONS:
-        return path.open("rb")
+@contextlib.contextmanager
+def _file(place: Location) -> Iterator[IO[bytes]]:
+    """The bytes of a file as they are."""
+    if place.local is None:
+        with place.opened(_BLOCK_BYTES) as file:
+            yield file
+    else:
+        with place.local.open("rb") as file:
+            yield file
+
+
+def _decompressed(place: Location, file: IO[bytes]) -> IO[bytes]:
     try:
-        import fsspec
+        import fsspec.compression
     except ImportError as e:
-        raise MissingPackage(f"reading {path.name} needs the package fsspec", extras.install("jax")) from e
-    try:
-        file = fsspec.open(str(path.absolute()), "rb", compression=COMPRESSIONS[path.suffix]).open()
-    except ValueError as e:  # fsspec has zstd where that package is
-        raise MissingPackage(f"reading {path.name} needs the package zstandard", "type pip install zstandard") from e
-    return io.BufferedReader(file)  # the reader of zstandard has no lines
+        raise MissingPackage(f"reading {place.name} needs the package fsspec", extras.install("jax")) from e
+    name = COMPRESSIONS[place.suffix]
+    if name not in fsspec.compression.compr:  # fsspec has zstd where that package is
+        raise MissingPackage(f"reading {place.name} needs the package zstandard", "type pip install zstandard")
+    return io.BufferedReader(fsspec.compression.compr[name](file, mode="rb"))  # the reader of zstandard has no lines
 
 
-def _is_list(path: Path) -> bool:
-    if container(path) != ".json":
+def _is_list(place: Location) -> bool:
+    if container(place) != ".json":
         return False
-    with _opened(path) as file:
+    with opened(place) as file:
         return file.read(1 << 10).removeprefix(_BOM).lstrip().startswith(b"[")
 
 
-def _json(path: Path) -> LocatedRows:
+def _json(place: Location, read: Callable[[int], None]) -> LocatedFaults:
     """Objects, one a line or in a list."""
-    with _opened(path) as file:
+    with opened(place) as file:
         is_first = True
         for number, line in enumerate(file, 1):
+            read(len(line))
             text = line.removeprefix(_BOM) if number == 1 else line
             if not text.strip():
                 continue
-            if is_first and container(path) == ".json" and text.lstrip().startswith(b"["):
-                yield from _items(path, text + file.read())
+            if is_first and container(place) == ".json" and text.lstrip().startswith(b"["):
+                yield from _items(place.typed, text + file.read())
                 return
             is_first = False
-            where = f"{path}:{number}"
+            where = f"{place.typed}:{number}"
             yield where, _object(where, text)
 
 
-def _items(path: Path, text: bytes) -> LocatedRows:
-    for number, item in enumerate(_parsed(str(path), text), 1):
-        where = f"{path} item {number}"
-        yield where, _required_object(where, item)
+def _sampled_lines(place: Location) -> SampledRows:
+    """Rows of both ends of a large file of lines and of pieces between; how many it has is estimated by their length."""
+    size, listed = place.size(), []
+    with opened(place) as file:
+        for number, line in enumerate(file, 1):
+            text = line.removeprefix(_BOM) if number == 1 else line
+            if text.strip():
+                listed.append((f"{place.typed}:{number}", text))
+            if file.tell() >= _END_BYTES:
+                break
+        first, end = file.tell(), max(file.tell(), size - _END_BYTES)
+        num_first, looked_at = len(listed), 0
+        starts = [first + round((end - first) * (n + 0.5) / _PIECES) for n in range(_PIECES)] if end > first else []
+        for start in [*starts, end]:
+            file.seek(start)
+            begin = file.readline(_LONGEST_LINE) if start > first else b"\n"  # of a line that began before
+            stop = size if start == end else start + _PIECE_BYTES
+            while begin.endswith(b"\n") and file.tell() < stop and (line := file.readline(_LONGEST_LINE)):
+                if len(line) == _LONGEST_LINE:
+                    break
+                looked_at += len(line)
+                if line.strip():
+                    listed.append((f"{place.typed} at byte {file.tell() - len(line):,}", line))
+                begin = line
+    weight = (size - first) / looked_at if looked_at else 0.0
+    total = num_first + round((len(listed) - num_first) * weight)
+    return SampledRows([(where, _object(where, line)) for where, line in listed], total, False, num_first, weight)
 
 
-def _object(where: str, line: bytes) -> Row:
-    return _required_object(where, _parsed(where, line))
+def _items(file: str, text: bytes) -> LocatedFaults:
+    for number, item in enumerate(_parsed(file, text), 1):
+        where = f"{file} item {number}"
+        yield where, item if isinstance(item, dict) else _no_object(where, item)
+
+
+def _object(where: str, line: bytes) -> Row | UserError:
+    try:
+        value = _parsed(where, line)
+    except UserError as e:
+        return e
+    return value if isinstance(value, dict) else _no_object(where, value)
 
 
 def _parsed(where: str, text: bytes) -> Any:
     try:
         return text_lines.parse_json(text)
     except UnicodeDecodeError as e:
-        raise _not_utf8(where) from e
+        raise not_utf8(where) from e
     except text_lines.JsonFault as e:
         raise UserError(f"{where} is not JSON: {e}", "write one object a line", "not-json") from e
 
 
-def _required_object(where: str, value: Any) -> Row:
-    if not isinstance(value, dict):
-        what = f"{where} is {text_lines.json_kind(value)}, not an object"
-        raise UserError(what, "write one object a line", "not-object")
-    return value
+def _no_object(where: str, value: Any) -> UserError:
+    what = f"{where} is {text_lines.json_kind(value)}, not an object"
+    return UserError(what, "write one object a line", "not-object")
 
 
-def _not_utf8(where: object) -> UserError:
+def not_utf8(where: object) -> UserError:
     return UserError(f"{where} is not UTF-8 text", "save it as UTF-8", "not-utf8")
 
 
-def _csv(path: Path) -> LocatedRows:
+def _csv(place: Location) -> LocatedRows:
     """Rows by the names in the first line, between which tabs, semicolons or commas stand."""
-    with _opened(path) as file:
+    with opened(place) as file:
         text = io.TextIOWrapper(file, "utf-8-sig", newline="")
         try:
             header = text.readline()
@@ -170,15 +262,15 @@ def _csv(path: Path) -> LocatedRows:
             # strict: a quote that is not closed would take in the rest of the file
             reader = csv.DictReader(itertools.chain([header], text), delimiter=separator, strict=True)
             for row in reader:
-                where = f"{path}:{reader.line_num}"
+                where = f"{place.typed}:{reader.line_num}"
                 if None in row:
                     what = f"{where} has more values than there are columns"
                     raise UserError(what, "put values in double quotes", "not-csv")
                 yield where, row
         except UnicodeDecodeError as e:
-            raise _not_utf8(path) from e
+            raise not_utf8(place.typed) from e
         except csv.Error as e:
-            raise UserError(f"{path} is not CSV ({e})", "put values in double quotes", "not-csv") from e
+            raise UserError(f"{place.typed} is not CSV ({e})", "put values in double quotes", "not-csv") from e
 
 
 def _parquet(path: Path, columns: Collection[str]) -> LocatedRows:
@@ -190,9 +282,10 @@ def _sampled_parquet(path: Path, columns: Collection[str]) -> SampledRows:
     with _ParquetFile(path) as file:
         groups = range(file.num_row_groups)
         if file.num_rows <= _SMALL_ROWS:
-            return SampledRows(list(file.rows(groups, columns)), file.num_rows, True)
+            return SampledRows([*file.rows(groups, columns)], file.num_rows, True, file.num_rows)
         ends = [itertools.islice(file.rows(part, columns), _END_ROWS) for part in (groups[:1], groups[-1:])]
-        return SampledRows(list(itertools.chain(*ends)), file.num_rows, False)
+        listed: list[tuple[str, Row | UserError]] = [*itertools.chain(*ends)]
+        return SampledRows(listed, file.num_rows, False, 0, file.num_rows / len(listed))
 
 
 class _ParquetFile:
@@ -241,7 +334,7 @@ class _ParquetFile:
         if isinstance(e, OSError) and (of_disk := from_os(e, self._path)):
             return of_disk
         if isinstance(e, UnicodeError):
-            return _not_utf8(self._path)
+            return not_utf8(self._path)
         return UserError(
             f"{self._path} cannot be read as parquet ({message_of(e, 80)})", "write or fetch it again", "unreadable"
         )

@@ -1,6 +1,6 @@
 """What `podwright data tokenize` and `count` do: text into token shards, and how much a source holds.
 
-The shards are there whole or not at all: they are written beside and moved. Their layout is `recipe/corpus.py`.
+The shards are there whole or not at all: they are written beside and moved. Their layout is `token_files.py`.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
-from podwright.data import example_files, texts
-from podwright.data.documents import Ids
+from podwright.data import example_files, texts, token_files
+from podwright.data.token_files import Ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import corpus
@@ -31,7 +31,7 @@ _EVERY_S = 10.0  # a line, where stderr is no terminal
 
 
 def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> Record:
-    """Write the documents of `files` (.jsonl, .txt, `arithmetic`) as token shards into the new directory `out`."""
+    """Write the documents of `files` of text (or `arithmetic`) as token shards into the new directory `out`."""
     if "://" in str(out) or ":/" in str(out):  # Path makes one slash of two
         raise UserError(
             f"--out {out} is not on this machine", "name a new directory here, and copy it to the store afterwards"
@@ -47,7 +47,7 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
         if tokenizer != "bytes":
             loaded.save(temporary / "tokenizer")
         meta = _written(files, loaded, temporary, shard_tokens, progress(total))
-        meta = {"format": corpus.FORMAT, "tokenizer": tokenizer, **meta}
+        meta = {"format": token_files.FORMAT, "tokenizer": tokenizer, **meta}
         (temporary / corpus.META).write_text(json.dumps(meta, indent=1) + "\n")
         temporary.rename(out)
     finally:
@@ -66,7 +66,7 @@ def count(source: str, tokenizer: str = "") -> Record:
         if local is not None and example_files.is_of_grpo(local):
             what = f"{source} holds questions with answers for GRPO, which are counted in lines and not in tokens"
             raise UserError(what, f"type podwright data check {shlex.quote(source)}")
-        files = corpus.look(Location.of(source))
+        files = token_files.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
     if not tokenizer:
         if source != "arithmetic":
@@ -106,7 +106,9 @@ def progress(total: int) -> Callable[[int], None]:
         if now - last_shown < (0.5 if terminal else _EVERY_S):
             return
         last_shown, rate = now, done / (now - began)
-        line = f"{done / max(1, total):.0%} of {total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s, {_clock((total - done) / rate)} left"
+        share = min(1.0, done / max(1, total))  # of a compressed file more is read than it has
+        left = max(0, total - done) / rate if rate else 0.0
+        line = f"{share:.0%} of {total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s, {_clock(left)} left"
         print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
 
     return on
@@ -126,14 +128,16 @@ def _text_bytes(source: str) -> int:
     if source == "arithmetic":
         return 0
     if not corpus.is_text(source):
-        raise UserError(f"{source} is not text to tokenize", f"give {' or '.join(corpus.TEXT)} files, or arithmetic")
+        raise UserError(
+            f"{source} is not text to tokenize", "give files of texts, such as .jsonl or .txt, or arithmetic"
+        )
     return Location.of(source).size()
 
 
 def _written(
     files: list[str], tokenizer: Tokenizer, out: Path, shard_tokens: int, read: Callable[[int], None]
 ) -> Record:
-    dtype = corpus.id_dtype(tokenizer.vocab_size)
+    dtype = token_files.id_dtype(tokenizer.vocab_size)
     shards: list[Record] = []
     held: list[Ids] = []
     size = 0
@@ -147,7 +151,7 @@ def _written(
     if held:
         shards.append(_shard(out, len(shards), held))
     if not shards:
-        raise UserError(f"{', '.join(files)} has no documents", 'give files with lines such as {"text": "..."}')
+        raise texts.no_documents(", ".join(files))
     totals = {key: sum(s[key] for s in shards) for key in ("tokens", "documents")}
     return {"vocab_size": tokenizer.vocab_size, "eos_id": tokenizer.end_id, "dtype": dtype, **totals, "shards": shards}
 

@@ -17,7 +17,8 @@ from typing import Any
 import grain
 import numpy as np
 
-from podwright.data.documents import Documents, Ids
+from podwright.data.documents import Documents
+from podwright.data.token_files import Ids
 from podwright.errors import UserError
 
 Row = dict[str, Ids]

@@ -48,9 +48,10 @@ def make(recipe: Recipe, destination: Destination, options: PlanOptions | None =
     """
     options = options or PlanOptions()
     wanted = checks_named(options.only)
-    if wanted and not {*_OF_MODEL}.isdisjoint(wanted):
-        wanted.append("model")
-    with patience.only_about(wanted):
+    needed = [*wanted, patience.WEIGHTS] if "model" in wanted else [*wanted]
+    if not {*_OF_MODEL}.isdisjoint(wanted):
+        needed.append("model")  # its dimensions
+    with patience.only_about(needed):
         planned = _planned(recipe, destination, options)
     if not wanted or "preemption" in wanted:
         planned = _with_preemption(planned, recipe, destination, options.cwd)

@@ -1,6 +1,6 @@
 """The weights of a Hugging Face checkpoint by the headers of its safetensors files: which tensors, their dtypes and shapes.
 
-A header is 8 bytes of its length and JSON, so the plan reads it with nothing but Python and refuses what training would.
+The compute half reads them, in training and where a plan asks it (`python -m podwright.train check`); the library judges the files.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ import json
 import math
 import os
 import re
-import shlex
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.hf_config import adapter_only, count, refuse_pointer
+from podwright.recipe.hf_config import count, refuse_pointer
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.paths import dead_link, require_file
@@ -30,13 +29,8 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _OWN = "give a checkpoint whose config.json is its own"
 _BYTES = MappingProxyType({"F64": 8, "F32": 4, "F16": 2, "BF16": 2})  # dtypes that are read
-_MAX_HEADER = 100_000_000  # the library's own limit
 _RECOMPUTED = ".rotary_emb.inv_freq"  # a buffer that old files hold; it follows from config.json
 _OTHER_WEIGHTS = re.compile(r"(pytorch_model|consolidated|flax_model|tf_model).*\.(bin|pth?|h5|msgpack)|.*\.gguf")
-_CONVERT = (
-    "import sys; from transformers import AutoModelForCausalLM as M, AutoTokenizer as T; "
-    "[k.from_pretrained(sys.argv[1]).save_pretrained(sys.argv[2]) for k in (M, T)]"
-)
 _SAMPLE, _SAMPLES = 1 << 16, 32
 _LOOKED_AT = 1 << 12  # bytes at each end of a weight that are looked at for NaN
 _EXPONENTS = MappingProxyType(
@@ -86,20 +80,10 @@ def refuse_other_layouts(directory: Path) -> None:
         return
     for name in (SINGLE, INDEX):
         require_regular(directory / name)
-    names = sorted(path.name for path in directory.iterdir())
-    parts = [name for name in names if name.endswith(".safetensors")]
-    if "adapter_config.json" in names:
-        raise adapter_only(directory)
-    if len(parts) > 1:
-        raise UserError(f"{directory} has {parts[0]}, but no {INDEX}", "download that file too")
-    if parts:
-        move = shlex.join(["mv", str(directory / parts[0]), str(directory / SINGLE)])
-        raise UserError(f"{directory} has {parts[0]}, but no {SINGLE}", f"type {move}")
-    if other := next(filter(_OTHER_WEIGHTS.fullmatch, names), ""):
-        new = f"{directory}-safetensors"
-        convert = shlex.join(["python", "-c", _CONVERT, str(directory), new])
-        fix = f"type {convert}, and give {new}" if other.endswith(".bin") else "download its safetensors files"
-        raise UserError(f"{directory} has its weights as {other}, and only safetensors files are read", fix)
+    for name in sorted(path.name for path in directory.iterdir()):
+        if name.endswith(".safetensors") or _OTHER_WEIGHTS.fullmatch(name):
+            what = f"{directory} has {name}, and neither {SINGLE} nor {INDEX}"
+            raise UserError(what, "download the model's safetensors files with their index, or save it in that format")
 
 
 def require_regular(file: Path) -> None:
@@ -155,35 +139,28 @@ def _shard_of(index: Path) -> dict[str, str]:
 
 
 def _header(file: Path) -> dict[str, StoredTensor]:
+    from safetensors import SafetensorError, safe_open
+
     require_regular(file)
     try:
         with file.open("rb") as f:
             refuse_pointer(file, f.read(100))
+            with safe_open(file, "np"):  # refuses what is damaged or cut
+                pass
             f.seek(0)
             size = int.from_bytes(f.read(8), "little")
-            if not 2 <= size <= min(_MAX_HEADER, file.stat().st_size - 8):
-                raise _unreadable(file, "it is cut off, or not in the safetensors format")
             header = json.loads(f.read(size))
-        header.pop("__metadata__", None)
-        tensors = {name: _tensor(file, 8 + size, entry) for name, entry in header.items()}
-        end = max((8 + size + int(entry["data_offsets"][1]) for entry in header.values()), default=8 + size)
     except FileNotFoundError as e:
         raise UserError(f"{file.parent} has no {file.name}", "check that the download is complete") from e
     except OSError as e:
         raise _unreadable(file, e.strerror or "reading it fails") from e
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError) as e:
-        raise _unreadable(file, "its header is damaged") from e
-    if file.stat().st_size != end:
-        raise _unreadable(file, f"it has {file.stat().st_size:,} bytes and should have {end:,}")
-    return tensors
-
-
-def _tensor(file: Path, data: int, entry: Any) -> StoredTensor:
-    start, stop = map(int, entry["data_offsets"])
-    tensor = StoredTensor(file, str(entry["dtype"]), tuple(map(int, entry["shape"])), data + start)
-    if tensor.dtype in _BYTES and stop - start != tensor.num_bytes:
-        raise ValueError("offsets")
-    return tensor
+    except SafetensorError as e:
+        raise _unreadable(file, "it is cut off, damaged, or not in the safetensors format") from e
+    header.pop("__metadata__", None)
+    return {
+        name: StoredTensor(file, entry["dtype"], tuple(entry["shape"]), 8 + size + entry["data_offsets"][0])
+        for name, entry in header.items()
+    }
 
 
 def _unreadable(file: Path, reason: str) -> UserError:
@@ -197,7 +174,6 @@ def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
     tensors = stored(directory)
     for name, tensor in tensors.items():
         require_float(name, tensor, directory)
-    _refuse_other_prefix(directory, tensors.keys(), wanted)
     for name, shape in wanted.items():
         if name not in tensors:
             raise UserError(f"weight {name} is not in {directory}", _OWN)
@@ -236,23 +212,6 @@ def refuse_adapter(directory: Path) -> None:
     if (directory / "adapter_config.json").exists():
         what = f"{directory} holds an adapter (adapter_config.json) beside its weights"
         raise UserError(what, "merge the adapter into its model, or move adapter_config.json away")
-
-
-def _refuse_other_prefix(directory: Path, held: Collection[str], wanted: Shapes) -> None:
-    """UserError where a prefix before all names, one too many or one too few, is why no weight has the name that it should."""
-    first = min(wanted)
-    if not wanted.keys().isdisjoint(held):
-        return
-    if longer := next((name for name in held if name.endswith(f".{first}")), ""):
-        prefix = longer.removesuffix(first)
-        what = f"the names of the weights in {directory} begin with {prefix!r}, as {longer} for {first}"
-        merge = "merge the adapter into its model, and save that" if prefix.startswith("base_model.") else ""
-        raise UserError(what, merge or f"rename them without {prefix!r}, or save the model inside of its wrapper")
-    short = next((name for name in wanted if name.partition(".")[2] in held), "")
-    if short:
-        prefix, _, bare = short.partition(".")
-        what = f"the names of the weights in {directory} lack the prefix '{prefix}.', as {bare} for {short}"
-        raise UserError(what, f"rename them with '{prefix}.' before, or save the model together with its head")
 
 
 def not_finite(name: str, where: Path) -> UserError:
@@ -366,7 +325,6 @@ def check_bert(directory: Path, wanted: Shapes, held: Shapes) -> None:
     """UserError unless `held` has every tensor `wanted`, and no layer more. transformers drops a leading "bert." and what
     stands on top, and calls gamma weight and beta bias."""
     absent = set(wanted)
-    _refuse_other_prefix(directory, [name.removeprefix("bert.") for name in held], wanted)
     for name, shape in held.items():
         own = name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
         own = own.replace("LayerNorm.beta", "LayerNorm.bias")

@@ -11,7 +11,7 @@ import errno
 import logging
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import IO, Any
 
 from podwright.errors import UserError, expanded, message_of
 from podwright.recipe.paths import absent
@@ -133,17 +133,18 @@ class Location:
                 f.seek(start)
                 return f.read() if stop is None else f.read(stop - start)
 
+    @contextlib.contextmanager
+    def opened(self, block_bytes: int) -> Iterator[IO[bytes]]:
+        """A file of a store, open for reading `block_bytes` at a time."""
+        with self._explained(), self.fs.open(self.path, "rb", block_size=block_bytes) as file:
+            yield file
+
     def pieces(self, start: int = 0, size: int = _PIECE) -> Iterator[bytes]:
         """The bytes from `start` on, `size` at a time."""
         with self._explained(), self.fs.open(self.path, "rb") if self.fs else Path(self.path).open("rb") as f:
             f.seek(start)
             while piece := f.read(size):
                 yield piece
-
-    def lines(self) -> Iterator[bytes]:
-        """With their ends, so that their lengths add up to what has been read."""
-        with self._explained(), self.fs.open(self.path, "rb") if self.fs else Path(self.path).open("rb") as f:
-            yield from f
 
     @contextlib.contextmanager
     def _explained(self) -> Iterator[None]:

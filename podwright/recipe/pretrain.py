@@ -54,12 +54,21 @@ class PretrainModel(Section):
         return BLOCK if self.kda == "tokamax" else 1
 
 
+class TextColumns(Section):
+    """Which column of a table holds the text, where its layout is none that is read by itself."""
+
+    text: str = Field(min_length=1, description="column of the text")
+
+
 class PretrainData(Section):
     source: Source = Field(
-        description="'arithmetic' (generated), a directory of token shards (`podwright data tokenize`), or a .jsonl file"
+        description="'arithmetic' (generated), a directory of token shards (`podwright data tokenize`), or a file of texts"
     )
     tokenizer: PathText = Field(
         "", description="of text: 'bytes' or a Hugging Face tokenizer; token shards bring their own"
+    )
+    columns: TextColumns | None = Field(
+        None, description="column of the texts in a file of rows, as {text: COLUMN}; null: by its layout"
     )
     eos_id: Count | None = Field(
         None,

@@ -9,7 +9,7 @@ import codecs
 import json
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import PurePosixPath
 from typing import Any
 
@@ -68,14 +68,6 @@ _JSON_FAULTS = {
 
 class JsonFault(ValueError):
     """What is wrong with a line that should be JSON, as the end of a sentence."""
-
-
-def of_text(file: str, lines: Iterable[bytes]) -> Iterator[bytes]:
-    """`lines` as they are, of a `file` that is looked at by its first one; UserError where it is not text."""
-    for number, line in enumerate(lines):
-        if not number and (fault := other_format(file, line)):
-            raise fault
-        yield line
 
 
 def other_format(file: str, head: bytes) -> UserError | None:
@@ -191,17 +183,6 @@ def require_text(where: str, key: str, value: Any) -> str:
     if not is_encodable(value):
         raise UserError(f"{where}: {key} holds half a character (a lone surrogate)", "write the whole character")
     return value
-
-
-def keys_of(row: Any) -> str:
-    """The keys of an object, each in quotes so that spaces are seen; of another value what it is."""
-    if not isinstance(row, dict):
-        return f"found {json_kind(row)}"
-    return (
-        f"found the keys {', '.join(json.dumps(str(key), ensure_ascii=False)[:60] for key in list(row)[:20])}"
-        if row
-        else "found no key"
-    )
 
 
 def unlisted(file: str) -> str:

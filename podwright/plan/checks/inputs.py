@@ -56,8 +56,7 @@ def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims
     try:
         dims = hf_config.qwen3(hf_config.read(directory, model_type="qwen3"))
         check_name(section.name, section.source, dims)
-        refused = lora_rank(section.name, section.lora_rank, dims.hidden_size)
-        return [*weights(section.source, directory, hf_weights.qwen3(dims)), *refused], dims
+        return lora_rank(section.name, section.lora_rank, dims.hidden_size), dims
     except UserError as e:
         raise in_source(section.source, directory, e) from e
 

@@ -21,6 +21,8 @@ _POLL_S = 0.1
 _GCS, _EMULATOR = "https://storage.googleapis.com", "STORAGE_EMULATOR_HOST"
 _CHECKS: ContextVar[tuple[str, ...]] = ContextVar("checks", default=())
 LEFT_OUT = "--only leaves it out"
+WEIGHTS = "weights"
+"""part of the check `model` that needs more than dimensions"""
 
 
 @contextlib.contextmanager

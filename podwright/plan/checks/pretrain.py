@@ -68,36 +68,26 @@ def _between(recipe: PretrainRecipe, dims: Dims, where: Slice) -> list[Finding]:
 
 def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Finding]:
     data = recipe.data
-    is_text = data.source == "arithmetic" or data.source.endswith(corpus.TEXT)  # whose tokenizer ends documents
-    if dims and not is_text and data.eos_id is not None and data.eos_id >= dims.vocab_size:
+    if dims is None:
+        return []
+    if not corpus.is_text(data.source) and data.eos_id is not None and data.eos_id >= dims.vocab_size:
         message = f"data.eos_id={data.eos_id:,} is outside the vocabulary of {dims.vocab_size:,}"
         return [
             Finding("data", "error", message, "type data.eos_id=null for that of the token shards, or the right one")
         ]
-    return streams.check(
-        data.source,
-        data.tokenizer,
-        data.num_documents,
-        vocab_size=dims.vocab_size if dims else None,
-        sequence_length=recipe.sequence_length,
-        batch_size=recipe.batch_size,
-        max_steps=recipe.training.max_steps,
-        num_epochs=data.num_epochs,
-        num_held=recipe.evaluation.num_batches * recipe.batch_size,
-        multiple_of=recipe.model.document_multiple,
-        sequence_multiple=_multiple(recipe, dims),
-        max_positions=dims.max_positions if dims else None,
-        eos_id=data.eos_id,
-        cwd=cwd,
-    )
+    stock, findings = streams.look(recipe, dims.vocab_size, cwd)
+    if stock is None:
+        return findings
+    limits = streams.SequenceLimits(_multiple(recipe, dims), dims.max_positions)
+    return [*streams.check(recipe, stock, limits), *findings]
 
 
 def _rows(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> int | None:
     """That a batch may have, besides what is held out."""
-    data, n = recipe.data, recipe.sequence_length
-    vocab_size = dims.vocab_size if dims else None
-    rows = streams.num_rows(data.source, data.tokenizer, data.num_documents, vocab_size, n, data.eos_id, cwd)
-    return None if rows is None else streams.largest_batch(rows, recipe.evaluation.num_batches)
+    stock = streams.look(recipe, dims.vocab_size, cwd)[0] if dims else None
+    if stock is None:
+        return None
+    return streams.largest_batch(-(-stock.tokens // recipe.sequence_length), recipe.evaluation.num_batches)
 
 
 def _more(recipe: PretrainRecipe) -> Callable[[int, int], str]:

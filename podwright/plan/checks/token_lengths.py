@@ -16,13 +16,14 @@ from pathlib import Path
 from podwright.errors import expanded
 from podwright.plan.checks import hub, patience
 from podwright.plan.findings import MISSING_PACKAGE, Finding
-from podwright.recipe import corpus, extras
+from podwright.recipe import extras
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
 from podwright.shell import Shell
 
+_STORE_PATIENCE_S = 12.0  # of a store, whose client would try again for minutes
 _PATIENCE_S = 60.0  # a busy machine takes as long; a file without end is left to the guess
 _MISSING = re.compile(r"No module named '(\w+)")
 _COUNTED = ("model", "data", "rollout", "warm_start", "seed")  # sections of GRPO on which lengths depend
@@ -49,7 +50,7 @@ def counted(recipe: MultimodalRecipe, findings: list[Finding]) -> list[Finding]:
 
 def of_prompts(recipe: GrpoRecipe, findings: list[Finding], cwd: Path) -> list[Finding]:
     """`findings` of the static plan of GRPO, with those about its tokenizer, and what was counted in the place of what was guessed."""
-    if any(f.level == "error" and f.check in ("data", "model") for f in findings) or _is_left_out():
+    if any(f.level == "error" and f.check in ("data", "model") for f in findings) or _is_left_out(recipe):
         return findings
     without = _unreachable(recipe, cwd)
     if "model" in without or (without and recipe.model.source == "random"):
@@ -73,7 +74,7 @@ def is_local(recipe: GrpoRecipe, cwd: Path) -> bool:
 def checked(recipe: GrpoRecipe, cwd: Path) -> list[Record]:
     """What the loaders of training say of data, tokenizer and lengths, {check, level, code, message, fix} each; [] where --only leaves
     both out. Asked once for all settings that these do not depend on."""
-    if _is_left_out():
+    if _is_left_out(recipe):
         return []
     stamps = _stamps(cwd, [recipe.model.source, recipe.data.source])
     return _checked(_only_counted(recipe), _unreachable(recipe, cwd), cwd, stamps)
@@ -84,8 +85,8 @@ def finding(record: Record) -> Finding:
     return Finding(**{name: record.get(name, "") for name in ("check", "level", "message", "fix", "code")})
 
 
-def _is_left_out() -> bool:
-    return patience.left_out("data") and patience.left_out("context")
+def _is_left_out(recipe: GrpoRecipe) -> bool:
+    return all(map(patience.left_out, ("data", "context", *[patience.WEIGHTS] * (recipe.model.source != "random"))))
 
 
 def _unreachable(recipe: GrpoRecipe, cwd: Path) -> tuple[str, ...]:
@@ -98,17 +99,17 @@ def _unreachable(recipe: GrpoRecipe, cwd: Path) -> tuple[str, ...]:
     )
 
 
-def of_texts(recipe: PretrainRecipe, findings: list[Finding], cwd: Path) -> list[Finding]:
-    """`findings` of the static plan of pretraining, with those about its tokenizer and its array_record files."""
-    source, tokenizer = recipe.data.source, recipe.data.tokenizer
-    named = tokenizer or os.path.join(source, "tokenizer")  # which shards bring along
-    refused = any(f.level == "error" and f.check in ("data", "model") for f in findings)
-    loaded = tokenizer != "bytes" and bool(tokenizer or (cwd / expanded(named)).exists())
-    recorded = next((cwd / expanded(source)).glob(f"*{corpus.RECORDS}"), None)
-    if refused or not (loaded or recorded):
-        return findings
-    records = _checked(recipe.model_dump_json(), (), cwd, _stamps(cwd, [named, source]))
-    return [*findings, *(finding(record) for record in records)]
+def checked_texts(recipe: PretrainRecipe, cwd: Path) -> list[Record]:
+    """What the loaders of pretraining say of data and tokenizer; [] where --only leaves the data out."""
+    if patience.left_out("data"):
+        return []
+    data = recipe.data
+    named = data.tokenizer or os.path.join(data.source, "tokenizer")  # which shards bring along
+    record = recipe.model_dump(mode="json", include={"kind", "name", "description", "expect", "data"})
+    record["model"] = recipe.model.model_dump(include={"name", "gate", "kda"})
+    sizes = {"batch_size": 1, "sequence_length": 1, "training": {"max_steps": 1}}
+    stamps = _stamps(cwd, [named, data.source])
+    return _checked(json.dumps(record | sizes), (), cwd, stamps)
 
 
 def _on_hub(section: str, source: str) -> bool:
@@ -140,7 +141,8 @@ def _stamps(cwd: Path, sources: list[str]) -> tuple[tuple[str, int, int], ...]:
 def _checked(
     recipe: str, without: tuple[str, ...], cwd: Path, stamps: tuple[tuple[str, int, int], ...]
 ) -> list[Record]:
-    records, why = _ask(["check", *without], json.loads(recipe), cwd)
+    question = json.loads(recipe)
+    records, why = _ask(["check", *without], question, cwd)
     if records is None:
         missing = _MISSING.search(why)
         extra = extras.of(missing.group(1)) if missing else ""
@@ -148,8 +150,10 @@ def _checked(
         if extra:
             fix = extras.install(extra)
         what = f"data, tokenizer, chat template and lengths were not checked: {why}"
-        code = MISSING_PACKAGE if missing else "not-checked"
-        return [{"check": "context", "level": "inconclusive", "message": what, "fix": fix, "code": code}]
+        check, code = "context", MISSING_PACKAGE if missing else "not-checked"
+        if question["kind"] == "pretrain":
+            check, what = "data", f"data and tokenizer were not checked: {why}"
+        return [{"check": check, "level": "inconclusive", "message": what, "fix": fix, "code": code}]
     refused = [r for r in records if "error" in r]
     return [{"check": "data", "level": "error", "message": r["error"], "fix": r["fix"]} for r in refused] or records
 
@@ -161,7 +165,8 @@ def _ask(words: list[str], recipe: Record, cwd: Path) -> tuple[list[Record] | No
         file.flush()
         verb, *arguments = words
         argv = [sys.executable, "-m", "podwright.train", verb, file.name, *arguments]
-        code, out, errors = Shell().ask(argv, _PATIENCE_S, cwd)
+        limit_s = _STORE_PATIENCE_S if "://" in recipe["data"]["source"] else _PATIENCE_S
+        code, out, errors = Shell().ask(argv, limit_s, cwd)
     try:
         records: list[Record] = [json.loads(line) for line in out.splitlines()]
     except ValueError:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import meshes, pretrain, this_machine, token_lengths, unused_keys
+from podwright.plan.checks import meshes, pretrain, this_machine, unused_keys
 from podwright.plan.compiled import step_time, verdict
 from podwright.plan.document import StepEntry
 from podwright.plan.estimates import memory_pretrain
@@ -28,7 +28,7 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
     searches = True
 
     def checks(self, recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-        return token_lengths.of_texts(recipe, pretrain.check(recipe, where, cwd), cwd)
+        return pretrain.check(recipe, where, cwd)
 
     def here(self, recipe: PretrainRecipe) -> list[Finding]:
         return this_machine.packages(("jax", "optax", "orbax", "grain", "tokenizers"), "jax")

@@ -1,4 +1,4 @@
-"""What a plan says of the tokenizer, the chat template and the lengths of GRPO, by the code of training on a sample of the data."""
+"""What a plan says of weights, tokenizer, chat template and lengths of GRPO, by the code of training on a sample of the data."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from podwright.data.gsm8k import SampledData, SampledPart
 from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded
-from podwright.recipe import hf_config, models, positions
+from podwright.recipe import hf_config, hf_weights, models, positions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
@@ -24,20 +24,20 @@ _STAND_INS = [Example(f"{n}+1?", str(n + 1), f"#### {n + 1}") for n in range(2)]
 
 
 def findings(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
-    """Each {check, level, code, message, fix}; [] for a directory without a tokenizer, which is no checkpoint yet.
-
-    `sample`: None for a data set on the hub that cannot be had.
-    """
-    check = "model"
+    """Each {check, level, code, message, fix}. `sample`: None for a data set on the hub that cannot be had."""
+    check, source = "model", recipe.model.source
+    records: list[Record] = []
     try:
         directory = _directory(recipe)
-        if directory and not (directory / "tokenizer.json").is_file():
-            return []
         dims = (
             hf_config.qwen3(hf_config.read(directory, model_type="qwen3"))
             if directory
             else models.find(recipe.model.name)
         )
+        if directory and expanded(source).exists():
+            records = without_weights(source, dims)
+        if records and not (expanded(source) / "tokenizer.json").is_file():
+            return records  # a directory that is no checkpoint yet
         tokenizer = (
             prompts.load_tokenizer(directory, dims.vocab_size)
             if directory
@@ -45,15 +45,27 @@ def findings(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
         )
         if sample is None:
             prompts.tokenized(_STAND_INS, tokenizer, recipe.data, dims.max_positions)
-            return [_uncounted(recipe, f"data.source={recipe.data.source} is on the Hugging Face hub")]
+            return [*records, _uncounted(recipe, f"data.source={recipe.data.source} is on the Hugging Face hub")]
         limits = _limits(recipe, dims, tokenizer, (sample.train, sample.test))
         check = "context"
         if refused := positions.exceeded(recipe.rollout, dims.max_positions):
             raise UserError(refused.what, limits.remedy())
         limits.require()
     except UserError as e:
-        return [record(check, "error", e.what, e.fix, e.code)]
-    return _counted(recipe, limits)
+        return [*records, record(check, "error", e.what, e.fix, e.code)]
+    return [*records, *_counted(recipe, limits)]
+
+
+def without_weights(source: str, dims: Qwen3Dims) -> list[Record]:
+    """That the directory of a model has no weights yet; [] where it has, and UserError for weights that training refuses."""
+    directory = expanded(source)
+    if not hf_weights.present(directory):
+        hf_weights.refuse_other_layouts(directory)
+        what = f"model.source={source} has a config.json and no weights, which a run needs"
+        fix = f"put {hf_weights.SINGLE} there, or shards with their index, or type model.source=random"
+        return [record("model", "inconclusive", what, fix, "no-weights")]
+    hf_weights.check(directory, hf_weights.qwen3(dims))
+    return []
 
 
 def _directory(recipe: GrpoRecipe) -> Path | None:

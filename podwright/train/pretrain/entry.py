@@ -28,9 +28,9 @@ class PretrainEntry(TrainerEntry):
             return loop.train(run, recipe, emit, stopping)
 
     def check(self, recipe: PretrainRecipe, without: Sequence[str]) -> list[Record]:
-        from podwright.train.pretrain import token_check
+        from podwright.train.pretrain import data_check
 
-        return token_check.findings(recipe)
+        return data_check.findings(recipe)
 
     def programs(self, recipe: PretrainRecipe, dims: Record, devices: list[Device]) -> dict[str, Program]:
         from podwright.train.mesh import make_mesh

@@ -12,7 +12,7 @@ from jax import Array
 from jax.sharding import Mesh
 
 from podwright.data import documents, tokens
-from podwright.data.documents import Ids
+from podwright.data.token_files import Ids
 from podwright.data.tokens import Row, Rows
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Record, RunDir
@@ -79,6 +79,7 @@ def open_(
         vocab_size=vocab_size,
         num_documents=data.num_documents,
         seed=recipe.seed,
+        columns=data.columns,
     )
     holdout = recipe.evaluation.num_batches * recipe.batch_size
     first, multiple = before.read.get("documents"), recipe.model.document_multiple

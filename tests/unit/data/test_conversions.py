@@ -1,4 +1,4 @@
-"""Files in the layouts of other programs, for pretraining and Phase 1: what is typed makes a file that the plan and training take."""
+"""Files in the layouts of other programs, for Phase 1: what is typed makes a file that the plan and training take."""
 
 import json
 import shlex
@@ -8,28 +8,12 @@ from pathlib import Path
 import pytest
 
 from podwright.data import faults, pairs
-from podwright.errors import UserError
-from podwright.plan.checks import contrastive, examples, streams
+from podwright.plan.checks import contrastive, examples
 from podwright.recipe import conversions, text_lines
 from podwright.recipe.load import load
 from tests import verbs
 
 NUMBER = 40
-LAYOUTS = {
-    "chat": lambda n: {
-        "messages": [
-            {"role": "system", "content": "Be brief."},
-            {"role": "user", "content": f"{n}+1? \u00fc"},
-            {"role": "assistant", "content": f"It is\n#### {n + 1}"},
-        ]
-    },
-    "ShareGPT": lambda n: {
-        "conversations": [{"from": "human", "value": f"{n}+1?"}, {"from": "gpt", "value": f"#### {n + 1}"}]
-    },
-    "Alpaca": lambda n: {"instruction": "Add.", "input": f"{n}+1" if n % 2 else "", "output": f"{n}\n#### {n + 1}"},
-    "completion": lambda n: {"prompt": f"{n}+1?", "completion": f"#### {n + 1}"},
-    "response": lambda n: {"question": f"{n}+1?", "response": f"#### {n + 1}"},
-}
 
 
 def typed(message: str, python: str = "python3 -c") -> str:
@@ -37,43 +21,6 @@ def typed(message: str, python: str = "python3 -c") -> str:
     command = python + message.partition(python)[2].partition(", and use that file")[0]
     subprocess.run(["sh", "-c", command], check=True)
     return shlex.split(command)[-1]
-
-
-@pytest.mark.parametrize("layout", LAYOUTS)
-def test_lines_of_other_programs_become_texts_by_what_is_typed(tmp_path: Path, layout: str) -> None:
-    path = tmp_path / "my data.jsonl"
-    path.write_text("".join(json.dumps(LAYOUTS[layout](n)) + "\n" for n in range(NUMBER)))
-    with pytest.raises(UserError) as refused:
-        streams.take(str(path), "bytes")
-    new = typed(refused.value.fix)
-    assert faults.check(new)["valid"] == NUMBER and streams.take(new, "bytes").documents == NUMBER
-
-
-def test_inputs_of_alpaca_are_kept_where_the_first_line_has_none(tmp_path: Path) -> None:
-    for first in ({"instruction": "Add.", "input": "", "output": "0"}, {"instruction": "Add.", "output": "0"}):
-        path = tmp_path / "a.jsonl"
-        rows = [first, *({"instruction": "Add.", "input": f"{n}+1", "output": str(n + 1)} for n in range(1, NUMBER))]
-        path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-        (error,) = streams.check(str(path), "bytes", vocab_size=259, sequence_length=32, batch_size=1, max_steps=1)
-        converted = [json.loads(line)["text"] for line in Path(typed(error.fix)).read_text().splitlines()]
-        assert converted == ["Add.\n\n0", *(f"Add.\n\n{n}+1\n\n{n + 1}" for n in range(1, NUMBER))]
-
-
-def test_texts_are_kept_in_a_file_that_has_lines_of_another_layout_too(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    rows = [{"text": f"text {n}"} for n in range(50)] + [{"content": f"content {n}"} for n in range(50)]
-    rows += [LAYOUTS["chat"](n) for n in range(50)]
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    checked = {"vocab_size": 259, "sequence_length": 32, "batch_size": 1, "max_steps": 1}
-    (error,) = streams.check(str(path), "bytes", **checked)
-    once = typed(error.fix)
-    (error,) = streams.check(once, "bytes", **checked)
-    assert ":101 has no 'text'" in error.message
-    twice = typed(error.fix)
-    assert [f.level for f in streams.check(twice, "bytes", **checked)] == ["info"]
-    texts = [json.loads(line)["text"] for line in Path(twice).read_text().splitlines()]
-    assert texts[:100] == [f"text {n}" for n in range(50)] + [f"content {n}" for n in range(50)]
-    assert texts[100].startswith("Be brief.\n\n0+1?")
 
 
 def test_a_text_is_kept_beside_a_caption(tmp_path: Path) -> None:
@@ -105,24 +52,6 @@ def test_captions_become_pairs_by_what_is_typed(tmp_path: Path, image: str) -> N
     assert record is not None and (record["valid"], record["alone"], record["num_faults"]) == (NUMBER, 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("content", "says", "program"),
-    [
-        ("text,label\n" + "".join(f'"{n}, 1?",{n}\n' for n in range(NUMBER)), "CSV", "python3"),
-        ("".join(json.dumps({"text": f"{n}?"}) + "\r" for n in range(NUMBER)), "end with CR alone", "tr "),
-    ],
-    ids=["CSV", "CR"],
-)
-def test_tables_and_old_line_ends_are_named_and_converted(
-    tmp_path: Path, content: str, says: str, program: str
-) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(content.encode())
-    (fault,) = faults.check(str(path))["faults"]
-    assert says in fault["message"]
-    assert faults.check(typed(fault["message"], program))["valid"] == NUMBER
-
-
 def test_text_with_commas_is_no_table() -> None:
     for line in (
         b'"hello, you"',
@@ -138,9 +67,7 @@ def test_text_with_commas_is_no_table() -> None:
     assert text_lines.other_format("a.txt", b"question,answer") is None
 
 
-def test_rows_without_a_text_have_no_conversion() -> None:
-    for row in ({"messages": []}, {"messages": [{"role": "user", "content": ["x"]}]}, [], "x", {"a": "b"}, {}):
-        assert conversions.to_text("a.jsonl", row) == ""
+def test_pairs_have_no_conversion() -> None:
     assert conversions.to_pairs("a.jsonl", {"text": "a", "caption": "b", "image": "c"}) == ""
 
 

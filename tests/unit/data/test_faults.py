@@ -10,7 +10,9 @@ import pytest
 
 from podwright.data import documents, faults, shards
 from podwright.errors import UserError
-from podwright.plan.checks import streams
+from podwright.plan.checks import pretrain
+from podwright.recipe.load import load
+from podwright.recipe.pretrain import PretrainRecipe
 
 
 def test_questions_with_answers_are_checked_as_grpo_reads_them(tmp_path: Path) -> None:
@@ -27,7 +29,12 @@ def test_questions_with_answers_are_checked_as_grpo_reads_them(tmp_path: Path) -
     record = faults.check(str(path))
     assert (record["lines"], record["valid"]) == (6, 2)
     messages = [f["message"].removeprefix(f"{path}") for f in record["faults"]]
-    starts = (":2: the answer has no '#### n'", ":3 is of no layout", ":4: question is empty", ":5 has no 'text'")
+    starts = (
+        ":2: the answer has no '#### n'",
+        ":3 is of no layout",
+        ":4: question is empty",
+        ":5 has no column 'text'",
+    )
     assert [f["line"] for f in record["faults"]] == [2, 3, 4, 5]
     assert all(message.startswith(start) for message, start in zip(messages, starts, strict=True)), messages
 
@@ -40,7 +47,10 @@ def _tokenized(folder: Path) -> Path:
 
 def _refusals(source: Path, **settings: Any) -> tuple[list[str], str, list[str]]:
     """What the plan, training and `podwright data check` say of a source."""
-    plan = streams.check(str(source), vocab_size=259, sequence_length=32, batch_size=4, max_steps=10, **settings)
+    sizes = ["data.tokenizer=", "sequence_length=64", "batch_size=4", "evaluation.num_batches=1"]
+    recipe = load("almodel-tiny", [f"data.source={source}", *sizes, *(f"data.{k}={v}" for k, v in settings.items())])
+    assert isinstance(recipe, PretrainRecipe)
+    plan = [f for f in pretrain.check(recipe, None, Path()) if f.check == "data"]
     training = ""
     try:
         documents.load(str(source), vocab_size=259, **settings)

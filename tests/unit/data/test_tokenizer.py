@@ -14,10 +14,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
-from podwright.data import arithmetic
+from podwright.data import arithmetic, documents
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.plan.checks import streams
 
 TEXTS = [f"{p.question}\n{p.solution}" for p in arithmetic.generate(300, 10, 2, 20, 0)[0]]
 AWKWARD = [
@@ -282,7 +281,7 @@ def test_a_tokenizer_that_git_lfs_has_not_fetched_is_called_that(tmp_path: Path)
     (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
     for read in (
         lambda: Tokenizer.load(tmp_path),
-        lambda: streams.take(str(tmp_path / "a.jsonl"), str(tmp_path)),
+        lambda: documents.load(str(tmp_path / "a.jsonl"), tokenizer=str(tmp_path)),
     ):
         with pytest.raises(UserError, match=re.escape(fault)):
             read()

@@ -1,10 +1,10 @@
-"""No plan of a test waits for a bucket: there is none."""
+"""No plan of a test asks a bucket: there is none."""
 
 import pytest
 
-from podwright.plan.checks import streams
+from podwright.plan.checks import patience
 
 
 @pytest.fixture(autouse=True)
-def no_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(streams, "_PATIENCE_S", 0.2)
+def no_bucket(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "_GCS", "http://127.0.0.1:9")

@@ -10,9 +10,10 @@ import pytest
 
 from podwright.data import documents, gsm8k, shards
 from podwright.errors import UserError
-from podwright.plan.checks import contrastive, examples, multimodal, streams
+from podwright.plan.checks import contrastive, examples, multimodal, pretrain
 from podwright.plan.findings import Finding
 from podwright.recipe.load import load
+from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoData
 
 ROWS = [{"question": f"What is {n}+1?", "answer": f"#### {n + 1}"} for n in range(64)]
@@ -90,7 +91,9 @@ def test_questions_are_not_counted_in_tokens(tmp_path: Path) -> None:
 
 def text(source: str, tokenizer: str = "bytes") -> UserError:
     """What the plan and training say alike of text to pretrain on."""
-    (finding,) = streams.check(source, tokenizer, vocab_size=300_000, sequence_length=8, batch_size=1, max_steps=1)
+    recipe = load("almodel-tiny", [f"data.source={source}", f"data.tokenizer={tokenizer}"])
+    assert isinstance(recipe, PretrainRecipe)
+    (finding,) = [f for f in pretrain.check(recipe, None, Path()) if f.check == "data"]
     with pytest.raises(UserError) as caught:
         documents.load(source, tokenizer=tokenizer)
     assert (finding.message, finding.fix) == (caught.value.what, caught.value.fix)
@@ -112,26 +115,17 @@ def test_ids_of_the_hub_are_not_fetched_for_pretraining(tmp_path: Path) -> None:
     assert "there is no openai/gsm8k" in error.what and "hf download --repo-type dataset openai/gsm8k" in error.fix
 
 
-@pytest.mark.parametrize("name", ["a.JSONL", "a.json", "list.json"])
-def test_text_under_another_ending_is_read_after_what_is_typed(tmp_path: Path, name: str) -> None:
+@pytest.mark.parametrize("name", ["a.JSONL", "a.json", "list.json", "a.jsonl/"])
+def test_text_under_another_ending_is_read(tmp_path: Path, name: str) -> None:
     rows = [{"text": f"some words {n}"} for n in range(9)]
     lines = "".join(json.dumps(row) + "\n" for row in rows)
-    path = tmp_path / name
-    path.write_text(json.dumps(rows) if name == "list.json" else lines)
-    typed(text(str(path), "").fix)
-    (new,) = tmp_path.glob("*.jsonl")
-    assert len(documents.load(str(new), tokenizer="bytes")) == 9
+    (tmp_path / name.rstrip("/")).write_text(json.dumps(rows) if name == "list.json" else lines)
+    assert len(documents.load(f"{tmp_path}/{name}", tokenizer="bytes")) == 9
 
 
-def test_a_slash_after_a_file_and_an_empty_text_are_named(tmp_path: Path) -> None:
-    path = tmp_path / "a.jsonl"
-    path.write_text('{"text": "some words"}\n' * 9)
-    assert str(text(f"{path}/", "")) == f"{path}/ is a file, not a directory; leave out the slash: {path}"
+def test_an_empty_text_is_named(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("")
-    (finding,) = streams.check(
-        str(tmp_path / "a.txt"), "bytes", vocab_size=259, sequence_length=8, batch_size=1, max_steps=1
-    )
-    assert finding.fix == "give a file with plain text"
+    assert text(str(tmp_path / "a.txt")).fix == "give a file with plain text"
 
 
 def multimodal_errors(name: str, source: Path) -> list[Finding]:

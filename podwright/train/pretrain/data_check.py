@@ -1,0 +1,158 @@
+"""What `python -m podwright.train check` says of pretraining: the data and the tokenizer, by the readers of training.
+
+It runs in a process of its own, without JAX and grain. Small files are read to their end, of larger ones both ends and pieces between.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from podwright.data import rows, texts, token_files
+from podwright.data.rows import MissingPackage
+from podwright.data.texts import SampledTexts
+from podwright.data.token_files import TokenFiles
+from podwright.data.tokenizer import Tokenizer
+from podwright.errors import UserError, counted
+from podwright.recipe import corpus, dimensions
+from podwright.recipe.location import Location, Unreachable
+from podwright.recipe.pretrain import PretrainData, PretrainRecipe
+from podwright.rundir import Record
+
+_GENERATED = 1_000  # problems that stand for all
+_TOKENIZED_BYTES = 1 << 20  # of text, all over what was read
+_IDS = 1 << 23, 1 << 18  # that are looked at, of this machine's files and of a store's: a fraction of a second
+_ENDS_BYTES = 1 << 23, 1 << 18  # of the files that say where documents end, likewise
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenCounts:
+    """What a plan reckons with."""
+
+    tokens: int
+    documents: int | None
+    """None: the files do not say"""
+    sampled: str = ""
+    """what an estimate is made of; "" for counts"""
+    complete: bool = True
+    """whether all was read"""
+    looked_at: int | None = None
+    """so many ids were held against the vocabulary; None: all"""
+
+
+def findings(recipe: PretrainRecipe) -> list[Record]:
+    """Each {check, level, code, message, fix}; that of the code `tokens` has their numbers besides."""
+    try:
+        dims = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
+        counts, warnings = _counts(recipe.data, dims.vocab_size, recipe.seed)
+    except MissingPackage as e:
+        return [_record("inconclusive", e.what, e.fix, "missing-package")]
+    except Unreachable as e:  # the machine that trains may well reach it
+        return [_record("inconclusive", f"how long the data lasts is not known: {e.what}", e.fix, "unreachable")]
+    except UserError as e:
+        return [_record("error", e.what, e.fix, e.code)]
+    listed = [_record("warning", *warning, "warning") for warning in warnings]
+    return [_record("info", "", "", "tokens") | dataclasses.asdict(counts), *listed]
+
+
+def _counts(data: PretrainData, vocab_size: int, seed: int) -> tuple[TokenCounts, list[tuple[str, str]]]:
+    """How much there is, and (what is wrong, what to do) of what training takes all the same."""
+    if corpus.is_text(data.source):
+        return _of_text(data, vocab_size, seed)
+    place = Location.of(data.source)
+    tokenizer = texts.find_tokenizer(data.source, data.tokenizer)
+    if records := token_files.records(place):
+        return _of_records(records, vocab_size), token_files.unread(place, records)
+    files = token_files.look(place)
+    token_files.require_fits(files.vocab_size, vocab_size, data.source)
+    if tokenizer is not None:
+        token_files.require_fits(tokenizer.vocab_size, vocab_size, f"the tokenizer {data.tokenizer or data.source}")
+    counts = _of_shards(files, data, vocab_size)
+    return counts, token_files.unread(place, [shard.place for shard in files.shards])
+
+
+def _of_text(data: PretrainData, vocab_size: int, seed: int) -> tuple[TokenCounts, list[tuple[str, str]]]:
+    tokenizer = texts.tokenizer_of_text(data.source, data.tokenizer, vocab_size)
+    if data.source == "arithmetic":
+        total = data.num_documents or corpus.GENERATED
+        listed = list(itertools.islice(texts.read("arithmetic", min(total, _GENERATED), seed), _GENERATED))
+        size = round(sum(map(len, listed)) * total / len(listed))
+        sample = SampledTexts(listed, total, size, 0, complete=total == len(listed))
+    else:
+        sample = texts.sampled(data.source, columns=data.columns)
+    tokenizer.require_known(sample.texts)
+    counts = _tokenized(sample, tokenizer, is_bytes=data.tokenizer == "bytes")
+    if counts.tokens == counts.documents:
+        raise token_files.nothing_to_predict(data.source)
+    if not sample.num_empty:
+        return counts, []
+    about = "" if sample.complete else "about "
+    what = f"{data.source}: {about}{sample.num_empty:,} of {counted(sample.documents, 'text')} are empty"
+    return counts, [(what, "remove these lines")]
+
+
+def _tokenized(sample: SampledTexts, tokenizer: Tokenizer, is_bytes: bool) -> TokenCounts:
+    """The tokens of a text, by those of some documents all over what was read; each byte is one where the tokenizer is `bytes`."""
+    ends = len(tokenizer.documents([""])[0])  # tokens around every document
+    chosen, per_byte = sample.texts, 1.0
+    if not is_bytes:
+        chosen = _spread(sample.texts)
+        num_bytes = sum(len(text.encode()) for text in chosen)
+        inner = sum(map(len, tokenizer.documents(chosen))) - ends * len(chosen)
+        per_byte = inner / num_bytes if num_bytes else 0.0
+    tokens = round(per_byte * sample.num_bytes) + ends * sample.documents
+    sampled = ""
+    if chosen is not sample.texts or not sample.complete:
+        sampled = f"{len(chosen):,} of its documents"
+        if sample.documents == 1:
+            sampled = f"{sum(len(text.encode()) for text in chosen) / 1e6:.1f} MB of it"
+    return TokenCounts(tokens, sample.documents, sampled, sample.complete)
+
+
+def _spread(listed: Sequence[str]) -> Sequence[str]:
+    """Some of the texts, all over the list, with about as many bytes as are tokenized; the list itself where it has no more."""
+    size = sum(map(len, listed))
+    if size <= _TOKENIZED_BYTES:
+        return listed
+    step = -(-size // _TOKENIZED_BYTES)
+    return [text[:_TOKENIZED_BYTES] for text in listed[::step]]
+
+
+def _of_records(records: list[Location], vocab_size: int) -> TokenCounts:
+    """Records do not say how long they are: all are read where they are few, else the first one of each file."""
+    item_bytes = np.dtype(token_files.id_dtype(vocab_size)).itemsize
+    size = sum(file.size() for file in records)
+    if size > rows.SMALL_BYTES:
+        for file in records:
+            token_files.require_record(file)
+        return TokenCounts(size // item_bytes, None, "the size of its files", complete=False)
+    contents = [raw for file in records for raw in token_files.read_records(file, item_bytes)]
+    return TokenCounts(sum(map(len, contents)) // item_bytes, sum(map(bool, contents)))
+
+
+def _of_shards(files: TokenFiles, data: PretrainData, vocab_size: int) -> TokenCounts:
+    """By their headers. Looked at are the first ids of each, and as many ends of documents as are read in a moment."""
+    if files.tokens == files.documents:
+        raise token_files.nothing_to_predict(data.source)
+    in_store = files.place.local is None
+    left, most = _ENDS_BYTES[in_store], max(1, _IDS[in_store] // len(files.shards))
+    seen = num_ends = 0
+    for shard in files.shards:
+        left -= 8 * (shard.documents or 0)
+        if shard.documents and left >= 0:
+            token_files.ends(shard, None)
+        stop = shard.header + min(most, shard.tokens) * shard.dtype.itemsize
+        ids = np.frombuffer(shard.place.read(shard.header, stop), shard.dtype)
+        token_files.require_in_vocabulary(ids, vocab_size, shard.place.typed, 0)
+        seen += len(ids)
+        num_ends += 0 if data.eos_id is None else int((ids == data.eos_id).sum())
+    if data.eos_id is not None and not files.documents and seen == num_ends == files.tokens:
+        raise token_files.nothing_to_predict(data.source, data.eos_id)
+    return TokenCounts(files.tokens, files.documents, looked_at=None if seen == files.tokens else seen)
+
+
+def _record(level: str, message: str, fix: str = "", code: str = "") -> Record:
+    return {"check": "data", "level": level, "code": code, "message": message, "fix": fix}
