@@ -186,5 +186,5 @@ def _of_files(paths: Iterable[Path], columns: GrpoColumns | None) -> list[Exampl
     return [e for path in paths for e in _examples(rows.rows(path, layouts.names_read(columns)), columns)]
 
 
-def _examples(located: Iterable[tuple[str, rows.Row]], columns: GrpoColumns | None) -> list[Example]:
-    return [layouts.example(where, row, columns) for where, row in located]
+def _examples(located: Iterable[tuple[str, rows.Row | UserError]], columns: GrpoColumns | None) -> list[Example]:
+    return [layouts.example(where, rows.required(row), columns) for where, row in located]

@@ -15,13 +15,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import IO, Any, NamedTuple
 
+from podwright.data import sampled_lines
 from podwright.errors import UserError, from_os, message_of
-from podwright.recipe import extras, sampled_files, text_lines
+from podwright.recipe import extras, text_lines
 from podwright.recipe.paths import require_file
 
 Row = Mapping[str, Any]
 LocatedRows = Iterator[tuple[str, Row]]
 """("file:line", "file item n" or "file row n", the row)"""
+LocatedFaults = Iterator[tuple[str, Row | UserError]]
 
 COMPRESSIONS = MappingProxyType({".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"})
 """suffix -> name of the compression in fsspec"""
@@ -38,7 +40,8 @@ class MissingPackage(UserError):
 class SampledRows(NamedTuple):
     """What a plan reads of a file."""
 
-    rows: list[tuple[str, Row]]
+    rows: list[tuple[str, Row | UserError]]
+    """as of `rows_and_faults`"""
     total: int
     """rows of the file; an estimate by the length of a row unless `complete`"""
     complete: bool
@@ -55,6 +58,18 @@ def container(path: Path) -> str:
 
 def rows(path: Path, columns: Collection[str]) -> LocatedRows:
     """Every row of a file. `columns`: of a table with types those that are read; others need not even be readable."""
+    for where, row in rows_and_faults(path, columns):
+        yield where, required(row)
+
+
+def required(row: Row | UserError) -> Row:
+    if isinstance(row, UserError):
+        raise row
+    return row
+
+
+def rows_and_faults(path: Path, columns: Collection[str]) -> LocatedFaults:
+    """As `rows`, with the fault in the place of a line that is no object; a fault of the file as such is raised."""
     suffix = container(path)
     if suffix == ".parquet":
         yield from _parquet(path, columns)
@@ -72,9 +87,9 @@ def sampled(path: Path, columns: Collection[str]) -> SampledRows:
     require_file(str(path), path)
     in_pieces = path.suffix not in COMPRESSIONS and suffix not in (".csv", ".tsv")
     if in_pieces and path.stat().st_size > _SMALL_BYTES and not _is_list(path):
-        lines, total, complete = sampled_files.sampled_text(path)
-        return SampledRows([(where, _object(where, line)) for where, line in lines], total, complete)
-    every = list(rows(path, columns))
+        lines, total = sampled_lines.sampled(path)
+        return SampledRows([(where, _object(where, line)) for where, line in lines], total, complete=False)
+    every = list(rows_and_faults(path, columns))
     return SampledRows(every, len(every), True)
 
 
@@ -114,7 +129,7 @@ def _is_list(path: Path) -> bool:
         return file.read(1 << 10).removeprefix(_BOM).lstrip().startswith(b"[")
 
 
-def _json(path: Path) -> LocatedRows:
+def _json(path: Path) -> LocatedFaults:
     """Objects, one a line or in a list."""
     with _opened(path) as file:
         is_first = True
@@ -130,14 +145,18 @@ def _json(path: Path) -> LocatedRows:
             yield where, _object(where, text)
 
 
-def _items(path: Path, text: bytes) -> LocatedRows:
+def _items(path: Path, text: bytes) -> LocatedFaults:
     for number, item in enumerate(_parsed(str(path), text), 1):
         where = f"{path} item {number}"
-        yield where, _required_object(where, item)
+        yield where, item if isinstance(item, dict) else _no_object(where, item)
 
 
-def _object(where: str, line: bytes) -> Row:
-    return _required_object(where, _parsed(where, line))
+def _object(where: str, line: bytes) -> Row | UserError:
+    try:
+        value = _parsed(where, line)
+    except UserError as e:
+        return e
+    return value if isinstance(value, dict) else _no_object(where, value)
 
 
 def _parsed(where: str, text: bytes) -> Any:
@@ -149,11 +168,10 @@ def _parsed(where: str, text: bytes) -> Any:
         raise UserError(f"{where} is not JSON: {e}", "write one object a line", "not-json") from e
 
 
-def _required_object(where: str, value: Any) -> Row:
-    if not isinstance(value, dict):
-        what = f"{where} is {text_lines.json_kind(value)}, not an object"
-        raise UserError(what, "write one object a line", "not-object")
-    return value
+def _no_object(where: str, value: Any) -> UserError:
+    return UserError(
+        f"{where} is {text_lines.json_kind(value)}, not an object", "write one object a line", "not-object"
+    )
 
 
 def _not_utf8(where: object) -> UserError:

@@ -20,12 +20,6 @@ _IN_TEXT = (
 """keys whose texts, in this order, make a text to pretrain on"""
 _CHATS = (("messages", "role", "content", "user"), ("conversations", "from", "value", "human"))
 """key of the turns; in a turn the keys of speaker and text, and who asks"""
-_PAIRED = {
-    **dict.fromkeys(("caption", "description", "sentence", "label", "title"), "text"),
-    **dict.fromkeys(("image_path", "img", "picture", "file_name"), "image"),
-    **dict.fromkeys(("audio_path", "sound", "wav"), "audio"),
-    **dict.fromkeys(("video_path", "clip"), "video"),
-}
 
 
 def to_text(file: str, row: Any) -> str:
@@ -43,31 +37,6 @@ def to_text(file: str, row: Any) -> str:
     listed = json.dumps(keys, separators=(",", ":"))
     joined = f'"\\n\\n".join(r[k] for k in {listed} if r.get(k))'
     return _converted(file, f'{{"text":{joined}}} if any(map(r.get,{listed})) and not r.get("text") else r')
-
-
-def to_pairs(file: str, row: Any) -> str:
-    """What to type for a file whose lines have keys that Phase 1 has other names for; "" where there are none."""
-    names = paired_keys(row)
-    if not names:
-        return ""
-    keys = json.dumps(names, separators=(",", ":"))
-    return _converted(file, f"{{(k if {keys}.get(k,k) in r else {keys}[k]):v for k,v in r.items()}}")
-
-
-def to_responses(file: str) -> str:
-    """What to type for a file of annotated lines whose `response` is an object and not its JSON as a text."""
-    return _converted(file, '{**r,"response":json.dumps(r["response"])} if isinstance(r.get("response"),dict) else r')
-
-
-def paired_keys(row: Any) -> dict[str, str]:
-    """Keys of a row that stand for a field of Phase 1 -> that field; none for a field that the row has."""
-    if not isinstance(row, dict):
-        return {}
-    names: dict[str, str] = {}
-    for key, field in _PAIRED.items():
-        if _is_text(row.get(key)) and field not in row and field not in names.values():
-            names[key] = field
-    return names
 
 
 def _chat(row: Any) -> tuple[str, str, str, str] | None:

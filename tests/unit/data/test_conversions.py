@@ -1,4 +1,4 @@
-"""Files in the layouts of other programs, for pretraining and Phase 1: what is typed makes a file that the plan and training take."""
+"""Files in the layouts of other programs, for pretraining: what is typed makes a file that the plan and training take."""
 
 import json
 import shlex
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from podwright.data import faults, pairs
+from podwright.data import faults, line_files
 from podwright.errors import UserError
-from podwright.plan.checks import contrastive, examples, streams
+from podwright.plan.checks import examples, streams
 from podwright.recipe import conversions, text_lines
 from podwright.recipe.load import load
 from tests import verbs
@@ -76,35 +76,6 @@ def test_texts_are_kept_in_a_file_that_has_lines_of_another_layout_too(tmp_path:
     assert texts[100].startswith("Be brief.\n\n0+1?")
 
 
-def test_a_text_is_kept_beside_a_caption(tmp_path: Path) -> None:
-    rows = [{"image": "0.png", "caption": "a"}, {"caption": "b", "text": "c", "image": "1.png"}]
-    path = tmp_path / "a.jsonl"
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    converted = Path(typed(conversions.to_pairs(str(path), rows[0]))).read_text().splitlines()
-    assert [json.loads(line) for line in converted] == [{"image": "0.png", "text": "a"}, rows[1]]
-
-
-@pytest.mark.parametrize("image", ["image", "image_path"])
-def test_captions_become_pairs_by_what_is_typed(tmp_path: Path, image: str) -> None:
-    from PIL import Image
-
-    path = tmp_path / "a.jsonl"
-    for n in range(NUMBER):
-        Image.new("RGB", (4, 4), (n, 0, 0)).save(tmp_path / f"{n}.png")
-    path.write_text("".join(json.dumps({image: f"{n}.png", "caption": f"cat {n}"}) + "\n" for n in range(NUMBER)))
-    settings = ("data.num_train=0", "data.num_test=0", "per_device_batch_size=8")
-    recipe = load("phase1-tiny", [*settings, f"data.source={path}"])
-    errors = [f for f in contrastive.check(recipe, None, tmp_path) if f.level == "error"]
-    record = pairs.check_lines(path, None, False)
-    assert len(errors) == 1 and record is not None and record["num_faults"]
-    assert any(errors[0].fix in fault["message"] for fault in record["faults"])
-    new = typed(errors[0].fix)
-    found = contrastive.check(load("phase1-tiny", [*settings, f"data.source={new}"]), None, tmp_path)
-    assert not [f for f in found if f.level in ("error", "warning")], found
-    record = pairs.check_lines(Path(new), None, False)
-    assert record is not None and (record["valid"], record["alone"], record["num_faults"]) == (NUMBER, 0, 0)
-
-
 @pytest.mark.parametrize(
     ("content", "says", "program"),
     [
@@ -141,7 +112,6 @@ def test_text_with_commas_is_no_table() -> None:
 def test_rows_without_a_text_have_no_conversion() -> None:
     for row in ({"messages": []}, {"messages": [{"role": "user", "content": ["x"]}]}, [], "x", {"a": "b"}, {}):
         assert conversions.to_text("a.jsonl", row) == ""
-    assert conversions.to_pairs("a.jsonl", {"text": "a", "caption": "b", "image": "c"}) == ""
 
 
 @pytest.mark.parametrize(
@@ -163,9 +133,9 @@ def test_a_url_of_data_that_is_read_from_this_machine_says_how_to_copy_it(
 ) -> None:
     (error,) = examples.check(load("qwen3-tiny-arithmetic-grpo", [f"data.source={source}"]), tmp_path)
     assert error.level == "error" and error.message.startswith(f"data.source={source} is a URL") and error.fix == fix
-    found = contrastive.check(load("phase1-tiny", [f"data.source={source}"]), None, tmp_path)
-    (error,) = [f for f in found if f.level == "error"]
-    assert " is a URL" in error.message and error.fix.startswith(fix)
+    with pytest.raises(UserError, match=" is a URL") as refused:
+        line_files.files(source, Path(source))
+    assert refused.value.fix.startswith(fix)
 
 
 def test_parquet_files_and_directories_of_questions_are_checked(tmp_path: Path) -> None:

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from podwright.data import annotated, faults, gsm8k, layouts, lines, shards, texts
+from podwright.data import faults, gsm8k, layouts, lines, shards, texts
 from podwright.errors import UserError
-from podwright.plan.checks import multimodal
 from podwright.recipe import text_lines
 from podwright.recipe.multimodal import MultimodalData
 from podwright.recipe.schema import GrpoData
@@ -81,10 +80,8 @@ def test_another_format_is_one_fault_of_the_file_with_its_command(tmp_path: Path
         with pytest.raises(UserError) as of_questions:
             gsm8k.read(path)
         assert of_questions.value.code in ("not-utf8", "not-json")
-        assert [message for _, _, message in annotated.numbered(path)] == [fault["message"]]
-        with pytest.raises(UserError, match=re.escape(what)) as of_lines:
-            lines.read_all(path, lines.annotated_lines(MultimodalData(source=str(path))))
-        assert command in of_lines.value.fix
+        with pytest.raises(UserError, match=r"not UTF-8 text|is not JSON|not an object"):
+            lines.split(path, data := MultimodalData(source=str(path)), lines.reader(data))
 
 
 @pytest.mark.parametrize("kind", ["gzip", "bzip2", "xz", "UTF-16", "UTF-16BE", "UTF-32"])
@@ -120,19 +117,6 @@ def test_the_encoding_is_guessed_once_for_the_file(tmp_path: Path, content: byte
     record = faults.check(str(path))
     (fault,) = [f for f in record["faults"] if "JSON" not in f["message"]]
     assert name in fault["message"] and record["valid"] == 0
-    listed = [message for _, _, message in annotated.numbered(path) if "UTF-8" in message or "binary" in message]
-    assert sum("ITS-ENCODING" in m or "looks like" in m or "binary" in m for m in listed) == 1
-
-
-def test_lines_of_another_encoding_are_not_advised_to_be_left_out(tmp_path: Path) -> None:
-    """By training and its plan: `data check --fix` would leave them out."""
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(GERMAN.encode("latin-1"))
-    source = MultimodalData(source=str(path))
-    with pytest.raises(UserError, match=r"a.jsonl:1 is not UTF-8: the file looks like Latin-1; type iconv"):
-        lines.read_all(path, lines.annotated_lines(source))
-    with pytest.raises(UserError, match=r"a.jsonl:1 is not UTF-8: the file looks like Latin-1; type iconv"):
-        multimodal.sampled_lines(path)
 
 
 def test_lines_that_are_not_utf8_among_others_are_counted_and_listed(tmp_path: Path) -> None:
@@ -182,9 +166,6 @@ def test_a_fault_of_a_line_is_in_our_words(tmp_path: Path, line: bytes, fault: s
     assert (entry["line"], record["valid"]) == (3, 2) and fault in entry["message"]
     for read in (faults.check, lambda p: str(_refusal(p))):
         assert not LIBRARY_WORDS.search(str(read(str(path))))
-    of_lines = [message for _, _, message in annotated.numbered(path) if message]
-    assert not any(map(LIBRARY_WORDS.search, of_lines))
-    assert all(fault in message for message in of_lines)
 
 
 def _refusal(path: str) -> UserError:
