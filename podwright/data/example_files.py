@@ -41,7 +41,7 @@ def files(source: str, path: Path) -> ExampleFiles:
     require_file_or_directory(f"data.source={source}", path)
     if path.is_file():
         return ExampleFiles((path,), ())
-    train, test = _split(path, "train"), _split(path, "test")
+    train, test = of_split(path, "train"), of_split(path, "test")
     if train and test:
         tables = [p for split in ("train", "test") for p in sorted(path.glob(f"{split}*.parquet"))]
         return ExampleFiles((train[0],), (test[0],), (*train[1:], *test[1:], *tables))
@@ -55,10 +55,10 @@ def files(source: str, path: Path) -> ExampleFiles:
     raise _missing(source, path, train, test)
 
 
-def _split(path: Path, split: str) -> list[Path]:
-    """The files of one part that lie in a directory."""
+def of_split(path: Path, split: str, more: tuple[str, ...] = ()) -> list[Path]:
+    """The files of one part that lie in a directory, with one of the endings that are read or of `more`."""
     present = []
-    for ending in _ENDINGS:
+    for ending in (*_ENDINGS, *more):
         file = path / f"{split}{ending}"
         require_no_dead_link(file)
         if file.is_file():

@@ -10,21 +10,24 @@
 | chat | messages: turns of {role, content} |
 | ShareGPT | conversations: turns of {from, value} |
 
-An answer has `#### n`, or is a number and nothing else. What a row leaves open is refused, never guessed.
+GRPO's answers have `#### n`, or are a number and nothing else. What a row leaves open is refused, never guessed.
 
 Pretraining takes the column `text` or `content`. Of a row of these layouts it takes question and reply, or all turns, with an empty line
-between; there a reply may also be in the column `response`.
+between; there a reply may also be in the column `response`. Phase 1 and Phase 2 read the same layouts, and the names that data sets of
+captions have for files and texts.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import json
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from podwright.errors import UserError, counted
-from podwright.recipe import text_lines
+from podwright.recipe import answers, text_lines
 from podwright.recipe.answer_numbers import gold, same_number
 from podwright.recipe.pretrain import TextColumns
 from podwright.recipe.schema import GrpoColumns
@@ -35,6 +38,15 @@ _QUESTIONS = ("question", "problem")
 _CHATS = ("messages", "conversations")
 _NAMES = {*_QUESTIONS, *_CHATS, "answer", "solution", "prompt", "completion", "reward_model"}
 _NAMES |= {"instruction", "input", "output"}
+_OTHER_NAMES = {
+    "text": ("caption", "sentence", "description"),
+    "image": ("image_path", "file_name", "img", "picture"),
+    "audio": ("audio_path", "sound", "wav"),
+    "video": ("video_path", "clip"),
+}
+"""field of a row that names files -> names that others have for it"""
+NAMES_OF_FILE_ROWS = frozenset({"response", *_OTHER_NAMES, *itertools.chain(*_OTHER_NAMES.values()), *_NAMES})
+_MARKS = re.compile("<(?:image|audio|video)>\\s*")
 _SPEAKERS = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 _TEXTS = ("text", "content")
 _ASKING = (*_QUESTIONS, "prompt", "instruction")
@@ -122,6 +134,28 @@ def example(where: str, row: Row, columns: GrpoColumns | None = None) -> Example
         worked = fields.solution if isinstance(fields.solution, str) and "####" not in fields.solution else ""
         solution = f"{worked.rstrip()}\n#### {number}".lstrip()
     return Example(fields.question, number, solution)
+
+
+def with_files(row: Row) -> dict[str, Any]:
+    """A row with `text`, `image`, `audio` and `video` under these names, where it has one text for each under another name."""
+    fields = dict(row)
+    for field, names in _OTHER_NAMES.items():
+        present = [name for name in names if isinstance(row.get(name), str) and row[name].strip()]
+        if field not in row and len(present) == 1:
+            fields[field] = row[present[0]]
+    return fields
+
+
+def with_response(where: str, row: Row) -> dict[str, Any]:
+    """A row with `instruction`, `response` and files, whatever its layout; UserError for turns that are no question and its answer."""
+    fields = dict(row) if any(name in row for name in answers.MEDIA) else with_files(row)
+    if "response" not in row and _layout(row):
+        turns = _fields(where, row)
+        # data sets of chats mark where the picture belongs, which stands before every prompt here
+        fields |= {"instruction": _MARKS.sub("", turns.question).strip(), "response": turns.answer}
+    if isinstance(fields.get("response"), Mapping):
+        fields["response"] = json.dumps(fields["response"])
+    return fields
 
 
 def _layout(row: Row) -> str:

@@ -6,29 +6,28 @@ Nothing is ever cut: a budget that cannot hold a prompt with its response is ref
 from __future__ import annotations
 
 import dataclasses
-import functools
-import os
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Generic, NamedTuple, TypeVar
 
-from podwright.data import annotated, synthetic_images
-from podwright.data.annotated import AnnotatedExample, Record, learned, prompt_ids, response_ids
+from podwright.data import annotated, line_files, synthetic_images
+from podwright.data.annotated import AnnotatedExample, learned, prompt_ids, response_ids
+from podwright.data.line_files import LineFile, LineReader, ValidLine
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError, expanded
-from podwright.recipe import hf_weights, pairs, sampled_files
+from podwright.errors import UserError, counted, expanded
+from podwright.recipe import hf_weights
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
-from podwright.recipe.paths import require_no_dead_link, require_root
+from podwright.recipe.paths import require_root
 
 _COUNTED = 4000  # lines, in two seconds
 _DRAWN = 4000  # generated lines that stand for all: there are fewer than 1,000 different answers
+_MOST_HELD_OUT = 200
+LEAST_HELD_OUT = 2  # lines of Phase 1: retrieval among fewer is always right
 
-T = TypeVar("T")
-Reader = Callable[[Path], tuple[list[T], list[Record]]]
-"""of the good lines and the faults of a file"""
+T = TypeVar("T", bound=ValidLine)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,20 +43,11 @@ class Lengths:
 def lengths(recipe: MultimodalRecipe) -> Lengths:
     """Of the longest line to train on, where lines and tokenizer are on this machine; UserError as training would have it."""
     directory = None if recipe.model.source == "random" else expanded(recipe.model.source)
-    with tempfile.TemporaryDirectory() as folder:
-        source = expanded(recipe.data.source)
-        if recipe.data.source == "drawn":
-            source = Path(folder)
-            num_train, num_test = (min(n, _DRAWN) for n in (recipe.data.num_train, recipe.data.num_test))
-            synthetic_images.write(source, num_train, num_test, recipe.seed, files=False)
-        if not source.exists() or not (directory is None or _has_tokenizer(directory)):
-            return Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
-        training, held_out, _ = split(source, recipe.data, annotated_lines(recipe.data))
-    tokenizer = learned(training, recipe) if directory is None else Tokenizer.load(directory)
-    training_ids, _ = (_longest(part, tokenizer, recipe.data) for part in (training, held_out))
-    return Lengths(
-        max(len(p) + len(r) for p, r in zip(*training_ids, strict=True)), max(map(len, training_ids[1])), known=True
-    )
+    is_drawn = recipe.data.source == "drawn"
+    if not (is_drawn or expanded(recipe.data.source).exists()) or not (directory is None or _has_tokenizer(directory)):
+        return Lengths(recipe.data.max_text_length, recipe.data.max_text_length, known=False)
+    lines = drawn(recipe) if is_drawn else split(expanded(recipe.data.source), recipe.data, reader(recipe.data))
+    return longest(lines, recipe, directory)
 
 
 def _has_tokenizer(directory: Path) -> bool:
@@ -65,8 +55,25 @@ def _has_tokenizer(directory: Path) -> bool:
     return (directory / "tokenizer.json").is_file() or hf_weights.present(directory)
 
 
+def longest(lines: Split[AnnotatedExample], recipe: MultimodalRecipe, directory: Path | None) -> Lengths:
+    """`directory`: of the tokenizer; None for one that is learned from the lines."""
+    tokenizer = learned(lines.training, recipe) if directory is None else Tokenizer.load(directory)
+    training_ids, _ = (_longest(part, tokenizer, recipe.data) for part in (lines.training, lines.held_out))
+    return Lengths(
+        max(len(p) + len(r) for p, r in zip(*training_ids, strict=True)), max(map(len, training_ids[1])), known=True
+    )
+
+
+def drawn(recipe: MultimodalRecipe) -> Split[AnnotatedExample]:
+    """Lines as a run generates them, of many some that stand for all; without their files."""
+    with tempfile.TemporaryDirectory() as folder:
+        num_train, num_test = (min(n, _DRAWN) for n in (recipe.data.num_train, recipe.data.num_test))
+        synthetic_images.write(Path(folder), num_train, num_test, recipe.seed, files=False)
+        return split(Path(folder), recipe.data, reader(recipe.data))
+
+
 def _longest(
-    examples: list[AnnotatedExample], tokenizer: Tokenizer, data: MultimodalData
+    examples: Sequence[AnnotatedExample], tokenizer: Tokenizer, data: MultimodalData
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts and responses of those that are longest as text, which takes seconds where all would take minutes."""
     size = lambda example: len((example.instruction + "".join(map(str, example.answer.values()))).encode())  # noqa: E731
@@ -94,12 +101,12 @@ def tokenized(
             f"data.max_text_length={data.max_text_length} cannot hold {len(over)} of {len(examples)} lines; line {examples[worst].line} "
             f"needs {len(prompts[worst])} tokens for its prompt and {len(responses[worst])} for its response"
         )
-        raise UserError(what, f"type data.max_text_length={need}")
+        raise UserError(what, f"type data.max_text_length={need}", "too-long")
     return prompts, responses
 
 
-def annotated_lines(data: MultimodalData) -> Reader[AnnotatedExample]:
-    return functools.partial(annotated.read, schema=data.schema_of_answers, root=data.root)
+def reader(data: MultimodalData) -> LineReader[AnnotatedExample]:
+    return annotated.reader(data.schema_of_answers, data.root)
 
 
 class Split(NamedTuple, Generic[T]):
@@ -109,45 +116,70 @@ class Split(NamedTuple, Generic[T]):
     """lines of each file"""
 
 
+class SampledSplit(NamedTuple, Generic[T]):
+    """What a plan reads of a source."""
+
+    lines: Split[T]
+    num_training: int
+    num_held_out: int
+    """lines that training has; estimates where a file was too large to read all of it"""
+    files: list[LineFile[T]]
+
+
 def split(
-    source: Path, data: MultimodalData | Pairs, read: Reader[T], began: Mapping[str, int] = MappingProxyType({})
+    source: Path, data: MultimodalData | Pairs, reader: LineReader[T], began: Mapping[str, int] = MappingProxyType({})
 ) -> Split[T]:
     """Of a directory its train.jsonl and val.jsonl; without that, the last lines are held out. `began`: the lines that a run has begun
     with, the last of which are; what was appended since is trained on."""
+    return _divided([file.good for file in _files(source, data, reader)], data, began)
+
+
+def sampled(data: MultimodalData | Pairs, reader: LineReader[T]) -> SampledSplit[T]:
+    """As `split`, of large files by a sample, with the sizes that training has."""
+    files = _files(expanded(data.source), data, reader, is_sample=True)
+    parts = [file.good for file in files]
+    if all(file.complete for file in files):
+        lines = _divided(parts, data)
+        return SampledSplit(lines, len(lines.training), len(lines.held_out), files)
+    total = files[0].total
+    if len(files) > 1:
+        held_out = min(data.num_test or files[1].total, files[1].total)
+    else:
+        held_out = _num_held_out(data, total, total)
+        total -= held_out
+    return SampledSplit(Split(parts[0], parts[-1], {}), min(data.num_train or total, total), held_out, files)
+
+
+def _files(
+    source: Path, data: MultimodalData | Pairs, reader: LineReader[T], is_sample: bool = False
+) -> list[LineFile[T]]:
+    """Those of a source, without a bad line."""
     require_root("data.root", data.root, Path())
-    if not source.exists():
-        raise UserError(
-            f"data.source={source} is not there",
-            "check the path, or type data.source=drawn data.num_train=2000 data.num_test=200",
-        )
-    training = read_all(source / "train.jsonl" if source.is_dir() else source, read, data.check_options)
-    has_val = source.is_dir() and os.path.lexists(source / "val.jsonl")
-    held_out = read_all(source / "val.jsonl", read, data.check_options) if has_val else []
-    sizes = {"train": len(training), "val": len(held_out)}
+    paths = line_files.files(data.source, source)
+    return [line_files.require_good(line_files.read(path, reader, is_sample), data.check_options) for path in paths]
+
+
+def _divided(
+    parts: Sequence[list[T]], data: MultimodalData | Pairs, began: Mapping[str, int] = MappingProxyType({})
+) -> Split[T]:
+    """`parts`: the lines of the file to train on and of the held-out one, if there is one."""
+    training, held_out = parts[0], parts[1] if len(parts) > 1 else []
+    read = {"train": len(training), "val": len(held_out)}
     held_out = held_out[: began.get("val")]
     if not held_out:
         first = began.get("train", len(training))
-        count = pairs.num_held_out(first, data.num_test)
-        if len(training) < 2 or count >= len(training):
-            raise pairs.none_left(str(source), len(training), pairs.LEAST_HELD_OUT if isinstance(data, Pairs) else 1)
-        held_out = training[first - count : first]
-        training = training[: first - count] + training[first:]
-    return Split(training[: data.num_train or None], held_out[: data.num_test or None], sizes)
+        count = _num_held_out(data, len(training), first)
+        training, held_out = training[: first - count] + training[first:], training[first - count : first]
+    return Split(training[: data.num_train or None], held_out[: data.num_test or None], read)
 
 
-def read_all(path: Path, read: Reader[T], options: str = "") -> list[T]:
-    """Every line; UserError when one is bad. `options` of the verb that lists all that is wrong."""
-    require_no_dead_link(path)
-    if not path.is_file():
-        raise UserError(f"there is no {path}", "a directory of data holds train.jsonl and perhaps val.jsonl")
-    sampled_files.require_utf8(path, sampled_files.all_lines(path))
-    good, faults = read(path)
-    if faults:
-        lines = len({f["line"] for f in faults})
-        raise UserError(
-            f"{path} has {lines} bad line{'s' if lines > 1 else ''}, such as {faults[0]['message']}",
-            f"type podwright data check {path} --fix{options}"
-            if good
-            else "give a file with lines that `podwright plan` takes",
-        )
-    return good
+def _num_held_out(data: MultimodalData | Pairs, lines: int, first: int) -> int:
+    """Of a file without a held-out one beside it: the last of its `first` lines, a tenth where `data.num_test` does not say."""
+    count = data.num_test or min(_MOST_HELD_OUT, max(1, first // 10))
+    if lines > 1 and count < lines:
+        return count
+    what = f"data.source={data.source} has {counted(lines, 'line')} that can be used, which leaves none to train on"
+    least = LEAST_HELD_OUT if isinstance(data, Pairs) else 1
+    if lines < 2 * least:
+        raise UserError(what, f"give a file with at least {2 * least} lines", "held-out")
+    raise UserError(what, f"type data.num_test={max(least, lines // 10)}", "held-out")

@@ -6,13 +6,12 @@ import functools
 import hashlib
 import itertools
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from podwright.errors import from_os
+from podwright.errors import from_os, message_of
 from podwright.recipe import text_lines
 
 if TYPE_CHECKING:
@@ -22,27 +21,9 @@ Array = np.ndarray[Any, Any]
 SAMPLE_RATE = 16_000
 NUM_FRAMES = 16
 _MOST_SECONDS = 600.0
-_MOST_PIXELS = 178_956_970  # of PIL, for pictures made to fill a memory
-_HEAD_BYTES = 512
 _UNKNOWN_BYTES = 0x7FFF0000  # from here on a WAV header has a length that its writer did not know, as of a pipe
 _LOUDEST = 1e12  # a sample is -1 to 1, of careless writers an integer of 32 bits; with larger ones features overflow
 _CUT_SHARE = 0.01  # of a sound that may be missing at its end
-_FORMATS = (
-    ("PNG", "picture", rb"\x89PNG"),
-    ("JPEG", "picture", rb"\xff\xd8\xff"),
-    ("GIF", "picture", rb"GIF8"),
-    ("BMP", "picture", rb"BM.{4}\0{4}"),
-    ("TIFF", "picture", rb"II\*\0|MM\0\*"),
-    ("WebP", "picture", rb"RIFF.{4}WEBP"),
-    ("WAV", "sound", rb"RIFF.{4}WAVE"),
-    ("FLAC", "sound", rb"fLaC"),
-    ("Ogg", "sound", rb"OggS"),
-    ("MP3", "sound", rb"ID3|\xff[\xf2\xf3\xfb]"),
-    ("AVI", "video", rb"RIFF.{4}AVI "),
-    ("MP4", "video", rb".{4}ftyp"),
-    ("Matroska", "video", rb"\x1a\x45\xdf\xa3"),
-)
-"""name, what it holds, its first bytes"""
 
 
 class Unreadable(ValueError):
@@ -53,7 +34,7 @@ def picture(path: Path) -> Array:
     """[height, width, 3] of bytes, red, green and blue; [height, width, 4] with the opacity, of a file that is RGBA."""
     from PIL import Image, ImageOps
 
-    with _explained(path, "picture"), Image.open(path) as opened:
+    with _explained(path), Image.open(path) as opened:
         upright = ImageOps.exif_transpose(opened)
         pixels = np.asarray(upright if upright.mode == "RGBA" else upright.convert("RGB"))
         return pixels
@@ -63,7 +44,7 @@ def sound(path: Path) -> Array:
     """[samples] at SAMPLE_RATE, one channel, from -1 to 1."""
     import av
 
-    with _explained(path, "sound"), av.open(str(path)) as opened:
+    with _explained(path), av.open(str(path)) as opened:
         if not opened.streams.audio:
             raise Unreadable(f"{path.name} has no sound")
         sound_track = _sound(opened)
@@ -76,7 +57,7 @@ def video(path: Path) -> tuple[Array, Array | None]:
     """NUM_FRAMES pictures evenly apart [frames, height, width, 3], and the sound track if there is one."""
     import av
 
-    with _explained(path, "video"), av.open(str(path)) as opened:
+    with _explained(path), av.open(str(path)) as opened:
         if not opened.streams.video:
             raise Unreadable(f"{path.name} has no pictures")
         kept, every = [], 1
@@ -123,11 +104,10 @@ def _digest(path: Path, *_: int) -> str:
 
 
 class _explained:
-    """Any fault of the libraries as Unreadable, in words of our own. `noun`: picture, sound or video; "" where it may be any."""
+    """Any fault of the libraries as Unreadable."""
 
-    def __init__(self, path: Path, noun: str = ""):
+    def __init__(self, path: Path):
         self._path = path
-        self._noun = noun
 
     def __enter__(self) -> None:
         if "\0" in str(self._path):
@@ -147,7 +127,7 @@ class _explained:
         if isinstance(error, FileNotFoundError):
             raise Unreadable(_absent(self._path)) from error
         of_disk = from_os(error) if isinstance(error, OSError) else None
-        reason = of_disk.what.rpartition(": ")[2] if of_disk else _reason(self._path, self._noun, kind.__name__)
+        reason = of_disk.what.rpartition(": ")[2] if of_disk else f"{kind.__name__}: {message_of(error, 80)}"
         raise Unreadable(f"it cannot be read ({reason})") from error
 
 
@@ -173,27 +153,6 @@ def _cut_off(path: Path) -> str:
                 return what if is_known and there < (1 - _CUT_SHARE) * length else ""
             f.seek(length + length % 2, os.SEEK_CUR)
     return ""
-
-
-def _reason(path: Path, noun: str, error: str) -> str:
-    """Why a library failed on a file, by what the file begins with."""
-    if error == "DecompressionBombError":
-        return f"it has more than {_MOST_PIXELS:,} pixels"
-    if error == "MemoryError":
-        return "it needs more memory than there is"
-    with path.open("rb") as f:
-        head = f.read(_HEAD_BYTES)
-    if not head:
-        return "it is empty"
-    if not head.strip(b"\0"):
-        return "it begins with zero bytes only"
-    for name, of_noun, pattern in _FORMATS:
-        if re.match(pattern, head, re.DOTALL):
-            is_wrong = noun and (of_noun == "picture") != (noun == "picture")
-            return f"it is {name}, not a {noun}" if is_wrong else f"it is {name}, cut off or damaged"
-    if text_lines.is_utf8(head[:-3]) and b"\0" not in head:
-        return f"it holds text, not a {noun or 'picture, sound or video'}"
-    return "its format is not known, or it is damaged"
 
 
 def _sound(opened: Any) -> Array:

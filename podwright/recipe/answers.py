@@ -16,7 +16,7 @@ from typing import Any
 
 from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import yaml_file
-from podwright.recipe.text_lines import JsonFault, is_encodable, parse_json, rename
+from podwright.recipe.text_lines import JsonFault, is_encodable, parse_json
 from podwright.recipe.wrong_values import shown as typed
 
 DEFAULT = "ethogram"
@@ -109,25 +109,17 @@ class AnswerSchema:
             if floor.field in values and values[floor.field] < floor.value and (cause := _cause(floor, values)):
                 yield floor.field, f"{values[floor.field]} is below {floor.value}, the least for {cause}"
 
-    def line_faults(self, line: Any) -> Iterator[FieldFault]:
-        """What is wrong with one parsed line of a file, without looking at its media."""
-        if not isinstance(line, dict):
-            yield "line", f"{shown(line)} is not an object"
-            return
+    def line_faults(self, line: Mapping[str, Any]) -> Iterator[FieldFault]:
+        """What is wrong with one row of a file, without looking at its media."""
         for field in ("instruction", "response"):
             value = line.get(field)
             if not isinstance(value, str) or not value.strip():
-                absent = f"is missing{_renamed(field, line)}"
-                quoted = (
-                    "; write its JSON as a text, in quotes" if field == "response" and isinstance(value, dict) else ""
-                )
-                yield field, absent if field not in line else f"{shown(value)} is not a text{quoted}"
+                yield field, "is missing" if field not in line else f"{shown(value)} is not a text"
             elif not is_encodable(value):
                 yield field, f"{shown(value)} holds half a character (a lone surrogate)"
         given = [name for name in MEDIA if name in line]
         if not given:
-            renamed = next((text for name in MEDIA if (text := _renamed(name, line))), "")
-            yield "image", f"is missing, and so are audio and video; a line needs one of them{renamed}"
+            yield "image", "is missing, and so are audio and video; a line needs one of them"
         for name in given:
             if not isinstance(line[name], str) or not line[name]:
                 yield name, f"{shown(line[name])} is not a path"
@@ -173,22 +165,6 @@ class AnswerSchema:
                         field if is_encodable(field) else path or "response",
                         f"{shown(name)} is no field of the schema of answers {self.version}",
                     )
-
-
-class Repeats:
-    """Lines of a file that ask what a line before them asks."""
-
-    def __init__(self) -> None:
-        self._before: dict[tuple[str, ...], tuple[str, Any]] = {}
-
-    def fault(self, where: str, line: dict[str, Any]) -> str:
-        """What is wrong with a valid line at `where` ("line 3"); "" for the first with its instruction and files."""
-        key = (line["instruction"], *(f"{name} {Path(line[name])}" for name in MEDIA if name in line))
-        answer = json.loads(line["response"])
-        before, known = self._before.setdefault(key, (where, answer))
-        if before == where:
-            return ""
-        return f"repeats {before}" if known == answer else f"asks what {before} asks, and has another response"
 
 
 def of(value: str | dict[str, Any]) -> AnswerSchema:
@@ -344,11 +320,6 @@ def shown(value: Any) -> str:
     """A value as it stands in a message: on one line, and not longer than that."""
     text = repr(value) if isinstance(value, str) or not is_encodable(typed(value)) else typed(value)
     return text if len(text) <= 60 else f"{text[:57]}..."
-
-
-def _renamed(field: str, line: Any) -> str:
-    fix = rename(field, line)
-    return f"; {fix}" if fix else ""
 
 
 def nested(values: dict[str, Any]) -> dict[str, Any]:

@@ -32,7 +32,7 @@ from podwright.recipe.schema import (
 Root = Annotated[PathText, Field(description="folder that paths in lines are relative to; empty: that of their file")]
 LineSource = Annotated[
     Source,
-    Field(description="'drawn' (generated), a directory with train.jsonl and perhaps val.jsonl, or a .jsonl file"),
+    Field(description="'drawn' (generated), a directory with train.jsonl and perhaps val.jsonl, or a file of lines"),
 ]
 NumTrain = Annotated[Count, Field(description="use the first N training lines (0: all; drawn: how many to make)")]
 NumTest = Annotated[

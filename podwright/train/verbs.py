@@ -1,14 +1,13 @@
 """What the other half asks of the trainer's packages besides an attempt: a verb each, which prints one JSON document, or several, one a line.
 
 `eval CHECKPOINT --data SOURCE`, `export RUN_DIR OUT_DIR`, `predict RUN_DIR` and `data VERB` are a user's;
-`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `lengths RECIPE`, `check RECIPE` and `facts` are the plan's; `devices` is that of a target whose
+`compile SPEC RECORD`, `measure SPEC RECORD`, `memory`, `check RECIPE` and `facts` are the plan's; `devices` is that of a target whose
 machines were created for the run.
 """
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -17,7 +16,6 @@ from typing import Any
 
 from podwright.errors import UserError, from_os
 from podwright.recipe import answers, load
-from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.paths import require_new_directory
 from podwright.rundir import RunDir, recipe_of
 from podwright.train import entry
@@ -136,9 +134,10 @@ def _check_annotated(argv: list[str]) -> Document | None:
     for name in ("--recipe", "--answers", "--root"):
         parser.add_argument(name)
     args, _ = parser.parse_known_args(argv)
-    from podwright.data import pairs
+    from podwright.data import line_check
 
-    record = pairs.check_lines(args.source, args.recipe, args.fix, args.answers, args.root)
+    options = line_check.CheckOptions(args.recipe, args.fix, args.answers, args.root)
+    record = line_check.check(args.source, options)
     if record is None:
         given_options = {"--fix": args.fix, "--recipe": args.recipe, "--answers": args.answers, "--root": args.root}
         for option, given in given_options.items():
@@ -159,13 +158,6 @@ def _memory(argv: list[str]) -> Document:
     from podwright.train.multimodal import memory
 
     return memory.needs(json.loads(argv[0]))
-
-
-def _lengths(argv: list[str]) -> Document:
-    from podwright.data import lines
-
-    recipe = load.require(load.parse(json.loads(Path(argv[0]).read_text())), MultimodalRecipe)
-    return dataclasses.asdict(lines.lengths(recipe))
 
 
 def _check(argv: list[str]) -> list[Document]:
@@ -219,7 +211,6 @@ VERBS: Mapping[str, Callable[[list[str]], Document | list[Document]]] = MappingP
         "compile": _compile,
         "measure": _measure,
         "memory": _memory,
-        "lengths": _lengths,
         "check": _check,
         "facts": _facts,
         "devices": _devices,

@@ -1,40 +1,23 @@
-"""Whether the frozen encoders of Phase 1 and Phase 2 have their weights, and take pictures and sounds of the sizes that a recipe gives."""
+"""Whether the frozen encoders of Phase 1 and Phase 2 take pictures and sounds of the sizes that a recipe gives."""
 
 from __future__ import annotations
 
 import itertools
 import math
-from pathlib import Path
 
-from podwright.errors import UserError, expanded
-from podwright.plan.findings import Finding, of_error
+from podwright.plan.findings import Finding
 from podwright.recipe.llm import IMAGE_DIMS
 from podwright.recipe.multimodal import Encoders
-from podwright.recipe.paths import require_weights
 
 # Of train/multimodal/networks/preprocessing.py and encoders.py:
 _RATE, _HOP, _WINDOW = 16_000, 160, 512  # samples a second, between frames, and of one
 _MOST_SECONDS = 600  # that are read of a sound
 _CNN14_FRAMES = 32  # which it halves five times
-_WORDS = ("random", "pretrained")  # that are no files
 _GRID = 8  # fields along each side, into which `tiny` divides a picture
 
 
-def check(section: Encoders, cwd: Path) -> list[Finding]:
-    return [*_weights(section, cwd), *_image(section), *_audio(section)]
-
-
-def _weights(section: Encoders, cwd: Path) -> list[Finding]:
-    sources = {"image_weights": section.image_weights, "audio_weights": section.audio_weights}
-    findings = []
-    for key, source in sources.items():
-        if source not in _WORDS:
-            try:
-                fix = f"check the path, or type encoders.{key}=random"
-                require_weights(f"encoders.{key}", source, cwd / expanded(source), fix, _WORDS)
-            except UserError as e:
-                findings.append(of_error("model", e))
-    return findings
+def check(section: Encoders) -> list[Finding]:
+    return [*_image(section), *_audio(section)]
 
 
 def _image(section: Encoders) -> list[Finding]:

@@ -17,7 +17,6 @@ from podwright.errors import expanded
 from podwright.plan.checks import hub, patience
 from podwright.plan.findings import MISSING_PACKAGE, Finding
 from podwright.recipe import extras
-from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
@@ -32,20 +31,9 @@ EXAMPLES = "examples"
 _HUB = "plan where the hub can be reached, or give {} as a directory"
 
 
-def counted(recipe: MultimodalRecipe, findings: list[Finding]) -> list[Finding]:
-    """`findings` of the static plan, with what was counted in the place of what was guessed."""
-    if any(f.level == "error" and f.check in ("data", "model") for f in findings):
-        return findings
-    answers, _ = _ask(["lengths"], recipe.model_dump(mode="json"), Path.cwd())
-    if not answers:
-        what = "the tokens of prompts and responses could not be counted"
-        fix = "type pip install -e '.[torch]' in podwright's clone, or watch the notices of the run"
-        return [*findings, Finding("context", "inconclusive", what, fix)]
-    answer = answers[0]
-    if not answer.get("known", True):
-        return findings
-    rest = [f for f in findings if f.check != "context"]
-    return [*rest, Finding("context", "error", answer["error"], answer["fix"])] if "error" in answer else rest
+def records(recipe: str, without: tuple[str, ...], sources: list[str], cwd: Path) -> list[Record]:
+    """What the compute half says of a recipe, as JSON, whose `sources` are on this machine or not."""
+    return _checked(recipe, without, cwd, _stamps(cwd, sources))
 
 
 def of_prompts(recipe: GrpoRecipe, findings: list[Finding], cwd: Path) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.checks import inputs, multimodal, token_lengths, unused_keys
+from podwright.plan.checks import inputs, multimodal, unused_keys
 from podwright.plan.compiled import torch_memory
 from podwright.plan.estimates import memory_torch
 from podwright.plan.estimates.memory_torch import HostMemory
@@ -27,7 +27,7 @@ class MultimodalPlan(PlanPart[MultimodalRecipe]):
         return [*multimodal.packages(recipe.encoders, "peft"), *multimodal.compiler(recipe)]
 
     def checks(self, recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-        return token_lengths.counted(recipe, multimodal.check(recipe, where, cwd))
+        return multimodal.check(recipe, where, cwd)
 
     def lengths(self, recipe: MultimodalRecipe) -> dict[str, tuple[int, int]]:
         return {

@@ -71,6 +71,11 @@ class MultimodalEntry(TrainerEntry):
 
             return loop.train(run, recipe, emit, stopping, world)
 
+    def check(self, recipe: MultimodalRecipe, without: Sequence[str]) -> list[Record]:
+        from podwright.train.multimodal import data_check
+
+        return data_check.of_multimodal(recipe, without)
+
     def evaluate(self, path: Path, source: str, limit: int, overrides: Sequence[str]) -> Record:
         from podwright.train.multimodal.inference import held_out
 
@@ -98,6 +103,11 @@ class ContrastiveEntry(TrainerEntry):
             from podwright.train.multimodal import contrastive
 
             return contrastive.train(run, recipe, emit, stopping, world)
+
+    def check(self, recipe: ContrastiveRecipe, without: Sequence[str]) -> list[Record]:
+        from podwright.train.multimodal import data_check
+
+        return data_check.of_contrastive(recipe)
 
     def unanswered(self, path: Path, verb: str) -> UserError:
         fix = f"train on it: podwright run phase2-tiny aligner.source={RunDir(path).aligner}"

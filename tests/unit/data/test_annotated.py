@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.data import annotated, synthetic_images
+from podwright.data import line_check, synthetic_images
+from podwright.data.line_check import CheckOptions
 from podwright.errors import UserError
 from podwright.recipe import ethogram
 
@@ -27,7 +28,12 @@ GOOD = {
     "human_actionable_insight": "可以抚摸。",
 }
 MARKERS, CLASSES = ethogram.MARKERS, ethogram.CLASSIFICATION
-RULES = annotated.LineRules(ethogram.SCHEMA)
+
+
+def check(path: Path, **options: Any) -> tuple[dict[str, Any], list[int]]:
+    record, file = line_check.of_annotated(path, CheckOptions(**options))
+    faulty = {fault["line"] for fault in record["faults"]}
+    return record, [example.line for example in file.good if example.line not in faulty]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +71,7 @@ def line(**changes: Any) -> dict[str, Any]:
 
 FAULTS = [
     ("not JSON", None, "is not JSON"),
-    ("[1]", "line", "[1] is not an object"),
+    ("[1]", None, "is a list of 1 value, not an object"),
     (line(instruction=...), "instruction", "is missing"),
     (line(instruction=""), "instruction", "'' is not a text"),
     (line(instruction=3), "instruction", "3 is not a text"),
@@ -78,7 +84,6 @@ FAULTS = [
     (line(image="val"), "image", "it cannot be read"),
     (line(audio="text.wav"), "audio", "it cannot be read"),
     (line(video="val/00000.wav"), "video", "has no pictures"),
-    (line(response=GOOD), "response", "is not a text"),
     (line(response="{"), "response", "is not JSON"),
     (line(response="[" * 100_000), "response", "is not JSON"),
     (line(response="[]"), "response", "[] is not an object"),
@@ -107,7 +112,7 @@ FAULTS = [
 def test_every_fault_has_its_line_field_and_value(folder: Path, bad: Any, field: str | None, message: str) -> None:
     path = folder / "lines.jsonl"
     path.write_text("\n".join([json.dumps(line()), "", bad if isinstance(bad, str) else json.dumps(bad)]) + "\n")
-    found, good = annotated.check(path, RULES)
+    found, good = check(path)
     assert (found["lines"], found["valid"], good) == (2, 1, [1])
     mine = [f for f in found["faults"] if f["field"] == field and message in f["message"]]
     assert mine and all(f["line"] == 3 and f["message"].startswith("line 3: ") for f in found["faults"]), found[
@@ -120,43 +125,35 @@ def test_a_good_file_a_repeated_line_and_a_contradiction(folder: Path) -> None:
     path = folder / "twice.jsonl"
     lines = [line(), line(image="train/00000.png"), line(), line(response=answer(risk=2))]
     path.write_bytes("\n".join(map(json.dumps, lines)).encode())
-    found, good = annotated.check(path, RULES)
+    found, _ = check(path)
     assert [(f["line"], f["message"]) for f in found["faults"]] == [
         (3, "line 3: line repeats line 1"),
         (4, "line 4: line asks what line 1 asks, and has another response"),
     ]
     assert found["classes"][f"{CLASSES}.risk_rating"] == {"1": 2}
-    fixed = annotated.fix(path, good)
+    fixed = Path(check(path, fix=True)[0]["fixed"])
     assert (
         fixed.name == "twice.good.jsonl"
         and fixed.read_bytes() == b"\n".join(path.read_bytes().split(b"\n")[:2]) + b"\n"
     )
-    assert annotated.check(fixed, RULES)[0]["num_faults"] == 0
+    assert check(fixed)[0]["num_faults"] == 0
 
 
 def test_a_file_of_one_class_is_said_to_be(folder: Path) -> None:
     path = folder / "same.jsonl"
     path.write_text("".join(json.dumps(line(instruction=f"{n}?")) + "\n" for n in range(20)))
-    assert (
-        "diagnostic.physical_markers.ears is forward in 20 of 20 lines"
-        in annotated.check(path, RULES)[0]["warnings"][0]
-    )
+    assert "diagnostic.physical_markers.ears is forward in 20 of 20 lines" in check(path)[0]["warnings"][0]
     path.write_text("")
-    assert annotated.check(path, RULES)[0]["faults"][0]["message"].endswith("holds no lines")
+    assert check(path)[0]["faults"][0]["message"].endswith("holds no lines")
 
 
 def test_lengths_are_held_against_the_budget(folder: Path) -> None:
-    found, _ = annotated.check(folder / "val.jsonl", RULES, lambda one: (90, 40), 129)
-    assert (
-        found["faults"][0]["message"] == "line 1: response prompt and response need 90 + 40 tokens, max_text_length=129"
-    )
-    assert annotated.check(folder / "val.jsonl", RULES, lambda one: (90, 40), 130)[0]["valid"] == 1
     with pytest.raises(UserError, match="leave --recipe out, or name a recipe"):
-        annotated.checked(folder / "val.jsonl", "phase2-qwen2.5-0.5b-cluster", False)
-    assert annotated.checked(folder / "val.jsonl", "phase2-tiny", False)["valid"] == 1, "a tokenizer learned from lines"
+        check(folder / "val.jsonl", recipe="phase2-qwen2.5-0.5b-cluster")
+    assert check(folder / "val.jsonl", recipe="phase2-tiny")[0]["valid"] == 1, "a tokenizer learned from lines"
     lines = [json.dumps(line(instruction=word)) for word in ("What?", "What? " * 400)]
     (folder / "long.jsonl").write_text("\n".join(lines))
-    (fault,) = annotated.checked(folder / "long.jsonl", "phase2-tiny", False)["faults"]
+    (fault,) = check(folder / "long.jsonl", recipe="phase2-tiny")[0]["faults"]
     assert fault["line"] == 2 and "tokens, max_text_length=" in fault["message"]
 
 
@@ -195,7 +192,7 @@ def test_nothing_that_a_line_holds_breaks_the_search(lines: list[bytes]) -> None
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "any.jsonl"
         path.write_bytes(b"\n".join(lines))
-        found, good = annotated.check(path, RULES)
+        found, good = check(path)
         json.dumps(found, allow_nan=False).encode()
         assert found["valid"] == len(good) <= found["lines"]
         assert all(set(f) == {"line", "field", "message"} for f in found["faults"])

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from podwright.cli import app
-from podwright.data import annotated, synthetic_images
+from podwright.data import line_check, synthetic_images
+from podwright.data.line_check import CheckOptions
 from podwright.errors import UserError
 from podwright.recipe import answers, ethogram
 from podwright.recipe.load import load, stored
@@ -116,8 +117,9 @@ def test_data_check_judges_by_it(
         BURST: 1,
         "normal": 1,
     }
-    assert annotated.check(tmp_path / "pumps.good.jsonl", annotated.LineRules(SCHEMA))[0]["num_faults"] == 0
-    assert annotated.check(path, annotated.LineRules(ethogram.SCHEMA))[0]["valid"] == 0, "of cats it is no answer"
+    fixed, _ = line_check.of_annotated(tmp_path / "pumps.good.jsonl", CheckOptions(answers=str(PUMPS)))
+    assert fixed["num_faults"] == 0
+    assert line_check.of_annotated(path, CheckOptions())[0]["valid"] == 0, "of cats it is no answer"
 
 
 def changed(**changes: Any) -> dict[str, Any]:

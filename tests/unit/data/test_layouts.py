@@ -16,8 +16,9 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 
-from podwright.data import faults, gsm8k, layouts, pairs, rows
+from podwright.data import faults, gsm8k, layouts, line_check, rows
 from podwright.data.layouts import Example
+from podwright.data.line_check import CheckOptions
 from podwright.errors import UserError
 from podwright.plan.checks import examples, token_lengths
 from podwright.plan.findings import Verdict
@@ -113,7 +114,7 @@ def test_each_layout_is_planned_and_trained_on(tmp_path: Path, layout: str) -> N
     path.write_bytes(as_lines([LAYOUTS[layout](n) for n in range(NUMBER)]))
     require_read(path, layout)
     if layout != "columns":
-        assert pairs.check_lines(path, None, False) is None and faults.check(str(path))["num_faults"] == 0
+        assert line_check.check(path, CheckOptions()) is None and faults.check(str(path))["num_faults"] == 0
 
 
 @pytest.mark.parametrize("container", CONTAINERS)

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from podwright.data import faults, lines, media, pairs, synthetic_pairs
+from podwright.data import faults, line_check, line_files, lines, media, pairs, synthetic_pairs
+from podwright.data.line_check import CheckOptions
 from podwright.errors import UserError
-from podwright.plan.checks import multimodal
 from podwright.recipe.contrastive import Pairs
 from tests import verbs
 
@@ -23,24 +23,26 @@ def test_what_is_drawn_is_told_by_its_seed_and_its_sentence(tmp_path: Path) -> N
         for x in "bc"
     )
     assert all(same) and not any(other)
-    good, faults = pairs.read(tmp_path / "a" / "train.jsonl")
-    assert faults == [] and len(good) == 30 and {len(one.contents) for one in good} == {2, 3}
-    held_out, _ = pairs.read(tmp_path / "a" / "val.jsonl")
-    assert all(set(one.contents) == {"text", "image", "audio"} for one in held_out)
+    training, held_out = (
+        line_files.read(tmp_path / "a" / f"{part}.jsonl", pairs.reader()) for part in ("train", "val")
+    )
+    assert training.faults == [] and len(training.good) == 30
+    assert {len(pair.contents) for pair in training.good} == {2, 3}
+    assert all(set(pair.contents) == {"text", "image", "audio"} for pair in held_out.good)
     assert synthetic_pairs.sentence("flattened", "puffed", "tense", seen=True, heard=True) == (
         "A cat with flattened ears, a puffed tail and a tense body lets out a meow three times in a high voice."
     )
     assert synthetic_pairs.sentence("alert", "lashing", "lateral_recumbent", seen=True, heard=False).endswith(
         "a lateral recumbent body."
     )
-    for one in good:
+    for one in training.good:
         text = str(one.contents.get("text", "ears voice"))
         assert ("ears" in text) >= ("image" in one.contents) and ("voice" in text) >= ("audio" in one.contents)
 
 
 def test_a_sound_has_as_many_calls_as_its_sentence_says(tmp_path: Path) -> None:
     synthetic_pairs.write(tmp_path, 0, 20, 0)
-    for one in pairs.read(tmp_path / "val.jsonl")[0]:
+    for one in line_files.read(tmp_path / "val.jsonl", pairs.reader()).good:
         text, path = one.contents["text"], one.contents["audio"]
         assert isinstance(text, str) and isinstance(path, Path)
         loud = abs(media.sound(path)).reshape(-1, 512).mean(1) > 0.02
@@ -87,7 +89,7 @@ def test_a_check_names_every_fault_and_writes_the_good_lines(tmp_path: Path) -> 
     assert Path(found["fixed"]).read_text() == good + '{"text": "alone"}\n'
 
 
-def test_annotated_lines_are_not_taken_for_pairs(tmp_path: Path) -> None:
+def test_annotated_lines_are_not_taken_for_pairs() -> None:
     for line, expected in (
         ({"text": "a", "image": "b"}, True),
         ({"image": "a", "audio": "b"}, True),
@@ -95,14 +97,16 @@ def test_annotated_lines_are_not_taken_for_pairs(tmp_path: Path) -> None:
         ({"text": "a document"}, False),
         ({"image": "a"}, False),
     ):
-        (tmp_path / "a.jsonl").write_text(json.dumps(line) + "\n")
-        assert pairs.is_pairs(tmp_path / "a.jsonl") == expected, line
-    assert not pairs.is_pairs(tmp_path / "none.jsonl")
+        assert pairs.is_pair(line) == expected, line
 
 
 def test_a_sound_that_is_cut_off_and_a_directory_are_named(tmp_path: Path) -> None:
     synthetic_pairs.write(tmp_path, 0, 6, 0)
-    path = next(x for one in pairs.read(tmp_path / "val.jsonl")[0] if isinstance(x := one.contents.get("audio"), Path))
+    path = next(
+        x
+        for one in line_files.read(tmp_path / "val.jsonl", pairs.reader()).good
+        if isinstance(x := one.contents.get("audio"), Path)
+    )
     content = path.read_bytes()
     assert media.check("audio", path) == ""
     path.write_bytes(content[: len(content) // 2])
@@ -136,10 +140,10 @@ def test_pairs_without_a_text_are_no_annotated_lines(tmp_path: Path) -> None:
     path = tmp_path / "val.jsonl"
     rows = [json.loads(row) for row in path.read_text().splitlines()]
     path.write_text("".join(json.dumps({key: row[key] for key in ("image", "audio")}) + "\n" for row in rows))
-    record = pairs.check_lines(path, None, False)
+    record = line_check.check(path, CheckOptions())
     assert record is not None and (record["valid"], record["num_faults"]) == (6, 0), record
     path.write_text("".join(json.dumps({"text": row["text"], "audio": ""}) + "\n" for row in rows))
-    record = pairs.check_lines(path, None, False)
+    record = line_check.check(path, CheckOptions())
     assert record is not None and "no pair to train on" in record["faults"][0]["message"], "as a plan refuses it"
 
 
@@ -152,9 +156,8 @@ def test_a_link_to_nothing_is_no_absent_file(tmp_path: Path, target: str, fault:
     (tmp_path / "val.jsonl").unlink()
     (tmp_path / "val.jsonl").symlink_to(target)
     for read in (
-        lambda: pairs.check_lines(tmp_path, None, False),
-        lambda: lines.split(tmp_path, Pairs(source=str(tmp_path)), pairs.read),
-        lambda: multimodal.data_files("data.source", str(tmp_path), tmp_path, ""),
+        lambda: line_check.check(tmp_path, CheckOptions()),
+        lambda: lines.split(tmp_path, Pairs(source=str(tmp_path)), pairs.reader()),
         lambda: faults.check(str(tmp_path / "val.jsonl")),
     ):
         with pytest.raises(UserError, match=f"val.jsonl is a link to .*{fault}"):

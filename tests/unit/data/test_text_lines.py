@@ -12,9 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from podwright.data import annotated, faults, gsm8k, layouts, lines, shards, texts
+from podwright.data import faults, gsm8k, layouts, lines, shards, texts
 from podwright.errors import UserError
-from podwright.plan.checks import multimodal
 from podwright.recipe.multimodal import MultimodalData
 from podwright.recipe.schema import GrpoData
 
@@ -42,26 +41,26 @@ def tarred() -> bytes:
 
 
 OTHER_FORMATS = {
-    "gzip": (gzip.compress(LINES), "is compressed (gzip)", "gunzip -c"),
-    "bzip2": (bz2.compress(LINES), "is compressed (bzip2)", "bunzip2 -c"),
-    "xz": (lzma.compress(LINES), "is compressed (xz)", "unxz -c"),
-    "zstd": (b"(\xb5/\xfd" + bytes(range(60)), "is compressed (zstd)", "zstd -dc"),
-    "zip": (zipped(), "is a zip archive", "unzip -p"),
-    "tar": (tarred(), "is a tar archive", "tar -xf"),
-    "parquet": (b"PAR1\0\1", "is a parquet file", ".parquet"),
-    "png": (b"\x89PNG\r\n\x1a\n", "is a PNG picture", "text"),
-    "a list": (json.dumps([{"text": "one"}], indent=1).encode(), "JSON over several lines", "for r in json.load("),
-    "indented": (json.dumps({"text": "one"}, indent=1).encode(), "JSON over several lines", "jq -c . "),
-    "UTF-16": (LINES.decode().encode("utf-16"), "is UTF-16, not UTF-8", "iconv -f UTF-16 -t UTF-8"),
-    "UTF-16BE": (LINES.decode().encode("utf-16-be"), "is UTF-16BE, not UTF-8", "iconv -f UTF-16BE -t UTF-8"),
-    "UTF-32": (LINES.decode().encode("utf-32"), "is UTF-32, not UTF-8", "iconv -f UTF-32 -t UTF-8"),
+    "gzip": (gzip.compress(LINES), "is compressed (gzip)"),
+    "bzip2": (bz2.compress(LINES), "is compressed (bzip2)"),
+    "xz": (lzma.compress(LINES), "is compressed (xz)"),
+    "zstd": (b"(\xb5/\xfd" + bytes(range(60)), "is compressed (zstd)"),
+    "zip": (zipped(), "is a zip archive"),
+    "tar": (tarred(), "is a tar archive"),
+    "parquet": (b"PAR1\0\1", "is a parquet file"),
+    "png": (b"\x89PNG\r\n\x1a\n", "is a PNG picture"),
+    "a list": (json.dumps([{"text": "one"}], indent=1).encode(), "JSON over several lines"),
+    "indented": (json.dumps({"text": "one"}, indent=1).encode(), "JSON over several lines"),
+    "UTF-16": (LINES.decode().encode("utf-16"), "is UTF-16, not UTF-8"),
+    "UTF-16BE": (LINES.decode().encode("utf-16-be"), "is UTF-16BE, not UTF-8"),
+    "UTF-32": (LINES.decode().encode("utf-32"), "is UTF-32, not UTF-8"),
 }
 
 
 @pytest.mark.parametrize("kind", OTHER_FORMATS)
 @pytest.mark.parametrize("suffix", [".jsonl", ".txt"])
 def test_another_format_is_one_fault_of_the_file(tmp_path: Path, kind: str, suffix: str) -> None:
-    content, what, command = OTHER_FORMATS[kind]
+    content, what = OTHER_FORMATS[kind]
     if "JSON" in what and suffix == ".txt":
         pytest.skip("a document may be JSON")
     path = tmp_path / f"a{suffix}"
@@ -80,20 +79,8 @@ def test_another_format_is_one_fault_of_the_file(tmp_path: Path, kind: str, suff
         with pytest.raises(UserError) as of_questions:
             gsm8k.read(path)
         assert of_questions.value.code in ("not-utf8", "not-json")
-        with pytest.raises(UserError, match=re.escape(what)) as of_lines:
-            lines.read_all(path, lines.annotated_lines(MultimodalData(source=str(path))))
-        assert command in of_lines.value.fix
-
-
-def test_lines_of_another_encoding_are_not_advised_to_be_left_out(tmp_path: Path) -> None:
-    """By training and its plan: `data check --fix` would leave them out."""
-    path = tmp_path / "a.jsonl"
-    path.write_bytes(GERMAN.encode("latin-1"))
-    source = MultimodalData(source=str(path))
-    with pytest.raises(UserError, match=r"a.jsonl:1 is not UTF-8: the file looks like Latin-1; type iconv"):
-        lines.read_all(path, lines.annotated_lines(source))
-    with pytest.raises(UserError, match=r"a.jsonl:1 is not UTF-8: the file looks like Latin-1; type iconv"):
-        multimodal.sampled_lines(path)
+        with pytest.raises(UserError, match=r"not UTF-8 text|is not JSON|not an object"):
+            lines.split(path, data := MultimodalData(source=str(path)), lines.reader(data))
 
 
 def test_lines_that_are_not_utf8_among_others_are_listed(tmp_path: Path) -> None:
@@ -142,7 +129,6 @@ def test_a_fault_of_a_line_is_in_our_words(tmp_path: Path, line: bytes, fault: s
     assert (entry["line"], record["valid"]) == (3, 2) and fault in entry["message"]
     for read in (faults.check, lambda p: str(_refusal(p))):
         assert not LIBRARY_WORDS.search(str(read(str(path))))
-    assert not any(map(LIBRARY_WORDS.search, (message for _, _, message in annotated.numbered(path))))
 
 
 def _refusal(path: str) -> UserError:

@@ -1,14 +1,21 @@
 """The static plan of a recipe, as the tests of its checks ask for it."""
 
+import contextlib
 from pathlib import Path
 
+import pytest
+
 from podwright.plan import kinds
+from podwright.plan.checks import token_lengths
 from podwright.plan.document import SliceEntry
 from podwright.plan.findings import Finding
 from podwright.plan.make import make
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.kinds import Recipe
+from podwright.recipe.load import parse
+from podwright.rundir import Record
 from podwright.slices import Slice
+from podwright.train import entry
 
 SMALL_CONFIG = {
     "model_type": "qwen3",
@@ -41,3 +48,15 @@ def slice_entry(recipe: Recipe, where: Slice, cwd: Path) -> SliceEntry:
     entry = make(recipe, Destination(where.name, where), PlanOptions(cwd=cwd)).slice
     assert entry is not None
     return entry
+
+
+def ask_in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The compute half answers in the test's process, and each question anew."""
+
+    def ask(words: list[str], recipe: Record, cwd: Path) -> tuple[list[Record], str]:
+        parsed = parse(recipe)
+        with contextlib.chdir(cwd):
+            return entry.of(parsed.kind).check(parsed, words[1:]), ""
+
+    monkeypatch.setattr(token_lengths, "_ask", ask)
+    monkeypatch.setattr(token_lengths, "_checked", token_lengths._checked.__wrapped__)

@@ -15,8 +15,9 @@ import pytest
 import torch
 from torch import nn
 
-from podwright.data import annotated, media, synthetic_images
+from podwright.data import annotated, line_check, line_files, media, synthetic_images
 from podwright.data.annotated import AnnotatedExample
+from podwright.data.line_check import CheckOptions
 from podwright.data.lines import tokenized
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
@@ -372,7 +373,7 @@ def test_a_run_stops_on_what_a_check_calls_a_fault(made: Any, tmp_path: Path) ->
     run.path.mkdir(parents=True)
     for message, line in bad.items():
         path.write_text("\n".join([*good, json.dumps(line)]) + "\n")
-        found = annotated.check(path, annotated.LineRules(ethogram.SCHEMA))[0]
+        found = line_check.of_annotated(path, CheckOptions())[0]
         assert found["num_faults"] == 1 and found["faults"][0]["line"] == 13
         with pytest.raises(UserError) as e:
             inputs.load(run, asked, ONE)
@@ -386,15 +387,12 @@ def test_paths_may_be_relative_to_a_project(tmp_path: Path, monkeypatch: pytest.
     (tmp_path / "lists").mkdir()
     for part in ("train", "val"):
         (tmp_path / "cats" / f"{part}.jsonl").rename(tmp_path / "lists" / f"{part}.jsonl")
-    rules = annotated.LineRules(ethogram.SCHEMA)
     monkeypatch.chdir(tmp_path / "cats")
-    elsewhere = annotated.check(tmp_path / "lists" / "train.jsonl", rules)[0]
+    elsewhere = line_check.of_annotated(tmp_path / "lists" / "train.jsonl", CheckOptions())[0]
     assert elsewhere["valid"] == 0 and elsewhere["warnings"][0].endswith(
-        f"but below {tmp_path / 'cats'}: type --root ."
+        f"are below {tmp_path / 'cats'}: type --root ."
     )
-    assert (
-        annotated.check(tmp_path / "lists" / "train.jsonl", dataclasses.replace(rules, root="."))[0]["num_faults"] == 0
-    )
+    assert line_check.of_annotated(tmp_path / "lists" / "train.jsonl", CheckOptions(root="."))[0]["num_faults"] == 0
     run = RunDir(tmp_path / "runs" / "r")
     run.path.mkdir(parents=True)
     asked = ("data.num_train=0", "data.num_test=0", f"data.source={tmp_path / 'lists'}")
@@ -630,9 +628,9 @@ def test_what_is_drawn_is_told_by_its_seed(tmp_path: Path) -> None:
     same, other = ([(tmp_path / x / n).read_bytes() == (tmp_path / "a" / n).read_bytes() for n in names] for x in "bc")
     assert all(same) and not any(other[1:])
     tokenizer = Tokenizer.bytes()
-    examples, faults = annotated.read(tmp_path / "a" / "train.jsonl", ethogram.SCHEMA)
-    assert len(examples) == 6 and faults == []
-    assert json.loads(tokenizer.decode(annotated.response_ids(tokenizer, examples[0].answer, ethogram.SCHEMA)[:-1]))[
+    file = line_files.read(tmp_path / "a" / "train.jsonl", annotated.reader(ethogram.SCHEMA))
+    assert len(file.good) == 6 and file.faults == []
+    assert json.loads(tokenizer.decode(annotated.response_ids(tokenizer, file.good[0].answer, ethogram.SCHEMA)[:-1]))[
         "diagnostic"
     ]
 

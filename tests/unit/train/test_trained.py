@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from podwright.data import annotated, synthetic_images
+from podwright.data import annotated, line_files, synthetic_images
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import ethogram, load
@@ -49,7 +49,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(1)
     built = model.build(recipe(), None)
     built.llm.save_pretrained(place / "base")
-    examples, _ = annotated.read(place / "cats" / "train.jsonl", ethogram.SCHEMA)
+    examples = line_files.read(place / "cats" / "train.jsonl", annotated.reader(ethogram.SCHEMA)).good
     texts = ["".join(text for _, text in ethogram.SCHEMA.pieces(e.answer)) for e in examples]
     Tokenizer.train(texts, 512).save(place / "base")
     run = RunDir(place / "runs" / "r")

@@ -9,9 +9,10 @@ import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from podwright.data import synthetic_images
-from podwright.data.annotated import AnnotatedExample, Record, learned
-from podwright.data.lines import annotated_lines, split, tokenized
+from podwright.data import line_files, synthetic_images
+from podwright.data.annotated import AnnotatedExample, learned
+from podwright.data.line_files import Record
+from podwright.data.lines import reader, split, tokenized
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded
 from podwright.recipe.contrastive import Pairs
@@ -41,8 +42,8 @@ def load(
     """`say`: takes a notice for the user."""
     source = world.on_each_disk(lambda: source_of(recipe, run.path / "data"))
     before = world.from_first(lambda: data_record.written(run))
-    training, held_out, read = split(source, recipe.data, annotated_lines(recipe.data), before.read)
-    same_everywhere(source, world)
+    training, held_out, read = split(source, recipe.data, reader(recipe.data), before.read)
+    same_everywhere(source, recipe.data.source, world)
     directory = world.on_each_disk(lambda: weights(recipe.model.source))
     tokenizer = tokenizer_of(run, recipe, directory, training, world)
     sight = features.sight(recipe, say)
@@ -73,10 +74,9 @@ def require_decoded(faults: list[Record], source: Path, data: MultimodalData | P
         raise UserError(what, f"type podwright data check {shlex.quote(str(source))} --fix{data.check_options}")
 
 
-def same_everywhere(source: Path, world: World) -> None:
+def same_everywhere(source: Path, typed: str, world: World) -> None:
     """UserError where machines that share no disk have other lines."""
-    files = sorted(source.glob("*.jsonl")) if source.is_dir() else [source]
-    marks = world.gathered([zlib.crc32(path.read_bytes()) for path in files])
+    marks = world.gathered([zlib.crc32(path.read_bytes()) for path in line_files.files(typed, source)])
     if odd := [str(rank) for rank, mark in enumerate(marks) if mark != marks[0]]:
         raise UserError(
             f"{source} has other lines in process {', '.join(odd)} than in the first", "copy it to every machine anew"

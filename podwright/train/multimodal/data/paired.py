@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 from collections.abc import Callable, Sequence
 
@@ -11,12 +10,11 @@ import torch
 from torch import Tensor
 
 from podwright.data import pairs, synthetic_pairs
-from podwright.data.annotated import Record
+from podwright.data.line_files import Record
 from podwright.data.lines import split
-from podwright.data.pairs import Pair
+from podwright.data.pairs import Pair, alone
 from podwright.errors import UserError, counted, expanded
 from podwright.recipe.contrastive import ContrastiveRecipe
-from podwright.recipe.pairs import alone
 from podwright.rundir import RunDir
 from podwright.train import data_record
 from podwright.train.multimodal.data import features, inputs
@@ -79,8 +77,8 @@ def load(
     else:
         source = expanded(recipe.data.source)
     before = world.from_first(lambda: data_record.written(run))
-    *all_parts, read = split(source, recipe.data, functools.partial(pairs.read, root=recipe.data.root), before.read)
-    inputs.same_everywhere(source, world)
+    *all_parts, read = split(source, recipe.data, pairs.reader(recipe.data.root), before.read)
+    inputs.same_everywhere(source, recipe.data.source, world)
     parts = [[line for line in part if not alone(line.contents)] for part in all_parts]
     num_alone = sum(map(len, all_parts)) - sum(map(len, parts))
     seen = sight(recipe, named([line for part in parts for line in part]), say)

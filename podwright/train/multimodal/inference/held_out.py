@@ -11,10 +11,11 @@ from typing import Any
 
 import torch
 
+from podwright.data import line_files
 from podwright.data.annotated import AnnotatedExample
-from podwright.data.lines import annotated_lines, read_all, split
+from podwright.data.lines import reader, split
 from podwright.data.media import Unreadable
-from podwright.errors import UserError, expanded, warn
+from podwright.errors import expanded, warn
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalData
 from podwright.rundir import RunDir
@@ -80,11 +81,10 @@ def _selected(
 ) -> tuple[list[AnnotatedExample], list[AnnotatedExample]]:
     """Training lines, where they are the model's own, and those to ask: of a foreign file all."""
     if data.source == own or expanded(data.source).resolve() == expanded(own).resolve():
-        training, held_out, _ = split(place, data, annotated_lines(data), data_record.written(run).read)
+        training, held_out, _ = split(place, data, reader(data), data_record.written(run).read)
         with contextlib.suppress(Unreadable):  # lines whose files are gone are left out
             data_record.require_held_out(run, data.source, inputs.rows_of(held_out))
         return training, held_out
-    if not place.exists():
-        raise UserError(f"data.source={data.source} is not there", "check the path")
-    parts = [place / name for name in ("val.jsonl", "train.jsonl") if (place / name).is_file()]
-    return [], read_all(parts[0] if parts else place, annotated_lines(data), data.check_options)
+    held_out = place / "val.jsonl"
+    path = held_out if held_out.is_file() else line_files.files(data.source, place)[-1]
+    return [], line_files.require_good(line_files.read(path, reader(data)), data.check_options).good

@@ -119,7 +119,9 @@ def load(
             raise UserError(f"aligner.source={source} has no {name}", "give the aligner.pt of these modalities")
         one_number = value.ndim == 0 and held is not None and held.shape == (1,)  # as some files have a scale
         if held is not None and held.shape != value.shape and not one_number:
-            fix = "change aligner.dim or the encoders to those it was trained with"
+            fix = "change the encoders to those it was trained with"
+            if held.ndim and name.endswith("fc.weight") and len(held) != dim:
+                fix = f"type aligner.dim={len(held)}"
             raise stored.misshapen("aligner.source", source, name, held, value, fix)
     built.load_state_dict({name: weights.get(_scale_name(name, weights), value) for name, value in wanted.items()})
     finite.require(built.state_dict(), expanded(source), weights)

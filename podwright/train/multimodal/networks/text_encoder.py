@@ -11,13 +11,12 @@ import zlib
 from typing import Any
 
 import torch
-from huggingface_hub.errors import StrictDataclassError
 from torch import Tensor, nn
 
 from podwright.errors import UserError, expanded, message_of
-from podwright.recipe import llm, text_encoder_files
+from podwright.recipe import llm
 from podwright.recipe.contrastive import TextEncoder
-from podwright.train.multimodal.networks import finite
+from podwright.train.multimodal.networks import finite, text_encoder_files
 from podwright.train.multimodal.networks.encoders import SEED, Encoder, frozen
 
 _WORDS = 1 << 14  # vectors that words share
@@ -90,21 +89,23 @@ def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
     directory = expanded(source)
-    if not directory.is_dir():
-        raise UserError(f"text_encoder.source={source} is not a directory", "give that of a text encoder, or 'random'")
-    try:
-        text_encoder_files.check(directory, max_tokens)
-    except UserError as e:
-        named = str(directory) in e.what
-        raise e if named else UserError(f"text_encoder.source={source}: {e.what}", e.fix) from e
+    text_encoder_files.check(source, directory, max_tokens)
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
         body, loading = AutoModel.from_pretrained(
-            directory, local_files_only=True, dtype=torch.float32, output_loading_info=True
+            directory,
+            local_files_only=True,
+            dtype=torch.float32,
+            ignore_mismatched_sizes=True,  # they are named below
+            output_loading_info=True,
         )
-    except (OSError, ValueError, KeyError, RuntimeError, StrictDataclassError) as e:
+    except Exception as e:  # of a damaged file, the libraries raise whatever they stumble over
         what = f"text_encoder.source={source} is no text encoder with its tokenizer ({message_of(e, 100)})"
         raise UserError(what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
+    size, num_rows = 1 + max(tokenizer.get_vocab().values()), body.get_input_embeddings().num_embeddings
+    if size > num_rows:
+        what = f"the tokenizer of {directory} has {size} tokens, the model {num_rows}"
+        raise UserError(what, "give a checkpoint whose embeddings were resized with its tokenizer")
     _require_whole(body, loading, source)
     finite.require(body.state_dict(), directory)
     return body, lambda text, size: tokenizer(text, truncation=True, max_length=size)["input_ids"]
@@ -116,6 +117,7 @@ def _require_whole(body: Any, loading: dict[str, Any], source: str) -> None:
     for names, fault in (
         (loading["missing_keys"], "is not in"),
         (loading["unexpected_keys"], "has no place in the model of"),
+        ([name for name, *_ in loading["mismatched_keys"]], "has another shape than config.json says in"),
     ):
         odd = sorted(n for n in names if n.removeprefix(f"{body.base_model_prefix}.").partition(".")[0] in own)
         if odd := [name for name in odd if not name.endswith("position_ids")]:
