@@ -15,10 +15,9 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.hf_config import count, refuse_pointer
+from podwright.recipe.hf_config import refuse_pointer
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.paths import dead_link, require_file
@@ -302,39 +301,6 @@ def qwen2(dims: LlmDims) -> Shapes:
         "mlp.down_proj.weight": (d, ff),
     }
     return _stacked(layer, dims.num_hidden_layers, dims.vocab_size, d, dims.tie_word_embeddings)
-
-
-def bert(config: dict[str, Any]) -> Shapes:
-    """Names and shapes, [out, in], of a BERT without what stands on top of it."""
-    d, ff = count(config, "hidden_size", 768), count(config, "intermediate_size", 3072)
-    rows = {"word": count(config, "vocab_size", 30522), "position": count(config, "max_position_embeddings", 512)}
-    rows["token_type"] = count(config, "type_vocab_size", 2)
-    shapes: Shapes = {f"embeddings.{name}_embeddings.weight": (n, d) for name, n in rows.items()}
-    linear = {f"attention.self.{name}": (d, d) for name in ("query", "key", "value")}
-    linear |= {"attention.output.dense": (d, d), "intermediate.dense": (ff, d), "output.dense": (d, ff)}
-    norms = ["embeddings.LayerNorm"]
-    for i in range(count(config, "num_hidden_layers", 12)):
-        layer = f"encoder.layer.{i}"
-        norms += [f"{layer}.attention.output.LayerNorm", f"{layer}.output.LayerNorm"]
-        for name, shape in linear.items():
-            shapes |= {f"{layer}.{name}.weight": shape, f"{layer}.{name}.bias": shape[:1]}
-    return shapes | {f"{norm}.{part}": (d,) for norm in norms for part in ("weight", "bias")}
-
-
-def check_bert(directory: Path, wanted: Shapes, held: Shapes) -> None:
-    """UserError unless `held` has every tensor `wanted`, and no layer more. transformers drops a leading "bert." and what
-    stands on top, and calls gamma weight and beta bias."""
-    absent = set(wanted)
-    for name, shape in held.items():
-        own = name.removeprefix("bert.").replace("LayerNorm.gamma", "LayerNorm.weight")
-        own = own.replace("LayerNorm.beta", "LayerNorm.bias")
-        absent.discard(own)
-        if own not in wanted and own.startswith("encoder."):
-            raise UserError(f"weight {name} in {directory} has no place in the model of its config.json", _OWN)
-        if wanted.get(own, shape) != shape:
-            raise _misshapen(name, directory, shape, wanted[own])
-    if absent:
-        raise UserError(f"weight {min(absent)} is not in {directory}", _OWN)
 
 
 def _stacked(layer: Shapes, num_layers: int, vocab_size: int, hidden_size: int, tied: bool) -> Shapes:
