@@ -7,7 +7,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from podwright.plan import kinds
-from podwright.plan.checks.patience import LEFT_OUT
 from podwright.plan.findings import Finding
 from podwright.plan.options import Destination
 from podwright.recipe.kinds import Recipe
@@ -42,11 +41,8 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = (), *, star
     }
     findings: list[Finding] = []
     for check, ask in questions.items():
-        if not only or check in only or target.settings is None or target.is_local:
+        if not only or check in only:
             findings += ask()
-        elif check == "target" or target.traits.storage:
-            what = f"the {check} of {target.name} was not looked at: {LEFT_OUT}"
-            findings.append(Finding(check, "inconclusive", what, f"leave --only out, or add {check} to it"))
     findings += [Finding("target", r.level, r.what, r.fix) for r in target.differences(recipe)]
     findings += _trackers(recipe)
     destination = Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)

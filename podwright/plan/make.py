@@ -9,7 +9,7 @@ from typing import cast
 from podwright.errors import UserError, nearest
 from podwright.plan import kinds, prices
 from podwright.plan.checks import patience, preemption, this_machine, unused_keys
-from podwright.plan.checks.inputs import DIRECTORY
+from podwright.plan.checks.inputs import DIRECTORY, UNKNOWN_DIMENSIONS
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
 from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, Verdict, verdict_of
@@ -38,7 +38,15 @@ CHECKS = (
 """the parts of a static plan, as findings and `--only` name them"""
 JaxPlan = kinds.PlanPart[JaxRecipe]
 _NEEDED = ("mesh", "batch", "model")  # without which no closed form can be worked out
-_OF_MODEL = ("mesh", "batch", "context", "memory")  # what depends on the dimensions of the model
+_DEPENDS = {
+    "mesh": ("model",),
+    "batch": ("model",),
+    "context": ("model", "data"),
+    "data": ("model",),
+    "memory": _NEEDED,
+    "preemption": _NEEDED,
+}
+"""check -> those without whose answer it says nothing"""
 
 
 def make(recipe: Recipe, destination: Destination, options: PlanOptions | None = None) -> Plan:
@@ -48,10 +56,8 @@ def make(recipe: Recipe, destination: Destination, options: PlanOptions | None =
     """
     options = options or PlanOptions()
     wanted = checks_named(options.only)
-    needed = [*wanted, patience.WEIGHTS] if "model" in wanted else [*wanted]
-    if not {*_OF_MODEL}.isdisjoint(wanted):
-        needed.append("model")  # its dimensions
-    with patience.only_about(needed):
+    needed = [*wanted, *(name for check in wanted for name in _DEPENDS.get(check, ()))]
+    with patience.only_about([*needed, *[patience.WEIGHTS] * ("model" in wanted)]):
         planned = _planned(recipe, destination, options)
     if not wanted or "preemption" in wanted:
         planned = _with_preemption(planned, recipe, destination, options.cwd)
@@ -74,7 +80,8 @@ def _with_preemption(plan: Plan, recipe: Recipe, destination: Destination, cwd: 
 def _planned(recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:
     if options.fit:
         return kinds.of(recipe).fitted(recipe, destination, options)
-    if not options.depth:
+    wanted = checks_named(options.only)
+    if not options.depth or (wanted and "memory" not in wanted):
         return static(recipe, destination, options)
     if options.depth not in ("quick", "full"):
         raise UserError(f"--compile={options.depth} is no depth", "type --compile or --compile=full")
@@ -173,15 +180,17 @@ def checks_named(names: str) -> list[str]:
 
 
 def only(wanted: list[str], findings: list[Finding]) -> list[Finding]:
-    """The findings of some checks, all for none, and one of what is left out that decides the verdict: that is always the whole plan's."""
-    shown = [f for f in findings if not wanted or f.check in wanted]
-    left_out = [f for level in ("error", "inconclusive") for f in findings if f.level == level and f not in shown]
-    if not left_out:
-        return shown
-    worst, checks = left_out[0], ", ".join(dict.fromkeys(f.check for f in left_out))
-    number = f"{len(left_out)} problem{'s' if len(left_out) > 1 else ''}"
-    what = f"--only {','.join(wanted)} leaves out {number} of {checks}, such as: {worst.message}"
-    return [*shown, Finding(worst.check, worst.level, what, worst.fix)]
+    """The findings of some checks, all for none. What keeps one of them from an answer is among them."""
+    if not wanted:
+        return findings
+    needed = {name for check in wanted for name in _DEPENDS.get(check, ())} - {*wanted}
+    kept = [f for f in findings if f.check in wanted or (f.check in needed and _hinders(f))]
+    left_out = f"{', '.join(wanted)} alone {'was' if len(wanted) == 1 else 'were'} checked"
+    return [Finding(wanted[0], "info", left_out), *kept]
+
+
+def _hinders(finding: Finding) -> bool:
+    return finding.level == "error" or finding.code == UNKNOWN_DIMENSIONS
 
 
 def _memory(

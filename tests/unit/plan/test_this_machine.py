@@ -169,26 +169,38 @@ def test_a_gpu_without_bfloat16_has_no_figure_for_it_and_is_no_crash(on: str, re
     assert dtype == "float32" or any(f.fix == "type model.compute_dtype=float32" for f in plan.findings)
 
 
-def test_only_chooses_what_is_shown_and_never_the_verdict(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    wrong = ["qwen3-1.7b-gsm8k-grpo", "model.source=random", "data.source=arithmetic", "data.num_train=900"]
-    wrong += ["data.num_test=90", "mesh.fsdp=7", "--on", "v6e-8", "--cache", str(tmp_path)]
-    code, plan = planned(capsys, *wrong, "--only", "data", "--compile")
-    assert code == 3 and plan["programs"] == [] and not list(tmp_path.iterdir()), "no compiler was started"
-    (left_out,) = (f for f in plan["findings"] if f["level"] == "error")
-    assert left_out["message"].startswith(
-        "--only data leaves out 1 problem of mesh, such as: mesh.data x fsdp x tensor = 7"
-    )
-    assert left_out["fix"].startswith("type mesh.fsdp=8")
+LARGE = [
+    "qwen3-1.7b-gsm8k-grpo",
+    "model.source=random",
+    "data.source=arithmetic",
+    "data.num_train=900",
+    "data.num_test=90",
+]
 
 
-def test_memory_beyond_the_limit_is_never_shown_beside_ok(capsys: pytest.CaptureFixture[str]) -> None:
-    large = ["qwen3-1.7b-gsm8k-grpo", "model.source=random", "data.source=arithmetic", "data.num_train=900"]
-    large += ["data.num_test=90", "batch_size=256", "model.remat=none", "--on", "v6e-8"]
+def test_only_has_the_verdict_of_the_checks_that_it_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    wrong = [*LARGE, "mesh.fsdp=7", "--on", "v6e-8", "--cache", str(tmp_path), "--compile"]
+    code, plan = planned(capsys, *wrong, "--only", "data")
+    assert code == 0 and {f["check"] for f in plan["findings"]} == {"data"}
+    assert plan["findings"][0]["message"] == "data alone was checked"
+    assert plan["programs"] == [] and not list(tmp_path.iterdir()), "no compiler was started"
+    for check in ("mesh", "memory"):  # which is not known without a mesh
+        code, plan = planned(capsys, *wrong, "--only", check)
+        (error,) = (f for f in plan["findings"] if f["level"] == "error")
+        assert code == 3 and error["message"].startswith("mesh.data x fsdp x tensor = 7")
+    large = [*LARGE, "batch_size=256", "model.remat=none", "--on", "v6e-8"]
     code, plan = planned(capsys, *large, "--only", "mesh")
-    assert code == 3 and plan["memory"] == [] and plan["step"] == {}
-    assert "leaves out" in plan["findings"][-1]["message"] and "memory" in plan["findings"][-1]["message"]
+    assert code == 0 and plan["memory"] == [] and plan["step"] == {}
     code, plan = planned(capsys, *large, "--only", "memory")
     assert code == 3 and plan["memory"] and all(f["check"] == "memory" for f in plan["findings"])
+
+
+def test_a_mesh_that_cannot_be_held_against_a_model_is_not_ok(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = [DEMO, "model.source=someone/other", "model.name=other"]
+    code, plan = planned(capsys, *unknown, "--only", "mesh")
+    assert code == 4 and plan["findings"][-1]["code"] == "unknown-dimensions"
+    code, plan = planned(capsys, DEMO, "model.name=other", "--only", "mesh")
+    assert code == 3 and plan["findings"][-1]["check"] == "model"
 
 
 def test_a_name_without_dimensions_is_said_to_leave_mesh_and_context_unchecked(
