@@ -8,7 +8,7 @@ import os
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from podwright.data import annotated, layouts, line_files, media, pairs, rows
 from podwright.data.annotated import AnnotatedExample, Budget
@@ -169,7 +169,7 @@ def _decoded(field: str, path: Path) -> str:
         raise UserError("PIL and av, which decode files, are not installed", extras.install("torch")) from e
 
 
-def other_root(file: LineFile[L], root: str) -> str:
+def other_root(file: LineFile[Any], root: str) -> str:
     """A folder below which all files are that lines name, where none is below that of the recipe; "" where there is none."""
     named = [path for line in file.good[:_NAMED] for path in line.paths.values()]
     if not named or any(map(os.path.isfile, named)):
@@ -195,7 +195,7 @@ def nothing_to_pair(path: Path) -> UserError:
 
 
 def between(
-    source: str, files: Sequence[LineFile[L]], num_train: int = 0, num_test: int = 0
+    source: str, files: Sequence[LineFile[Any]], num_train: int = 0, num_test: int = 0
 ) -> Iterator[tuple[str, str]]:
     """A warning of held-out lines that training has too, or that nobody reads."""
     if len(files) < 2:

@@ -10,6 +10,7 @@ import os
 import shlex
 from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
+from typing import Any
 
 from podwright.data import line_check, line_files, lines, pairs
 from podwright.data.annotated import AnnotatedExample
@@ -123,9 +124,7 @@ def _examples(train: int, held_out: int) -> Record:
     return _record("data", "info", what, code=EXAMPLES) | {"train": train, "held_out": held_out}
 
 
-def _files(
-    data: MultimodalData | Pairs, sample: SampledSplit[AnnotatedExample] | SampledSplit[Pair]
-) -> Iterator[Record]:
+def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[Record]:
     """What is the same of both kinds; UserError where files are not there that lines name."""
     for file in sample.files:
         if not file.complete:

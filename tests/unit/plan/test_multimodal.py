@@ -145,7 +145,7 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
         and "--fix" in errors[0]
     )
     for image, shown in (("none.png", "none.png': there is no such file"), ("a" * 5000, "...: there is no such file")):
-        errors = said(findings(tmp_path, f"data.source={lines(tmp_path, line(image=image))}"), "error")
+        errors = said(findings(tmp_path, f"data.source={lines(tmp_path, line(image=image), line())}"), "error")
         assert "a.jsonl has 1 bad line, such as line 1: image " in errors[0] and shown in errors[0]
         assert len(errors[0]) < 400
     few = findings(tmp_path, f"data.source={lines(tmp_path, line(), line(instruction='And?'))}", on="8xA100-40GB")

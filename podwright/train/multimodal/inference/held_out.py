@@ -85,6 +85,6 @@ def _selected(
         with contextlib.suppress(Unreadable):  # lines whose files are gone are left out
             data_record.require_held_out(run, data.source, inputs.rows_of(held_out))
         return training, held_out
-    held_out = place / "val.jsonl"
-    path = held_out if held_out.is_file() else line_files.files(data.source, place)[-1]
+    named = place / "val.jsonl"
+    path = named if named.is_file() else line_files.files(data.source, place)[-1]
     return [], line_files.require_good(line_files.read(path, reader(data)), data.check_options).good
