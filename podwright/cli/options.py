@@ -81,7 +81,7 @@ Compile = Annotated[
         "--compile", metavar="[=full]", help="compile every program for the target; =full includes code generation"
     ),
 ]
-Only = Annotated[str, typer.Option("--only", metavar="CHECK,...", help="show only these checks, such as mesh,memory")]
+Only = Annotated[str, typer.Option("--only", metavar="CHECK,...", help="make only these checks, such as mesh,memory")]
 Fit = Annotated[
     bool,
     typer.Option(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
@@ -70,9 +71,11 @@ class KeyTable(BaseModel):
         return NOTHING + self.nothing[max(above, key=len)] if above else None
 
 
+@functools.cache
 def read(name: str) -> KeyTable:
     """The table of a program, by the name of its file in this folder."""
-    return KeyTable.model_validate(yaml.safe_load((Path(__file__).parent / f"{name}.yaml").read_text()))
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return KeyTable.model_validate(yaml.load((Path(__file__).parent / f"{name}.yaml").read_text(), loader))
 
 
 def assign(raw: Raw, key: str, value: Any) -> str:

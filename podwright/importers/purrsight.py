@@ -14,7 +14,7 @@ from typing import Any
 from podwright.errors import UserError, expanded
 from podwright.importers import purrsight_files
 from podwright.importers.key_table import NOTHING, Settings, count, number
-from podwright.importers.purrsight_files import TABLE, PurrsightSettings
+from podwright.importers.purrsight_files import PurrsightSettings, table
 from podwright.recipe import llm
 from podwright.recipe.load import Raw, load, settled
 
@@ -88,7 +88,7 @@ def _note(flat: str, settings: PurrsightSettings, raw: Raw) -> str:
     key, value = settings.keys[flat], settings.values[flat]
     if convert := _PARTICULAR.get(flat):
         return convert(key, settings.values, raw)
-    note = TABLE.note(flat, value, raw, key)
+    note = table().note(flat, value, raw, key)
     if note is None:
         raise UserError(
             f"{key} is no known key of phase2_cluster.yaml", "take it out; `podwright recipes show` lists ours"
@@ -169,7 +169,7 @@ def _target(values: Settings) -> list[str]:
     """The words that add the cluster of a file as a target; [] where it names none."""
     if not any(key.startswith("cluster.") for key in values):
         return []
-    words = [f"{ours}={values[key]}" for key, ours in TABLE.target.items() if key in values]
+    words = [f"{ours}={values[key]}" for key, ours in table().target.items() if key in values]
     gpus = values.get("cluster.slurm_gpus_per_node", values.get("num_gpus"))
     if isinstance(gpus, int) and not isinstance(gpus, bool) and gpus > 0:
         words += [] if "cluster.slurm_gpus_per_node" in values else [f"gpus_per_node={gpus}"]

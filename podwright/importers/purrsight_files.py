@@ -13,9 +13,8 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.importers import key_table
-from podwright.importers.key_table import Settings
+from podwright.importers.key_table import KeyTable, Settings
 
-TABLE = key_table.read("purrsight")
 IMPORTABLE = "give PurrSight's phase2_cluster.yaml, phase2_example.yaml or train_config.yaml, with lines such as 'llm_model_name: models/Qwen2.5-0.5B-Instruct'"
 _PHASES = (1, 2)
 _PROMPTS = Path("purrsight", "LLM", "prompts.py")
@@ -24,6 +23,10 @@ _WEIGHTS = {
     "image_weights": ("models/mobilenetv4/model.safetensors", "models/mobilenetv4/pytorch_model.bin"),
     "audio_weights": ("models/panns/cnn14_light_16k.pth",),
 }
+
+
+def table() -> KeyTable:
+    return key_table.read("purrsight")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,10 +58,10 @@ def settings(path: Path, raw: dict[Any, Any], phase: int | None) -> PurrsightSet
     values: Settings = {}
     keys: dict[str, str] = {}
     for section in ("common", f"phase{chosen}"):
-        names = TABLE.sections[section]
+        names = table().sections[section]
         for key, value in _leaves(section, raw.get(section) or {}, names).items():
             values[names[key]], keys[names[key]] = value, f"{section}.{key}"
-    for section in raw.keys() - TABLE.sections.keys():
+    for section in raw.keys() - table().sections.keys():
         raise UserError(f"{section} is no known section of {path.name}", "take it out")
     return PurrsightSettings(chosen, values, keys, tuple(n for n in listed if n != chosen))
 

@@ -13,7 +13,7 @@ from typing import Any
 from podwright.errors import UserError, nearest
 from podwright.importers import tunix_file, tunix_mesh, tunix_rewards
 from podwright.importers.key_table import NOTHING, Settings, assign, count, number
-from podwright.importers.tunix_file import OPTIMIZER, ROLES, TABLE, TRAINING
+from podwright.importers.tunix_file import OPTIMIZER, ROLES, TRAINING, table
 from podwright.recipe.load import Raw, load, settled
 
 _BASE = "qwen3-1.7b-gsm8k-grpo"
@@ -61,7 +61,7 @@ def _note(key: str, values: Settings, raw: Raw) -> str:
         return convert(key, values, raw)
     if key == "grpo_config.loss_agg_mode" and raw["grpo"]["loss"] == "gspo":
         return f"{NOTHING}gspo counts every completion the same"
-    note = TABLE.note(f"model.{rest}" if role in ROLES else key, value, raw, key)
+    note = table().note(f"model.{rest}" if role in ROLES else key, value, raw, key)
     return _section_or_unknown(key, value) if note is None else note
 
 
@@ -75,7 +75,7 @@ def _require_equal(key: str, rest: str, values: Settings) -> None:
 
 
 def _section_or_unknown(key: str, value: Any) -> str:
-    names = [*TABLE.names(), *_PARTICULAR, *ROLES, "reward_functions"]
+    names = [*table().names(), *_PARTICULAR, *ROLES, "reward_functions"]
     model = key.partition(".")[0] in ROLES
     if (
         key in ROLES

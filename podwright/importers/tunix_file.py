@@ -13,14 +13,17 @@ import yaml
 
 from podwright.errors import UserError
 from podwright.importers import key_table
-from podwright.importers.key_table import Settings
+from podwright.importers.key_table import KeyTable, Settings
 from podwright.recipe.yaml_file import Loader
 
-TABLE = key_table.read("tunix")
 ROLES = ("model_config", "actor_model_config", "reference_model_config", "rollout_model_config")
 TRAINING = "rl_training_config"
 OPTIMIZER = f"{TRAINING}.actor_optimizer_config"
 _SECTIONS = {*ROLES, "grpo_config", TRAINING, "rollout_config", "tokenizer_config", "reward_functions"}
+
+
+def table() -> KeyTable:
+    return key_table.read("tunix")
 
 
 def recognised(raw: dict[Any, Any]) -> bool:
@@ -76,7 +79,7 @@ def defaults(settings: Settings) -> dict[str, tuple[Any, str]]:
     """
     replaced = any(key.startswith(TRAINING) for key in settings)
     section = "optax.adamw" if replaced else "base_config.yaml"
-    known = {key: (value, "tunix's base_config.yaml") for key, value in TABLE.defaults["any"].items()}
+    known = {key: (value, "tunix's base_config.yaml") for key, value in table().defaults["any"].items()}
     where = section if replaced else f"tunix's {section}"
-    known |= {key: (value, where) for key, value in TABLE.defaults[section].items()}
+    known |= {key: (value, where) for key, value in table().defaults[section].items()}
     return {key: pair for key, pair in known.items() if key not in settings}

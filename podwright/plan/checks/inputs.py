@@ -7,10 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, abbreviated, expanded, nearest
-from podwright.plan.checks import hub
+from podwright.plan.checks import hub, patience
 from podwright.plan.findings import Finding, of_error
 from podwright.recipe import hf_config, hf_weights
-from podwright.recipe.hf_weights import Shapes
 from podwright.recipe.models import MODELS, Qwen3Dims, check_name, find
 from podwright.recipe.paths import looks_like_path, missing, require_directory
 from podwright.recipe.schema import GrpoModel
@@ -68,21 +67,6 @@ def in_source(source: str, directory: Path, error: UserError, key: str = "model.
     return error if named else UserError(f"{key}={source}: {error.what}", error.fix)
 
 
-def weights(source: str, directory: Path, wanted: Shapes) -> list[Finding]:
-    """What the headers of its files say of the weights in a model's directory; UserError where training would refuse them, or
-    the tokenizer is missing."""
-    if not hf_weights.present(directory):
-        hf_weights.refuse_other_layouts(directory)
-        what = f"model.source={source} has a config.json and no weights, which a run needs"
-        return [Finding("model", "inconclusive", what, WEIGHTS)]
-    hf_weights.check(directory, wanted)
-    if not (directory / "tokenizer.json").is_file():
-        raise UserError(
-            f"{directory} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
-        )
-    return []
-
-
 def to_start(source: str, cwd: Path) -> list[Finding]:
     """What stands against starting a run from a model that could be planned."""
     directory = cwd / expanded(source)
@@ -95,6 +79,8 @@ def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | N
     """By its config.json where the hub gives it, else by the id's own name where that is a row of our table."""
     if error := missing_source(section.source, cwd):
         raise error
+    if patience.left_out(patience.WEIGHTS) and (known := _known(section)):
+        return [], known
     finding, config = hub.model(section.source)
     if config is not None:
         try:
@@ -103,16 +89,21 @@ def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | N
             raise UserError(f"model.source={section.source}: {e.what}", e.fix) from e
         check_name(section.name, section.source, dims)
         return [finding], dims
-    known = _by_id(section.source)
-    if known is not None:
-        check_name(section.name, section.source, known)
-    known = known or MODELS.get(section.name)
+    known = _known(section)
     if known is None and finding.level != "error":
         guess = nearest(section.name, list(MODELS))
         fix = f"type model.name={guess} if that is its size, or {DIRECTORY}" if guess else DIRECTORY
         what = f"the dimensions of model.name={section.name} are not known here: mesh and context were not checked against them"
         return [finding, Finding("model", "inconclusive", what, fix, UNKNOWN_DIMENSIONS)], None
     return [finding], known
+
+
+def _known(section: GrpoModel) -> Qwen3Dims | None:
+    """Dimensions by the id's own name or by model.name, where those are rows of our table."""
+    of_id = _by_id(section.source)
+    if of_id is not None:
+        check_name(section.name, section.source, of_id)
+    return of_id or MODELS.get(section.name)
 
 
 def _by_id(source: str) -> Qwen3Dims | None:

@@ -11,7 +11,7 @@ import yaml
 
 from podwright.cli import app
 from podwright.importers import config_files, purrsight_files
-from podwright.importers.purrsight_files import TABLE
+from podwright.importers.purrsight_files import table
 from podwright.recipe.load import load
 
 GIVEN = {
@@ -66,8 +66,8 @@ def test_every_key_becomes_something(tmp_path: Path, capsys: pytest.CaptureFixtu
         "features": "unit",
     }
     for key, value in GIVEN.items():
-        if key in TABLE.same:
-            assert functools.reduce(operator.getitem, TABLE.same[key].split("."), got) == value, key
+        if key in table().same:
+            assert functools.reduce(operator.getitem, table().same[key].split("."), got) == value, key
     told = found["notes"]
     assert "import the file where it lies in a checkout of PurrSight, or type data.system_prompt=" in told.pop(
         "system prompt"
