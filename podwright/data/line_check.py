@@ -159,7 +159,7 @@ def unusable(line: ValidLine, opened: Opened) -> Iterator[Record]:
     """What is wrong with the files that a line names."""
     for field, path in line.paths.items():
         if wrong := opened(field, path):
-            yield fault(line.line, field, f"line {line.line}: {field} {answers.shown(str(path))}: {wrong}")
+            yield fault(line.line, field, f"line {line.line}: {field} {answers.shown(path.name)}: {wrong}")
 
 
 def _decoded(field: str, path: Path) -> str:

@@ -183,7 +183,9 @@ def test_paths_that_fit_below_the_project_are_told_by_name(
     (tmp_path / "project" / "val" / "00000.png").unlink()
     assert "a.jsonl has 2 bad lines, such as line 1: image" in errors(tmp_path)[0]
     (given,) = errors(tmp_path, "data.root=project")
-    assert "2 bad lines, such as line 1: image 'project/val" in given and "--root project" in given
+    assert (
+        "2 bad lines, such as line 1: image '00000.png': there is no such file" in given and "--root project" in given
+    )
     misspelt = "data.root=projekt is not there; did you mean data.root=project?"
     assert errors(tmp_path, "data.root=projekt") == [misspelt]
     (tmp_path / "file").touch()
