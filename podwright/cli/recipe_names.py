@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.cli import imports
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
@@ -20,6 +19,8 @@ def load_named(name: str, overrides: Sequence[str] = ()) -> Recipe:
     if load.exists(name):
         return load.load(name, overrides)
     if path := _script(name):
+        from podwright.cli import imports
+
         return load.override(imports.recipe_of(path), overrides)
     try:
         return load.load(name, overrides)
@@ -29,6 +30,8 @@ def load_named(name: str, overrides: Sequence[str] = ()) -> Recipe:
 
 def _of_checkouts(name: str) -> str:
     """Why `name` is not that of a launch script, and what to set; "" where no target can name a checkout, or it is a path."""
+    from podwright.cli import imports
+
     named = imports.checkouts()
     if not named or "/" in name or Path(name).suffix in (".yaml", ".yml"):
         return ""
@@ -41,6 +44,8 @@ def _of_checkouts(name: str) -> str:
 
 
 def _script(name: str) -> Path | None:
+    from podwright.cli import imports
+
     checkout = imports.tree_of_target()
     if checkout is None or "/" in name or not name.strip():
         return None

@@ -15,7 +15,6 @@ from typing import Generic, TypeVar
 
 from podwright.accelerators import Accelerator
 from podwright.plan.checks import meshes
-from podwright.plan.compiled import compile as aot
 from podwright.plan.estimates import memory
 from podwright.plan.kinds import PlanPart
 from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, halved, typed
@@ -49,6 +48,8 @@ class Candidate(Generic[R]):
 def room(where: Slice) -> float:
     """Bytes per device that an estimate may need: up to the limit where a compiler can have the last word, else clear of it by as much as an
     estimate may be off."""
+    from podwright.plan.compiled import compile as aot  # only for memory: it takes long to import
+
     return where.accelerator.program_bytes if aot.has_compiler(where) else _certain(where)
 
 

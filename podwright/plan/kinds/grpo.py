@@ -16,7 +16,7 @@ from podwright.plan.checks import (
     token_lengths,
     unused_keys,
 )
-from podwright.plan.compiled import step_time, verdict
+from podwright.plan.compiled import step_time
 from podwright.plan.document import StepEntry
 from podwright.plan.estimates import memory_grpo
 from podwright.plan.estimates.step_time_estimate import is_rated, step_seconds
@@ -105,6 +105,8 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         return sum(step_seconds(recipe, dims, meshes.resolved(recipe, where), where).values())
 
     def compiled(self, recipe: GrpoRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
+        from podwright.plan.compiled import verdict  # only where something is compiled: it takes long to import
+
         dims = self.dimensions(recipe, options.cwd)
         if dims is None:
             raise verdict.unknown_dimensions(recipe.model.name)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from podwright.errors import UserError
 from podwright.plan.checks import meshes, pretrain, this_machine, unused_keys
-from podwright.plan.compiled import step_time, verdict
+from podwright.plan.compiled import step_time
 from podwright.plan.document import StepEntry
 from podwright.plan.estimates import memory_pretrain
 from podwright.plan.estimates.step_time_estimate import is_rated, update_seconds
@@ -66,6 +66,8 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
         return "tokamax" if recipe.model.kda == "tokamax" else ""
 
     def compiled(self, recipe: PretrainRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
+        from podwright.plan.compiled import verdict  # only where something is compiled: it takes long to import
+
         dims = self.dimensions(recipe, options.cwd)
         if dims is None:
             raise verdict.unknown_dimensions(recipe.model.name)
