@@ -22,9 +22,6 @@ _FOLDERS = {"data", "dataset", "datasets", "model", "models", "checkpoint", "che
 _FOLDERS |= {"output", "outputs", "corpus", "shared", "tmp"}
 _NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d+)-of-(?P<total>\d+)\b")
 _ON_HUB = re.compile(r"huggingface\.co/(?:datasets/)?([\w.-]+/[\w.-]+)/?$")
-_COPY_FILE = dict.fromkeys(("http", "https"), "curl -fL {url} -o {name}")
-_COPY_FILE |= {"s3": "aws s3 cp {url} {name}", "gs": "gcloud storage cp {url} {name}"}
-_COPY_FOLDER = {"s3": "aws s3 cp --recursive {url} {name}", "gs": "gcloud storage cp -r {url} ."}
 _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
@@ -54,40 +51,35 @@ def is_hub_id(typed: str, path: Path) -> bool:
 
 
 def missing(key: str, source: str, cwd: Path) -> UserError:
-    """Of a path with nothing there: the first part of it that is not there, and the nearest name beside that."""
+    """An error for a path with nothing there, with the nearest name beside the first part of it that is not there."""
     if "://" in source:
         return _url(key, source)
     path = cwd / expanded(source)
     if os.path.islink(path):
         return dead_link(f"{key}={source}", path)
+    what = f"{key}={visible(source)} is not there"
     parts = [*reversed(path.parents), path]
-    absent = next((n for n, p in enumerate(parts) if not os.path.exists(p)), len(parts) - 1)
-    guess = _nearest(parts[absent].name, parts[absent].parent, _LIKE)
-    below = path.relative_to(parts[absent])
-    near = parts[absent].with_name(guess) / below if guess else path
-    fix = f"check the path; on the Hugging Face hub an id is OWNER/NAME, and {source} is taken for a path"
-    if guess and os.path.exists(near):
+    absent_part = next((part for part in parts if not os.path.exists(part)), path)
+    guess = _nearest(absent_part.name, absent_part.parent, _LIKE)
+    near = absent_part.with_name(guess or absent_part.name) / path.relative_to(absent_part)
+    if os.path.exists(near):
         typed = near.relative_to(cwd) if near.is_relative_to(cwd) and not source.startswith(("/", "~")) else near
-        fix = f"did you mean {shlex.quote(f'{key}={typed}')}?"
-    elif looks_like_file(source) or "/" not in source:
-        fix = "check the path"
-    return UserError(f"{key}={visible(source)} is not there", fix)
+        return UserError(what, f"did you mean {shlex.quote(f'{key}={typed}')}?")
+    if looks_like_file(source) or "/" not in source:
+        return UserError(what, "check the path")
+    return UserError(
+        what, f"check the path; on the Hugging Face hub an id is OWNER/NAME, and {source} is taken for a path"
+    )
 
 
 def _url(key: str, source: str) -> UserError:
-    """Of a URL where a path of this machine is read."""
+    """An error for a URL where a path of this machine is read."""
     scheme, _, rest = source.partition("://")
     what = f"{key}={source} is a URL, and files are read from this machine here"
-    if scheme == "file":
-        return UserError(what, f"type {shlex.quote(f'{key}={rest}')}")
-    if of_hub := _ON_HUB.match(rest):
-        return UserError(what, f"type {key}={of_hub[1]}")
-    name = Path(rest.partition("?")[0]).name
-    copy = (_COPY_FILE if Path(name).suffix else _COPY_FOLDER).get(scheme, "")
-    if not name or not copy:
-        return UserError(what, "copy it to this machine, and give its path")
-    command = copy.format(url=shlex.quote(source), name=shlex.quote(name))
-    return UserError(what, f"type {command}, and then {shlex.quote(f'{key}={name}')}")
+    of_hub = _ON_HUB.match(rest)
+    if of_hub or scheme == "file":
+        return UserError(what, f"type {shlex.quote(f'{key}={of_hub[1] if of_hub else rest}')}")
+    return UserError(what, "copy it to this machine, and give its path")
 
 
 def no_tokenizer(typed: str, path: Path) -> UserError:
