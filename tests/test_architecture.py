@@ -24,7 +24,20 @@ FLOOR_ORDER = (
     "attention_kernels",
 )
 SHARED = set(FLOOR_ORDER)
-CONTROL = {"cli", "shell", "sandbox", "importers", "plan", "targets", "run", "watch", "report", "track", "__main__", "__init__"}
+CONTROL = {
+    "cli",
+    "shell",
+    "sandbox",
+    "importers",
+    "plan",
+    "targets",
+    "run",
+    "watch",
+    "report",
+    "track",
+    "__main__",
+    "__init__",
+}
 COMPUTE = {"train", "models", "kernels", "data"}
 
 # part -> the parts it may import, besides itself and the shared modules; what is not listed imports the shared modules only

@@ -17,7 +17,7 @@ in_a_process = token_lengths._ask
 
 def ask(words: list[str], recipe: Record, cwd: Path) -> tuple[list[Record] | None, str]:
     """In place of podwright.plan.checks.token_lengths._ask: the documents of a verb; None, and why, where it crashes."""
-    data, model = recipe["data"], recipe["model"]
+    data, model = recipe["data"], recipe.get("model", {})
     if (data["source"], data.get("tokenizer") or "", model.get("source")) == ("arithmetic", "", "random"):
         answer, why = _of_generated_problems(json.dumps(words), json.dumps(recipe))
     else:

@@ -56,6 +56,8 @@ def look(recipe: PretrainRecipe, vocab_size: int, cwd: Path) -> tuple[Stock | No
     data = recipe.data
     if data.source == "arithmetic" and data.tokenizer == "bytes":
         return _generated(data, vocab_size)
+    if patience.left_out("data"):
+        return None, []
     if "://" in data.source and (why := _unreachable(data.source)):
         return None, [Finding("data", "inconclusive", f"how long the data lasts is not known: {why.what}", why.fix)]
     stock, findings = None, []

@@ -88,9 +88,7 @@ def _unreachable(recipe: GrpoRecipe, cwd: Path) -> tuple[str, ...]:
 
 
 def checked_texts(recipe: PretrainRecipe, cwd: Path) -> list[Record]:
-    """What the loaders of pretraining say of data and tokenizer; [] where --only leaves the data out."""
-    if patience.left_out("data"):
-        return []
+    """What the loaders of pretraining say of data and tokenizer."""
     data = recipe.data
     named = data.tokenizer or os.path.join(data.source, "tokenizer")  # which shards bring along
     record = recipe.model_dump(mode="json", include={"kind", "name", "description", "expect", "data"})

@@ -13,7 +13,11 @@ from podwright.recipe.maxtext.schema import FROM_TARGET, MaxTextRecipe
 from podwright.recipe.script_text import BARE, NESTED, contexts, with_placeholders
 
 _USED = re.compile(r"\$\{?[#!]?([A-Za-z_]\w*)")
-_SET = re.compile(r"(?:^|[\s;&|({])([A-Za-z_]\w*)\+?=")
+_ASSIGNMENT = r"([A-Za-z_]\w*)\+?=(?:\"[^\"]*\"|'[^']*'|[^\s;&|\"'])*"
+# Where a command begins: words behind a program's name are its arguments, whatever they look like.
+_BEGIN = r"(?:^|[;&|({]|\b(?:export|local|declare|readonly|typeset|then|do|else)\b)"
+_SETTING = re.compile(rf"{_BEGIN}[ \t]*((?:(?:-\w+|{_ASSIGNMENT})[ \t]*)+)", re.M)
+_SET = re.compile(_ASSIGNMENT)
 _OF_BASH = re.compile(r"S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|BASH\w*|IFS")
 _OWNERS = {
     "PROJECT_ID": "project of a target",
@@ -49,8 +53,10 @@ def unused(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
     """Names that are neither a variable nor a placeholder of the first text, nor a variable of the files beside it."""
     used = {*_USED.findall("\n".join(texts)), *_ENVIRONMENT}
     for text in texts:
-        kinds = contexts(text)
-        used |= {match[1] for match in _SET.finditer(text) if kinds[match.start(1)] in (BARE, NESTED)}
+        kinds, joined = contexts(text), text.replace("\\\n", "  ")  # as long as before
+        for match in _SETTING.finditer(joined):
+            if kinds[match.start(1)] in (BARE, NESTED):
+                used |= {*_SET.findall(match[1])}
     rest = [name for name in values if name not in used]
     plain = with_placeholders(texts[0])[0]
     return [name for name in rest if with_placeholders(texts[0], {name: "\0"})[0] == plain]

@@ -201,7 +201,7 @@ def test_lines_that_contradict_each_other_are_refused(tmp_path: Path) -> None:
 def test_a_line_in_two_pieces_of_a_large_file_is_no_repeated_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("podwright.data.rows._SMALL_BYTES", 2000)
+    monkeypatch.setattr("podwright.data.rows.SMALL_BYTES", 2000)
     monkeypatch.setattr("podwright.data.rows._END_BYTES", 8000)
     path = lines(tmp_path, *[line(instruction=f"What {n}?") for n in range(40)])
     assert said(findings(tmp_path, f"data.source={path}"), "error") == []

@@ -179,7 +179,7 @@ LARGE = [
 
 
 def test_only_has_the_verdict_of_the_checks_that_it_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    wrong = [*LARGE, "mesh.fsdp=7", "--on", "v6e-8", "--cache", str(tmp_path), "--compile"]
+    wrong = [*GENERATED, "mesh.fsdp=7", "--on", "v6e-8", "--cache", str(tmp_path), "--compile"]
     code, plan = planned(capsys, *wrong, "--only", "data")
     assert code == 0 and {f["check"] for f in plan["findings"]} == {"data"}
     assert plan["findings"][0]["message"] == "data alone was checked"
@@ -188,7 +188,7 @@ def test_only_has_the_verdict_of_the_checks_that_it_names(capsys: pytest.Capture
         code, plan = planned(capsys, *wrong, "--only", check)
         (error,) = (f for f in plan["findings"] if f["level"] == "error")
         assert code == 3 and error["message"].startswith("mesh.data x fsdp x tensor = 7")
-    large = [*LARGE, "batch_size=256", "model.remat=none", "--on", "v6e-8"]
+    large = [*GENERATED, "batch_size=256", "model.remat=none", "--on", "v6e-8"]
     code, plan = planned(capsys, *large, "--only", "mesh")
     assert code == 0 and plan["memory"] == [] and plan["step"] == {}
     code, plan = planned(capsys, *large, "--only", "memory")
