@@ -169,7 +169,7 @@ def test_a_gpu_without_bfloat16_has_no_figure_for_it_and_is_no_crash(on: str, re
     assert dtype == "float32" or any(f.fix == "type model.compute_dtype=float32" for f in plan.findings)
 
 
-LARGE = [
+GENERATED = [
     "qwen3-1.7b-gsm8k-grpo",
     "model.source=random",
     "data.source=arithmetic",
