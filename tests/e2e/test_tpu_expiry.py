@@ -58,7 +58,7 @@ def test_the_life_of_a_flex_start_slice_does_not_include_its_wait_for_capacity(
     gcloud: Gcloud,  # noqa: F811
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    life_s = 5.0
+    life_s = 15.0
     monkeypatch.setattr(TpuVmSettings, "life_s", property(lambda _: life_s))
     gcloud.capacity(FLEX_ZONE, 0)
     gcloud.capacity(FLEX_ZONE, 4, after_s=life_s)

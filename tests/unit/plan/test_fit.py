@@ -9,7 +9,7 @@ import pytest
 from podwright import slices
 from podwright.accelerators import TPUS
 from podwright.cli.app import main
-from podwright.plan import fit, kinds, remedies
+from podwright.plan import fit, kinds
 from podwright.plan.checks.meshes import resolved
 from podwright.plan.estimates.step_time_estimate import step_seconds
 from podwright.recipe import load
@@ -61,7 +61,7 @@ def test_what_fits_stands_first_and_the_fastest_of_it_first():
 
 def test_which_compiler_is_installed_is_looked_up_once_and_not_for_each_candidate(monkeypatch):
     asked = []
-    monkeypatch.setattr(remedies.aot, "has_compiler", lambda where: asked.append(where) or True)
+    monkeypatch.setattr("podwright.plan.compiled.compile.has_compiler", lambda where: asked.append(where) or True)
     assert len(search()) > 10 and len(asked) <= 2
 
 

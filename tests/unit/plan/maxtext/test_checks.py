@@ -287,9 +287,9 @@ def test_what_hinders_a_submission_is_a_warning_of_the_plan() -> None:
     left = only("launch", recipe(base_output_directory="<your-bucket>"))
     assert left.level == "warning" and left.fix.startswith("type arguments.base_output_directory='${BASE_OUTPUT_DIR}'")
     upload = "| tee train.log && gsutil cp train.log ${ARTIFACT_DIR}/logs/train.log"
-    unfinished = example(arguments=LLAMA, launch=RAW["launch"] | {"after": upload}, versions={"xpk": "1.4.0"})
+    unfinished = example(arguments=LLAMA, launch=RAW["launch"] | {"after": upload})
     levels = {f.message.partition(" ")[0]: f.level for f in findings(unfinished) if f.check == "launch"}
-    assert levels == {"ARTIFACT_DIR": "warning", "xpk": "warning"}
+    assert levels == {"ARTIFACT_DIR": "warning"}
     assert "podwright render fills it in" in next(f.fix for f in findings(unfinished) if f.check == "launch")
     assert make(unfinished, Destination("tpu7x-4x4x4", slices.parse("tpu7x-4x4x4"))).step is not None
 
