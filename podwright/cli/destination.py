@@ -38,13 +38,13 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = (), *, star
     questions = {
         "target": lambda: [_finding("target", r, starting) for r in target.as_used_by(recipe).check(recipe.kind)],
         "storage": lambda: [_finding("storage", r, starting) for r in target.look_at_storage(recipe.kind)],
+        "trackers": lambda: _trackers(recipe),
     }
     findings: list[Finding] = []
     for check, ask in questions.items():
         if not only or check in only:
             findings += ask()
     findings += [Finding("target", r.level, r.what, r.fix) for r in target.differences(recipe)]
-    findings += _trackers(recipe)
     destination = Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)
     if target.settings is None:
         return destination

@@ -9,7 +9,7 @@ from typing import cast
 from podwright.errors import UserError, nearest
 from podwright.plan import kinds, prices
 from podwright.plan.checks import patience, preemption, this_machine, unused_keys
-from podwright.plan.checks.inputs import DIRECTORY, UNKNOWN_DIMENSIONS
+from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
 from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, Verdict, verdict_of
@@ -38,15 +38,6 @@ CHECKS = (
 """the parts of a static plan, as findings and `--only` name them"""
 JaxPlan = kinds.PlanPart[JaxRecipe]
 _NEEDED = ("mesh", "batch", "model")  # without which no closed form can be worked out
-_DEPENDS = {
-    "mesh": ("model",),
-    "batch": ("model",),
-    "context": ("model", "data"),
-    "data": ("model",),
-    "memory": _NEEDED,
-    "preemption": _NEEDED,
-}
-"""check -> those without whose answer it says nothing"""
 
 
 def make(recipe: Recipe, destination: Destination, options: PlanOptions | None = None) -> Plan:
@@ -56,8 +47,9 @@ def make(recipe: Recipe, destination: Destination, options: PlanOptions | None =
     """
     options = options or PlanOptions()
     wanted = checks_named(options.only)
-    needed = [*wanted, *(name for check in wanted for name in _DEPENDS.get(check, ()))]
-    with patience.only_about([*needed, *[patience.WEIGHTS] * ("model" in wanted)]):
+    _refuse_without_memory(wanted, options)
+    weights = [patience.WEIGHTS] * ("model" in wanted)
+    with patience.only_about([*wanted, *_needed(recipe, wanted), *weights]):
         planned = _planned(recipe, destination, options)
     if not wanted or "preemption" in wanted:
         planned = _with_preemption(planned, recipe, destination, options.cwd)
@@ -80,8 +72,7 @@ def _with_preemption(plan: Plan, recipe: Recipe, destination: Destination, cwd: 
 def _planned(recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:
     if options.fit:
         return kinds.of(recipe).fitted(recipe, destination, options)
-    wanted = checks_named(options.only)
-    if not options.depth or (wanted and "memory" not in wanted):
+    if not options.depth:
         return static(recipe, destination, options)
     if options.depth not in ("quick", "full"):
         raise UserError(f"--compile={options.depth} is no depth", "type --compile or --compile=full")
@@ -119,7 +110,8 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
     if where is not None and sound and not compiling and verdict_of(findings) is not Verdict.REFUSED:
         step = part.step(recipe, where, options.cwd, options.price)
     wanted = checks_named(options.only)
-    findings = only(wanted, findings)
+    if wanted:
+        findings = _only(wanted, _needed(recipe, wanted), findings)
     if wanted and "memory" not in wanted:
         entries, step = [], None
     return Plan(
@@ -179,18 +171,25 @@ def checks_named(names: str) -> list[str]:
     return wanted
 
 
-def only(wanted: list[str], findings: list[Finding]) -> list[Finding]:
-    """The findings of some checks, all for none. What keeps one of them from an answer is among them."""
-    if not wanted:
-        return findings
-    needed = {name for check in wanted for name in _DEPENDS.get(check, ())} - {*wanted}
-    kept = [f for f in findings if f.check in wanted or (f.check in needed and _hinders(f))]
-    left_out = f"{', '.join(wanted)} alone {'was' if len(wanted) == 1 else 'were'} checked"
-    return [Finding(wanted[0], "info", left_out), *kept]
+def _refuse_without_memory(wanted: list[str], options: PlanOptions) -> None:
+    option = "--fit" if options.fit else "--compile" if options.depth else ""
+    if wanted and option and "memory" not in wanted:
+        what = f"--only {options.only} leaves out the memory, for which {option} is"
+        raise UserError(what, f"type --only {','.join([*wanted, 'memory'])}, or leave {option} out")
 
 
-def _hinders(finding: Finding) -> bool:
-    return finding.level == "error" or finding.code == UNKNOWN_DIMENSIONS
+def _needed(recipe: Recipe, wanted: list[str]) -> set[str]:
+    """Checks that are not wanted themselves, and without whose answer one that is says nothing."""
+    depends = kinds.of(recipe).depends
+    return {name for check in wanted for name in depends.get(check, ())} - {*wanted}
+
+
+def _only(wanted: list[str], needed: set[str], findings: list[Finding]) -> list[Finding]:
+    """The findings of some checks, and of those that they need what keeps them from an answer."""
+    hinders = ("error", "inconclusive")
+    kept = [f for f in findings if f.check in wanted or (f.check in needed and f.level in hinders)]
+    what = f"{', '.join(wanted)} alone {'was' if len(wanted) == 1 else 'were'} checked"
+    return [Finding(wanted[0], "info", what), *kept]
 
 
 def _memory(

@@ -16,7 +16,6 @@ from podwright.recipe.schema import GrpoModel
 
 DIRECTORY = "give model.source as a directory with a config.json"
 """what to type where the dimensions of a model are not known here"""
-UNKNOWN_DIMENSIONS = "unknown-dimensions"
 WEIGHTS = f"put {hf_weights.SINGLE} there, or shards with their index, or type model.source=random"
 
 
@@ -94,7 +93,7 @@ def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | N
         guess = nearest(section.name, list(MODELS))
         fix = f"type model.name={guess} if that is its size, or {DIRECTORY}" if guess else DIRECTORY
         what = f"the dimensions of model.name={section.name} are not known here: mesh and context were not checked against them"
-        return [finding, Finding("model", "inconclusive", what, fix, UNKNOWN_DIMENSIONS)], None
+        return [finding, Finding("model", "inconclusive", what, fix, "unknown-dimensions")], None
     return [finding], known
 
 

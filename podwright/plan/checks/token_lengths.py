@@ -1,6 +1,7 @@
 """Whether data, tokenizer, chat template and lengths fit together: `python -m podwright.train check` asks the loaders that train.
 
-It is a process without JAX and PyTorch. What cannot be checked here is said, and such a plan is not ok.
+It is a process without JAX; of Phase 1 and 2 it imports PyTorch for files of weights. What cannot be checked here is said, and such a plan
+is not ok.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ _STORE_PATIENCE_S = 12.0  # of a store, whose client would try again for minutes
 _PATIENCE_S = 60.0  # a busy machine takes as long; a file without end is left to the guess
 _MISSING = re.compile(r"No module named '(\w+)")
 _COUNTED = ("model", "data", "rollout", "warm_start", "seed")  # sections of GRPO on which lengths depend
+_CHECKS = ("data", "context", "model")  # about which it is asked
 EXAMPLES = "examples"
 """code of the record that has the numbers of examples"""
 _HUB = "plan where the hub can be reached, or give {} as a directory"
@@ -33,7 +35,7 @@ _HUB = "plan where the hub can be reached, or give {} as a directory"
 
 def records(recipe: str, without: tuple[str, ...], sources: list[str], cwd: Path) -> list[Record]:
     """What the compute half says of a recipe, as JSON, whose `sources` are on this machine or not."""
-    return _checked(recipe, without, cwd, _stamps(cwd, sources))
+    return _answers(recipe, without, cwd, _stamps(cwd, sources))
 
 
 def of_prompts(recipe: GrpoRecipe, findings: list[Finding], cwd: Path) -> list[Finding]:
@@ -65,7 +67,7 @@ def checked(recipe: GrpoRecipe, cwd: Path) -> list[Record]:
     if _is_left_out(recipe):
         return []
     stamps = _stamps(cwd, [recipe.model.source, recipe.data.source])
-    return _checked(_only_counted(recipe), _unreachable(recipe, cwd), cwd, stamps)
+    return _answers(_only_counted(recipe), _unreachable(recipe, cwd), cwd, stamps)
 
 
 def finding(record: Record) -> Finding:
@@ -95,7 +97,7 @@ def checked_texts(recipe: PretrainRecipe, cwd: Path) -> list[Record]:
     record["model"] = recipe.model.model_dump(include={"name", "gate", "kda"})
     sizes = {"batch_size": 1, "sequence_length": 1, "training": {"max_steps": 1}}
     stamps = _stamps(cwd, [named, data.source])
-    return _checked(json.dumps(record | sizes), (), cwd, stamps)
+    return _answers(json.dumps(record | sizes), (), cwd, stamps)
 
 
 def _on_hub(section: str, source: str) -> bool:
@@ -123,6 +125,14 @@ def _stamps(cwd: Path, sources: list[str]) -> tuple[tuple[str, int, int], ...]:
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
+def _answers(
+    recipe: str, without: tuple[str, ...], cwd: Path, stamps: tuple[tuple[str, int, int], ...]
+) -> list[Record]:
+    """Where there was no answer, one of the checks that were asked for says so."""
+    asked_for = next((check for check in _CHECKS if not patience.left_out(check)), _CHECKS[0])
+    return [record | {"check": record["check"] or asked_for} for record in _checked(recipe, without, cwd, stamps)]
+
+
 @functools.lru_cache(maxsize=16)  # a plan needs the answer several times
 def _checked(
     recipe: str, without: tuple[str, ...], cwd: Path, stamps: tuple[tuple[str, int, int], ...]
@@ -136,10 +146,10 @@ def _checked(
         if extra:
             fix = extras.install(extra)
         what = f"data, tokenizer, chat template and lengths were not checked: {why}"
-        check, code = "context", MISSING_PACKAGE if missing else "not-checked"
         if question["kind"] == "pretrain":
-            check, what = "data", f"data and tokenizer were not checked: {why}"
-        return [{"check": check, "level": "inconclusive", "message": what, "fix": fix, "code": code}]
+            what = f"data and tokenizer were not checked: {why}"
+        code = MISSING_PACKAGE if missing else "not-checked"
+        return [{"check": "", "level": "inconclusive", "message": what, "fix": fix, "code": code}]
     refused = [r for r in records if "error" in r]
     return [{"check": "data", "level": "error", "message": r["error"], "fix": r["fix"]} for r in refused] or records
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from podwright.errors import UserError
@@ -53,6 +54,16 @@ class PlanPart(Generic[R]):
     """keys of the recipe that have no effect because of another key"""
     searches = False
     """whether `fitted` searches its settings"""
+    depends: Mapping[str, tuple[str, ...]] = MappingProxyType(
+        {
+            "mesh": ("model",),
+            "batch": ("model",),
+            "context": ("model", "data"),
+            "memory": ("mesh", "batch", "model"),
+            "preemption": ("mesh", "batch", "model"),
+        }
+    )
+    """check -> those without whose answer it says nothing"""
     memory_fix = "start it there with --smoke 3, which shows what it needs"
     """what to type where it does not"""
 

@@ -17,6 +17,7 @@ from podwright.slices import Slice
 
 class ContrastivePlan(PlanPart[ContrastiveRecipe]):
     unused_keys = unused_keys.CONTRASTIVE
+    depends = PlanPart.depends | {"batch": ("data",)}  # by how many lines there are
 
     def needed(self, recipe: ContrastiveRecipe) -> tuple[str, ...]:
         return tuple(multimodal.needed(recipe.encoders).values())

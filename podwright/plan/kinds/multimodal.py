@@ -19,6 +19,7 @@ from podwright.slices import Slice
 class MultimodalPlan(PlanPart[MultimodalRecipe]):
     memory_fix = "type --compile"
     unused_keys = unused_keys.MULTIMODAL
+    depends = PlanPart.depends | {"batch": ("data",)}  # by how many lines there are
 
     def needed(self, recipe: MultimodalRecipe) -> tuple[str, ...]:
         return tuple(multimodal.needed(recipe.encoders, "peft").values())

@@ -26,6 +26,7 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
     unused_keys = unused_keys.PRETRAIN
     closed_form = memory_pretrain
     searches = True
+    depends = PlanPart.depends | {"data": ("model",)}  # whose vocabulary the ids are held against
 
     def checks(self, recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return pretrain.check(recipe, where, cwd)

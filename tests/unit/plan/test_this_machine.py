@@ -179,13 +179,20 @@ GENERATED = [
 
 
 def test_only_has_the_verdict_of_the_checks_that_it_names(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    wrong = [*GENERATED, "mesh.fsdp=7", "--on", "v6e-8", "--cache", str(tmp_path), "--compile"]
+    wrong = [*GENERATED, "mesh.fsdp=7", "--on", "v6e-8", "--cache", str(tmp_path)]
+    for option in ("--compile", "--fit"):
+        code, refused = planned(capsys, *wrong, option, "--only", "data")
+        assert code == 2 and refused["fix"] == f"type --only data,memory, or leave {option} out"
     code, plan = planned(capsys, *wrong, "--only", "data")
     assert code == 0 and {f["check"] for f in plan["findings"]} == {"data"}
     assert plan["findings"][0]["message"] == "data alone was checked"
-    assert plan["programs"] == [] and not list(tmp_path.iterdir()), "no compiler was started"
     for check in ("mesh", "memory"):  # which is not known without a mesh
-        code, plan = planned(capsys, *wrong, "--only", check)
+        code, plan = (
+            planned(capsys, *wrong, "--compile", "--only", "memory")
+            if check == "memory"
+            else planned(capsys, *wrong, "--only", check)
+        )
+        assert plan["programs"] == [] and not list(tmp_path.iterdir()), "no compiler was started"
         (error,) = (f for f in plan["findings"] if f["level"] == "error")
         assert code == 3 and error["message"].startswith("mesh.data x fsdp x tensor = 7")
     large = [*GENERATED, "batch_size=256", "model.remat=none", "--on", "v6e-8"]

@@ -267,6 +267,28 @@ def test_a_part_of_a_plan_has_its_own_verdict(folder: Path) -> None:
     assert finding.level == "error" and "no training prompt fits rollout.max_prompt_length=3" in finding.message
 
 
+@pytest.mark.parametrize("only", ["data", "context", "model", "data,context"])
+def test_checks_that_got_no_answer_are_not_ok(folder: Path, monkeypatch: pytest.MonkeyPatch, only: str) -> None:
+    monkeypatch.setattr(token_lengths, "_ask", lambda *_: (None, "the process was killed"))
+    token_lengths._checked.cache_clear()
+    (finding,) = findings(folder, *CHECKPOINT, only=only)
+    assert (finding.level, finding.code) == ("inconclusive", "not-checked")
+    token_lengths._checked.cache_clear()
+
+
+@pytest.mark.parametrize("only", ["data", "batch"])
+def test_lines_that_were_not_counted_leave_data_and_batch_unchecked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, only: str
+) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "a", "image": "a.png"}\n' * 40)
+    monkeypatch.setattr(token_lengths, "_ask", lambda *_: (None, "No module named 'torch'"))
+    for name in ("phase1-tiny", "phase2-tiny"):
+        given = load(name, ["data.source=a.jsonl"])
+        plan = make(given, Destination("8xA100-40GB", parse("8xA100-40GB")), PlanOptions(cwd=tmp_path, only=only))
+        assert plan.verdict is Verdict.INCONCLUSIVE, name
+    token_lengths._checked.cache_clear()
+
+
 def test_what_cannot_be_read_here_is_named_as_unchecked(folder: Path) -> None:
     unchecked = "was not checked: "
     for overrides, keys in (
