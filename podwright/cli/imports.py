@@ -123,9 +123,8 @@ def _kind_of(path: Path) -> str:
         return "script"
     if not launch_config.recognised(path, text):
         return "yaml"
-    for program in config_files.programs(yaml_file.read(path)):
-        what = f"{path} has keys of a launch configuration, such as cluster_name, and settings of {program}"
-        raise UserError(what, "split it into two files, and import each")
+    owners = ["a launch configuration (cluster_name)", *config_files.owners_of(yaml_file.read(path))]
+    config_files.require_single_owner(path, owners)
     return "config"
 
 

@@ -25,9 +25,15 @@ class Imported:
     """the words of `xpk workload create`, [] where the file is no launch script"""
 
 
-def programs(raw: dict[Any, Any]) -> list[str]:
+def owners_of(raw: dict[Any, Any]) -> list[str]:
     """The programs that a file has settings of."""
     return [name for name, file in (("tunix", tunix_file), ("PurrSight", purrsight_files)) if file.recognised(raw)]
+
+
+def require_single_owner(path: Path, owners: Sequence[str]) -> None:
+    """UserError for a file with settings of several: which of them is meant, only its user knows."""
+    if len(owners) > 1:
+        raise UserError(f"{path} has settings of {' and of '.join(owners)}", "split it into two files, and import each")
 
 
 def imported(path: Path, phase: int | None = None, overrides: Sequence[str] = ()) -> Imported:
@@ -36,9 +42,8 @@ def imported(path: Path, phase: int | None = None, overrides: Sequence[str] = ()
     `phase`: of PurrSight. `overrides`: `key=value` of tunix, as its command line takes them. UserError for a file that is neither.
     """
     raw = read(path, IMPORTABLE)
-    owners = programs(raw)
-    if len(owners) > 1:
-        raise UserError(f"{path} has settings of {' and of '.join(owners)}", "split it into two files, and import each")
+    owners = owners_of(raw)
+    require_single_owner(path, owners)
     if owners == ["tunix"]:
         if phase is not None:
             raise UserError(f"{path} is a file of tunix, which has no phases", f"leave --phase {phase} out")

@@ -1,7 +1,8 @@
-"""Which sources of text and of tokens there are, by their names alone."""
+"""Which sources of text and of tokens there are, by their names alone, and how a trainer counts them for a plan."""
 
 from __future__ import annotations
 
+import dataclasses
 from types import MappingProxyType
 
 META = "meta.json"
@@ -17,6 +18,25 @@ SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
 """of files of rows"""
 TEXT = ".txt"
 """a file that is one document"""
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenCounts:
+    """How much a source holds, as far as it was read."""
+
+    tokens: int
+    documents: int | None
+    """None: the files do not say"""
+    sampled: str = ""
+    """what an estimate is made of; "" for counts"""
+    complete: bool = True
+    """whether all was read"""
+    looked_at: int | None = None
+    """so many ids were held against the vocabulary; None: all"""
+
+    @property
+    def about(self) -> str:
+        return f"{'about ' if self.sampled else ''}{self.tokens:,} tokens"
 
 
 def container(name: str) -> str:

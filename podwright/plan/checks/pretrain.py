@@ -75,19 +75,19 @@ def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Findin
         return [
             Finding("data", "error", message, "type data.eos_id=null for that of the token shards, or the right one")
         ]
-    stock, findings = streams.look(recipe, dims.vocab_size, cwd)
-    if stock is None:
+    counts, findings = streams.look(recipe, dims.vocab_size, cwd)
+    if counts is None:
         return findings
     limits = streams.SequenceLimits(_multiple(recipe, dims), dims.max_positions)
-    return [*streams.check(recipe, stock, limits), *findings]
+    return [*streams.check(recipe, counts, limits), *findings]
 
 
 def _rows(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> int | None:
     """That a batch may have, besides what is held out."""
-    stock = streams.look(recipe, dims.vocab_size, cwd)[0] if dims else None
-    if stock is None:
+    counts = streams.look(recipe, dims.vocab_size, cwd)[0] if dims else None
+    if counts is None:
         return None
-    return streams.largest_batch(-(-stock.tokens // recipe.sequence_length), recipe.evaluation.num_batches)
+    return streams.largest_batch(-(-counts.tokens // recipe.sequence_length), recipe.evaluation.num_batches)
 
 
 def _more(recipe: PretrainRecipe) -> Callable[[int, int], str]:

@@ -12,6 +12,7 @@ from podwright.plan.checks import patience, token_lengths
 from podwright.plan.findings import Finding, Level
 from podwright.recipe import arithmetic_capacity, corpus
 from podwright.recipe.arithmetic_capacity import CORPUS_NUMBER, CORPUS_OPERATIONS
+from podwright.recipe.corpus import TokenCounts
 from podwright.recipe.location import Location
 from podwright.recipe.pretrain import PretrainData, PretrainRecipe
 
@@ -32,26 +33,12 @@ class SequenceLimits(NamedTuple):
     """None where the model is not known"""
 
 
-@dataclasses.dataclass(frozen=True)
-class Stock:
-    tokens: int
-    documents: int | None
-    sampled: str = ""
-    """what an estimate is made of; "" for counts"""
-    complete: bool = True
-    looked_at: int | None = None
-    """so many ids were held against the vocabulary; None: all, or it is not known"""
-
-    @property
-    def about(self) -> str:
-        return f"{'about ' if self.sampled else ''}{self.tokens:,} tokens"
-
-    def level(self, wanted: int, present: int) -> Level:
-        """Of data that is too little."""
-        return "warning" if self.sampled and wanted <= _ESTIMATE_WITHIN * present else "error"
+def _level(counts: TokenCounts, wanted: int, present: int) -> Level:
+    """Of data that is too little; an estimate may be wrong."""
+    return "warning" if counts.sampled and wanted <= _ESTIMATE_WITHIN * present else "error"
 
 
-def look(recipe: PretrainRecipe, vocab_size: int, cwd: Path) -> tuple[Stock | None, list[Finding]]:
+def look(recipe: PretrainRecipe, vocab_size: int, cwd: Path) -> tuple[TokenCounts | None, list[Finding]]:
     """How much there is, where that is known, and what is wrong with it."""
     data = recipe.data
     if data.source == "arithmetic" and data.tokenizer == "bytes":
@@ -60,13 +47,13 @@ def look(recipe: PretrainRecipe, vocab_size: int, cwd: Path) -> tuple[Stock | No
         return None, []
     if "://" in data.source and (why := _unreachable(data.source)):
         return None, [Finding("data", "inconclusive", f"how long the data lasts is not known: {why.what}", why.fix)]
-    stock, findings = None, []
+    counts, findings = None, []
     for record in token_lengths.checked_texts(recipe, cwd):
         if record.get("code") == _TOKENS:
-            stock = Stock(**{field.name: record[field.name] for field in dataclasses.fields(Stock)})
+            counts = TokenCounts(**{field.name: record[field.name] for field in dataclasses.fields(TokenCounts)})
         else:
             findings.append(token_lengths.finding(record))
-    return stock, findings
+    return counts, findings
 
 
 def _unreachable(source: str) -> UserError | None:
@@ -79,7 +66,7 @@ def _unreachable(source: str) -> UserError | None:
     return UserError(f"{source} cannot be reached: {why}", "check the network, or copy the data here") if why else None
 
 
-def _generated(data: PretrainData, vocab_size: int) -> tuple[Stock | None, list[Finding]]:
+def _generated(data: PretrainData, vocab_size: int) -> tuple[TokenCounts | None, list[Finding]]:
     number = data.num_documents or corpus.GENERATED
     if vocab_size < _BYTE_VOCABULARY:
         what = f"the tokenizer bytes has a vocabulary of {_BYTE_VOCABULARY}, the model one of {vocab_size:,}"
@@ -88,28 +75,28 @@ def _generated(data: PretrainData, vocab_size: int) -> tuple[Stock | None, list[
     if certain:
         return None, [Finding("data", "error", why, _fewer(number))]
     doubts = [Finding("data", "inconclusive", why, _fewer(number))] if why else []
-    return Stock(number * _GENERATED_TOKENS, number, "the mean length of a problem"), doubts
+    return TokenCounts(number * _GENERATED_TOKENS, number, "the mean length of a problem"), doubts
 
 
-def check(recipe: PretrainRecipe, stock: Stock, limits: SequenceLimits) -> list[Finding]:
+def check(recipe: PretrainRecipe, counts: TokenCounts, limits: SequenceLimits) -> list[Finding]:
     """How long the data lasts, or why it is too little. Documents that begin at multiples of some tokens are reckoned to take half of
     one more each."""
     source, length, batch_size = recipe.data.source, recipe.sequence_length, recipe.batch_size
     num_held = recipe.evaluation.num_batches * batch_size
     held = num_held * length + 1
-    rows = -(-(_room(recipe, stock) - held) // length)
-    all_rows = -(-stock.tokens // length)
-    shorter = _shorter(recipe, stock, limits)
-    if stock.tokens <= length:
-        wrong = f"sequence_length={length:,} is more than all {stock.about} of {source}"
-        return [Finding("data", stock.level(length, stock.tokens), wrong, shorter)]
-    if 2 * held > stock.tokens:
-        wrong = f"{counted(num_held, 'row')} of {length:,} tokens held out of {source} are most of its {stock.about}"
-        return [Finding("data", stock.level(2 * held, stock.tokens), wrong, _smaller(recipe, all_rows) or shorter)]
+    rows = -(-(_room(recipe, counts) - held) // length)
+    all_rows = -(-counts.tokens // length)
+    shorter = _shorter(recipe, counts, limits)
+    if counts.tokens <= length:
+        wrong = f"sequence_length={length:,} is more than all {counts.about} of {source}"
+        return [Finding("data", _level(counts, length, counts.tokens), wrong, shorter)]
+    if 2 * held > counts.tokens:
+        wrong = f"{counted(num_held, 'row')} of {length:,} tokens held out of {source} are most of its {counts.about}"
+        return [Finding("data", _level(counts, 2 * held, counts.tokens), wrong, _smaller(recipe, all_rows) or shorter)]
     if rows < batch_size:
         wrong = f"batch_size={batch_size} is more than the {counted(rows, 'row')} of {length:,} tokens in {source}"
-        return [Finding("data", stock.level(batch_size, rows), wrong, _smaller(recipe, all_rows) or shorter)]
-    return _lasting(recipe, stock, rows, held)
+        return [Finding("data", _level(counts, batch_size, rows), wrong, _smaller(recipe, all_rows) or shorter)]
+    return _lasting(recipe, counts, rows, held)
 
 
 def largest_batch(rows: int, num_batches: int) -> int:
@@ -117,8 +104,8 @@ def largest_batch(rows: int, num_batches: int) -> int:
     return min((rows - 1) // (num_batches + 1), (rows - 1) // (2 * num_batches))
 
 
-def _room(recipe: PretrainRecipe, stock: Stock) -> int:
-    return stock.tokens + (stock.documents or 0) * (recipe.model.document_multiple - 1) // 2
+def _room(recipe: PretrainRecipe, counts: TokenCounts) -> int:
+    return counts.tokens + (counts.documents or 0) * (recipe.model.document_multiple - 1) // 2
 
 
 def _smaller(recipe: PretrainRecipe, rows: int) -> str:
@@ -132,43 +119,43 @@ def _smaller(recipe: PretrainRecipe, rows: int) -> str:
     return ""
 
 
-def _shorter(recipe: PretrainRecipe, stock: Stock, limits: SequenceLimits) -> str:
+def _shorter(recipe: PretrainRecipe, counts: TokenCounts, limits: SequenceLimits) -> str:
     """What to type where no batch is small enough: more made-up problems, or a sequence with which one batch can be held out."""
     length, num_held = recipe.sequence_length, recipe.evaluation.num_batches * recipe.batch_size
     enough = max(2 * (num_held * length + 1), (num_held + recipe.batch_size) * length)
     if recipe.data.source == "arithmetic":
-        more = -(-enough * (stock.documents or 1) // stock.tokens)
+        more = -(-enough * (counts.documents or 1) // counts.tokens)
         if not _shortage(more)[0]:
             return f"type data.num_documents={more} or more"
-    size = (stock.tokens // 2 - 1) // recipe.batch_size
+    size = (counts.tokens // 2 - 1) // recipe.batch_size
     size = min(size, limits.max_positions or size) // limits.multiple * limits.multiple
     give = f"give at least {enough:,} tokens"
     return f"type sequence_length={size} evaluation.num_batches=1, or {give}" if size > 0 else give
 
 
-def _lasting(recipe: PretrainRecipe, stock: Stock, rows: int, held: int) -> list[Finding]:
+def _lasting(recipe: PretrainRecipe, counts: TokenCounts, rows: int, held: int) -> list[Finding]:
     source, batch_size, max_steps = recipe.data.source, recipe.batch_size, recipe.training.max_steps
-    about = stock.about
-    if stock.documents == 1:
+    about = counts.about
+    if counts.documents == 1:
         about += f", the last {held:,} of them held out,"
-    documents = f" in {counted(stock.documents, 'document')}" if stock.documents else ""
-    how = f" (estimated from {stock.sampled})" if stock.sampled else ""
+    documents = f" in {counted(counts.documents, 'document')}" if counts.documents else ""
+    how = f" (estimated from {counts.sampled})" if counts.sampled else ""
     seen = f"{max_steps * batch_size / rows:.2g}"
     message = (
         f"{source} holds {about}{documents}{how}: one epoch is {counted(rows // batch_size, 'step')} of "
         f"{batch_size * recipe.sequence_length:,} tokens; training.max_steps={max_steps:,} is {seen} epoch{'s' * (seen != '1')}"
     )
-    if not stock.complete:
+    if not counts.complete:
         message += f"; the rest was not read, `podwright data check {shlex.quote(source)}` reads all of it"
-    if stock.looked_at is not None:
+    if counts.looked_at is not None:
         message += (
-            f"; of the ids the first {stock.looked_at:,} were looked at, `podwright data check {source}` looks at all"
+            f"; of the ids the first {counts.looked_at:,} were looked at, `podwright data check {source}` looks at all"
         )
     findings = [Finding("data", "info", message)]
     num_epochs = recipe.data.num_epochs
     lasts = num_epochs * rows // batch_size
     if num_epochs and lasts < max_steps:
-        number = f"{'about ' if stock.sampled else ''}{lasts:,} of {counted(max_steps, 'step')}"
+        number = f"{'about ' if counts.sampled else ''}{lasts:,} of {counted(max_steps, 'step')}"
         need = -(-max_steps * batch_size // rows)
         fix = f"type training.max_steps={lasts} or data.num_epochs={need}, or give more data"
         wrong = f"{source} is used up after {number}, {counted(num_epochs, 'epoch')}"

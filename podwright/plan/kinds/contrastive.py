@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 
 from podwright.errors import UserError
 from podwright.plan.checks import contrastive, multimodal, unused_keys
@@ -17,7 +18,7 @@ from podwright.slices import Slice
 
 class ContrastivePlan(PlanPart[ContrastiveRecipe]):
     unused_keys = unused_keys.CONTRASTIVE
-    depends = PlanPart.depends | {"batch": ("data",)}  # by how many lines there are
+    depends = MappingProxyType({**PlanPart.depends, "batch": ("data",)})  # by how many lines there are
 
     def needed(self, recipe: ContrastiveRecipe) -> tuple[str, ...]:
         return tuple(multimodal.needed(recipe.encoders).values())

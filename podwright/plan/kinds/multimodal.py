@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import MappingProxyType
 
 from podwright.errors import UserError
 from podwright.plan.checks import inputs, multimodal, unused_keys
@@ -19,7 +20,7 @@ from podwright.slices import Slice
 class MultimodalPlan(PlanPart[MultimodalRecipe]):
     memory_fix = "type --compile"
     unused_keys = unused_keys.MULTIMODAL
-    depends = PlanPart.depends | {"batch": ("data",)}  # by how many lines there are
+    depends = MappingProxyType({**PlanPart.depends, "batch": ("data",)})  # by how many lines there are
 
     def needed(self, recipe: MultimodalRecipe) -> tuple[str, ...]:
         return tuple(multimodal.needed(recipe.encoders, "peft").values())

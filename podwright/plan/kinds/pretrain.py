@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from podwright.errors import UserError
 from podwright.plan.checks import meshes, pretrain, this_machine, unused_keys
@@ -26,7 +27,7 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
     unused_keys = unused_keys.PRETRAIN
     closed_form = memory_pretrain
     searches = True
-    depends = PlanPart.depends | {"data": ("model",)}  # whose vocabulary the ids are held against
+    depends = MappingProxyType({**PlanPart.depends, "data": ("model",)})  # whose vocabulary the ids are held against
 
     def checks(self, recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return pretrain.check(recipe, where, cwd)

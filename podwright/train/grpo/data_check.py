@@ -14,6 +14,7 @@ from podwright.errors import UserError, expanded
 from podwright.recipe import extras
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
+from podwright.train.answers import record
 
 
 def findings(recipe: GrpoRecipe, without: Collection[str]) -> list[Record]:
@@ -57,7 +58,3 @@ def _data(recipe: GrpoRecipe) -> tuple[list[Record], SampledData | None]:
     records = [record("data", "info", what, "", "examples") | counts]
     records += [record("data", "warning", *warning, "warning") for warning in sample.warnings]
     return records, sample
-
-
-def record(check: str, level: str, message: str, fix: str = "", code: str = "") -> Record:
-    return {"check": check, "level": level, "code": code, "message": message, "fix": fix}

@@ -13,8 +13,8 @@ from podwright.recipe import hf_config, hf_weights, models, positions
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
+from podwright.train.answers import record, without_weights
 from podwright.train.grpo import prompts
-from podwright.train.grpo.data_check import record
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 
 _SPREAD = 8_000  # examples of all lengths that are tokenized
@@ -35,7 +35,7 @@ def findings(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
             else models.find(recipe.model.name)
         )
         if directory and expanded(source).exists():
-            records = without_weights(source, dims)
+            records = without_weights(source, hf_weights.qwen3(dims))
         if records and not (expanded(source) / "tokenizer.json").is_file():
             return records  # a directory that is no checkpoint yet
         tokenizer = (
@@ -54,18 +54,6 @@ def findings(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
     except UserError as e:
         return [*records, record(check, "error", e.what, e.fix, e.code)]
     return [*records, *_counted(recipe, limits)]
-
-
-def without_weights(source: str, dims: Qwen3Dims) -> list[Record]:
-    """That the directory of a model has no weights yet; [] where it has, and UserError for weights that training refuses."""
-    directory = expanded(source)
-    if not hf_weights.present(directory):
-        hf_weights.refuse_other_layouts(directory)
-        what = f"model.source={source} has a config.json and no weights, which a run needs"
-        fix = f"put {hf_weights.SINGLE} there, or shards with their index, or type model.source=random"
-        return [record("model", "inconclusive", what, fix, "no-weights")]
-    hf_weights.check(directory, hf_weights.qwen3(dims))
-    return []
 
 
 def _directory(recipe: GrpoRecipe) -> Path | None:

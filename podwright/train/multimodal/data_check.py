@@ -22,8 +22,9 @@ from podwright.errors import UserError, counted, expanded
 from podwright.recipe import extras, hf_config, hf_weights, llm
 from podwright.recipe.contrastive import ContrastiveRecipe, Pairs, TextEncoder
 from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalRecipe
-from podwright.recipe.paths import require_weights
+from podwright.recipe.paths import no_tokenizer, require_weights
 from podwright.rundir import Record
+from podwright.train.answers import record, without_weights
 from podwright.train.multimodal.networks import text_encoder_files
 
 _TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -44,7 +45,7 @@ def of_multimodal(recipe: MultimodalRecipe, without: Collection[str]) -> list[Re
         split = [lines.drawn(recipe)]
     else:
         records += _answers("data", lambda: _annotated(recipe.data, split))
-    if split and not any(record["level"] == "error" for record in records):
+    if split and not any(each["level"] == "error" for each in records):
         records += _answers("context", lambda: _lengths(recipe, split[0], "model" in without))
     return records
 
@@ -65,20 +66,16 @@ def _answers(check: str, ask: Callable[[], Iterator[Record]]) -> list[Record]:
     """What is answered, until something is refused or cannot be looked at."""
     records: list[Record] = []
     try:
-        for record in ask():
-            records.append(record)
+        for each in ask():
+            records.append(each)
     except MissingPackage as e:
-        records.append(_record(check, "inconclusive", e.what, e.fix, "missing-package"))
+        records.append(record(check, "inconclusive", e.what, e.fix, "missing-package"))
     except UserError as e:
-        records.append(_record(check, "error", e.what, e.fix, e.code))
+        records.append(record(check, "error", e.what, e.fix, e.code))
     except ImportError as e:
         fix = extras.install(extras.of(e.name or "") or "torch")
-        records.append(_record(check, "inconclusive", f"{check} was not checked: {e}", fix, "missing-package"))
+        records.append(record(check, "inconclusive", f"{check} was not checked: {e}", fix, "missing-package"))
     return records
-
-
-def _record(check: str, level: str, message: str, fix: str = "", code: str = "") -> Record:
-    return {"check": check, "level": level, "code": code, "message": message, "fix": fix}
 
 
 def _annotated(data: MultimodalData, split: list[Split[AnnotatedExample]]) -> Iterator[Record]:
@@ -109,19 +106,19 @@ def _of_pairs(file: LineFile[Pair]) -> Iterator[Record]:
         raise line_check.nothing_to_pair(file.path)
     if alone := len(file.good) - len(kept):
         what = f"{file.path.name} has {counted(alone, 'line')} with a single modality, and training leaves those out"
-        yield _record("data", "warning", what, "give each a text, a picture or a sound besides")
+        yield record("data", "warning", what, "give each a text, a picture or a sound besides")
     for warning in line_check.repeated(file):
-        yield _record("data", "warning", *warning)
+        yield record("data", "warning", *warning)
     has = collections.Counter(" and ".join(pair.contents) for pair in kept)
     most = ", ".join(f"{number:,} of {fields}" for fields, number in has.most_common(_LISTED))
     about = "" if file.complete else "about "
     number = round(file.total * len(kept) / file.num_read)
-    yield _record("data", "info", f"{file.path.name} has {about}{counted(number, 'pair')}, such as {most}")
+    yield record("data", "info", f"{file.path.name} has {about}{counted(number, 'pair')}, such as {most}")
 
 
 def _examples(train: int, held_out: int) -> Record:
     what = f"{counted(train, 'line')} to train on, {held_out:,} held out"
-    return _record("data", "info", what, code=EXAMPLES) | {"train": train, "held_out": held_out}
+    return record("data", "info", what, code=EXAMPLES) | {"train": train, "held_out": held_out}
 
 
 def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[Record]:
@@ -129,7 +126,7 @@ def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[
     for file in sample.files:
         if not file.complete:
             what = f"{file.path.name} has about {file.total:,} lines, of which {file.num_read:,} were read, at both ends and between"
-            yield _record("data", "info", f"{what}; `podwright data check {file.path}` reads all")
+            yield record("data", "info", f"{what}; `podwright data check {file.path}` reads all")
         absent = [entry for line in file.good for entry in line_check.unusable(line, _presence)]
         try:
             line_files.require_good(file._replace(faults=absent), data.check_options)
@@ -137,7 +134,7 @@ def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[
             root = line_check.other_root(file, data.root)
             raise UserError(e.what, f"type data.root={shlex.quote(root)}" if root else e.fix, "no-files") from e
     for warning in line_check.between(data.source, sample.files, data.num_train, data.num_test):
-        yield _record("data", "warning", *warning)
+        yield record("data", "warning", *warning)
 
 
 def _presence(field: str, path: Path) -> str:
@@ -153,7 +150,7 @@ def _lengths(recipe: MultimodalRecipe, split: Split[AnnotatedExample], unreachab
     directory = None if source == "random" else expanded(source)
     if unreachable:
         what = f"whether lines fit data.max_text_length={recipe.data.max_text_length} was not checked: model.source={source} cannot be read here"
-        yield _record("context", "inconclusive", what, "plan where the hub can be reached, or give a directory")
+        yield record("context", "inconclusive", what, "plan where the hub can be reached, or give a directory")
         return
     if directory and not directory.exists():
         import huggingface_hub
@@ -168,15 +165,10 @@ def _language_model(source: str) -> Iterator[Record]:
     if source == "random" or not directory.is_dir():
         return
     dims = hf_config.qwen2(hf_config.read(directory, model_type="qwen2"))
-    if not hf_weights.present(directory):
-        hf_weights.refuse_other_layouts(directory)
-        what = f"model.source={source} has a config.json and no weights, which a run needs"
-        yield _record("model", "inconclusive", what, f"put {hf_weights.SINGLE} there, or type model.source=random")
-        return
-    hf_weights.check(directory, hf_weights.qwen2(dims))
-    if not (directory / "tokenizer.json").is_file():
-        fix = "give a Hugging Face directory that was saved with a fast tokenizer"
-        raise UserError(f"{directory} has no tokenizer.json", fix)
+    records = without_weights(source, hf_weights.qwen2(dims))
+    if not records and not (directory / "tokenizer.json").is_file():
+        raise no_tokenizer(str(directory), directory)
+    yield from records
 
 
 def _encoders(section: Encoders) -> list[Record]:
@@ -233,14 +225,14 @@ def _text_encoder(section: TextEncoder, widths: dict[str, int]) -> Iterator[Reco
     config = text_encoder_files.check(source, directory, section.max_tokens)
     if not hf_weights.present(directory) and not (directory / _PICKLED).is_file():
         what = f"text_encoder.source={source} has a config.json and no weights that can be looked at, which a run needs"
-        yield _record("model", "inconclusive", what, f"put {hf_weights.SINGLE} there")
+        yield record("model", "inconclusive", what, f"put {hf_weights.SINGLE} there")
         return
     from podwright.train.multimodal.networks.text_encoder import text_encoder
 
     widths["text"] = text_encoder(section).dim
     if config.get("model_type") != "bert":
         what = f"text_encoder.source={source} is a {config.get('model_type')}; whether it takes texts is seen when the run starts"
-        yield _record("model", "inconclusive", what, "start it there with --smoke 3, or give a BERT such as MiniLM")
+        yield record("model", "inconclusive", what, "start it there with --smoke 3, or give a BERT such as MiniLM")
 
 
 def _aligner(recipe: MultimodalRecipe) -> Iterator[Record]:
@@ -269,4 +261,4 @@ def _heads(recipe: ContrastiveRecipe, widths: dict[str, int], modalities: list[s
     aligner.load(source, dims, recipe.aligner.dim, needed=())
     if absent := [m for m in modalities if m not in stored]:
         what = f"aligner.source={source} has no head for {', '.join(absent)}, which begin from random weights"
-        yield _record("model", "warning", what, "give the aligner.pt of all modalities, if there is one")
+        yield record("model", "warning", what, "give the aligner.pt of all modalities, if there is one")

@@ -18,29 +18,16 @@ from podwright.data.token_files import TokenFiles
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, counted
 from podwright.recipe import corpus, dimensions
+from podwright.recipe.corpus import TokenCounts
 from podwright.recipe.location import Location, Unreachable
 from podwright.recipe.pretrain import PretrainData, PretrainRecipe
 from podwright.rundir import Record
+from podwright.train.answers import record
 
 _GENERATED = 1_000  # problems that stand for all
 _TOKENIZED_BYTES = 1 << 20  # of text, all over what was read
 _IDS = 1 << 23, 1 << 18  # that are looked at, of this machine's files and of a store's: a fraction of a second
 _ENDS_BYTES = 1 << 23, 1 << 18  # of the files that say where documents end, likewise
-
-
-@dataclasses.dataclass(frozen=True)
-class TokenCounts:
-    """What a plan reckons with."""
-
-    tokens: int
-    documents: int | None
-    """None: the files do not say"""
-    sampled: str = ""
-    """what an estimate is made of; "" for counts"""
-    complete: bool = True
-    """whether all was read"""
-    looked_at: int | None = None
-    """so many ids were held against the vocabulary; None: all"""
 
 
 def findings(recipe: PretrainRecipe) -> list[Record]:
@@ -49,13 +36,13 @@ def findings(recipe: PretrainRecipe) -> list[Record]:
         dims = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
         counts, warnings = _counts(recipe.data, dims.vocab_size, recipe.seed)
     except MissingPackage as e:
-        return [_record("inconclusive", e.what, e.fix, "missing-package")]
+        return [record("data", "inconclusive", e.what, e.fix, "missing-package")]
     except Unreachable as e:  # the machine that trains may well reach it
-        return [_record("inconclusive", f"how long the data lasts is not known: {e.what}", e.fix, "unreachable")]
+        return [record("data", "inconclusive", f"how long the data lasts is not known: {e.what}", e.fix, "unreachable")]
     except UserError as e:
-        return [_record("error", e.what, e.fix, e.code)]
-    listed = [_record("warning", *warning, "warning") for warning in warnings]
-    return [_record("info", "", "", "tokens") | dataclasses.asdict(counts), *listed]
+        return [record("data", "error", e.what, e.fix, e.code)]
+    listed = [record("data", "warning", *warning, "warning") for warning in warnings]
+    return [record("data", "info", "", "", "tokens") | dataclasses.asdict(counts), *listed]
 
 
 def _counts(data: PretrainData, vocab_size: int, seed: int) -> tuple[TokenCounts, list[tuple[str, str]]]:
@@ -152,7 +139,3 @@ def _of_shards(files: TokenFiles, data: PretrainData, vocab_size: int) -> TokenC
     if data.eos_id is not None and not files.documents and seen == num_ends == files.tokens:
         raise token_files.nothing_to_predict(data.source, data.eos_id)
     return TokenCounts(files.tokens, files.documents, looked_at=None if seen == files.tokens else seen)
-
-
-def _record(level: str, message: str, fix: str = "", code: str = "") -> Record:
-    return {"check": "data", "level": level, "code": code, "message": message, "fix": fix}

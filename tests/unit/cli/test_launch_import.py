@@ -706,8 +706,14 @@ def test_several_recipes_are_not_written_to_one_file(tree: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("text", "refusal"),
     [
-        ("cluster_name: c\nllm_model_name: m\n", "such as cluster_name, and settings of PurrSight; split it"),
-        ("cluster_name: c\ngrpo_config:\n  beta: 0.1\n", "such as cluster_name, and settings of tunix; split it"),
+        (
+            "cluster_name: c\nllm_model_name: m\n",
+            "settings of a launch configuration (cluster_name) and of PurrSight; split it",
+        ),
+        (
+            "cluster_name: c\ngrpo_config:\n  beta: 0.1\n",
+            "settings of a launch configuration (cluster_name) and of tunix; split it",
+        ),
         ("llm_model_name: m\ngrpo_config:\n  beta: 0.1\n", "has settings of tunix and of PurrSight; split it"),
     ],
 )

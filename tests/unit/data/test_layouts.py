@@ -1,9 +1,7 @@
 """Rows of every layout in every container go from a file to a plan that is ok and to the examples that training takes."""
 
 import bz2
-import csv
 import gzip
-import io
 import json
 import lzma
 import sys
@@ -27,6 +25,7 @@ from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.load import load
 from podwright.recipe.schema import GrpoColumns, GrpoData, GrpoRecipe
 from podwright.slices import parse
+from tests.unit.data.containers import as_csv, as_lines, as_parquet
 
 NUMBER = 40
 
@@ -49,24 +48,6 @@ LAYOUTS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 NESTED = ("chat", "ShareGPT", "turns", "DAPO", "columns")  # which no CSV has
 BARE = ("DAPO", "columns")  # answers without a worked one
-
-
-def as_lines(listed: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in listed).encode()
-
-
-def as_csv(listed: list[dict[str, Any]], separator: str = ",") -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(listed[0]), delimiter=separator)
-    writer.writeheader()
-    writer.writerows(listed)
-    return text.getvalue().encode()
-
-
-def as_parquet(listed: list[dict[str, Any]]) -> bytes:
-    buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(listed), buffer)
-    return buffer.getvalue()
 
 
 CONTAINERS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {

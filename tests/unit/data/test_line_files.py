@@ -1,14 +1,10 @@
 """Lines of Phase 1 and Phase 2 in the layouts and containers of other programs are read, and are the same as in their own."""
 
-import csv
 import gzip
-import io
 import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from podwright.data import annotated, line_check, line_files, lines, pairs
@@ -16,6 +12,7 @@ from podwright.data.line_check import CheckOptions
 from podwright.errors import UserError
 from podwright.recipe import ethogram
 from podwright.recipe.contrastive import Pairs
+from tests.unit.data.containers import as_csv, as_lines, as_parquet
 from tests.unit.data.test_annotated import GOOD
 
 Rows = list[dict[str, Any]]
@@ -40,24 +37,6 @@ ANSWERS = {
     },
     "Alpaca": lambda n: {"instruction": f"What {n}?", "input": "", "output": json.dumps(GOOD)},
 }
-
-
-def as_lines(rows: Rows) -> bytes:
-    return b"".join(json.dumps(row).encode() + b"\n" for row in rows)
-
-
-def as_csv(rows: Rows) -> bytes:
-    text = io.StringIO(newline="")
-    writer = csv.DictWriter(text, sorted({name for row in rows for name in row}))
-    writer.writeheader()
-    writer.writerows(rows)
-    return text.getvalue().encode()
-
-
-def as_parquet(rows: Rows) -> bytes:
-    buffer = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(rows), buffer)
-    return buffer.getvalue()
 
 
 CONTAINERS = {

@@ -1,9 +1,7 @@
 """Texts to pretrain on come out of rows of every layout and of every container, and a plan counts what training reads."""
 
 import bz2
-import csv
 import gzip
-import io
 import json
 import lzma
 from collections.abc import Callable
@@ -11,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import fsspec
-import pyarrow
-import pyarrow.parquet
 import pytest
 
 from podwright.data import documents, faults, texts
@@ -20,6 +16,7 @@ from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.recipe.pretrain import PretrainRecipe, TextColumns
 from podwright.train.pretrain import data_check
+from tests.unit.data.containers import as_csv, as_lines, as_parquet
 
 NUMBER = 40
 QUESTION, REPLY = "What is {}+1?\u00fc", "It is\n#### {}"
@@ -50,24 +47,6 @@ LAYOUTS: dict[str, Callable[[int], dict[str, Any]]] = {
 }
 NESTED = ("chat", "ShareGPT", "turns")  # which no CSV has
 EXPECTED = [f"{QUESTION.format(n)}\n\n{REPLY.format(n + 1)}" for n in range(NUMBER)]
-
-
-def as_lines(listed: list[dict[str, Any]]) -> bytes:
-    return "".join(json.dumps(row) + "\n" for row in listed).encode()
-
-
-def as_csv(listed: list[dict[str, Any]], separator: str = ",") -> bytes:
-    text = io.StringIO()
-    writer = csv.DictWriter(text, list(listed[0]), delimiter=separator)
-    writer.writeheader()
-    writer.writerows(listed)
-    return text.getvalue().encode()
-
-
-def as_parquet(listed: list[dict[str, Any]]) -> bytes:
-    file = io.BytesIO()
-    pyarrow.parquet.write_table(pyarrow.Table.from_pylist(listed), file)
-    return file.getvalue()
 
 
 CONTAINERS: dict[str, Callable[[list[dict[str, Any]]], bytes]] = {

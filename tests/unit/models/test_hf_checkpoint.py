@@ -18,7 +18,7 @@ from podwright.plan.checks import inputs
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe.models import MODELS, Qwen3Dims
 from podwright.recipe.schema import GrpoModel
-from podwright.train.grpo import token_check
+from podwright.train import answers
 from tests.unit.models import reference
 
 TOKENS = np.random.default_rng(0).integers(0, 97, (2, 12))
@@ -46,7 +46,7 @@ def planned(path, name="mine"):
     listed = [(f.level, f"{f.message}; {f.fix}") for f in found if f.level in ("error", "inconclusive")]
     if dims is not None and not listed:
         try:
-            records = token_check.without_weights(str(path), dims)
+            records = answers.without_weights(str(path), hf_weights.qwen3(dims))
             listed = [(record["level"], f"{record['message']}; {record['fix']}") for record in records]
         except UserError as e:
             listed = [("error", str(e))]

@@ -50,7 +50,7 @@ def refused(*says: str, source: Any, tokenizer: str = "", **more: Any) -> Findin
     return found
 
 
-def stock(source: Any, tokenizer: str = "") -> streams.Stock:
+def stock(source: Any, tokenizer: str = "") -> streams.TokenCounts:
     found = streams.look(recipe(source, tokenizer), VOCABULARY, Path())[0]
     assert found is not None
     return found
@@ -85,7 +85,7 @@ def test_shards_are_counted_exactly_and_last_as_long_as_the_trainer_finds(made: 
 def test_of_a_large_text_some_documents_stand_for_all(made: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = made.parent / "a.jsonl"
     exact = documents.load(str(path), tokenizer="bytes").tokens
-    assert stock(path, "bytes") == streams.Stock(exact, 100)
+    assert stock(path, "bytes") == streams.TokenCounts(exact, 100)
     for name, size in {"SMALL_BYTES": 3000, "_END_BYTES": 500, "_PIECE_BYTES": 50, "_PIECES": 8}.items():
         monkeypatch.setattr(rows, name, size)
     path.touch()
@@ -298,7 +298,7 @@ def test_array_records_are_counted_and_damaged_ones_refused(tmp_path: Path, monk
     for _ in range(50):
         writer.write(np.arange(100, dtype="<u2").tobytes())
     writer.close()
-    assert stock(tmp_path) == streams.Stock(5000, 50)
+    assert stock(tmp_path) == streams.TokenCounts(5000, 50)
     monkeypatch.setattr(rows, "SMALL_BYTES", 10)
     (tmp_path / "a.array_record").touch()
     assert "(estimated from the size of its files)" in check(tmp_path)[0].message
