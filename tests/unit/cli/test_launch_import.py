@@ -3,7 +3,9 @@
 import json
 import os
 import shlex
+from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -110,7 +112,11 @@ def test_a_typed_key_changes_the_recipe_and_not_the_call_of_the_script(
     assert "--priority=very-high" in document["argv"] and " steps=30 " in document["argv"][-1]
 
 
-def test_line_ends_of_windows_and_a_byte_order_mark_are_read(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_line_ends_of_windows_and_a_byte_order_mark_are_read(
+    tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noon = SimpleNamespace(now=lambda: datetime(2026, 11, 26, 12, 0))  # the name of a workload has the minute in it
+    monkeypatch.setattr("podwright.cli.imports.datetime", noon)
     texts = {"unix": SCRIPT, "dos": SCRIPT.replace("\n", "\r\n"), "bom": "\ufeff" + SCRIPT}
     for name, text in texts.items():
         Path(f"{name}.sh").write_bytes(text.encode())
