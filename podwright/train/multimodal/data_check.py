@@ -6,9 +6,10 @@ PyTorch is imported for files of weights alone; where it is missing, these were 
 from __future__ import annotations
 
 import collections
+import functools
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +63,7 @@ def of_contrastive(recipe: ContrastiveRecipe) -> list[Record]:
     return records
 
 
-def _answers(check: str, ask: Callable[[], Iterator[Record]]) -> list[Record]:
+def _answers(check: str, ask: Callable[[], Iterable[Record]]) -> list[Record]:
     """What is answered, until something is refused or cannot be looked at."""
     records: list[Record] = []
     try:
@@ -172,42 +173,24 @@ def _language_model(source: str) -> Iterator[Record]:
 
 
 def _encoders(section: Encoders) -> list[Record]:
-    records = _answers("model", lambda: _image_weights(section))
-    return records + _answers("model", lambda: _audio_weights(section))
+    images = _answers("model", functools.partial(_encoder_weights, section, "image", ("random", "pretrained")))
+    return images + _answers("model", functools.partial(_encoder_weights, section, "audio", ("random",)))
 
 
-def _image_weights(section: Encoders) -> Iterator[Record]:
-    words, source = ("random", "pretrained"), section.image_weights
+def _encoder_weights(section: Encoders, modality: str, words: Sequence[str]) -> Sequence[Record]:
+    """UserError for a file of weights that the encoder does not load. `words`: values that stand for no file."""
+    key, source = f"encoders.{modality}_weights", getattr(section, f"{modality}_weights")
     if source in words:
-        return
-    require_weights(
-        "encoders.image_weights",
-        source,
-        expanded(source),
-        "check the path, or type encoders.image_weights=random",
-        words,
-    )
-    if section.image != "tiny":
-        import timm  # noqa: F401
+        return ()
+    require_weights(key, source, expanded(source), f"check the path, or type {key}=random", words)
+    if getattr(section, modality) != "tiny":
+        if modality == "image":
+            import timm  # noqa: F401  without it nothing is checked, which is no error
 
         from podwright.train.multimodal.networks import encoders
 
-        encoders.image_encoder(section)
-    yield from ()
-
-
-def _audio_weights(section: Encoders) -> Iterator[Record]:
-    source = section.audio_weights
-    if source == "random":
-        return
-    require_weights(
-        "encoders.audio_weights", source, expanded(source), "check the path, or type encoders.audio_weights=random"
-    )
-    if section.audio != "tiny":
-        from podwright.train.multimodal.networks import encoders
-
-        encoders.audio_encoder(section)
-    yield from ()
+        {"image": encoders.image_encoder, "audio": encoders.audio_encoder}[modality](section)
+    return ()
 
 
 def _widths(section: Encoders) -> dict[str, int]:
@@ -235,17 +218,17 @@ def _text_encoder(section: TextEncoder, widths: dict[str, int]) -> Iterator[Reco
         yield record("model", "inconclusive", what, "start it there with --smoke 3, or give a BERT such as MiniLM")
 
 
-def _aligner(recipe: MultimodalRecipe) -> Iterator[Record]:
+def _aligner(recipe: MultimodalRecipe) -> Sequence[Record]:
     source, widths = recipe.aligner.source, _widths(recipe.encoders)
     if source == "random":
-        return
+        return ()
     require_weights("aligner.source", source, expanded(source), "check the path")
     from podwright.train.multimodal.networks import aligner
 
     stored = aligner.sizes(source)
     dims = {m: width or stored.get(m, 0) for m, width in widths.items()}
     aligner.load(source, dims, recipe.aligner.dim, needed=dims)
-    yield from ()
+    return ()
 
 
 def _heads(recipe: ContrastiveRecipe, widths: dict[str, int], modalities: list[str]) -> Iterator[Record]:
