@@ -4,6 +4,7 @@ It serves sshd and a metadata server. Everything in the host ends with this proc
 `sshd` of the lab; `name`, `address` and the `metadata` file of the host; and for a guest of the simulated cloud `guest`, see `lab.gcloud.guest`.
 """
 
+import hashlib
 import json
 import os
 import socket
@@ -94,8 +95,12 @@ def private_disk(root: Path, name: str, address: str, hidden: list[str]) -> Path
     return home
 
 
-def serve_metadata(path: str) -> None:
-    """The file holds {key: value}; a request with wait_for_change is answered when the value is not what it was."""
+def serve_metadata(path: str, address: tuple[str, int] = (METADATA_ADDRESS, 80)) -> None:
+    """The file holds {key: value}; a request with wait_for_change is answered when the value is not what it was, which is what it is at the
+    request or, with last_etag, what the answer with that ETag had."""
+
+    def etag(value: str | None) -> str:
+        return hashlib.sha256(str(value).encode()).hexdigest()[:16]
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -103,9 +108,10 @@ def serve_metadata(path: str) -> None:
             key, query = url.path.removeprefix("/computeMetadata/v1/"), parse_qs(url.query)
             if self.headers.get("Metadata-Flavor") != "Google":
                 return self.answer(403, "the header Metadata-Flavor: Google is missing")
-            value = before = self.value(key)
+            value = self.value(key)
+            last = query.get("last_etag", [etag(value)])[0]
             limit = time.monotonic() + float(query.get("timeout_sec", ["3600"])[0])
-            while query.get("wait_for_change") == ["true"] and value == before and time.monotonic() < limit:
+            while query.get("wait_for_change") == ["true"] and etag(value) == last and time.monotonic() < limit:
                 time.sleep(0.1)
                 value = self.value(key)
             self.answer(200, value) if value is not None else self.answer(404, "not found")
@@ -117,6 +123,7 @@ def serve_metadata(path: str) -> None:
         def answer(self, status: int, text: str) -> None:
             self.send_response(status)
             self.send_header("Metadata-Flavor", "Google")
+            self.send_header("ETag", etag(text))
             self.send_header("Content-Length", str(len(text)))
             self.end_headers()
             self.wfile.write(text.encode())
@@ -124,7 +131,7 @@ def serve_metadata(path: str) -> None:
         def log_message(self, *_: object) -> None:
             pass
 
-    ThreadingHTTPServer((METADATA_ADDRESS, 80), Handler).serve_forever()
+    ThreadingHTTPServer(address, Handler).serve_forever()
 
 
 if __name__ == "__main__":

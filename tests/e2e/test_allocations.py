@@ -30,10 +30,13 @@ pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or
 OUTAGE_S = 120.0
 METADATA = """
 import sys, urllib.request
+etag = ""
 for key in sys.argv[1:]:
-    url = f"http://metadata.google.internal/computeMetadata/v1/instance/{key}"
+    url = f"http://metadata.google.internal/computeMetadata/v1/instance/{key}".replace("ETAG", etag)
     request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
-    print(urllib.request.urlopen(request).read().decode(), flush=True)
+    with urllib.request.urlopen(request) as answer:
+        etag = answer.headers["ETag"]
+        print(answer.read().decode(), flush=True)
 """
 
 
@@ -109,7 +112,7 @@ def test_hosts_share_nothing_and_know_their_place_from_the_metadata_server(
     assert seen == [hosts[0].name, f"{lab.root}/disks:", f"{tmp_path}:"] and (lab.disk(hosts[0].name) / "mine").exists()
     assert "mine" not in start(1, "ls").communicate()[0]
     (lab.disk(hosts[1].name) / "metadata.py").write_text(METADATA)
-    keys = "attributes/agent-worker-number attributes/worker-network-endpoints preempted preempted?wait_for_change=true"
+    keys = "attributes/agent-worker-number attributes/worker-network-endpoints preempted preempted?wait_for_change=true&last_etag=ETAG"
     asking = start(1, f"{sys.executable} metadata.py '{keys.replace(' ', chr(39) + ' ' + chr(39))}'; sleep 60")
     assert asking.stdout
     answers = [asking.stdout.readline().strip() for _ in range(3)]

@@ -30,14 +30,15 @@ class Guest:
                 self._sign.touch()
 
     def _watch(self) -> None:
-        """The first answer comes at once, the others when the value has changed."""
-        url = _PREEMPTED
+        """Each request carries the ETag of the last answer, so that what changed between two requests is answered at once
+        (https://docs.cloud.google.com/compute/docs/metadata/querying-metadata)."""
+        etag = "0"
         while not self.preempted:
+            url = f"{_PREEMPTED}?wait_for_change=true&timeout_sec={_WAIT_S}&last_etag={etag}"
             try:
                 request = urllib.request.Request(url, headers={"Metadata-Flavor": "Google"})
                 with urllib.request.urlopen(request, timeout=_WAIT_S + 10) as answer:
                     self.preempted = answer.read().strip() == b"TRUE"
-                url = f"{_PREEMPTED}?wait_for_change=true&timeout_sec={_WAIT_S}"
+                    etag = answer.headers.get("ETag", "0")
             except OSError:
                 time.sleep(_AGAIN_S)
-                url = _PREEMPTED  # what has changed meanwhile is not told again
