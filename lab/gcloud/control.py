@@ -124,12 +124,13 @@ class Gcloud(GkeKnobs):
         return sum(row["chips"] * ((row["gone_at"] or now) - row["ready_at"]) for row in self.ledger()) / 3600
 
     def seen_late_s(self) -> float:
-        """By how much a launcher may see machines late at each end: the longest time between two of its looks at the node pools, however busy
-        this machine is, with a second for a call and another one to which the cluster rounds times. AssertionError where it has looked away."""
+        """By how much a launcher may see machines late at each end: the longest time between two of its looks at the node pools, and once more until
+        the further calls of such a look have ended, however busy this machine is; a second for a call and another one to which the cluster
+        rounds times. AssertionError where it has looked away."""
         looks = [row["time"] for row in self.calls() if {"node-pools", "list"} <= set(row["argv"])]
         longest = max((later - look for look, later in itertools.pairwise(looks)), default=0.0)
         assert longest <= MOST_LATE_S, f"no look at the node pools for {longest:.0f} s"
-        return longest + 2.0
+        return 2 * longest + 2.0
 
     def calls(self) -> list[Row]:
         """Every call of gcloud and of the API: {"time", "argv", "rc", "seconds"}; rc is None for a call that was killed."""

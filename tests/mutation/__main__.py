@@ -1,6 +1,7 @@
 """Draws mutants by seed, runs against each the tests that reach it, and keeps which test kills it.
 
     python -m tests.mutation --minutes 20    # goes on where the last call ended; `make mutants`
+    python -m tests.mutation --missed bench/results/FILE --tier test-long    # do the long tests kill what those of that result did not?
     python -m tests.mutation --summary
 
 The first calls run the tests once with probes (`reach`). Then a mutant runs against the tests that call its function, the cheapest first, until one fails
@@ -21,7 +22,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.mutation.changes import ROOT, Mutant, files, sample
+from tests.mutation.changes import ROOT, Mutant, count, files, mutants, sample
 from tests.mutation.reach import Reach
 from tests.mutation.tree import Tree
 from tests.tiers import WORKERS
@@ -135,6 +136,26 @@ def latest(verdicts: Path) -> dict[str, dict[str, Any]]:
     return {f"{record['file']}:{record['number']}": record for record in records}
 
 
+def missed(result: Path) -> list[Mutant]:
+    """The mutants of a kept result that no test killed, each where its line stands in the product now; left out where it is gone."""
+    kept, chosen = json.loads(result.read_text()), list[Mutant]()
+    for row in kept["mutants"]:
+        if row["verdict"] in ("killed", "timeout") or not (ROOT / row["file"]).exists():
+            continue
+        shown = ["git", "show", f"{kept['commit']}:{row['file']}"]
+        then = subprocess.run(shown, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+        now = (ROOT / row["file"]).read_text().splitlines()
+        same = [
+            mutant
+            for mutant in mutants(row["file"], set(range(count(row["file"]))))
+            if (mutant.before, mutant.after) == (row["before"], row["after"])
+            and now[mutant.line - 1].strip() == then[row["line"] - 1].strip()
+        ]
+        if same:
+            chosen.append(min(same, key=lambda mutant: abs(mutant.line - row["line"])))
+    return chosen
+
+
 def summary(chosen: list[Mutant], verdicts: dict[str, dict[str, Any]]) -> str:
     counts = Counter(verdicts[m.key]["verdict"] for m in chosen if m.key in verdicts)
     killed = counts["killed"] + counts["timeout"]
@@ -159,6 +180,9 @@ def main() -> None:
     parser.add_argument(
         "--again", action="store_true", help="those without a kill once more, as after --tier test-long"
     )
+    parser.add_argument(
+        "--missed", type=Path, help="in place of a sample, the mutants that no test of this result killed"
+    )
     parser.add_argument("--only", default="", help="files whose name has this in it")
     parser.add_argument("--folder", type=Path, default=ROOT / ".mutants" / state())
     parser.add_argument("--summary", action="store_true", help="run nothing, print what is known")
@@ -166,7 +190,8 @@ def main() -> None:
     options.folder = options.folder.resolve()
     options.verdicts = options.folder / "verdicts.jsonl"
     options.until = time.time() + 60 * options.minutes
-    chosen = [mutant for mutant in sample(options.seed, options.total) if options.only in mutant.file]
+    drawn = missed(options.missed) if options.missed else sample(options.seed, options.total)
+    chosen = [mutant for mutant in drawn if options.only in mutant.file]
     if not options.summary:
         options.folder.mkdir(parents=True, exist_ok=True)
         reach = find_reach(options.folder, 4, options.until, options.tier)
