@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology, gpus_like, nearest_gpus
+from podwright.accelerators import CPU, GIB, TPUS, Accelerator, Pod, Topology, gpus_like, nearest_gpus
 from podwright.accelerators import gpu as gpu_named
 from podwright.errors import UserError, nearest
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -173,25 +172,15 @@ def resolve(name: str) -> ResolvedTarget:
         with contextlib.suppress(entries.FileFault):  # whoever stays on this machine needs no such file
             entries.find(name)
         return ResolvedTarget(name, None, LocalSettings())
-    if own := entries.find(name):
-        return ResolvedTarget(name, own.devices(), own)
+    if settings := entries.find(name):
+        return ResolvedTarget(name, settings.devices(), settings)
     try:
         devices = slices.parse(name)
     except slices.UnknownSlice as e:
-        several = [word for word in re.split(r"[,\s]+", name) if word]
-        if len(several) > 1 and set(several) <= {*entries.names(), "local"}:
-            raise UserError(
-                f"--on {name!r} names {len(several)} targets, and a run has one", f"type --on {several[0]}"
-            ) from None
         if guess := nearest(name, entries.names()):
-            raise UserError(
-                f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all"
-            ) from None
-        if e.fix.startswith("type --on local"):  # nothing near
-            own_names = ", ".join(entries.names())
-            more = f"your targets: {own_names}" if own_names else "`podwright target add NAME kind=ssh` adds a target"
-            raise UserError(e.what, f"{e.fix}; {more}") from None
-        raise
+            what = f"there is no target {name!r}"
+            raise UserError(what, f"did you mean {guess}? `podwright target list` shows all", e.code) from None
+        raise UserError(e.what, f"{e.fix}; `podwright target list` shows your targets", e.code) from None
     here = not (devices.accelerator.pod or devices.accelerator.node)
     return ResolvedTarget(name, devices, LocalSettings(cpu_devices=devices.num_devices) if here else None)
 

@@ -31,10 +31,6 @@ class AttemptObjects:
     jobset: Manifest
     before: tuple[Manifest, ...]
     """what the pods cannot start without"""
-    after: tuple[Manifest, ...]
-    """what may follow"""
-    container: str
-    """of each pod the one whose log is the log of the attempt"""
     variables: tuple[str, ...] = ()
     """of this environment, those that are set go to the pods as a Secret with the name of the JobSet: `trainer.secret`"""
 
@@ -80,7 +76,7 @@ def own_attempt(
     code["metadata"]["labels"] |= {trainer.CODE_LABEL: "DIGEST"} if dry else {}
     code["metadata"] |= {"labels": code["metadata"]["labels"] | labels, "annotations": annotations_of(job)}
     manifest = trainer.trainer_jobset(job, own, slice_, name, code, (trainer.SECRET, name))
-    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (code,), own.env)
 
 
 def _port(name: str) -> int:
@@ -98,14 +94,8 @@ def maxtext_attempt(
     ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: run_name})
     require_submittable(ready, own)
     manifest = jobset.maxtext(ready, own, name, command(ready))
-    manifest, container = jobset.with_secrets(manifest, [trainer.SECRET]), _container(manifest)
-    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
-
-
-def _container(manifest: Manifest) -> str:
-    """Whose log counts."""
-    spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    return str(spec["containers"][0]["name"])
+    manifest = jobset.with_secrets(manifest, [trainer.SECRET])
+    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), ())
 
 
 def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:

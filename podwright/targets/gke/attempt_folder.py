@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 from podwright.errors import counted
-from podwright.rundir import Record, write_json
+from podwright.rundir import Record, read_json, write_json
 from podwright.targets import clock
 from podwright.targets.gke import pod_failures, submit
 from podwright.targets.gke.cluster_view import seconds
@@ -63,7 +62,7 @@ def ending(folder: Path, jobset: str, num_pods: int) -> str:
 
 def remembered(folder: Path, seen: dict[str, PodFailure]) -> dict[str, PodFailure]:
     """With the failures of earlier polls: pods are deleted with their nodes."""
-    before = pod_failures.from_records(read(folder / FAILURES))
+    before = pod_failures.from_records(read_json(folder / FAILURES))
     known = before | {
         uid: failure
         for uid, failure in seen.items()
@@ -76,7 +75,7 @@ def remembered(folder: Path, seen: dict[str, PodFailure]) -> dict[str, PodFailur
 
 def keep(path: Path, record: Record) -> None:
     """Add `record` to that of a file, which is written where that changes it."""
-    before = read(path)
+    before = read_json(path)
     if not before.items() >= record.items():
         write_json(path, before | record)
 
@@ -93,12 +92,4 @@ def submitting(folder: Path) -> str:
 
 def never_sent(folder: Path) -> bool:
     """Whether the cluster has certainly taken nothing."""
-    return read(folder / submit.RESULT).get("sent") is False
-
-
-def read(path: Path) -> Record:
-    try:
-        record: Record = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return record
+    return read_json(folder / submit.RESULT).get("sent") is False

@@ -49,7 +49,7 @@ def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
             )
             return [*remarks, Remark("info", what), *_own_queues(own, kubectl)]
         slice_ = own.devices()
-        remarks += queue_check.check(own, kubectl, slice_, name)
+        remarks += queue_check.check(own, kubectl, slice_)
         return [*remarks, *(_nodes(own, kubectl, slice_, name) if slice_ else [_unknown_slice(own, name)])]
     except UserError as e:  # kubectl is not on this machine
         return [Remark("error", e.what, e.fix, unanswered=True)]
@@ -85,10 +85,9 @@ def _namespace(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
         return [Remark("inconclusive", what, f"{failure.fix}; a run ends if there is no such namespace")]
     if failure:
         return [failed(f"namespace {own.namespace}", failure)]
-    if ((namespace or {}).get("status") or {}).get("phase") == "Terminating":
-        return [
-            Remark("error", f"namespace {own.namespace} is being deleted", "set namespace of the target to another one")
-        ]
+    if (namespace.get("status") or {}).get("phase") == "Terminating":
+        what = f"namespace {own.namespace} is being deleted"
+        return [Remark("error", what, "set namespace of the target to another one")]
     return [Remark("info", f"cluster {own.cluster} has namespace {own.namespace}")]
 
 
@@ -154,18 +153,14 @@ def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list
     wanted = jobset.node_selector(slice_)
     policy = wanted.pop(_POLICY, "")
     selector = ",".join(f"{key}={value}" for key, value in wanted.items())
-    rows, failure = kubectl.json(("get", "nodes", f"--selector={selector}"))
-    if failure or rows is None:
-        return [unseen(f"the nodes of cluster {own.cluster}", failure)] if failure else []
-    nodes, needed = rows.get("items", []), xpk_shape.vms_per_slice(slice_) * slice_.num_slices
-    create = (
-        f"type podwright render RECIPE --on {name} -o DIR and bash DIR/node_pool.sh, which creates them, or set provisioning of the target: "
-        "reserved, spot, on-demand or flex-start have runs create theirs"
-    )
+    nodes, failure = kubectl.items(("get", "nodes", f"--selector={selector}"))
+    if failure:
+        return [unseen(f"the nodes of cluster {own.cluster}", failure)]
+    needed = xpk_shape.vms_per_slice(slice_) * slice_.num_slices
+    create = f"type podwright render RECIPE --on {name} -o DIR and bash DIR/node_pool.sh, or set provisioning of the target: runs then create theirs"
     if not nodes:
         what = f"cluster {own.cluster} has no node of {slice_.name} now ({selector})"
         return [Remark("error", what, create)]
-    remarks = []
     pools: dict[str, list[Record]] = {}
     for node in nodes:
         pools.setdefault(labels_of(node).get(_POOL, ""), []).append(node)
@@ -174,11 +169,10 @@ def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list
         what = f"none of the node pools of {slice_.name} ({', '.join(pools)}) has the workload policy {policy}, which its pods ask for"
         return [Remark("error", what, create)]
     ready = [node for rows in with_policy.values() for node in rows if _is_usable(node)]
-    shown = f"{len(ready)} of {counted(needed, 'node')} that a run needs are ready with their chips, in {counted(len(with_policy), 'node pool')} ({', '.join(with_policy)})"
-    level = "info" if len(ready) >= needed else "warning"
-    remarks.append(
-        Remark(level, f"{slice_.name}: {shown}", "" if level == "info" else f"a run waits for the others; {create}")  # type: ignore[arg-type]
-    )
+    shown = f"{slice_.name}: {len(ready)} of {counted(needed, 'node')} that a run needs are ready with their chips ({', '.join(with_policy)})"
+    remarks = [Remark("info", shown)]
+    if len(ready) < needed:
+        remarks = [Remark("warning", shown, f"a run waits for the others; {create}")]
     zones = sorted({zone for rows in with_policy.values() for node in rows if (zone := labels_of(node).get(_ZONE, ""))})
     if other := [zone for zone in zones if zone not in own.zones]:
         what = f"nodes of {slice_.name} are in {', '.join(other)}, which is not among zones of the target"

@@ -14,7 +14,7 @@ from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
 from podwright.targets.gke import pool_calls, pool_states, xpk_shape
 from podwright.targets.gke.pool_calls import Cluster, reservation_of, zone_of
-from podwright.targets.google.access import as_warning, bucket, failed, listed, login
+from podwright.targets.google.access import as_warning, bucket, failed, login
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.replies import Consequence
 from podwright.targets.machines import Request
@@ -62,10 +62,10 @@ def expiry(own: GkeSettings, name: str) -> list[Remark]:
 
 def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     cluster = Cluster.of(own)
-    record, failure = gcloud.look(pool_calls.describe_cluster(cluster), own.zones[0])
+    record, failure = gcloud.record(pool_calls.describe_cluster(cluster), own.zones[0])
     where = f"cluster {cluster.name} in {cluster.location}"
-    if failure or not isinstance(record, dict):
-        return [failed(where, failure)] if failure else []
+    if failure:
+        return [failed(where, failure)]
     status = record.get("status", "")
     remarks = [Remark("info", f"{where} is {status}, version {record.get('currentMasterVersion', 'unknown')}")]
     if status in ("STOPPING", "ERROR"):
@@ -73,16 +73,14 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     if not own.places:
         what = "runs create no node pools (provisioning=existing): they wait in the queue for nodes of the cluster"
         return [*remarks, Remark("info", what)]
-    pools, failure = gcloud.look(pool_calls.list_pools(cluster), own.zones[0])
+    pools, failure = gcloud.listed(pool_calls.list_pools(cluster), own.zones[0])
     if failure:
         return [*remarks, failed(f"the node pools of {where}", failure)]
-    ours = [pool for pool in listed(pools) if RUN_LABEL in pool_states.labels_of(pool)]
-    counts = f"{counted(len(listed(pools)), 'node pool')}, {len(ours)} of them created by runs"
-    remarks.append(Remark("info", f"{where} has {counts}"))
-    operations, failure = gcloud.look(pool_calls.list_operations(cluster), own.zones[0])
+    remarks.append(Remark("info", f"{where} has {counted(len(pools), 'node pool')}"))
+    operations, failure = gcloud.listed(pool_calls.list_operations(cluster), own.zones[0])
     if failure:
         return [*remarks, failed(f"the operations of {where}, by which a run sees what becomes of its pools", failure)]
-    if wait := pool_states.busy(pool_states.of_cluster(listed(operations), cluster.name)):
+    if wait := pool_states.busy(pool_states.of_cluster(operations, cluster.name)):
         remarks.append(Remark("warning", wait.partition(": ")[2], "a run waits for it"))
     return remarks
 
@@ -99,12 +97,11 @@ def networks(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     where = f"cluster {cluster.name} in {cluster.location}"
     unread = f"the network of {where}, over which slices talk, was not read"
     try:
-        record, failure = gcloud.look(pool_calls.describe_cluster(cluster), own.zones[0])
+        record, failure = gcloud.record(pool_calls.describe_cluster(cluster), own.zones[0])
     except UserError as e:
         return [Remark("inconclusive", f"{unread}: {e.what}", e.fix)]
-    if failure or not isinstance(record, dict):
-        why, fix = (failure.reason, failure.fix) if failure else ("the answer was cut off", "")
-        return [Remark("inconclusive", f"{unread}: {why}", fix)]
+    if failure:
+        return [Remark("inconclusive", f"{unread}: {failure.reason}", failure.fix)]
     flags = _flags(own, gcloud, slice_, record)
     if not pool_calls.has_networks(record):
         what = f"{where} gives each host one network interface, over which the {slice_.num_slices} slices of the target talk; more cannot be added to it later"
@@ -126,14 +123,13 @@ def _flags(own: GkeSettings, gcloud: Gcloud, slice_: Slice, cluster: Record | No
     request = Request("podwright-check", own.places[0], labels={RUN_LABEL: "check"}, details={"policy": ""})
     creation = pool_calls.create_pool(request, request.name, own, slice_, cluster)
     try:
-        rows, failure = gcloud.look(pool_calls.lint(creation), own.zones[0])
+        rows, failure = gcloud.listed(pool_calls.lint(creation), own.zones[0])
     except UserError as e:
         return [Remark("inconclusive", f"{_UNKNOWN_FLAGS}: {e.what}", e.fix)]
-    row = next(iter(listed(rows)), None)
-    if row is None:
-        return [
-            Remark("inconclusive", f"{_UNKNOWN_FLAGS}: {failure.reason if failure else 'it says nothing'}", _UPDATE)
-        ]
+    if failure or not rows:
+        why = failure.reason if failure else "it says nothing"
+        return [Remark("inconclusive", f"{_UNKNOWN_FLAGS}: {why}", _UPDATE)]
+    row = rows[0]
     if row.get("success"):
         return [Remark("info", "the gcloud of this machine knows all options of the node pools")]
     message = " ".join(str(row.get("error_message")).partition("\n\n")[0].split())
@@ -144,7 +140,7 @@ def _machine_types(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     """What a zone lacks is an error where no zone has it, and a warning where another has."""
     usable, remarks = [], []
     for zone in own.zones:
-        _, failure = gcloud.look(pool_calls.describe_machine_type(own, zone), zone)
+        _, failure = gcloud.record(pool_calls.describe_machine_type(own, zone), zone)
         if failure is None:
             usable.append(zone)
         elif failure.consequence is Consequence.ABSENT:
@@ -170,13 +166,13 @@ def _reservations(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
 def _reservation(own: GkeSettings, gcloud: Gcloud, place: str) -> Remark:
     reservation, zone = reservation_of(place), zone_of(place)
     where = f"reservation {reservation} in {zone}"
-    record, failure = gcloud.look(pool_calls.describe_reservation(own, reservation, zone), zone)
+    record, failure = gcloud.record(pool_calls.describe_reservation(own, reservation, zone), zone)
     if failure and failure.consequence is Consequence.ABSENT:
         owner = reservation.split("/")[1] if reservation.startswith("projects/") else own.project
         fix = f"correct reservations and zones of the target: gcloud compute reservations list --project={owner} shows them"
         return Remark("error", f"{where} does not exist", fix)
-    if failure or not isinstance(record, dict):
-        return Remark("inconclusive", f"{where} was not read: {failure.reason if failure else 'the answer was cut off'}", "a run tries it all the same")  # fmt: skip
+    if failure:
+        return Remark("inconclusive", f"{where} was not read: {failure.reason}", "a run tries it all the same")
     return _room(own, where, record)
 
 
@@ -200,7 +196,7 @@ def _policies(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     slice_ = own.devices()
     if slice_ is None or not xpk_shape.placement_policy(slice_):
         return []
-    _, failure = gcloud.look(pool_calls.list_policies(own), own.zones[0])
+    _, failure = gcloud.listed(pool_calls.list_policies(own), own.zones[0])
     if failure:
         return [failed(f"the workload policies of {own.project}, of which {slice_.name} needs one", failure)]
     return [Remark("info", f"you may list workload policies of {own.project}, of which {slice_.name} needs one")]

@@ -48,8 +48,8 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
         if RUN_LABEL in (labels := pool_states.labels_of(pool)):
             name = str(pool["name"]).rpartition("-")[0]
             parts.setdefault(name, RequestParts(dict(labels))).pools.append(pool)
-    policies, no_policies = gcloud.look(pool_calls.list_policies(own), place)
-    for row in policies if isinstance(policies, list) else []:
+    policies, no_policies = gcloud.listed(pool_calls.list_policies(own), place)
+    for row in policies:
         if RUN_LABEL in (labels := dict(_LABEL.findall(row.get("description", "")))):
             parts.setdefault(row["name"], RequestParts(labels)).policy = True
     queues = RunQueues(kubectl, own.namespace).read()
@@ -58,15 +58,15 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
         parts.setdefault(each["metadata"]["name"], RequestParts(dict(labels))).queues = True
     if not parts:
         return []
-    operations, _ = gcloud.look(pool_calls.list_operations(cluster), place)
-    nodes, no_nodes = kubectl.json(["get", "nodes", f"--selector={RUN_LABEL}"])
+    operations, _ = gcloud.listed(pool_calls.list_operations(cluster), place)
+    nodes, no_nodes = kubectl.items(["get", "nodes", f"--selector={RUN_LABEL}"])
     unknown = [f"nodes were not listed ({no_nodes.reason})"] if no_nodes else []
     unknown += [f"workload policies were not listed ({no_policies.reason})"] if no_policies else []
     unknown += [f"queues were not listed ({queues.reason})"] if isinstance(queues, Reply) else []
-    own_operations = pool_states.of_cluster(operations if isinstance(operations, list) else [], cluster.name)
+    own_operations = pool_states.of_cluster(operations, cluster.name)
+    known_nodes = None if no_nodes else nodes
     return [
-        _owned(name, each, own, own_operations, None if nodes is None else nodes.get("items", []), "; ".join(unknown))
-        for name, each in sorted(parts.items())
+        _owned(name, each, own, own_operations, known_nodes, "; ".join(unknown)) for name, each in sorted(parts.items())
     ]
 
 

@@ -21,12 +21,12 @@ from podwright.targets.gke.attempt_inventory import AttemptInventory
 from podwright.targets.gke.cluster_view import by_kind, is_unscheduled
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pool_calls import Cluster
-from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pool_states import PoolSize, PoolView
 from podwright.targets.gke.queues import RunQueues
 from podwright.targets.google.gcloud import Argv, Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, expires, request_name
-from podwright.targets.google.replies import Consequence, Reply, require_deletable
+from podwright.targets.google.replies import Consequence, Reply, refusal, require_deletable
 from podwright.targets.machines import (
     GONE,
     Allocation,
@@ -49,8 +49,8 @@ class NodePoolProvisioner:
     def __init__(self, shell: Shell, settings: GkeSettings, target: str = "NAME"):
         self._settings = settings
         self._cluster = Cluster.of(settings)
-        self._replies = PoolReplies(settings, target)
-        self._gcloud = Gcloud(shell, self._replies.classify)
+        self._classify = classifier(settings, target)
+        self._gcloud = Gcloud(shell, self._classify)
         self._kubectl = Kubectl(shell, settings)
         self._attempts = AttemptInventory(self._kubectl, settings)
         self._queues = RunQueues(self._kubectl, settings.namespace)
@@ -119,9 +119,9 @@ class NodePoolProvisioner:
             if foreign := next((name for name in named if not pool_states.is_ours(there[name], request)), ""):
                 what = f"NameTaken: node pool {foreign} of cluster {self._cluster.name} is not of this run; start the run under another name"
                 return replace(refused("", what, Ending.BAD_INPUT), uncreated=True)
-            cluster, failure = self._gcloud.look(pool_calls.describe_cluster(self._cluster), request.zone)
-            if failure or not isinstance(cluster, dict):
-                return self._answer(failure or _CUT_OFF, request, uncreated=not named)
+            cluster, failure = self._gcloud.record(pool_calls.describe_cluster(self._cluster), request.zone)
+            if failure:
+                return self._answer(failure, request, uncreated=not named)
             if failure := self._unreadable(request):
                 return self._answer(failure, request, uncreated=not named)
             failure, any_there = self._queues.create(request)
@@ -149,11 +149,11 @@ class NodePoolProvisioner:
 
     def _answer(self, failure: Reply, request: Request, *, uncreated: bool) -> Allocation:
         """`uncreated`: whether nothing was created before."""
-        answer = self._replies.refusal(failure, request.zone)
+        answer = refusal(failure, request.zone, uncreated=uncreated)
         if answer is None:
             self._failures[request.name] = failure.reason
             return unknown(failure.reason)
-        return replace(answer, uncreated=uncreated and failure.consequence is Consequence.FINAL)
+        return answer
 
     def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
         """Never GONE while a gcloud that an earlier launcher has started may still create a pool of it."""
@@ -184,7 +184,7 @@ class NodePoolProvisioner:
             return replace(unknown(failure.advice), exists=True)
         known = None if failure else nodes
         pods_wait = any(is_unscheduled(pod) for pod in pods)
-        view = PoolView(request, self._size(), self._replies, ours, operations, known, ready_since, pods_wait)
+        view = PoolView(request, self._size(), self._classify, ours, operations, known, ready_since, pods_wait)
         if request.name in self._deleted and (wait := pool_states.busy(operations)):
             pending = pool_states.is_pending(operations, request.details["pools"])
             return replace(deleting(wait) if pending else waiting(wait), charged=view.charged())
@@ -196,8 +196,8 @@ class NodePoolProvisioner:
         if request.name not in self._deleted:
             created = [pool_states.creation_of(operations, pool) for pool in request.details["pools"]]
             if text := next(filter(None, map(pool_states.failure_of, created)), ""):
-                reply = self._replies.classify(text, request.zone)
-                return self._replies.refusal(reply, request.zone) or refused(request.zone, f"Failed: {reply.reason}")
+                reply = self._classify(text, request.zone)
+                return refusal(reply, request.zone) or refused(request.zone, f"Failed: {reply.reason}")
             if wait := pool_states.busy(operations):
                 if pool_states.is_pending(operations, request.details["pools"]):
                     return waiting(wait)
@@ -295,8 +295,7 @@ class NodePoolProvisioner:
     def _nodes_and_pods(self, request: Request) -> tuple[list[Record], list[Record], Reply | None]:
         """Of the run; pods only where nodes come for them."""
         kinds = "nodes,pods" if self._settings.capacity == "flex-start" else "nodes"
-        answer, failure = self._kubectl.json(["get", kinds, f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"])
-        items = (answer or {}).get("items", [])
+        items, failure = self._kubectl.items(["get", kinds, f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"])
         return list(by_kind(items, "Node")), list(by_kind(items, "Pod")), failure
 
     def _operations(self) -> tuple[list[Record], Reply | None]:
@@ -307,14 +306,10 @@ class NodePoolProvisioner:
         return self._rows(pool_calls.list_policies(self._settings))
 
     def _rows(self, argv: Argv) -> tuple[list[Record], Reply | None]:
-        rows, failure = self._gcloud.look(argv, self._settings.zones[0])
-        if failure is None and not isinstance(rows, list):
-            failure = _CUT_OFF
-        return (rows if isinstance(rows, list) else []), failure
+        return self._gcloud.listed(argv, self._settings.zones[0])
 
 
 _REQUESTING = waiting("Requesting: gcloud, which creates it, has not ended yet")
-_CUT_OFF = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
 
 
 def _creating(name: str) -> Path:

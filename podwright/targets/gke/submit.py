@@ -93,7 +93,7 @@ def adopt(kubectl: Kubectl, jobset: str, dependents: Sequence[str]) -> None:
     if not dependents:
         return
     owner, _ = kubectl.json(("get", "jobset", jobset))
-    if owner is None:
+    if not owner:
         return
     for name in dependents:
         if failure := kubectl.do(_adoption(name, jobset, owner["metadata"]["uid"])):

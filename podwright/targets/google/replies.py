@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from podwright.failures.match import Failure, match
 from podwright.rundir import Ending
 from podwright.targets.base import Barred
-from podwright.targets.machines import Request
+from podwright.targets.machines import Allocation, Request, refused
 
 
 class Consequence(enum.Enum):
@@ -72,9 +72,21 @@ def of_gcloud(text: str, seen_in: str, fields: Mapping[str, str]) -> Reply:
     return Reply(Consequence.UNKNOWN, f"Unclear: gcloud says {_summary(text)}")
 
 
-def region_of(zone: str) -> str:
-    """The beginning of the names of all its zones."""
-    return zone.rpartition("-")[0] + "-"
+def refusal(reply: Reply, place: str, *, uncreated: bool = False) -> Allocation | None:
+    """What a reply to a request for machines in `place` refuses; None where the same request may be repeated, or may have done its work.
+    `uncreated`: whether nothing was created before."""
+    zone = place.partition("/")[0]
+    match reply.consequence:
+        case Consequence.PLACE:
+            return refused(place, reply.advice, reply.ending)
+        case Consequence.ZONE:
+            return refused(zone, reply.advice, reply.ending)
+        case Consequence.REGION:
+            return refused(zone.rpartition("-")[0] + "-", reply.advice, reply.ending)
+        case Consequence.FINAL:
+            ending = Ending.NO_CAPACITY if reply.reason.startswith("Quota") else Ending.BAD_INPUT
+            return replace(refused("", reply.advice, ending), uncreated=uncreated)
+    return None
 
 
 def _summary(text: str) -> str:

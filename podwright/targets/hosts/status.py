@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
@@ -16,6 +15,7 @@ _OPEN = (
     f"open the TCP ports {PORTS.start} to {PORTS.stop - 1} of host {{host}} to the other hosts (each attempt uses two of them), or set "
     "address of the target to one at which they reach it; then resume the run"
 )
+_KEPT = ("returncode", "ending", "detail", "fix", "who", "first", "failed_hosts", "bootstrap", "inferred")
 _NOTICE = "the cloud gave notice that it takes the machines"
 
 
@@ -58,29 +58,13 @@ def is_barred(answers: Sequence[object]) -> bool:
 
 def to_record(polled: Polled) -> Record:
     """Of an ended attempt, to be kept."""
-    result: dict[str, Any] = {"returncode": polled.returncode, "ending": polled.ending and str(polled.ending)}
-    result |= {"detail": polled.detail, "fix": polled.fix, "who": polled.who, "first": polled.first}
-    return result | {
-        "failed_hosts": list(polled.failed_hosts),
-        "bootstrap": polled.bootstrap,
-        "inferred": polled.inferred,
-    }
+    return {key: getattr(polled, key) for key in _KEPT}
 
 
 def from_record(kept: Record) -> Polled:
+    fields = {key: kept[key] for key in _KEPT if key in kept}
     ending = Ending(kept["ending"]) if kept["ending"] else None
-    return Polled(
-        Process.ENDED,
-        kept["returncode"],
-        ending=ending,
-        detail=kept["detail"],
-        fix=kept["fix"],
-        who=kept["who"],
-        first=kept["first"],
-        failed_hosts=tuple(kept["failed_hosts"]),
-        bootstrap=kept["bootstrap"],
-        inferred=kept.get("inferred", False),
-    )
+    return Polled(Process.ENDED, **fields | {"ending": ending, "failed_hosts": tuple(kept.get("failed_hosts", ()))})
 
 
 def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> Polled:

@@ -18,31 +18,15 @@ _Size = Annotated[
     str,
     matching(r"(?i)\d+(\.\d+)?([KMGTP]i?B?)?", "is no size of memory; write it like 200G, or 0 for all of a node"),
 ]
-_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?|-([A-Za-z])(.*)", re.DOTALL)
-_SETTINGS = {
-    "partition": "partition",
-    "p": "partition",
-    "account": "account",
-    "A": "account",
-    "qos": "qos",
-    "q": "qos",
-    "constraint": "constraint",
-    "C": "constraint",
-    "nodes": "nodes",
-    "N": "nodes",
-    "ntasks-per-node": "tasks_per_node",
-    "cpus-per-task": "cpus_per_task",
-    "c": "cpus_per_task",
-    "gpus-per-node": "gpus_per_node",
-    "mem": "mem",
-    "time": "time",
-    "t": "time",
-}
-"""options of sbatch that a setting of the target has already, by the setting"""
-_OF_PODWRIGHT = {
-    *("ntasks", "n", "job-name", "J", "output", "o", "chdir", "D", "signal", "open-mode", "parsable"),
-    *("requeue", "no-requeue", "array", "a", "wrap", "test-only"),
-}
+_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=.*)?|-([A-Za-z]).*", re.DOTALL)
+_DECIDED = frozenset(
+    [
+        *("partition", "p", "account", "A", "qos", "q", "constraint", "C", "nodes", "N", "mem", "time", "t"),
+        *("ntasks-per-node", "cpus-per-task", "c", "gpus-per-node", "ntasks", "n", "job-name", "J", "output", "o"),
+        *("chdir", "D", "signal", "open-mode", "parsable", "requeue", "no-requeue", "array", "a", "wrap", "test-only"),
+    ]
+)
+"""options of sbatch that the other keys of a target decide, or that are set for each job"""
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -129,11 +113,8 @@ class SlurmSettings(BaseModel):
             option = _OPTION.fullmatch(text)
             if option is None or "\n" in text:
                 raise ValueError(f"has {text!r}, which is no option; write it like [--exclusive, --mail-type=END]")
-            name, given = option[1] or option[3], (option[2] or option[4] or "").strip()
-            if setting := _SETTINGS.get(name):
-                raise ValueError(f"has {text!r}; write {setting}={given or '...'} as a setting of its own instead")
-            if name in _OF_PODWRIGHT:
-                raise ValueError(f"has {text!r}, which is set for each job; leave it out")
+            if (option[1] or option[2]) in _DECIDED:
+                raise ValueError(f"has {text!r}, which is set for each job; write the key of the target for it")
         return value
 
     @field_validator("runs", "python")

@@ -6,7 +6,7 @@ Nothing is created. What the cloud tells only at a request is named as not check
 from __future__ import annotations
 
 from podwright.targets.base import Remark
-from podwright.targets.google.access import as_warning, bucket, failed, listed, login
+from podwright.targets.google.access import as_warning, bucket, failed, login
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.machines import Allocation, AllocationState
 from podwright.targets.settings.tpu_vm import TpuVmSettings
@@ -70,13 +70,13 @@ def expiry(own: TpuVmSettings, name: str) -> list[Remark]:
 
 
 def _api(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
-    rows, failure = gcloud.look(calls.tpu_service(own.project), "-")
+    rows, failure = gcloud.listed(calls.tpu_service(own.project))
     if failure and failure.reason.startswith("NoPermission"):
         what = f"whether the Cloud TPU API is on in {own.project} cannot be seen: you may not list its services"
         return [Remark("warning", what, "ask for serviceusage.services.list, or go by the zones below")]
     if failure:
         return [failed(f"services of {own.project}", failure)]
-    if listed(rows):
+    if rows:
         return [Remark("info", f"the Cloud TPU API is on in {own.project}")]
     fix = f"type gcloud services enable tpu.googleapis.com --project={own.project}, and wait a few minutes"
     return [Remark("error", f"the Cloud TPU API is off in {own.project}", fix)]
@@ -85,10 +85,10 @@ def _api(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
 def _zones(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
     """What a zone lacks is an error where no zone has all, and a warning where another has."""
     zones = own.zones[:1] if own.node else own.zones
-    rows, failure = gcloud.look(calls.locations(own.project), "-")
+    rows, failure = gcloud.listed(calls.locations(own.project))
     if failure:
         return [failed(f"zones of {own.project}", failure)]
-    known = {row.get("locationId", "") for row in listed(rows)}
+    known = {row.get("locationId", "") for row in rows}
     usable, remarks = [], []
     for zone in zones:
         fault = _zone(own, gcloud, zone) if zone in known else _unknown_zone(own, zone)
@@ -113,10 +113,10 @@ def _zone(own: TpuVmSettings, gcloud: Gcloud, zone: str) -> Remark | None:
         ("slices of type", own.accelerator_type, calls.accelerator_types(own.project, zone), "type"),
         ("image", own.runtime, calls.runtime_versions(own.project, zone), "version"),
     ):
-        rows, failure = gcloud.look(argv, zone)
+        rows, failure = gcloud.listed(argv, zone)
         if failure:
             return failed(f"what zone {zone} offers", failure)
-        offered = {row.get(key) or row.get("name", "").rpartition("/")[2] for row in listed(rows)}
+        offered = {row.get(key) or row.get("name", "").rpartition("/")[2] for row in rows}
         if wanted not in offered:
             fix = f"leave {zone} out of zones of the target; {' '.join(argv[:-1])} shows what it offers"
             return Remark("error", f"zone {zone} offers no {what} {wanted}", fix)
@@ -129,7 +129,7 @@ def _lists(own: TpuVmSettings, gcloud: Gcloud, account: str) -> list[Remark]:
         ("queued resources", calls.list_queued(own.project)),
         ("TPU VMs", calls.list_nodes(own.project)),
     ):
-        _, failure = gcloud.look(argv, "-")
+        _, failure = gcloud.listed(argv)
         if failure:
             remarks.append(failed(f"the list of {what} of {own.project}", failure))
         else:

@@ -4,7 +4,7 @@ one of being gone."""
 from __future__ import annotations
 
 from podwright.rundir import Ending, Record
-from podwright.targets.google.replies import Classify, Consequence, region_of
+from podwright.targets.google.replies import Classify, refusal
 from podwright.targets.machines import Allocation, deleting, lost, refused, repairing, waiting
 
 _QUEUE = {
@@ -53,10 +53,7 @@ def failed(message: str, classify: Classify, zone: str) -> Allocation:
     if not message:
         return refused(zone, "Failed: the request was not granted in time")
     reply = classify(message, zone)
-    if reply.consequence is Consequence.FINAL:
-        return refused("", reply.advice, Ending.BAD_INPUT)
-    scope = region_of(zone) if reply.consequence is Consequence.REGION else zone
-    return refused(scope, reply.advice, reply.ending)
+    return refusal(reply, zone) or refused(zone, reply.advice, reply.ending)
 
 
 def of_node(record: Record) -> Allocation | None:

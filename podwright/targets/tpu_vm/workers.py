@@ -91,8 +91,8 @@ class Workers:
 
     def _attributes(self, place: Place) -> dict[int, dict[str, dict[str, str]]]:
         """What the workers of a node have published: by worker, by namespace, by key. {} where it cannot be had now."""
-        rows, _ = self._gcloud.look(calls.guest_attributes(place), place.zone)
+        rows, _ = self._gcloud.listed(calls.guest_attributes(place), place.zone)
         workers: dict[int, dict[str, dict[str, str]]] = {}
-        for row in rows if isinstance(rows, list) else []:
+        for row in rows:
             workers.setdefault(int(row["worker_id"]), {}).setdefault(row["namespace"], {})[row["key"]] = row["value"]
         return workers

@@ -153,8 +153,7 @@ def test_what_pods_cannot_train_is_one_line(tmp_path: Path, changes: dict[str, A
     assert message in str(refused.value)
 
 
-def test_an_attempt_that_an_earlier_version_submitted_by_xpk_is_known_by_its_jobset() -> None:
+def test_an_attempt_that_an_earlier_version_submitted_by_xpk_is_refused_with_its_jobset() -> None:
     handle = {"jobset": "pw-r-a1", "tag": "t", "attempt": 1, "kinds": ["jobsets"], "by_xpk": True}
-    by_name, of_jobset = "--field-selector=metadata.name=pw-r-a1", "--selector=jobset.sigs.k8s.io/jobset-name=pw-r-a1"
-    assert attempt_parts.parts(handle) == [(["jobsets"], by_name), (["jobs", "pods"], of_jobset)]
-    assert attempt_parts.deletion(handle) == ("delete", "jobsets", by_name, "--wait=false", "--ignore-not-found")
+    with pytest.raises(UserError, match="type kubectl delete jobset pw-r-a1"):
+        attempt_parts.deletion(handle)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from podwright.shell import Shell
 from podwright.targets.gke import pool_access, pool_calls
 from podwright.targets.gke.pool_calls import Cluster
-from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.machines import Request
@@ -239,6 +239,6 @@ def test_what_is_no_option_is_refused(word: str) -> None:
 )  # fmt: skip
 def test_a_check_asks_the_gcloud_of_this_machine(changes: dict[str, object], level: str, text: str) -> None:
     own = settings(**{"capacity": "spot"} | changes)  # type: ignore[arg-type]
-    remarks = pool_access.networks(own, Gcloud(Shell(), PoolReplies(own).classify))
+    remarks = pool_access.networks(own, Gcloud(Shell(), classifier(own)))
     assert [remark.level for remark in remarks] == ([level] if level else [])
     assert all(text in remark.what for remark in remarks)

@@ -9,7 +9,7 @@ from lab.gcloud import control
 from podwright.shell import Shell
 from podwright.targets.base import Remark
 from podwright.targets.gke import pool_access
-from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.settings.gke import GkeSettings
 from tests.unit.targets.gke.entry import gke
@@ -50,7 +50,7 @@ def test_a_check_looks_at_what_cannot_be_added_to_a_cluster(
 
 
 def networks(own: GkeSettings) -> list[Remark]:
-    return pool_access.networks(own, Gcloud(Shell(), PoolReplies(own).classify))
+    return pool_access.networks(own, Gcloud(Shell(), classifier(own)))
 
 
 @pytest.mark.parametrize(
