@@ -5,6 +5,9 @@ Nothing is created. What the cloud tells only at a request is named as not check
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from podwright.rundir import Record
 from podwright.targets.base import Remark
 from podwright.targets.google.access import as_warning, bucket, failed, login
 from podwright.targets.google.gcloud import Gcloud
@@ -18,11 +21,10 @@ def check(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
     account, of_login = login(gcloud)
     if not account:
         return [of_login]
-    remarks = [of_login, *_api(own, gcloud)]
-    if any(r.level == "error" for r in remarks):
-        return remarks
-    remarks += _zones(own, gcloud)
-    remarks += _lists(own, gcloud, account)
+    locations, failure = gcloud.listed(calls.locations(own.project))
+    if failure:
+        return [of_login, failed(f"Cloud TPU of {own.project}", failure)]
+    remarks = [of_login, *_zones(own, gcloud, locations), *_lists(own, gcloud, account)]
     return [*remarks, *bucket(gcloud, own.storage, own.project, own.zones, account)]
 
 
@@ -69,26 +71,10 @@ def expiry(own: TpuVmSettings, name: str) -> list[Remark]:
     return [*remarks, Remark("inconclusive", what, fix)]
 
 
-def _api(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
-    rows, failure = gcloud.listed(calls.tpu_service(own.project))
-    if failure and failure.reason.startswith("NoPermission"):
-        what = f"whether the Cloud TPU API is on in {own.project} cannot be seen: you may not list its services"
-        return [Remark("warning", what, "ask for serviceusage.services.list, or go by the zones below")]
-    if failure:
-        return [failed(f"services of {own.project}", failure)]
-    if rows:
-        return [Remark("info", f"the Cloud TPU API is on in {own.project}")]
-    fix = f"type gcloud services enable tpu.googleapis.com --project={own.project}, and wait a few minutes"
-    return [Remark("error", f"the Cloud TPU API is off in {own.project}", fix)]
-
-
-def _zones(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
+def _zones(own: TpuVmSettings, gcloud: Gcloud, locations: Sequence[Record]) -> list[Remark]:
     """What a zone lacks is an error where no zone has all, and a warning where another has."""
     zones = own.zones[:1] if own.node else own.zones
-    rows, failure = gcloud.listed(calls.locations(own.project))
-    if failure:
-        return [failed(f"zones of {own.project}", failure)]
-    known = {row.get("locationId", "") for row in rows}
+    known = {row.get("locationId", "") for row in locations}
     usable, remarks = [], []
     for zone in zones:
         fault = _zone(own, gcloud, zone) if zone in known else _unknown_zone(own, zone)

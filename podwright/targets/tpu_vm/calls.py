@@ -129,12 +129,6 @@ def configuration() -> Argv:
     return ("gcloud", "config", "list", "--format=json")
 
 
-def tpu_service(project: str) -> Argv:
-    """A row if the Cloud TPU API is on."""
-    only = "--filter=config.name=tpu.googleapis.com"
-    return ("gcloud", "services", "list", "--enabled", only, f"--project={project}", "--format=json")
-
-
 def locations(project: str) -> Argv:
     return (*_TPUS, "locations", "list", f"--project={project}", "--format=json")
 

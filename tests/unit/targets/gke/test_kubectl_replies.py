@@ -64,7 +64,7 @@ DOCUMENTED = [
         'Error from server (Forbidden): jobsets.jobset.x-k8s.io is forbidden: User "a@b.c" cannot create resource "jobsets" in API group '
         '"jobset.x-k8s.io" in the namespace "default": requires one of ["container.thirdPartyObjects.create"] permission(s).',
         Consequence.FINAL,
-        "NoPermission: a@b.c may not create jobsets (jobset.x-k8s.io) in namespace default",
+        'NoPermission: a@b.c may not create jobsets in the namespace "default"',
         "type gcloud projects add-iam-policy-binding my-project --member=user:a@b.c --role=roles/container.developer",
     ),
     (
