@@ -126,10 +126,7 @@ _WORDS = {
 
 def cause_of(error: BaseException) -> Cause | None:
     """Why a storage failed, of what any of its clients raises; None of other errors, damaged and missing objects among them."""
-    for e in _chain(error):
-        if cause := _cause(e):
-            return cause
-    return None
+    return next((cause for e in _chain(error) if (cause := _cause(e))), None)
 
 
 def failure_of(error: BaseException, url: str) -> StorageFailure | None:

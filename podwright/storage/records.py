@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.rundir import RunDir, is_below, part_of, write_json
+from podwright.rundir import RunDir, is_below, part_of, read_json, write_json
 from podwright.storage.base import Conflict, Storage
 from podwright.storage.claim import Claim, ClaimLost
 
@@ -174,11 +174,8 @@ def _put(path: Path, at: int, data: bytes) -> bool:
 
 
 def _read_state(run: RunDir, url: str) -> _Applied:
-    try:
-        state = _Applied(**json.loads((run.path / _STATE).read_text()))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return _Applied(url)
-    return state if state.storage == url else _Applied(url)
+    record = read_json(run.path / _STATE)
+    return _Applied(**record) if record.get("storage") == url else _Applied(url)
 
 
 def _write_state(run: RunDir, applied: _Applied) -> None:

@@ -119,10 +119,7 @@ class ResolvedTarget:
         """UserError for a slice, which is no target."""
         if self.settings is None:
             assert self.slice
-            raise UserError(
-                f"{self.slice.name} is a slice, not a target: plans take it, runs do not yet",
-                "type --on local or --on cpu-8",
-            )
+            raise UserError(f"{self.slice.name} is a slice, not a target", "type --on local or --on cpu-8")
         return self.settings
 
 
@@ -158,9 +155,7 @@ def _storage_unused(storage: str, kind: str) -> list[Remark]:
     if not (storage and kind) or kinds.find(kind).uses_storage:
         return []
     what = f"kind={kind} does not use storage={storage}: checkpoints and records stay in the directory of the run"
-    return [
-        Remark("warning", what, "to keep them elsewhere, give a folder there with --runs, or as runs of the target")
-    ]
+    return [Remark("warning", what, "to keep them elsewhere, give a folder there with --runs")]
 
 
 def resolve(name: str) -> ResolvedTarget:

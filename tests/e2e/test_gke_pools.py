@@ -844,7 +844,7 @@ def test_a_target_check_shows_cluster_reservations_and_what_ends_pools_without_a
 def test_a_target_check_of_flex_start_names_the_end_that_the_cloud_enforces(both: SimpleNamespace) -> None:
     both.gcloud.busy("my-cluster", 30.0)
     text = "\n".join(line for _, line in remarks(provisioning="flex-start", topology="tpu7x-2x2x4"))
-    assert "a node ends 24 h after its start, enforced by the cloud (--max-run-duration)" in text
+    assert "a node ends 24 h after its start (--max-run-duration)" in text
     assert "the cluster works on operation-" in text and "you may list workload policies of my-project" in text
 
 

@@ -5,13 +5,13 @@ Of a target whose runs create their node pools, and bring queues of their own, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from podwright.errors import UserError, counted
 from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
-from podwright.targets.gke import jobset, queue_check, xpk_shape
+from podwright.targets.gke import jobset, queue_check, queues, xpk_shape
 from podwright.targets.gke.cluster_view import CHIPS, is_true, labels_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
@@ -23,13 +23,13 @@ from podwright.targets.settings.gke import GkeSettings
 _POOL = "cloud.google.com/gke-nodepool"
 _POLICY = "cloud.google.com/placement-policy-name"
 _ZONE = "topology.kubernetes.io/zone"
-_NEEDED = {
-    "create JobSets": ("create", "jobsets.jobset.x-k8s.io"),
-    "delete JobSets": ("delete", "jobsets.jobset.x-k8s.io"),
-    "read the logs of pods": ("get", "pods", "--subresource=log"),
-}
-"""rights that a run needs besides listing what it has created, and how kubectl is asked for them"""
-_NEEDED_WITH_CODE = {"create ConfigMaps": ("create", "configmaps"), "create Secrets": ("create", "secrets")}
+_NEEDED = (
+    ("create", "jobsets.jobset.x-k8s.io"),
+    ("delete", "jobsets.jobset.x-k8s.io"),
+    ("get", "pods", "--subresource=log"),
+)
+"""rights that a run needs besides listing what it has created, as kubectl is asked for them"""
+_NEEDED_WITH_CODE = (("create", "configmaps"), ("create", "secrets"))
 """rights that a recipe needs which brings its code and variables, unlike one with an image of its own"""
 
 
@@ -67,9 +67,8 @@ def _submission(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     _, failure = kubectl.json(("get", "jobsets,jobs,pods", "--selector=podwright-run=check"))
     if failure:
         return [failed(where, failure)]
-    for what, words in _NEEDED.items():
-        if refused := _not_allowed(own, kubectl, f"{what} in namespace {own.namespace}", *words):
-            return [refused]
+    if refused := _refused(own, kubectl, _NEEDED):
+        return [refused]
     return [Remark("info", f"{where} answers, has JobSet, and you may create JobSets in namespace {own.namespace}")]
 
 
@@ -91,44 +90,36 @@ def _namespace(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     return [Remark("info", f"cluster {own.cluster} has namespace {own.namespace}")]
 
 
-def _not_allowed(own: GkeSettings, kubectl: Kubectl, what: str, *words: str) -> Remark | None:
-    """Of a cluster that answers; None where this login may."""
+def _refused(own: GkeSettings, kubectl: Kubectl, rights: Iterable[Sequence[str]]) -> Remark | None:
+    """Of a cluster that answers: the first of `rights` that this login has not; None where it has all."""
     where = f"cluster {own.cluster} in {own.location}"
-    text, failure = kubectl.text(("auth", "can-i", *words))
-    answer = text.strip().splitlines()[-1:] or [""]
-    if answer[0].partition(" ")[0] == "no":  # no - REASON
-        fix = f"ask for the role Kubernetes Engine Developer (roles/container.developer) in {own.project}"
-        return Remark("error", f"you may not {what} of {where}", fix)
-    return failed(where, failure) if failure else None
+    for words in rights:
+        text, failure = kubectl.text(("auth", "can-i", *words))
+        last_line = text.strip().rpartition("\n")[2]
+        if last_line.partition(" ")[0] == "no":  # no - REASON
+            fix = f"ask for the role Kubernetes Engine Developer (roles/container.developer) in {own.project}"
+            return Remark("error", f"you may not {' '.join(words)} in namespace {own.namespace} of {where}", fix)
+        if failure:
+            return failed(where, failure)
+    return None
 
 
 def _with_code(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     """Whether recipes of grpo and pretrain, which need a bucket, can be submitted."""
-    if not own.bucket:
-        return []
-    refused = (
-        _not_allowed(own, kubectl, f"{what} in namespace {own.namespace}", *words)
-        for what, words in _NEEDED_WITH_CODE.items()
-    )
-    remark = next(filter(None, refused), None)
-    if remark is None or remark.level != "error":
-        return [remark] if remark else []
-    return [Remark("warning", f"{remark.what}; recipes of grpo and pretrain need it", remark.fix)]
+    refused = _refused(own, kubectl, _NEEDED_WITH_CODE) if own.bucket else None
+    if refused is None or refused.level != "error":
+        return [refused] if refused else []
+    return [Remark("warning", f"{refused.what}; recipes of grpo and pretrain need it", refused.fix)]
 
 
 def _own_queues(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     """Whether this login may do in the cluster what a run does that creates its node pools."""
-    wanted = [("list the nodes", "list", "nodes")]
+    rights = [("list", "nodes")]
     _, failure = kubectl.json(("get", "localqueues", f"--selector={RUN_LABEL}=check"))
     if failure is None or failure.consequence is not Consequence.ABSENT:
-        queues = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
-        wanted += [
-            (f"{verb} a {kind}", verb, f"{kind.lower()}s.kueue.x-k8s.io")
-            for kind in queues
-            for verb in ("create", "delete")
-        ]
-    refused = [remark for each in wanted if (remark := _not_allowed(own, kubectl, *each))]
-    return refused or [Remark("info", "you may list nodes, and create and delete the queues of a run")]
+        rights += [(verb, f"{kind.lower()}s.kueue.x-k8s.io") for kind in queues.KINDS for verb in ("create", "delete")]
+    refused = _refused(own, kubectl, rights)
+    return [refused or Remark("info", "you may list nodes, and create and delete the queues of a run")]
 
 
 def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:

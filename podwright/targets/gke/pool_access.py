@@ -42,22 +42,19 @@ def check(own: GkeSettings, gcloud: Gcloud, name: str) -> list[Remark]:
 def expiry(own: GkeSettings, name: str) -> list[Remark]:
     """What ends the machines of a run without its launcher, and what of that could not be checked."""
     hours = own.life_s / 3600
-    remarks = [Remark("info", f"the cluster ends an attempt after {hours:g} h (activeDeadlineSeconds of its jobs, max_life of the target)")]  # fmt: skip
+    ends = f"the cluster ends an attempt after {hours:g} h (activeDeadlineSeconds of its jobs, max_life of the target)"
+    pools = f"nothing in the cloud ends node pools with provisioning={own.capacity}: they cost until the launcher of their run deletes them"
+    level: Literal["info", "warning"] = "warning"
     if own.capacity == "flex-start":
-        what = (
-            f"a node ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), and without pods its pool scales to zero; "
-            f"the pool stays, costs nothing then, and goes with its run or by podwright clean {name}"
-        )
-        remarks.append(Remark("info", what))
-    else:
-        what = f"nothing in the cloud ends node pools with provisioning={own.capacity}: they cost until the launcher of their run deletes them"
-        remarks.append(Remark("warning", what, f"if a launcher is gone for good, type podwright clean {name}"))
-    what = f"not checked, since nothing was requested: the quota of {own.machine_type} in {own.project}, and whether you may create and delete node pools and workload policies"
-    fix = (
-        f"ask for the role Kubernetes Engine Cluster Admin (roles/container.clusterAdmin) in {own.project} if you lack it, and for tpu7x on "
-        "several hosts for Compute Instance Admin (roles/compute.instanceAdmin.v1); a run that lacks a right ends before any machine starts"
-    )
-    return [*remarks, Remark("inconclusive", what, fix)]
+        level = "info"
+        pools = f"a node ends {hours:g} h after its start (--max-run-duration); its pool then costs nothing, and goes with its run"
+    unknown = f"not checked, since nothing was requested: the quota of {own.machine_type} in {own.project}, and whether you may create and delete node pools and workload policies"
+    roles = f"ask for the role Kubernetes Engine Cluster Admin (roles/container.clusterAdmin) in {own.project} if you lack it, and for tpu7x on several hosts for roles/compute.instanceAdmin.v1"
+    return [
+        Remark("info", ends),
+        Remark(level, pools, f"if a launcher is gone for good, type podwright clean {name}"),
+        Remark("inconclusive", unknown, roles),
+    ]
 
 
 def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
@@ -103,15 +100,14 @@ def networks(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     if failure:
         return [Remark("inconclusive", f"{unread}: {failure.reason}", failure.fix)]
     flags = _flags(own, gcloud, slice_, record)
-    if not pool_calls.has_networks(record):
-        what = f"{where} gives each host one network interface, over which the {slice_.num_slices} slices of the target talk; more cannot be added to it later"
-        fix = "nothing, if that is enough; else create another cluster with --enable-dataplane-v2 --enable-multi-networking"
-        return [Remark("warning", what, fix), *flags]
     what = f"{where} can give hosts several network interfaces, which joins slices faster"
-    if own.places:
-        taken = "get them" if pool_calls.takes_networks(slice_) else "do not get them: only those of v6e do"
-        what += f"; node pools of a run {taken} (--accelerator-network-profile=auto)"
-    return [Remark("info", what), *flags]
+    if pool_calls.has_networks(record):
+        return [Remark("info", what), *flags]
+    what = (
+        f"{where} gives each host one network interface, over which the {slice_.num_slices} slices of the target talk"
+    )
+    fix = "nothing, if that is enough; else create another cluster with --enable-dataplane-v2 --enable-multi-networking"
+    return [Remark("warning", what, fix), *flags]
 
 
 def _flags(own: GkeSettings, gcloud: Gcloud, slice_: Slice, cluster: Record | None) -> list[Remark]:

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from podwright.errors import UserError
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell, targets_file
-from podwright.slices import Slice
 from podwright.targets import alive
 from podwright.targets.base import RUN_LABEL, PlannedCall, run_tag
 from podwright.targets.gke import attempt_inventory, pool_calls, pool_inventory, pool_states, xpk_shape
@@ -61,7 +59,8 @@ class NodePoolProvisioner:
 
     def describe_request(self, run_dir: Path, created: float | None, number: int, avoid: Sequence[str]) -> Request:
         """UserError where neither the target nor the recipe names a slice."""
-        own, slice_ = self._settings, self._slice()
+        own = self._settings
+        slice_ = own.require_devices()
         tag = run_tag(run_dir, created)
         name, place = request_name(run_dir.name, tag, number), first_place(own.places, avoid)
         details = {
@@ -89,7 +88,8 @@ class NodePoolProvisioner:
         """The calls of gcloud that create it, in order; what waits for the pools, such as queues of Kueue, comes before them.
 
         `cluster`: as gcloud describes it; None in a dry run."""
-        slice_, own = self._slice(), self._settings
+        own = self._settings
+        slice_ = own.require_devices()
         policy = [pool_calls.create_policy(request, own, slice_)] if request.details["policy"] else []
         pools = [pool_calls.create_pool(request, pool, own, slice_, cluster) for pool in request.details["pools"]]
         return policy + pools
@@ -275,15 +275,8 @@ class NodePoolProvisioner:
         listed = pool_inventory.listed(self._gcloud, self._kubectl, self._settings)
         return attempt_inventory.with_attempts(listed, self._attempts)
 
-    def _slice(self) -> Slice:
-        slice_ = self._settings.devices()
-        if slice_ is None:
-            what = "the target has no topology, and the recipe names none"
-            raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
-        return slice_
-
     def _size(self) -> PoolSize:
-        slice_ = self._slice()
+        slice_ = self._settings.require_devices()
         by_pods = self._settings.capacity == "flex-start"
         return PoolSize(xpk_shape.vms_per_slice(slice_), xpk_shape.chips_per_vm(slice_), by_pods)
 

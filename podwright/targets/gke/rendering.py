@@ -245,15 +245,12 @@ def trained_here(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[s
     """Scripts, ConfigMap and JobSet of a recipe that podwright itself trains. UserError, in one line, for what cannot run in pods."""
     if typed:
         raise UserError(f"{recipe.name} has no variable {next(iter(typed))}", "leave it out")
-    slice_ = own.devices()
-    if slice_ is None:
-        what = f"target {target} has no topology, and a recipe of kind {recipe.kind} names none"
-        raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
+    slice_ = own.require_devices()
     jobset.require_machines(own, slice_)
     for key, value in inputs.named(recipe.model_dump(mode="json")).items():
         if Path(value).expanduser().exists():
             what = f"{key}={value} is on this machine, and pods do not have it"
-            raise UserError(what, f"copy it to a bucket, and type {key}=gs://BUCKET/..." if "[" not in key else "name a reward of podwright")  # fmt: skip
+            raise UserError(what, "copy it to a bucket, and name it there; rewards must be those of podwright")
     name, raw = f"${{{workload.NAME}}}", recipe.model_dump(mode="json")
     kind, storage = kinds.find(recipe.kind), f"{own.bucket}/{name}" if own.bucket else ""
     command = kind.command + (STORAGE_OPTION if storage else ())

@@ -79,9 +79,7 @@ class Gke:
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         own, run = self._settings, RunDir(job.run_dir)
         name = request_name(run.name, job.run_tag, f"a{job.attempt}")
-        pinned = bool(job.allocation)
-        queue = job.allocation or own.queue
-        objects = attempt.attempt_of(job, own, name, job.run_tag, queue, pinned)
+        objects = attempt.attempt_of(job, own, name)
         manifests = [*objects.before, objects.jobset]
         jobs = objects.jobset["spec"]["replicatedJobs"]
         pods_per_job = int(jobs[0]["template"]["spec"]["parallelism"])
@@ -95,7 +93,7 @@ class Gke:
             "attempt": job.attempt,
             "jobset": name,
             "tag": job.run_tag,
-            "queue": queue,
+            "queue": attempt.queue_of(job, own),
             "pods": num_pods,
             "processes": num_pods * len(containers),
             "pods_per_job": pods_per_job,
@@ -108,7 +106,7 @@ class Gke:
             "jobset": name,
             "dependents": dependents,
             "variables": list(objects.variables),
-            "labels": attempt.labels_of(job, job.run_tag),
+            "labels": attempt.labels_of(job),
             "annotations": attempt.annotations_of(job),
         }
         files = {

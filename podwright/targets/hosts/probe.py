@@ -22,7 +22,6 @@ from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, set
 _LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
 _OLDEST = (3, 11)
-_SETUP_DONE = "podwright: setup is done"
 _NO_PYTHON = """{{
 code=$?
 if ! command -v {0} > /dev/null; then printf 'exec: %s: not found\\n' {1} >&2
@@ -65,7 +64,7 @@ def check(
         script = shlex.join(["-c", _PROBE, home, probe, stored, ",".join(GPU_PLUGINS) if profile.gpus_per_node else ""])
         command = prepared(
             profile,
-            f"echo {shlex.quote(_SETUP_DONE)}; cd && {{ (exec {profile.python_word} {script}) || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
+            f"cd && {{ (exec {profile.python_word} {script}) || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
         )
         begin = time.time()
         answers = of_each(hosts, lambda _, host: host.call(command))
@@ -74,7 +73,8 @@ def check(
         if isinstance(answer, Trouble):
             remarks.append(Remark("error", answer.what, answer.fix))
         elif not (facts := facts_in(answer)):
-            remarks.append(_no_answer(profile, host.name, answer))
+            what = f"host {host.name} answers nothing: setup ends the shell, or python={profile.python} is no Python"
+            remarks.append(Remark("error", what, "correct setup and python of the target"))
         else:
             remarks += _of_host(profile, host.name, folder, storage, facts[-1])
             skew = abs(facts[-1]["time"] - begin)
@@ -113,15 +113,6 @@ def _mark(folder: str) -> Iterator[str]:
         yield str(path)
     finally:
         path.unlink(missing_ok=True)
-
-
-def _no_answer(profile: HostProfile, name: str, printed: str) -> Remark:
-    """Of a host on which the command ended with exit code 0 without an answer."""
-    if _SETUP_DONE in printed:
-        what = f"python={profile.python} of the target answers nothing on host {name}: it is no Python interpreter"
-        return Remark("error", what, "set python of the target to a Python interpreter")
-    what = f"setup of the target ends the shell on host {name} before Python is started"
-    return Remark("error", what, "remove exit, exec or return from the lines of setup")
 
 
 def _of_host(profile: HostProfile, name: str, folder: str, storage: str, facts: Record) -> list[Remark]:

@@ -297,6 +297,14 @@ class GkeSettings(BaseModel):
         """None where the settings name no slice; a MaxText recipe names its own, and `for_slice` puts it here."""
         return slices.parse(self.topology) if self.topology else None
 
+    def require_devices(self) -> Slice:
+        """UserError where neither the target nor the recipe names a slice."""
+        devices = self.devices()
+        if devices is None:
+            what = f"the target of cluster {self.cluster} has no topology, and the recipe names none"
+            raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4", "no-topology")
+        return devices
+
     def traits(self) -> Traits:
         return Traits(
             ships_files=True,

@@ -131,7 +131,7 @@ def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytes
     kube.clear_faults()
     kube.fault("forbidden", verb="get", resource="pods/log")
     (refused,) = check()
-    assert refused.level == "error" and "you may not read the logs of pods in namespace default" in refused.what
+    assert refused.level == "error" and "you may not get pods --subresource=log in namespace default" in refused.what
     kube.clear_faults()
     kube.set(absent_groups=["jobset.x-k8s.io"])
     (absent,) = check()
@@ -147,10 +147,10 @@ def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("verb", "resource", "level", "what"),
     [
-        ("create", "jobsets", "error", "you may not create JobSets in namespace default"),
-        ("delete", "jobsets", "error", "you may not delete JobSets in namespace default"),
-        ("create", "configmaps", "warning", "you may not create ConfigMaps in namespace default"),
-        ("create", "secrets", "warning", "you may not create Secrets in namespace default"),
+        ("create", "jobsets", "error", "you may not create jobsets.jobset.x-k8s.io in namespace default"),
+        ("delete", "jobsets", "error", "you may not delete jobsets.jobset.x-k8s.io in namespace default"),
+        ("create", "configmaps", "warning", "you may not create configmaps in namespace default"),
+        ("create", "secrets", "warning", "you may not create secrets in namespace default"),
     ],
 )
 def test_a_right_that_is_missing_is_said_with_the_role_that_has_it(

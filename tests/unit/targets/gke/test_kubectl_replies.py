@@ -233,4 +233,4 @@ def test_every_call_names_context_and_namespace_and_gives_secrets_on_stdin_alone
 
 def test_an_answer_that_was_cut_off_is_no_answer() -> None:
     value, failure = Kubectl(Recorded(0, '{"items": [', ""), OWN).json(["get", "pods"])
-    assert value is None and failure and failure.consequence is Consequence.UNKNOWN
+    assert value == {} and failure and failure.consequence is Consequence.UNKNOWN

@@ -56,9 +56,9 @@ def networks(own: GkeSettings) -> list[Remark]:
 @pytest.mark.parametrize(
     ("topology", "networks_there", "said"),
     [
-        ("2x v6e-16", True, ["info: get them (--accelerator-network-profile=auto)", "info: knows all options of the node pools"]),
+        ("2x v6e-16", True, ["info: can give hosts several network interfaces", "info: knows all options of the node pools"]),
         ("2x v6e-16", False, ["warning: gives each host one network interface"]),
-        ("2x tpu7x-4x4x4", True, ["info: do not get them: only those of v6e do"]),
+        ("2x tpu7x-4x4x4", True, ["info: can give hosts several network interfaces"]),
     ],
 )  # fmt: skip
 def test_a_check_says_whether_node_pools_get_the_networks(
