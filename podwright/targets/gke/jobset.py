@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from podwright import slices
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 from podwright.recipe import yaml_file
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.recipe.maxtext.schema import command as shell_text
@@ -121,12 +121,9 @@ def _priority(recipe: MaxTextRecipe) -> str:
 
 def require_machines(own: GkeSettings, slice_: Slice) -> None:
     """UserError where the machine type of the target has not the chips of the slice."""
-    if not machine_types.is_for(own.machine_type, slice_):
-        hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(slice_), 'chip')}"
-        of_target = "of the target" if "machine_type" in own.model_fields_set else "(the default: the target sets none)"
-        what = f"machine_type={own.machine_type} {of_target} is not for {slice_.name}, {hosts}"
-        right = f"set machine_type to {machine_types.of_slice(slice_)}"
-        raise UserError(what, f"in the target's file leave topology out, and {right}" if own.topology else f"{right} in the target's file")  # fmt: skip
+    if fault := machine_types.fault(own.machine_type, slice_):
+        what, _, right = fault.partition("; ")
+        raise UserError(what, f"in the target's file leave topology out, and {right}")
 
 
 def node_selector(slice_: Slice) -> dict[str, str]:

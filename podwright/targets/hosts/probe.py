@@ -13,7 +13,7 @@ from pathlib import Path
 from podwright.errors import UserError, counted
 from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
 from podwright.rundir import Record
-from podwright.storage.folder import file_on_path
+from podwright.storage.folder import require_folder
 from podwright.targets.base import Remark, facts_in
 from podwright.targets.hosts.package import pack_code
 from podwright.targets.hosts.runner import HostProfile
@@ -53,11 +53,11 @@ def check(
     """What stands in the way of a run on the hosts as they are now. `storage`: a bucket, or a folder that the hosts must share.
 
     `address`: of the first host in the settings, which is not tried here."""
-    if profile.runs and (file := file_on_path(Path(profile.runs))):
-        return [Remark("error", f"runs={profile.runs}: {file} is a file, not a folder", "correct runs of the target")]
-    if profile.runs and not Path(profile.runs).is_dir():
-        fix = f"type `mkdir -p {shlex.quote(profile.runs)}`, or correct runs of the target"
-        return [Remark("error", f"runs={profile.runs}: there is no such folder here", fix)]
+    if profile.runs:
+        try:
+            require_folder(Path(profile.runs), "runs")
+        except UserError as e:
+            return [Remark("error", e.what, e.fix)]
     folder = profile.runs or profile.folder
     home = profile.runs or profile.folder.removeprefix("~/")
     with _mark(profile.runs) as probe, _mark("" if "://" in storage else storage) as stored:

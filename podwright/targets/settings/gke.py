@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from podwright import slices
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 from podwright.recipe.maxtext.legal import IMAGE
 from podwright.recipe.schema import PathText
 from podwright.recipe.wrong_values import in_words
@@ -213,10 +213,8 @@ class GkeSettings(BaseModel):
             raise ValueError("provisioning=reserved: reservations are missing; write reservations=[NAME]")
         if self.provisioning in ("spot", "on-demand", "flex-start") and self.reservations:
             raise ValueError(f"provisioning={self.provisioning} uses no reservations; leave one of the two out")
-        if (devices := self.devices()) and not machine_types.is_for(self.machine_type, devices):
-            hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(devices), 'chip')}"
-            right = f"write machine_type={machine_types.of_slice(devices)}"
-            raise ValueError(f"machine_type={self.machine_type} is not for topology={self.topology}, {hosts}; {right}")
+        if (devices := self.devices()) and (fault := machine_types.fault(self.machine_type, devices)):
+            raise ValueError(fault)
         return self
 
     @property

@@ -18,6 +18,7 @@ _Size = Annotated[
     str,
     matching(r"(?i)\d+(\.\d+)?([KMGTP]i?B?)?", "is no size of memory; write it like 200G, or 0 for all of a node"),
 ]
+_Word = Annotated[str, matching(r"\S+", "has a space or a line break in it, which no such name has")]
 _OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=.*)?|-([A-Za-z]).*", re.DOTALL)
 _DECIDED = frozenset(
     [
@@ -49,13 +50,13 @@ class SlurmSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     kind: Literal["slurm"] = Field(description="the kind of target")
-    partition: str = Field(
+    partition: _Word = Field(
         "",
         description="partition, or several (a,b): the job starts in the one that is free first; default: that of the cluster",
     )
-    account: str = Field("", description="account that the job is charged to; default: that of the cluster")
-    qos: str = Field("", description="quality of service of the job; default: that of the cluster")
-    constraint: str = Field("", description="features that the nodes must have")
+    account: _Word = Field("", description="account that the job is charged to; default: that of the cluster")
+    qos: _Word = Field("", description="quality of service of the job; default: that of the cluster")
+    constraint: _Word = Field("", description="features that the nodes must have")
     nodes: int = Field(1, ge=1, description="nodes of a job")
     gpus_per_node: int = Field(0, ge=0, description="GPUs of each node; 0: the trainer uses the CPUs")
     accelerator: str = Field(
@@ -97,13 +98,6 @@ class SlurmSettings(BaseModel):
         if value and not all(names):
             raise ValueError("has a comma with no partition on one side; write it like gpu, or gpu,backup")
         require_distinct(names)
-        return value
-
-    @field_validator("partition", "account", "qos", "constraint")
-    @classmethod
-    def _is_a_word(cls, value: str) -> str:
-        if re.search(r"\s", value):
-            raise ValueError("has a space or a line break in it, which no such name has")
         return value
 
     @field_validator("sbatch")

@@ -48,27 +48,13 @@ def expiry(own: TpuVmSettings, name: str) -> list[Remark]:
     if own.queued:
         what = f"a request that waits for capacity ends after {own.wait_s / 60:.0f} min, enforced by the cloud (--valid-until-duration)"
         remarks.append(Remark("info", what))
+    what = f"the cloud enforces no end of a slice with provisioning={own.provisioning}: the slice deletes itself after {hours:g} h without a run, by its startup script, and only if its service account may delete TPUs"
     if own.provisioning == "flex-start":
-        what = (
-            f"a slice ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), whether or not a run uses it;"
-            f" its queued resource stays, costs nothing and holds quota until podwright clean {name} or a launcher of the run deletes it"
-        )
-        remarks.append(Remark("info", what))
-    else:
-        what = (
-            f"the cloud enforces no end of a slice with provisioning={own.provisioning}: the slice deletes itself after {hours:g} h"
-            " without a run, by its startup script, and only if its service account may delete TPUs"
-        )
-        remarks.append(Remark("info", what))
-    account = (
-        f"service account {own.service_account}" if own.service_account else "the project's default service account"
-    )
-    what = (
-        f"not checked, since nothing was requested: the quota of {own.accelerator_type} in {own.project}, whether you may create and"
-        f" delete TPUs, and whether {account} may delete them"
-    )
-    fix = f"give you and that account the role TPU Admin (roles/tpu.admin) in {own.project}; if it cannot delete, only podwright clean {name} ends a slice whose launcher is gone"
-    return [*remarks, Remark("inconclusive", what, fix)]
+        what = f"a slice ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), whether or not a run uses it; its queued resource holds quota until podwright clean {name}"
+    account = own.service_account or "the default service account of the project"
+    unknown = f"not checked, since nothing was requested: the quota of {own.accelerator_type} in {own.project}, and whether you and {account} may create and delete TPUs"
+    fix = f"give both the role TPU Admin (roles/tpu.admin) in {own.project}; else only podwright clean {name} ends a slice whose launcher is gone"
+    return [*remarks, Remark("info", what), Remark("inconclusive", unknown, fix)]
 
 
 def _zones(own: TpuVmSettings, gcloud: Gcloud, locations: Sequence[Record]) -> list[Remark]:

@@ -108,19 +108,18 @@ def _of_one(answer: Answer, devices_per_host: int, num_hosts: int) -> Trouble | 
     seen, name = answer.seen, answer.name
     if fault := seen.get("fault"):
         return Trouble(f"{name}: {fault}", seen["fix"])
-    if seen["local"] != devices_per_host:
-        what = f"{name} sees {seen['local']} of its {devices_per_host} chips (platform {seen['platform']})"
-        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
-    if seen["all"] != devices_per_host * num_hosts:
-        what = f"{name} sees {seen['all']} of {devices_per_host * num_hosts} chips of the slice"
-        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
-    if seen["process"] != seen["expected_process"]:
-        what = f"{name} is process {seen['process']} for jax and {seen['expected_process']} for the cloud"
-        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
     if seen["free_bytes"] < LEAST_FREE:
         what = f"{name} has {seen['free_bytes'] / (1 << 30):.1f} GiB of free disk space, and 10 are needed"
         return Trouble(what, "free some there, or delete the slice", Ending.NO_CAPACITY)
-    return None
+    num_devices = devices_per_host * num_hosts
+    what = ""
+    if seen["local"] != devices_per_host:
+        what = f"sees {seen['local']} of its {devices_per_host} chips (platform {seen['platform']})"
+    elif seen["all"] != num_devices:
+        what = f"sees {seen['all']} of {num_devices} chips of the slice"
+    elif seen["process"] != seen["expected_process"]:
+        what = f"is process {seen['process']} for jax and {seen['expected_process']} for the cloud"
+    return Trouble(f"{name} {what}", _ANOTHER, Ending.NO_CAPACITY) if what else None
 
 
 def _differing(answers: Sequence[Answer]) -> Trouble | None:

@@ -151,5 +151,5 @@ def test_typed_values_stay_with_the_run_and_those_of_the_target_are_looked_up_by
         create.prepared(unparsed, PODS, {})
     with pytest.raises(UserError, match="the recipe has no value of REGION; type REGION=VALUE"):
         create.prepared(recipe, PODS, {})
-    with pytest.raises(UserError, match="machine_type=tpu7x-standard-1t of the target is not for tpu7x-4x4x4"):
+    with pytest.raises(UserError, match="machine_type=tpu7x-standard-1t is not for tpu7x-4x4x4"):
         create.prepared(example(), ResolvedTarget("pod", None, gke(machine_type="tpu7x-standard-1t")), {})

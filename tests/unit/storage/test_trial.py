@@ -98,7 +98,7 @@ def test_a_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
     fault = refusal(f"{tmp_path}/file{below}")
-    assert fault.what == f"storage {tmp_path}/file{below}: {tmp_path}/file is a file, not a folder"
+    assert fault.what == f"storage={tmp_path}/file{below}: {tmp_path}/file is a file, not a folder"
     assert fault.fix == "correct storage of the target"
 
 

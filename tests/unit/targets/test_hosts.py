@@ -461,8 +461,8 @@ def processes_below(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"python": "/bin/true"}, "python=/bin/true of the target answers nothing on host h1"),
-        ({"setup": ["exec true"]}, "setup of the target ends the shell on host h1"),
+        ({"python": "/bin/true"}, "host h1 answers nothing: setup ends the shell, or python=/bin/true is no Python"),
+        ({"setup": ["exec true"]}, "host h1 answers nothing: setup ends the shell, or "),
     ],
 )
 def test_a_host_on_which_nothing_is_started_is_named_by_the_check_and_by_the_run(

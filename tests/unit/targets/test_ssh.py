@@ -223,7 +223,7 @@ def test_a_host_that_takes_too_long_is_said_with_the_limit() -> None:
 
 def test_a_process_that_the_run_does_not_have_is_one_line(tmp_path: Path) -> None:
     handle = Ssh(Shell(), "lab", TWO).render(Job(tmp_path / "r", 1, tmp_path, 1.0)).handle
-    with pytest.raises(UserError, match="--process 2: attempt 1 of r has 2 processes; type a number from 0 to 1"):
+    with pytest.raises(UserError, match="--process 2: attempt 1 of r has no such process; type a number from 0 to 1"):
         log_since(handle, 0, 2)
 
 

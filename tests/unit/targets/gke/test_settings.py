@@ -62,9 +62,9 @@ def add(**changes: str) -> Any:
         ({"machine_type": "n2-standard-8"}, "is no machine type with TPUs"),
         ({"machine_type": "ct6e-standard-4"}, "is no machine type with TPUs"),
         ({"machine_type": "tpu7x-standard-8t"}, "is no machine type with TPUs"),
-        ({"topology": "v6e-16", "machine_type": "tpu7x-standard-4t"}, "machine_type=tpu7x-standard-4t is not for topology=v6e-16, whose hosts have 4 chips; write machine_type=ct6e-standard-4t"),
-        ({"topology": "v6e-8", "machine_type": "ct6e-standard-8t"}, "write machine_type=ct6e-standard-4t"),
-        ({"topology": "v5e-1", "machine_type": "ct5lp-hightpu-4t"}, "whose hosts have 1 chip; write machine_type=ct5lp-hightpu-1t"),
+        ({"topology": "v6e-16", "machine_type": "tpu7x-standard-4t"}, "machine_type=tpu7x-standard-4t is not for v6e-16, whose hosts have 4 chips; set machine_type=ct6e-standard-4t"),
+        ({"topology": "v6e-8", "machine_type": "ct6e-standard-8t"}, "set machine_type=ct6e-standard-4t"),
+        ({"topology": "v5e-1", "machine_type": "ct5lp-hightpu-4t"}, "whose hosts have 1 chip; set machine_type=ct5lp-hightpu-1t"),
         ({"queue": "Q"}, "is no such name"),
         ({"namespace": "-n"}, "is no such name"),
         ({"priority": "very high"}, "is no such name"),
@@ -185,7 +185,7 @@ def test_the_slice_of_a_recipe_takes_the_place_of_the_topology_with_its_machines
     assert gke().for_slice("v6e-16").machine_type == "ct6e-standard-4t"
     written = gke(machine_type="tpu7x-ultranet-4t").for_slice("tpu7x-4x4x8")
     assert written.machine_type == "tpu7x-ultranet-4t"
-    with pytest.raises(UserError, match="machine_type=tpu7x-ultranet-4t is not for topology=v6e-16"):
+    with pytest.raises(UserError, match="machine_type=tpu7x-ultranet-4t is not for v6e-16"):
         gke(machine_type="tpu7x-ultranet-4t").for_slice("v6e-16")
 
 
