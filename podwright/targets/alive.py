@@ -17,6 +17,12 @@ def held(path: Path) -> Iterator[int]:
         yield f.fileno()
 
 
+def forget(path: Path) -> None:
+    """Removes a lock that nobody holds."""
+    if not is_held(path):
+        path.unlink(missing_ok=True)
+
+
 def is_held(path: Path) -> bool:
     if not path.exists():
         return False

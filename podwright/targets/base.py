@@ -185,6 +185,11 @@ class Polled:
     handle: Handle | None = None
     """the handle to use from now on, where polling has changed it"""
 
+    @classmethod
+    def ended(cls, ending: Ending | None, detail: str, fix: str = "") -> Polled:
+        """What the scheduler of the machines says happened to them."""
+        return cls(Process.ENDED, ending=ending, detail=detail, fix=fix)
+
 
 @dataclass(frozen=True)
 class Stopped:

@@ -79,7 +79,7 @@ def proposals(pairs: Sequence[str]) -> dict[str, str]:
 
 def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
-    path = _regular_file()
+    path = targets_file()
     if fault := _name_fault(name):
         raise UserError(f"{name!r} cannot be the name of a target: {fault}", "take another name")
     if name in _entries():
@@ -101,15 +101,13 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     before = path.read_text() if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
     after = before + gap + yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True)
-    if not _holds(after, name):
-        raise UserError(f"nothing can be added at the end of {path}", "write each entry as NAME: with its keys below")
-    replace_file(path, after.encode(), None)
+    _write(path, after, _entries() | {name: entry}, f"{name!r} cannot be added at the end of {path}")
     return settings
 
 
 def remove(name: str) -> None:
     """Remove an entry with its lines; comments and the other entries stay as they are. UserError for a name that is not there."""
-    path, entries = _regular_file(), _entries()
+    path, entries = targets_file(), _entries()
     if name not in entries:
         require(name)
     text = path.read_text()
@@ -121,28 +119,19 @@ def remove(name: str) -> None:
     while last > begin and lines[last].strip()[:1] in ("", "#"):  # a block ends where the next one begins
         last -= 1
     after = "".join(lines[:begin] + lines[last + 1 :])
+    others = {key: value for key, value in entries.items() if key != name}
+    _write(path, after, others, f"the lines of {name!r} in {path} hold more than this target")
+
+
+def _write(path: Path, text: str, entries: dict[str, Any], refusal: str) -> None:
+    """Replace the file of targets by one with these entries; UserError with `refusal` if `text` holds others."""
     try:
-        left = yaml.load(after, _TextLoader) or {}
+        written = yaml.load(text, _TextLoader) or {}
     except yaml.YAMLError:
-        left = None
-    if left != {key: value for key, value in entries.items() if key != name}:
-        raise UserError(f"the lines of {name!r} in {path} hold more than this target", "remove it there by hand")
-    replace_file(path, after.encode(), None)
-
-
-def _regular_file() -> Path:
-    """The file of targets, to be written; UserError for a device, a pipe or a directory."""
-    path = targets_file()
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no regular file, and cannot hold targets", "name a file in PODWRIGHT_TARGETS")
-    return path
-
-
-def _holds(text: str, name: str) -> bool:
-    try:
-        return name in yaml.load(text, _TextLoader)
-    except yaml.YAMLError:
-        return False
+        written = None
+    if written != entries:
+        raise UserError(refusal, "change the file by hand", "file-not-changed")
+    replace_file(path, text.encode(), None)
 
 
 def is_reserved(name: str) -> bool:
@@ -159,6 +148,8 @@ def is_reserved(name: str) -> bool:
 def _entries() -> dict[str, Any]:
     """Every entry as it stands, all values as text: YAML takes 24:00:00 for a number."""
     path = targets_file()
+    if path.exists() and not path.is_file():
+        raise FileFault(f"{path} is no regular file", "name a file in PODWRIGHT_TARGETS", "no-regular-file")
     try:
         entries = yaml.load(path.read_text(), _TextLoader)
     except FileNotFoundError:

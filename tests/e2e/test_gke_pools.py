@@ -823,7 +823,7 @@ def test_a_target_check_shows_cluster_reservations_and_what_ends_pools_without_a
     assert "has 1 node pool, 0 of them created by runs" in text
     assert "info: ct6e-standard-4t is offered in us-central1-a; offered is not free" in text
     assert (
-        f"info: reservation r-1 in {A} is READY, and 5 of 8 machines were free when it was read; this is information only"
+        f"info: reservation r-1 in {A} is READY, and 5 of 8 machines were free when it was read; a run tries it in any state"
         in text
     )
     assert f"warning: reservation r-2 in {A} is CREATING" in text

@@ -45,13 +45,13 @@ _CONTAINER_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
 _OBJECT_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9._/]{0,251}[A-Za-z0-9])?")
 """of a scheduler or a secret; xpk itself writes None for no secret"""
 _OPTIONS = {
-    "container": "docker-name",
-    "scheduler": "scheduler",
-    "ttl": "ttl-seconds-after-finished",
-    "grace": "termination-grace-period-seconds",
-    "secret": "docker-image-pull-secret",
+    "container": ("docker-name", "jax-tpu"),
+    "scheduler": ("scheduler", "default-scheduler"),
+    "ttl": ("ttl-seconds-after-finished", "43200"),
+    "grace": ("termination-grace-period-seconds", "30"),
+    "secret": ("docker-image-pull-secret", "None"),
 }
-_DEFAULTS = {"container": "jax-tpu", "scheduler": "default-scheduler", "ttl": "43200", "grace": "30", "secret": "None"}
+"""of xpk, with what it takes where a recipe has none"""
 
 
 def slice_of(recipe: MaxTextRecipe) -> Slice:
@@ -63,14 +63,14 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
     """The JobSet `name` that runs the shell text `command` on every host of the recipe's slices."""
     slice_ = slice_of(recipe)
     shape = xpk_shape.shape_of(recipe.versions.xpk, recipe.xpk, slice_)
-    chosen = {key: recipe.xpk.get(option) or _DEFAULTS[key] for key, option in _OPTIONS.items()}
+    chosen = {key: recipe.xpk.get(option) or default for key, (option, default) in _OPTIONS.items()}
     if not _CONTAINER_NAME.fullmatch(chosen["container"]):
         what = f"xpk.docker-name={chosen['container']} is no name of a container"
         raise UserError(what, "write small letters, digits and -, at most 40")
     for key in ("scheduler", "secret"):
         if not _OBJECT_NAME.fullmatch(chosen[key]):
             raise UserError(
-                f"xpk.{_OPTIONS[key]}={chosen[key]} is no such name", "write letters, digits and . - / alone"
+                f"xpk.{_OPTIONS[key][0]}={chosen[key]} is no such name", "write letters, digits and . - / alone"
             )
     names = [chosen["container"] + (f"-{k + 1}" if shape.containers > 1 else "") for k in range(shape.containers)]
     script = wrapped(with_debug_logs(command) if "enable-debug-logs" in recipe.xpk else command)
@@ -83,7 +83,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
         "priorityClassName": own.priority or _priority(recipe),
         "hostNetwork": True,
         "dnsPolicy": "ClusterFirstWithHostNet",
-        "terminationGracePeriodSeconds": whole_number(chosen["grace"], _OPTIONS["grace"]),
+        "terminationGracePeriodSeconds": whole_number(chosen["grace"], _OPTIONS["grace"][0]),
         "containers": containers,
         "serviceAccountName": None,
         "tolerations": [{"operator": "Exists", "key": "google.com/tpu"}],
@@ -103,7 +103,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
         "kind": "JobSet",
         "metadata": {"name": name, "labels": {QUEUE_LABEL: own.queue} | label, "annotations": dict(EXCLUSIVE)},
         "spec": {
-            "ttlSecondsAfterFinished": whole_number(chosen["ttl"], _OPTIONS["ttl"]),
+            "ttlSecondsAfterFinished": whole_number(chosen["ttl"], _OPTIONS["ttl"][0]),
             "failurePolicy": {"rules": [_fail_jobset()], "maxRestarts": restarts},
             "replicatedJobs": [{"name": "slice-job", "replicas": recipe.num_slices, "template": {"spec": job}}],
         },

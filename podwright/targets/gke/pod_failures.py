@@ -107,7 +107,7 @@ def ended(jobs: Sequence[Record], known: Iterable[PodFailure], num_pods: int) ->
     seen."""
     if text := _deadline(jobs):
         fix = "resume the run: the next attempt has the whole time again"
-        return Polled(Process.ENDED, ending=Ending.TIMED_OUT, detail=text, fix=fix)
+        return Polled.ended(Ending.TIMED_OUT, text, fix)
     failed_at = min((_failed_at(job) for job in jobs), default=float("inf"))
     known = list(known)
     causes = [failure for failure in known if not _follows(failure, failed_at)]
@@ -249,10 +249,10 @@ def _by_jobs(jobs: Sequence[Record]) -> Polled:
             code = int(match["code"])
             return Polled(Process.ENDED, _returncode(code), who=f"pod {match['pod']}")
         if "DisruptionTarget" in text:
-            return Polled(Process.ENDED, ending=Ending.PREEMPTED, detail=text)
+            return Polled.ended(Ending.PREEMPTED, text)
     if any(condition(job, "Failed") for job in jobs):
         detail = "a pod of the attempt failed and is gone, as when its node is deleted"
-        return Polled(Process.ENDED, ending=Ending.NODE_LOST, detail=detail)
+        return Polled.ended(Ending.NODE_LOST, detail)
     return Polled(Process.ENDED)
 
 

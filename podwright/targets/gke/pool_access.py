@@ -164,27 +164,21 @@ def _reservation(own: GkeSettings, gcloud: Gcloud, place: str) -> Remark:
     where = f"reservation {reservation} in {zone}"
     record, failure = gcloud.record(pool_calls.describe_reservation(own, reservation, zone), zone)
     if failure and failure.consequence is Consequence.ABSENT:
-        owner = reservation.split("/")[1] if reservation.startswith("projects/") else own.project
-        fix = f"correct reservations and zones of the target: gcloud compute reservations list --project={owner} shows them"
-        return Remark("error", f"{where} does not exist", fix)
+        return Remark("error", f"{where} does not exist", "correct reservations and zones of the target")
     if failure:
         return Remark("inconclusive", f"{where} was not read: {failure.reason}", "a run tries it all the same")
-    return _room(own, where, record)
-
-
-def _room(own: GkeSettings, where: str, record: Record) -> Remark:
-    status, specific = record.get("status", "unknown"), record.get("specificReservation", {})
-    machine_type = specific.get("instanceProperties", {}).get("machineType", "")
-    if machine_type and machine_type != own.machine_type:
-        fix = f"set machine_type={machine_type}, or leave the reservation out of the target"
+    specific = record.get("specificReservation", {})
+    machine_type = specific.get("instanceProperties", {}).get("machineType", own.machine_type)
+    if machine_type != own.machine_type:
         level: Literal["error", "warning"] = "error" if own.devices() else "warning"  # recipes may name other machines
-        return Remark(level, f"{where} is for {machine_type}, and nodes of the target are {own.machine_type}", fix)
-    shown = f"{where} is {status}"
+        what = f"{where} is for {machine_type}, and nodes of the target are {own.machine_type}"
+        return Remark(level, what, f"set machine_type={machine_type}, or leave the reservation out")
+    status = record.get("status", "unknown")
+    what = f"{where} is {status}"
     if "count" in specific:
         total, used = int(specific["count"]), int(specific.get("inUseCount", 0))
-        shown += f", and {total - used} of {counted(total, 'machine')} were free when it was read"
-    what = f"{shown}; this is information only: a run tries it in any state"
-    return Remark("info", what) if status == "READY" else Remark("warning", what)
+        what += f", and {total - used} of {counted(total, 'machine')} were free when it was read"
+    return Remark("info" if status == "READY" else "warning", f"{what}; a run tries it in any state")
 
 
 def _policies(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:

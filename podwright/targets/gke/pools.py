@@ -162,7 +162,7 @@ class NodePoolProvisioner:
         if answer is GONE and being_created:
             return _REQUESTING
         if answer is GONE:
-            _forget_creation(request.name)
+            alive.forget(_creating(request.name))
         return answer
 
     def _describe(self, request: Request, ready_since: float | None) -> Allocation:
@@ -240,7 +240,7 @@ class NodePoolProvisioner:
             self._attempts.delete(request)
             return
         self._deleted.add(request.name)
-        _forget_creation(request.name)
+        alive.forget(_creating(request.name))
         there, failure = self._pools()
         no_cluster = failure is not None and failure.reason.startswith("NoCluster")
         if failure and not no_cluster:
@@ -310,8 +310,3 @@ def _creating(name: str) -> Path:
     folder = targets_file().parent / "gke"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder / f"creating-{name}"
-
-
-def _forget_creation(name: str) -> None:
-    if not alive.is_held(_creating(name)):
-        _creating(name).unlink(missing_ok=True)

@@ -47,9 +47,7 @@ print(json.dumps({"host": "", "python": sys.version_info[:2], "lacks": lacks, "f
 """
 
 
-def check(
-    profile: HostProfile, hosts: Sequence[Host], storage: str = "", address: str = "", target: str = ""
-) -> list[Remark]:
+def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "", address: str = "") -> list[Remark]:
     """What stands in the way of a run on the hosts as they are now. `storage`: a bucket, or a folder that the hosts must share.
 
     `address`: of the first host in the settings, which is not tried here."""
@@ -91,9 +89,6 @@ def check(
     if address and len(hosts) == 1:
         what = f"address={address} has no effect: the processes of a target with one host meet on that host itself"
         remarks.append(Remark("warning", what, "leave address out of the target"))
-    elif address:
-        what = f"address={address} was not tried from the other hosts"
-        remarks.append(Remark("info", what, f"type podwright doctor --on {target}, which tries it"))
     return remarks
 
 

@@ -85,36 +85,25 @@ def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> P
     if fault["kind"] == "lost":
         if answer and not answer["alive"] and answer["record"]["phase"] != "ended":
             return _gone(host, answer)
-        return Polled(
-            Process.ENDED,
-            ending=Ending.NODE_LOST,
-            detail=f"host {host} was lost: its connection to the other hosts closed, or was silent for {SILENCE_S:.0f} s",
-            failed_hosts=(host,),
-        )
+        detail = f"host {host} was lost: its connection to the other hosts closed, or was silent for {SILENCE_S:.0f} s"
+        return replace(Polled.ended(Ending.NODE_LOST, detail), failed_hosts=(host,))
     if fault["kind"] == "deleted":
         return deleted(host, fault["why"])
+    fix = _OPEN.format(host=names[0])
     if fault["kind"] == "port":
         detail = f"host {host} cannot listen for the other hosts on {fault['why']}"
-        return Polled(
-            Process.ENDED,
-            ending=Ending.CRASHED,
-            detail=detail,
-            fix="resume the run: each attempt uses another port",
-            bootstrap=True,
-        )
-    detail = (
-        f"{fault['why']} did not connect to host {host} within {JOIN_S:.0f} s"
-        if fault["kind"] == "absent"
-        else f"host {host} cannot connect to {fault['why']}"
-    )
-    fix = _OPEN.format(host=names[0])
-    return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix=fix, bootstrap=True)
+        fix = "resume the run: each attempt uses another port"
+    elif fault["kind"] == "absent":
+        detail = f"{fault['why']} did not connect to host {host} within {JOIN_S:.0f} s"
+    else:
+        detail = f"host {host} cannot connect to {fault['why']}"
+    return replace(Polled.ended(Ending.CRASHED, detail, fix), bootstrap=True)
 
 
 def deleted(host: str, folder: str) -> Polled:
     """Of an attempt that was ended because its `folder` was gone."""
     detail = f"the folder of the attempt was deleted on host {host} ({folder})"
-    return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix="resume the run: it is copied there again")
+    return Polled.ended(Ending.CRASHED, detail, "resume the run: it is copied there again")
 
 
 def _gone(host: str, answer: Record) -> Polled:
@@ -122,7 +111,7 @@ def _gone(host: str, answer: Record) -> Polled:
         detail = f"host {host} was rebooted during the attempt"
         return Polled(Process.ENDED, ending=Ending.NODE_LOST, detail=detail, failed_hosts=(host,))
     detail = f"the keeper of the attempt was killed on host {host}, and the processes that it had started with it"
-    return _with_full_disk(Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail), host, answer)
+    return _with_full_disk(Polled.ended(Ending.UNKNOWN, detail), host, answer)
 
 
 def _with_full_disk(ended: Polled, host: str, answer: Record | None) -> Polled:

@@ -12,7 +12,7 @@ from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings import gpus, programs
 from podwright.targets.settings.storage import StorageSetting
-from podwright.targets.settings.values import matching, require_distinct
+from podwright.targets.settings.values import decided_options, matching, require_distinct
 
 _Size = Annotated[
     str,
@@ -20,14 +20,6 @@ _Size = Annotated[
 ]
 _Word = Annotated[str, matching(r"\S+", "has a space or a line break in it, which no such name has")]
 _OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=.*)?|-([A-Za-z]).*", re.DOTALL)
-_DECIDED = frozenset(
-    [
-        *("partition", "p", "account", "A", "qos", "q", "constraint", "C", "nodes", "N", "mem", "time", "t"),
-        *("ntasks-per-node", "cpus-per-task", "c", "gpus-per-node", "ntasks", "n", "job-name", "J", "output", "o"),
-        *("chdir", "D", "signal", "open-mode", "parsable", "requeue", "no-requeue", "array", "a", "wrap", "test-only"),
-    ]
-)
-"""options of sbatch that the other keys of a target decide, or that are set for each job"""
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -107,7 +99,7 @@ class SlurmSettings(BaseModel):
             option = _OPTION.fullmatch(text)
             if option is None or "\n" in text:
                 raise ValueError(f"has {text!r}, which is no option; write it like [--exclusive, --mail-type=END]")
-            if (option[1] or option[2]) in _DECIDED:
+            if (option[1] or option[2]) in decided_options("sbatch"):
                 raise ValueError(f"has {text!r}, which is set for each job; write the key of the target for it")
         return value
 

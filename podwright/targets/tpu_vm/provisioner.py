@@ -160,7 +160,7 @@ class SliceProvisioner:
         if answer := cloud_states.of_node(record):
             self._not_ready(request.name, looked)
             return answer
-        if wrong := self._unusable(record, request, place):
+        if wrong := self._unusable(record, request):
             return refused("", wrong, Ending.BAD_INPUT)
         if cloud_states.in_maintenance(record) and self._workers.have_answered(request.name):
             return repairing("Maintenance: the cloud works on the machines")
@@ -179,7 +179,7 @@ class SliceProvisioner:
         seen = self._last_not_ready.get(name, 0.0)
         return seen if time.time() - seen < LAG_S else unix(node.get("createTime", ""))
 
-    def _unusable(self, node: Record, request: Request, place: Place) -> str:
+    def _unusable(self, node: Record, request: Request) -> str:
         """Why a node of the right name is not to be used, as `Reason: what it means`; "" if it is."""
         own = self._settings
         if not request.borrowed:
@@ -191,7 +191,5 @@ class SliceProvisioner:
             return f"OtherSlice: node {own.node} is a {there}, not accelerator_type={own.accelerator_type}; set accelerator_type={there}"
         if node.get("runtimeVersion") == own.runtime:
             return ""
-        commands = [calls.delete(place), self._creation(request)]
-        lines = ", then ".join(" ".join(words) for words in commands)
         image = node.get("runtimeVersion")
-        return f"OtherImage: node {own.node} has the image {image}, and {own.runtime} is needed; type {lines}"
+        return f"OtherImage: node {own.node} has the image {image}, and {own.runtime} is needed; set runtime_version={image}"

@@ -82,5 +82,4 @@ def write_known_hosts(name: str, keys: Mapping[int, Sequence[str]]) -> None:
 
 def forget(name: str) -> None:
     known_hosts(name).unlink(missing_ok=True)
-    if not alive.is_held(creating(name)):
-        creating(name).unlink(missing_ok=True)
+    alive.forget(creating(name))

@@ -54,7 +54,7 @@ def test_a_file_that_cannot_be_read_is_one_line(file: Path, monkeypatch: pytest.
     with pytest.raises(UserError, match=r"targets\.yaml is not text; name another file in PODWRIGHT_TARGETS"):
         entries.names()
     for place, said in (
-        (file.parent, "config cannot be read: Is a directory"),
+        (file.parent, "config is no regular file"),
         ("/proc/self/mem", "/proc/self/mem cannot be read: "),
     ):
         monkeypatch.setenv("PODWRIGHT_TARGETS", str(place))
@@ -336,7 +336,7 @@ def test_targets_are_listed_with_values_as_they_are_typed(file: Path, capsys: py
 def test_a_device_or_a_pipe_is_not_replaced_by_a_file(file: Path, kind: str) -> None:
     file.parent.mkdir()
     os.mkfifo(file) if kind == "pipe" else os.mknod(file, 0o666 | stat.S_IFCHR, os.makedev(1, 3))
-    with pytest.raises(UserError, match=r"targets\.yaml is no regular file, and cannot hold targets"):
+    with pytest.raises(UserError, match=r"targets\.yaml is no regular file; name a file"):
         entries.add("a", ["kind=slurm"])
     with pytest.raises(UserError, match=r"targets\.yaml is no regular file"):
         readme.put(file, "r", "text", "title")
@@ -388,7 +388,7 @@ def test_times_of_slurm(text: str, seconds: float) -> None:
 
 def test_nothing_is_added_to_a_file_that_would_not_be_readable_afterwards(file: Path) -> None:
     write(file, "{x: {kind: slurm}}\n")
-    with pytest.raises(UserError, match=r"nothing can be added at the end of .*; write each entry as NAME:"):
+    with pytest.raises(UserError, match=r"'z' cannot be added at the end of .*; change the file by hand"):
         entries.add("z", ["kind=slurm"])
     assert file.read_text() == "{x: {kind: slurm}}\n"
 
@@ -467,8 +467,11 @@ def test_a_removed_target_leaves_the_others_and_the_comments(file: Path, name: s
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        ("{a: {kind: slurm}, b: {kind: slurm}}\n", "the lines of 'a' in .* hold more than this target; remove it"),
-        ("a: &x {kind: slurm}\nb: *x\n", "the lines of 'a' in .* hold more than this target; remove it"),
+        (
+            "{a: {kind: slurm}, b: {kind: slurm}}\n",
+            "the lines of 'a' in .* hold more than this target; change the file by hand",
+        ),
+        ("a: &x {kind: slurm}\nb: *x\n", "the lines of 'a' in .* hold more than this target; change the file by hand"),
         ("b: {kind: slurm}\n", "there is no target 'a'"),
     ],
 )
