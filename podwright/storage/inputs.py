@@ -21,7 +21,6 @@ LIST = "inputs.json"  # in the run directory: key of the recipe -> name in the s
 _SECTIONS = ("model", "data", "aligner", "encoders", "text_encoder")
 _IN_PLACE = (("pretrain", "data.source"),)  # read from the storage a piece at a time; everything else is copied first
 _REWARD = re.compile(r"rewards\[(\d+)\]")
-_PIECE = 1 << 22
 
 
 def upload(run: RunDir, recipe: Record, cwd: Path, storage: Storage) -> dict[str, str]:
@@ -147,8 +146,5 @@ def _copy(storage: Storage, name: str, root: Path) -> Path:
 
 
 def _hash(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as f:
-        while piece := f.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(f, "sha256").hexdigest()

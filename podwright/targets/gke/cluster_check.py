@@ -79,11 +79,8 @@ def _namespace(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     namespace, failure = kubectl.json(("get", "namespace", own.namespace))
     if failure and failure.reason.startswith("NoNamespace"):
         return [Remark("error", f"cluster {own.cluster} has no namespace {own.namespace}", failure.fix)]
-    if failure and failure.reason.startswith("NoPermission"):
-        what = f"whether cluster {own.cluster} has namespace {own.namespace} was not looked at: {failure.reason}"
-        return [Remark("inconclusive", what, f"{failure.fix}; a run ends if there is no such namespace")]
     if failure:
-        return [failed(f"namespace {own.namespace}", failure)]
+        return [unseen(f"namespace {own.namespace}", failure)]
     if (namespace.get("status") or {}).get("phase") == "Terminating":
         what = f"namespace {own.namespace} is being deleted"
         return [Remark("error", what, "set namespace of the target to another one")]

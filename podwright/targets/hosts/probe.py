@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shlex
-import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -17,10 +16,9 @@ from podwright.storage.folder import require_folder
 from podwright.targets.base import Remark, facts_in
 from podwright.targets.hosts.package import pack_code
 from podwright.targets.hosts.runner import HostProfile
-from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, setup_ended, setup_failed
+from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, require_all, setup_ended, setup_failed
 
 _LEAST_FREE = 10 << 30
-_SKEW_S = 10.0
 _OLDEST = (3, 11)
 _NO_PYTHON = """{{
 code=$?
@@ -30,7 +28,7 @@ fi
 exit $code; }}"""
 """shell: names what is not there, or no Python"""
 _PROBE = """
-import glob, importlib.util, json, os, shutil, subprocess, sys, tempfile, time
+import glob, importlib.util, json, os, shutil, subprocess, sys, tempfile
 folder, probe, stored, wants_gpus = sys.argv[1:]
 def gpus():
     if shutil.which("nvidia-smi"):
@@ -42,7 +40,7 @@ tempfile.NamedTemporaryFile(dir=folder).close()
 lacks = [n for n in ("pydantic", "yaml", "psutil") if importlib.util.find_spec(n) is None]
 plugin = any(importlib.util.find_spec(name) for name in wants_gpus.split(",") if name)
 print(json.dumps({"host": "", "python": sys.version_info[:2], "lacks": lacks, "free": shutil.disk_usage(folder).free,
-    "time": time.time(), "sees": not probe or os.path.exists(probe),
+    "sees": not probe or os.path.exists(probe),
     "sees_storage": not stored or os.path.exists(stored), "gpus": gpus() if wants_gpus else 0, "plugin": plugin}))
 """
 
@@ -64,9 +62,8 @@ def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "", addres
             profile,
             f"cd && {{ (exec {profile.python_word} {script}) || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
         )
-        begin = time.time()
         answers = of_each(hosts, lambda _, host: host.call(command))
-    remarks, took = [], time.time() - begin
+    remarks = []
     for host, answer in zip(hosts, answers, strict=True):
         if isinstance(answer, Trouble):
             remarks.append(Remark("error", answer.what, answer.fix))
@@ -75,15 +72,6 @@ def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "", addres
             remarks.append(Remark("error", what, "correct setup and python of the target"))
         else:
             remarks += _of_host(profile, host.name, folder, storage, facts[-1])
-            skew = abs(facts[-1]["time"] - begin)
-            if skew > _SKEW_S + took:
-                remarks.append(
-                    Remark(
-                        "warning",
-                        f"the clocks of host {host.name} and of this machine differ by {skew:.0f} s",
-                        "synchronize both with an NTP server",
-                    )
-                )
     if all(remark.of_jax for remark in remarks):
         remarks.append(Remark("info", f"{len(hosts)} host(s) answer, with a Python and a folder for runs"))
     if address and len(hosts) == 1:
@@ -182,11 +170,7 @@ def probe_hosts(
             raise Trouble(f"host {host.name} did not report its devices", f"type podwright target check {target}")
         return facts[-1] | {"host": host.name, "meet": places[0]}
 
-    answers = of_each(hosts, ask)
-    for answer in answers:
-        if isinstance(answer, Trouble):
-            raise UserError(answer.what, answer.fix)
-    return [answer for answer in answers if not isinstance(answer, Trouble)]
+    return require_all(of_each(hosts, ask))
 
 
 def prepared(profile: HostProfile, command: str) -> str:

@@ -160,6 +160,16 @@ def of_each(hosts: Sequence[Host], act: Callable[[int, Host], T]) -> list[T | Tr
         return list(pool.map(guarded, enumerate(hosts)))
 
 
+def require_all(answers: Sequence[T | Trouble]) -> list[T]:
+    """What all hosts have answered; the first Trouble where one has not."""
+    answered = []
+    for answer in answers:
+        if isinstance(answer, Trouble):
+            raise answer
+        answered.append(answer)
+    return answered
+
+
 def setup_failed(line: str) -> str:
     """A word of shell that a row of podwright/failures matches in stderr."""
     return shlex.quote(f"a line of the target's setup failed: {line}")

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from podwright.failures.match import last_line
 from podwright.rundir import Ending, Record
-from podwright.targets.hosts.transport import Host, Trouble, explained, of_each
+from podwright.targets.hosts.transport import Host, Trouble, explained, of_each, require_all
 
 LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
@@ -50,10 +50,8 @@ def check(hosts: Sequence[Host], order: Record) -> None:
             host.name, host.call(f"cd {attempt} && {{ {limited}; echo '{_EXIT}'$?; }}", variables, limit_s + 60)
         )
 
-    answers = of_each(hosts, ask)
-    if silent := next((answer for answer in answers if isinstance(answer, Trouble)), None):
-        raise silent
-    if trouble := judge([answer for answer in answers if isinstance(answer, Answer)], order["devices_per_host"]):
+    answers = require_all(of_each(hosts, ask))
+    if trouble := judge(answers, order["devices_per_host"]):
         raise trouble
 
 
