@@ -26,7 +26,7 @@ def gone(url: str, what: str = "claim") -> StorageFailure:
     """Of a storage that no longer has what was written to it: it was removed, or is not mounted any more. Nothing may be written there
     then: it would fill another disk, and hide what comes back."""
     fix = "restore its objects" if "://" in url else "mount or restore the folder"
-    return StorageFailure.of_parts(f"the {what} of {url} is gone", fix, Cause.SERVER)
+    return StorageFailure(f"the {what} of {url} is gone", fix, Cause.SERVER)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -57,7 +57,7 @@ class Folder:
         try:
             require_folder(self.path.parent)
         except UserError as e:
-            raise StorageFailure.of_parts(e.what, e.fix, Cause.SERVER) from e
+            raise StorageFailure(e.what, e.fix, Cause.SERVER) from e
         self.path.mkdir(exist_ok=True)
 
     def write(self, name: str, data: bytes, generation: int | None = None) -> int:

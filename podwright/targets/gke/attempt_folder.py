@@ -57,7 +57,7 @@ def ending(folder: Path, jobset: str, num_pods: int) -> str:
     """Of an attempt whose JobSet is gone and whose pods are being ended; "" after a stop."""
     if (folder / STOP).exists():
         return ""
-    return f"Ending: JobSet {jobset} was deleted on the cluster; {counted(num_pods, 'pod')} of the attempt {'has' if num_pods == 1 else 'have'} not ended yet"
+    return f"Ending: JobSet {jobset} was deleted on the cluster; {counted(num_pods, 'pod')} of the attempt still there"
 
 
 def remembered(folder: Path, seen: dict[str, PodFailure]) -> dict[str, PodFailure]:

@@ -20,8 +20,6 @@ from podwright.targets.google.access import failed
 from podwright.targets.google.replies import Consequence
 from podwright.targets.settings.gke import GkeSettings
 
-_POOL = "cloud.google.com/gke-nodepool"
-_POLICY = "cloud.google.com/placement-policy-name"
 _ZONE = "topology.kubernetes.io/zone"
 _NEEDED = (
     ("create", "jobsets.jobset.x-k8s.io"),
@@ -137,41 +135,26 @@ def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
 
 
 def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list[Remark]:
-    """Node pools of the slice: nodes that are ready with their chips, their zone, and their workload policy."""
-    wanted = jobset.node_selector(slice_)
-    policy = wanted.pop(_POLICY, "")
-    selector = ",".join(f"{key}={value}" for key, value in wanted.items())
+    """Nodes of the slice that are ready with their chips, with their workload policy, and their zones."""
+    selector = ",".join(f"{key}={value}" for key, value in jobset.node_selector(slice_).items())
     nodes, failure = kubectl.items(("get", "nodes", f"--selector={selector}"))
     if failure:
         return [unseen(f"the nodes of cluster {own.cluster}", failure)]
-    needed = xpk_shape.vms_per_slice(slice_) * slice_.num_slices
     create = f"type podwright render RECIPE --on {name} -o DIR and bash DIR/node_pool.sh, or set provisioning of the target: runs then create theirs"
     if not nodes:
-        what = f"cluster {own.cluster} has no node of {slice_.name} now ({selector})"
-        return [Remark("error", what, create)]
-    pools: dict[str, list[Record]] = {}
-    for node in nodes:
-        pools.setdefault(labels_of(node).get(_POOL, ""), []).append(node)
-    with_policy = {pool: rows for pool, rows in pools.items() if not policy or _all_have(rows, _POLICY, policy)}
-    if not with_policy:
-        what = f"none of the node pools of {slice_.name} ({', '.join(pools)}) has the workload policy {policy}, which its pods ask for"
-        return [Remark("error", what, create)]
-    ready = [node for rows in with_policy.values() for node in rows if _is_usable(node)]
-    shown = f"{slice_.name}: {len(ready)} of {counted(needed, 'node')} that a run needs are ready with their chips ({', '.join(with_policy)})"
+        return [Remark("error", f"cluster {own.cluster} has no node of {slice_.name} now ({selector})", create)]
+    needed, ready = xpk_shape.vms_per_slice(slice_) * slice_.num_slices, sum(map(_is_usable, nodes))
+    shown = f"{slice_.name}: {ready} of {counted(needed, 'node')} that a run needs are ready with their chips"
     remarks = [Remark("info", shown)]
-    if len(ready) < needed:
+    if ready < needed:
         remarks = [Remark("warning", shown, f"a run waits for the others; {create}")]
-    zones = sorted({zone for rows in with_policy.values() for node in rows if (zone := labels_of(node).get(_ZONE, ""))})
-    if other := [zone for zone in zones if zone not in own.zones]:
-        what = f"nodes of {slice_.name} are in {', '.join(other)}, which is not among zones of the target"
-        remarks.append(Remark("warning", what, f"write zones=[{', '.join(zones)}]"))
+    zones = {labels_of(node).get(_ZONE, "") for node in nodes}
+    if others := ", ".join(sorted(zones - {"", *own.zones})):
+        what = f"nodes of {slice_.name} are in {others}, which is not among zones of the target"
+        remarks.append(Remark("warning", what, f"add {others} to zones"))
     return remarks
 
 
 def _is_usable(node: Record) -> bool:
     chips = ((node.get("status") or {}).get("allocatable") or {}).get(CHIPS, "0")
     return is_true(node, "Ready") and not node.get("spec", {}).get("unschedulable") and str(chips) not in ("", "0")
-
-
-def _all_have(nodes: Sequence[Record], key: str, value: str) -> bool:
-    return all(labels_of(node).get(key) == value for node in nodes)

@@ -21,8 +21,6 @@ def write(folder: Path, files: Mapping[str, str], overwrite: bool = False) -> di
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"-o {folder} is a file", "name a directory")
-    if directory := next((name for name in (*files, RECORD) if (folder / name).is_dir()), ""):
-        raise UserError(f"{folder / directory} is a directory", "remove it, or name another directory with -o")
     before = _record(folder)
     edited = [name for name in {*files, *before} if _is_edited(folder / name, files.get(name), before.get(name, ""))]
     if edited and not overwrite:

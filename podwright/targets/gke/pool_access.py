@@ -20,7 +20,6 @@ from podwright.targets.google.replies import Consequence
 from podwright.targets.machines import Request
 from podwright.targets.settings.gke import GkeSettings
 
-_UNKNOWN_FLAGS = "whether gcloud knows all options of the node pools is unknown"
 _UPDATE = "type gcloud components update (528 has no --accelerator-network-profile), or correct gcloud of the target"
 
 
@@ -70,13 +69,11 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     if not own.places:
         what = "runs create no node pools (provisioning=existing): they wait in the queue for nodes of the cluster"
         return [*remarks, Remark("info", what)]
-    pools, failure = gcloud.listed(pool_calls.list_pools(cluster), own.zones[0])
-    if failure:
-        return [*remarks, failed(f"the node pools of {where}", failure)]
-    remarks.append(Remark("info", f"{where} has {counted(len(pools), 'node pool')}"))
-    operations, failure = gcloud.listed(pool_calls.list_operations(cluster), own.zones[0])
-    if failure:
-        return [*remarks, failed(f"the operations of {where}, by which a run sees what becomes of its pools", failure)]
+    operations: list[Record] = []
+    for what, call in (("node pools", pool_calls.list_pools), ("operations", pool_calls.list_operations)):
+        operations, failure = gcloud.listed(call(cluster), own.zones[0])
+        if failure:
+            return [*remarks, failed(f"the {what} of {where}", failure)]
     if wait := pool_states.busy(pool_states.of_cluster(operations, cluster.name)):
         remarks.append(Remark("warning", wait.partition(": ")[2], "a run waits for it"))
     return remarks
@@ -85,20 +82,24 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
 def networks(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     """What a cluster must have been created with for several slices, which talk to each other over the network of their hosts; and whether
     the gcloud of this machine knows the flags of node pools."""
+    try:
+        return _networks(own, gcloud)
+    except UserError as e:  # gcloud is not on this machine
+        what = f"the network of cluster {own.cluster} and the options of gcloud were not looked at: {e.what}"
+        return [Remark("inconclusive", what, e.fix)]
+
+
+def _networks(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     slice_ = own.devices()
     if slice_ is None:
         return []
     if slice_.num_slices == 1:
         return _flags(own, gcloud, slice_, None)
-    cluster = Cluster.of(own)
-    where = f"cluster {cluster.name} in {cluster.location}"
-    unread = f"the network of {where}, over which slices talk, was not read"
-    try:
-        record, failure = gcloud.record(pool_calls.describe_cluster(cluster), own.zones[0])
-    except UserError as e:
-        return [Remark("inconclusive", f"{unread}: {e.what}", e.fix)]
+    where = f"cluster {own.cluster} in {own.location}"
+    record, failure = gcloud.record(pool_calls.describe_cluster(Cluster.of(own)), own.zones[0])
     if failure:
-        return [Remark("inconclusive", f"{unread}: {failure.reason}", failure.fix)]
+        what = f"the network of {where}, over which slices talk, was not read: {failure.reason}"
+        return [Remark("inconclusive", what, failure.fix)]
     flags = _flags(own, gcloud, slice_, record)
     what = f"{where} can give hosts several network interfaces, which joins slices faster"
     if pool_calls.has_networks(record):
@@ -118,13 +119,10 @@ def _flags(own: GkeSettings, gcloud: Gcloud, slice_: Slice, cluster: Record | No
         return []
     request = Request("podwright-check", own.places[0], labels={RUN_LABEL: "check"}, details={"policy": ""})
     creation = pool_calls.create_pool(request, request.name, own, slice_, cluster)
-    try:
-        rows, failure = gcloud.listed(pool_calls.lint(creation), own.zones[0])
-    except UserError as e:
-        return [Remark("inconclusive", f"{_UNKNOWN_FLAGS}: {e.what}", e.fix)]
+    rows, failure = gcloud.listed(pool_calls.lint(creation), own.zones[0])
     if failure or not rows:
-        why = failure.reason if failure else "it says nothing"
-        return [Remark("inconclusive", f"{_UNKNOWN_FLAGS}: {why}", _UPDATE)]
+        what = f"whether gcloud knows all options of the node pools is unknown: {failure.reason if failure else 'no answer'}"
+        return [Remark("inconclusive", what, _UPDATE)]
     row = rows[0]
     if row.get("success"):
         return [Remark("info", "the gcloud of this machine knows all options of the node pools")]

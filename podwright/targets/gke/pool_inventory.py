@@ -60,9 +60,10 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
         return []
     operations, _ = gcloud.listed(pool_calls.list_operations(cluster), place)
     nodes, no_nodes = kubectl.items(["get", "nodes", f"--selector={RUN_LABEL}"])
-    unknown = [f"nodes were not listed ({no_nodes.reason})"] if no_nodes else []
-    unknown += [f"workload policies were not listed ({no_policies.reason})"] if no_policies else []
-    unknown += [f"queues were not listed ({queues.reason})"] if isinstance(queues, Reply) else []
+    unknown = []
+    for what, answer in (("nodes", no_nodes), ("workload policies", no_policies), ("queues", queues)):
+        if isinstance(answer, Reply):
+            unknown.append(f"{what} were not listed ({answer.reason})")
     own_operations = pool_states.of_cluster(operations, cluster.name)
     known_nodes = None if no_nodes else nodes
     return [

@@ -77,13 +77,10 @@ def _flavors(own: GkeSettings, queue: Record, rows: Sequence[Record], slice_: Sl
     if not quotas:
         return [Remark("error", f"ClusterQueue {name} has no quota for {CHIPS}", f"have it added: {edit}")]
     known = {name_of(row): row for row in rows}
-    if missing := [flavor for flavor in quotas if flavor not in known]:
-        what = f"ClusterQueue {name} names ResourceFlavor {', '.join(missing)}, which the cluster does not have"
-        return [Remark("error", what, f"have it created, or removed there: {edit}")]
     if slice_ is None:
         return [Remark("info", f"queue {own.queue} (ClusterQueue {name}) has flavors {', '.join(quotas)}")]
     wanted = jobset.node_selector(slice_)
-    fitting = [flavor for flavor in quotas if _is_for(known[flavor], wanted)]
+    fitting = [flavor for flavor in quotas if flavor in known and _is_for(known[flavor], wanted)]
     if not fitting:
         what = f"no flavor of ClusterQueue {name} ({', '.join(quotas)}) is for nodes of {slice_.name}"
         labels = ", ".join(f"{key}={value}" for key, value in wanted.items())

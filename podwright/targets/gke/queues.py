@@ -35,11 +35,6 @@ class QueueObjects:
     """whether it has Kueue at all"""
     objects: tuple[Record, ...] = ()
 
-    @property
-    def complete(self) -> bool:
-        """Of a request: whether nothing is missing."""
-        return not self.installed or {each["kind"] for each in self.objects} == set(KINDS)
-
 
 def manifests(request: Request, namespace: str) -> list[Manifest]:
     """In the order of their creation. The quota counts chips, as pods ask for them; cpu and memory are those of the nodes."""

@@ -68,10 +68,10 @@ class Gke:
         self._name = name
         self.identity = identity(name, settings)
         self.traits = settings.traits()
-        self._pools = NodePoolProvisioner(shell, settings, name) if settings.places else None
+        pools = NodePoolProvisioner(shell, settings, name)
+        self._pools = pools if settings.places else None
         self.provisioner: Provisioner | None = self._pools
-        left = LeftResources(AttemptInventory(self._kubectl, settings), NodePoolProvisioner(shell, settings, name))
-        self.attempt_objects: KeptResources = left
+        self.attempt_objects: KeptResources = LeftResources(AttemptInventory(self._kubectl, settings), pools)
         self._told_since: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}
@@ -223,9 +223,9 @@ class Gke:
         if question.what == "workload":
             of_jobset = f"--selector=kueue.x-k8s.io/job-uid={question.name}"
             rows, failure = self._kubectl.items(("get", "workloads.kueue.x-k8s.io", of_jobset))  # not Kubernetes' own
-            newest = sorted(rows, key=lambda row: row["metadata"]["creationTimestamp"])
+            newest = max(rows, key=lambda row: row["metadata"]["creationTimestamp"], default=None)
             absent = failure is not None and failure.consequence is Consequence.ABSENT  # of Kueue's kinds
-            view = replace(view, workload=newest[-1] if newest else None, has_kueue=not absent)
+            view = replace(view, workload=newest, has_kueue=not absent)
             return _lacking(view, failure)
         if question.what == "priority":
             _, failure = self._kubectl.json(("get", "priorityclass", question.name))
@@ -336,10 +336,10 @@ class Gke:
         if polled.process is not Process.ENDED:
             self._told_since.pop(name, None)
             return polled
-        text, since = self._told_since.setdefault(name, (polled.detail, now))
+        text, since = self._told_since.get(name, ("", now))
         if text != polled.detail:
-            self._told_since[name] = polled.detail, now
             since = now
+        self._told_since[name] = polled.detail, since
         if now - since >= explanation.after_s:
             return replace(polled, waiting="")
         return Polled(Process.RUNNING, waiting=polled.waiting)

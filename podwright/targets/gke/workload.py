@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 from podwright.recipe.maxtext import secret_values, xpk
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe, filled, of_several_lines
 from podwright.targets.settings.gke import GkeSettings
@@ -109,5 +109,5 @@ def profiled(recipe: MaxTextRecipe) -> tuple[MaxTextRecipe, dict[str, str]]:
 def require_one_line(lines: list[str]) -> None:
     """UserError for a command that has a line break within: it is handed on as one line."""
     if broken := of_several_lines(lines):
-        what = f"{counted(len(broken), 'part')} of the container's command {'has' if len(broken) == 1 else 'have'} a line break: {broken[0][:60]!r}"
-        raise UserError(what, "write it on one line, with && or ; between commands")
+        what = f"the container's command has a line break: {broken[0][:60]!r}"
+        raise UserError(what, "write it on one line, with && or ; between commands", "line-break")

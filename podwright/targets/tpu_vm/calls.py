@@ -71,15 +71,14 @@ def create(
         *(["--internal-ips"] if own.internal_ips else []),
         "--quiet",
     ]
-    if not place.queued:  # not --async: only whoever waits for the operation is told why there is no node
-        tier = {"spot": ["--spot"], "reserved": ["--reserved"]}.get(own.provisioning, [])
-        return (*_TPUS, "tpu-vm", "create", place.name, f"--version={own.runtime}", *tier, *common)
-    waiting = f"--valid-until-duration={own.wait_s:.0f}s"
     tier = {
         "spot": ["--spot"],
         "reserved": ["--reserved"],
         "flex-start": ["--provisioning-model=flex-start", f"--max-run-duration={own.life_s:.0f}s"],
     }.get(own.provisioning, [])
+    if not place.queued:  # not --async: only whoever waits for the operation is told why there is no node
+        return (*_TPUS, "tpu-vm", "create", place.name, f"--version={own.runtime}", *tier, *common)
+    waiting = f"--valid-until-duration={own.wait_s:.0f}s"
     # Only the alpha track knows flex-start, and there --spot alone requests on-demand capacity.
     track = _TPUS_ALPHA if own.provisioning == "flex-start" else _TPUS
     verb = ("queued-resources", "create", place.name, f"--node-id={place.name}")

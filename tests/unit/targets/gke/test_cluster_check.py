@@ -66,7 +66,7 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     kube.create(local_queue)
     assert "belongs to ClusterQueue cluster-queue, which does not exist" in levels(check())
     kube.create(cluster_queue)
-    assert "names ResourceFlavor v6e, which the cluster does not have" in levels(check())
+    assert "no flavor of ClusterQueue cluster-queue (v6e) is for nodes of tpu7x-2x2x2" in levels(check())
     kube.create(flavor)
     assert "has at most 4 chips of flavor v6e, and tpu7x-2x2x2 needs 8" in levels(check())
     kube.patch("resourceflavors", "v6e", {"spec": {"nodeLabels": {"cloud.google.com/gke-tpu-topology": "4x4"}}}, "")
@@ -78,7 +78,7 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     kube.patch("clusterqueues", "cluster-queue", {"spec": {"resourceGroups": [group]}}, "")
 
     kube.create(node(0, **{"cloud.google.com/placement-policy-name": "another"}))
-    assert "has the workload policy tpu7x-16-2x2x2-placement-policy" in levels(check())
+    assert "placement-policy-name=tpu7x-16-2x2x2-placement-policy)" in levels(check())
     kube.delete("nodes", "n-0", "")
     kube.create(node(0, **{"topology.kubernetes.io/zone": "us-central1-b"}))
     said = levels(check())

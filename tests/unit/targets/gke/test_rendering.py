@@ -350,7 +350,7 @@ def test_a_directory_in_the_way_of_a_file_is_named_before_anything_is_written(
 ) -> None:
     (place / "out" / name).mkdir(parents=True)
     assert main([*RENDER, "--overwrite"]) == ExitCode.USAGE
-    assert f"out/{name} is a directory, and a file of that name is rendered" in capsys.readouterr().err
+    assert f"out/{name} is no regular file" in capsys.readouterr().err
     assert [path.name for path in (place / "out").iterdir()] == [name]
 
 
