@@ -216,6 +216,7 @@ class Shell:
             raise UserError(
                 f"{folder} is not yours alone, and locks and connections of ssh are kept there",
                 f"type: rm -rf {folder}",
+                "folder-not-private",
             )
         return folder
 

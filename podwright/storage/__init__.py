@@ -24,7 +24,11 @@ def open_storage(url: str, patience_s: float | None = None) -> Storage:
 
         return Folder(url, patience_s)
     if protocol != "gs" or len(rest.partition("/")[0]) < 3:
-        raise UserError(f"storage {url} is no bucket and no folder", "type gs://BUCKET/PREFIX, or the path of a folder")
+        raise UserError(
+            f"storage {url} is no bucket and no folder",
+            "type gs://BUCKET/PREFIX, or the path of a folder",
+            "unknown-storage",
+        )
     from podwright.storage.bucket import Bucket
 
     return Bucket(url, patience_s)

@@ -132,7 +132,7 @@ class Bucket:
         except NotFound as e:
             what = f"storage {self.url}: there is no bucket {self._bucket_name}"
             fix = f"type gcloud storage buckets create gs://{self._bucket_name}, or correct storage of the target"
-            raise UserError(what, fix) from e
+            raise UserError(what, fix, "no-such-bucket") from e
 
     def _patiently(self, act: Callable[[], T]) -> T:
         self._client  # noqa: B018  what is wrong with the package or the login comes first, and once
@@ -149,6 +149,7 @@ class Bucket:
             raise UserError(
                 f"storage {self.url} needs the package google-cloud-storage",
                 "type pip install -e '.[gcs]' in podwright's clone",
+                "missing-package",
             ) from e
         return patiently(
             self.url, lambda: storage.Client(project="podwright"), self._patience_s

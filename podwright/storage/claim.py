@@ -19,6 +19,7 @@ class ClaimLost(UserError):
         super().__init__(
             f"attempt {holder} has taken over storage {url}: a write of attempt {attempt} is refused",
             "leave the run to the later attempt",
+            "claim-lost",
         )
 
 
@@ -84,6 +85,7 @@ def _check_free(storage: Storage, holder: dict[str, object], attempt: int, takeo
         raise UserError(
             f"attempt {before} has storage {storage.url}, and this is attempt {attempt}",
             "leave it to the later attempt",
+            "storage-claimed",
         )
     if before == attempt or holder["released"] or takeover:
         return
@@ -91,4 +93,5 @@ def _check_free(storage: Storage, holder: dict[str, object], attempt: int, takeo
     raise UserError(
         f"attempt {before}{machines} has storage {storage.url} and may still be at work",
         "end it, then start the trainer with --takeover; `podwright resume` does both",
+        "storage-claimed",
     )

@@ -75,7 +75,9 @@ def _listed(run: RunDir) -> dict[str, str] | None:
     except (ValueError, AttributeError, RecursionError):
         pass
     raise UserError(
-        f"{path} is damaged", "restore it from a copy of the run, or start the run again under another name"
+        f"{path} is damaged",
+        "restore it from a copy of the run, or start the run again under another name",
+        "damaged-file",
     )
 
 
@@ -126,7 +128,11 @@ def _copy(storage: Storage, name: str, root: Path) -> Path:
     """On this machine, made once: several processes may come together, and each may be killed."""
     target = root / name
     if not (name.startswith(PREFIX) and is_below(name)):
-        raise UserError(f"{LIST} of {root} names {name}, which is no input", "start the run again under another name")
+        raise UserError(
+            f"{LIST} of {root} names {name}, which is no input",
+            "start the run again under another name",
+            "damaged-file",
+        )
     if target.exists():
         return target
     listed = storage.read(f"{name.rpartition('/')[0]}.json")
@@ -136,7 +142,11 @@ def _copy(storage: Storage, name: str, root: Path) -> Path:
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     for file in entry["files"]:
         if not is_below(file):
-            raise UserError(f"{storage.url}/{name} holds the file {file}, which is outside of it", "delete that object")
+            raise UserError(
+                f"{storage.url}/{name} holds the file {file}, which is outside of it",
+                "delete that object",
+                "foreign-object",
+            )
         storage.download(f"{name}/{file}" if entry["folder"] else name, part / file if entry["folder"] else part)
     try:
         part.rename(target)

@@ -138,7 +138,9 @@ def _check_names(segment: dict[str, Any], where: str) -> None:
             depths = [pattern for pattern in patterns if pattern.count("/") == name.count("/")]
             if not is_below(name) or not any(fnmatch.fnmatchcase(name, pattern) for pattern in depths):
                 raise UserError(
-                    f"{where} holds {name}, which is no record of a run", "delete that object, and check who wrote it"
+                    f"{where} holds {name}, which is no record of a run",
+                    "delete that object, and check who wrote it",
+                    "foreign-object",
                 )
 
 

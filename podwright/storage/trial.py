@@ -54,7 +54,7 @@ def _without_a_right() -> Iterator[None]:
         yield
     except StorageFailure as e:
         if e.cause is Cause.LOGIN and getattr(e.__cause__, "code", None) == HTTPStatus.FORBIDDEN:
-            raise UserError(e.what, e.fix) from e
+            raise UserError(e.what, e.fix, "storage-login") from e
         raise
 
 
@@ -64,7 +64,7 @@ def _new_name() -> str:
 
 def _not_writable(url: str, why: str) -> UserError:
     fix = "give yourself the right to write there, or correct storage of the target"
-    return UserError(f"folder {url} cannot be written ({why})", fix)
+    return UserError(f"folder {url} cannot be written ({why})", fix, "not-writable")
 
 
 def _require_reliable(storage: Storage, name: str) -> None:
@@ -76,4 +76,4 @@ def _require_reliable(storage: Storage, name: str) -> None:
         except Conflict:
             return
     what = f"storage {storage.url} does not show, or does not keep, an object that has just been written to it"
-    raise UserError(what, "correct storage of the target")
+    raise UserError(what, "correct storage of the target", "unreliable-storage")

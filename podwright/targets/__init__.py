@@ -119,7 +119,9 @@ class ResolvedTarget:
         """UserError for a slice, which is no target."""
         if self.settings is None:
             assert self.slice
-            raise UserError(f"{self.slice.name} is a slice, not a target", "type --on local or --on cpu-8")
+            raise UserError(
+                f"{self.slice.name} is a slice, not a target", "type --on local or --on cpu-8", "slice-not-target"
+            )
         return self.settings
 
 
@@ -207,10 +209,12 @@ def recorded(identity: Record) -> ResolvedTarget:
     kind = identity.get("kind")
     if kind not in kinds.KINDS:
         what = f"the run was submitted to a target of kind {kind!r}, which this version does not know"
-        raise UserError(what, f"known: {', '.join(kinds.KINDS)}; follow it with the version that started it")
+        raise UserError(
+            what, f"known: {', '.join(kinds.KINDS)}; follow it with the version that started it", "other-version"
+        )
     try:
         return ResolvedTarget(identity["target"], None, kinds.recorded_settings(kind, identity["settings"]))
     except (KeyError, ValueError) as e:  # pydantic's is a ValueError
         name = identity.get("target", "")
         what = f"the journal of the run has settings of target {name!r} (kind={kind}) that this version cannot read"
-        raise UserError(what, "follow the run with the version that started it") from e
+        raise UserError(what, "follow the run with the version that started it", "other-version") from e

@@ -278,7 +278,7 @@ class MissingProgram(UserError):
     def __init__(self, programs: Mapping[str, str]):
         commands = "command" if len(programs) == 1 else "commands"
         fix = "; ".join(dict.fromkeys(programs.values()))
-        super().__init__(f"{commands} {', '.join(programs)} not found on this machine", fix)
+        super().__init__(f"{commands} {', '.join(programs)} not found on this machine", fix, "missing-program")
 
 
 class Barred(UserError):

@@ -44,7 +44,7 @@ def find(name: str) -> Settings | None:
     if name not in entries:
         return None
     if fault := _name_fault(name):
-        raise UserError(f"{targets_file()} has a target {name!r}: {fault}", "give it another name there")
+        raise UserError(f"{targets_file()} has a target {name!r}: {fault}", "give it another name there", "wrong-name")
     return _parse(name, entries[name], str(targets_file()))
 
 
@@ -62,7 +62,7 @@ def require(name: str) -> Settings:
     if settings is None:
         guess = nearest(name, names())
         fix = f"did you mean {guess}?" if guess else "`podwright target list` shows yours"
-        raise UserError(f"there is no target {name!r} in {targets_file()}", fix)
+        raise UserError(f"there is no target {name!r} in {targets_file()}", fix, "no-such-target")
     return settings
 
 
@@ -81,14 +81,18 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
     path = targets_file()
     if fault := _name_fault(name):
-        raise UserError(f"{name!r} cannot be the name of a target: {fault}", "take another name")
+        raise UserError(f"{name!r} cannot be the name of a target: {fault}", "take another name", "wrong-name")
     if name in _entries():
-        raise UserError(f"there is a target {name!r} already", f"change it in {path}, or take another name")
+        raise UserError(
+            f"there is a target {name!r} already", f"change it in {path}, or take another name", "name-taken"
+        )
     entry: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
         if not equals or not key or key in entry:
-            raise UserError(f"{pair!r} sets nothing, or a key again", "write each key once, such as partition=gpu")
+            raise UserError(
+                f"{pair!r} sets nothing, or a key again", "write each key once, such as partition=gpu", "no-key-value"
+            )
         try:
             entry[key] = yaml.load(value, yaml.BaseLoader) if value.strip() else ""
         except yaml.YAMLError:
@@ -96,7 +100,9 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     settings = _parse(name, entry)
     checkout = getattr(settings, "recipes", "")
     if checkout and not expanded(checkout).is_dir():
-        raise UserError(f"target {name!r}: recipes={checkout} is no directory", "clone tpu-recipes there")
+        raise UserError(
+            f"target {name!r}: recipes={checkout} is no directory", "clone tpu-recipes there", "no-such-folder"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text() if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
@@ -155,19 +161,23 @@ def _entries() -> dict[str, Any]:
     except FileNotFoundError:
         return {}
     except RepeatedKey as e:
-        raise FileFault(f"{path} {e}", "leave one of them out") from e
+        raise FileFault(f"{path} {e}", "leave one of them out", "repeated-key") from e
     except OSError as e:
-        raise FileFault(f"{path} cannot be read: {e.strerror}", "name another file in PODWRIGHT_TARGETS") from e
+        raise FileFault(
+            f"{path} cannot be read: {e.strerror}", "name another file in PODWRIGHT_TARGETS", "unreadable"
+        ) from e
     except UnicodeDecodeError as e:
-        raise FileFault(f"{path} is not text", "name another file in PODWRIGHT_TARGETS") from e
+        raise FileFault(f"{path} is not text", "name another file in PODWRIGHT_TARGETS", "not-text") from e
     except yaml.YAMLError as e:
         line, fault = fault_of(e)
         where = f" line {line}" if line else ""
-        raise FileFault(f"{path}{where} is not YAML: {fault}", "fix it there") from e
+        raise FileFault(f"{path}{where} is not YAML: {fault}", "fix it there", "not-yaml") from e
     if entries in (None, ""):
         return {}
     if not isinstance(entries, dict):
-        raise FileFault(f"{path} holds no mapping of names", "write NAME:, and indented below it kind: slurm")
+        raise FileFault(
+            f"{path} holds no mapping of names", "write NAME:, and indented below it kind: slurm", "no-mapping"
+        )
     return entries
 
 
@@ -176,7 +186,7 @@ def _parse(name: str, entry: Any, file: str = "") -> Settings:
     kind = entry.get("kind") if isinstance(entry, dict) else None
     if kind not in kinds.configured():
         what = f"target {name!r} has {'no kind' if kind is None else f'kind={flow(kind)}'}"
-        raise UserError(what, f"known: kind={', kind='.join(kinds.configured())}")
+        raise UserError(what, f"known: kind={', kind='.join(kinds.configured())}", "unknown-kind")
     model = kinds.settings_class(kind)
     try:
         return cast(Settings, model.model_validate(entry))
@@ -195,19 +205,19 @@ def _wrong(name: str, model: type[BaseModel], fault: ErrorDetails, file: str) ->
         case "extra_forbidden":
             guess = nearest(key, list(model.model_fields))
             fix = f"did you mean {guess}?" if guess else "leave it out"
-            return UserError(f"target {name!r} has no key {key!r}", fix)
+            return UserError(f"target {name!r} has no key {key!r}", fix, "unknown-key")
         case "missing":
             fix = f"set it in {file}" if file else f"add {key}=... to the command"
-            return UserError(f"target {name!r}: {key} is missing", fix)
+            return UserError(f"target {name!r}: {key} is missing", fix, "missing-key")
         case "tuple_type" | "string_type" if fault["type"] == "tuple_type" or len(path) > 1:
             return UserError(
-                f"target {name!r}: {path[0]} is no list of plain words", f"write {path[0]}=[FIRST, SECOND]"
+                f"target {name!r}: {path[0]} is no list of plain words", f"write {path[0]}=[FIRST, SECOND]", "no-list"
             )
     if not key:
-        return UserError(f"target {name!r}: {in_words(fault)}", fix)
+        return UserError(f"target {name!r}: {in_words(fault)}", fix, "wrong-value")
     if fault["type"] == "value_error" and not isinstance(fault["input"], str):  # the message names the word of the list
-        return UserError(f"target {name!r}: {key}: {in_words(fault)}", fix)
-    return UserError(f"target {name!r}: {key}={flow(fault['input'])} {in_words(fault)}", fix)
+        return UserError(f"target {name!r}: {key}: {in_words(fault)}", fix, "wrong-value")
+    return UserError(f"target {name!r}: {key}={flow(fault['input'])} {in_words(fault)}", fix, "wrong-value")
 
 
 def require_accepted(identity: Record) -> None:

@@ -94,7 +94,9 @@ class Local:
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         code, out = self._shell.output([*TRAINER, "facts", *arguments])
         if code:
-            raise UserError(f"the trainer cannot be asked (exit code {code})", f"type: {shlex.join(TRAINER)} facts")
+            raise UserError(
+                f"the trainer cannot be asked (exit code {code})", f"type: {shlex.join(TRAINER)} facts", "no-facts"
+            )
         return facts_in(out)
 
     def release(self, handle: Handle) -> Released:

@@ -148,7 +148,7 @@ class Slurm:
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         own = slurm_check.sized(self._settings, self._ask)
         if waits := slurm_check.waiting(own, self._ask):
-            raise MachinesBusy(f"the machines of {self._name} were not asked: {waits}", _QUEUES)
+            raise MachinesBusy(f"the machines of {self._name} were not asked: {waits}", _QUEUES, "machines-busy")
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
         peers = 'peers=$(scontrol show hostnames "$SLURM_JOB_NODELIST")'
         meet = '--rank "$SLURM_PROCID" --meet "$(echo "$peers" | head -n 1):$((12000 + SLURM_JOB_ID % 20000))"'
@@ -174,12 +174,14 @@ class Slurm:
             return facts
         unasked = f"the machines of {self._name} were not asked"
         if slurm_states.is_busy(err):
-            raise MachinesBusy(f"{unasked}: {own.nodes} of them were not free within {_PATIENCE_S:.0f} s", _QUEUES)
+            raise MachinesBusy(
+                f"{unasked}: {own.nodes} of them were not free within {_PATIENCE_S:.0f} s", _QUEUES, "machines-busy"
+            )
         if unknown := slurm_states.no_answer(err):
-            raise MachinesBusy(f"{unasked}: {unknown.what}", unknown.fix)
+            raise MachinesBusy(f"{unasked}: {unknown.what}", unknown.fix, "no-answer")
         reason = " ".join(err.split())[-120:] or f"srun ended with exit code {code}"
         what = f"{len(facts)} of {own.nodes} machines of {self._name} have answered: {reason}"
-        raise UserError(what, f"type: podwright target check {self._name}")
+        raise UserError(what, f"type: podwright target check {self._name}", "no-facts")
 
     def check_access(self) -> list[Remark]:
         return []

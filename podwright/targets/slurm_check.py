@@ -64,7 +64,7 @@ def _rows(own: SlurmSettings, ask: Ask) -> tuple[list[list[str]], list[str]]:
     code, out, err = ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
     if code:
         unknown = slurm_states.failure("sinfo", code, err)
-        raise MachinesBusy(unknown.what, unknown.fix)
+        raise MachinesBusy(unknown.what, unknown.fix, "no-answer")
     rows = [line.split("|") for line in out.splitlines()]
     default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
     wanted = own.partition or default

@@ -39,7 +39,11 @@ def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, 
     """A MaxText recipe for a run on `target`, with a short trace where it asks for none. UserError, in one line, for whatever an attempt
     of it would lack: before anything is created."""
     if workload.NAME in typed:
-        raise UserError(f"{workload.NAME} is named after the run", f"type --name {typed[workload.NAME]} in its place")
+        raise UserError(
+            f"{workload.NAME} is named after the run",
+            f"type --name {typed[workload.NAME]} in its place",
+            "name-decided",
+        )
     profiled, added = workload.profiled(load.require(recipe, MaxTextRecipe))
     ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
     require_submittable(ready, own)
@@ -60,7 +64,7 @@ def _own_attempt(job: Job, own: GkeSettings, name: str) -> AttemptObjects:
     slice_ = own.require_devices()
     if not job.storage:
         what = "the target of the run has no bucket, and the disk of a pod ends with it"
-        raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file")
+        raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file", "no-bucket")
     dry = job.created is None
     start = trainer.start_script(job, slice_, "PORT" if dry else _port(name))
     code = trainer.config_map(trainer.run_files(job), start, own, name)
@@ -92,7 +96,9 @@ def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
     workload.require_one_line(command_lines(recipe))
     if options := ", ".join(xpk_shape.left_to_xpk(recipe)):
         what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
-        raise UserError(what, "take the option out of the recipe, or type podwright render, whose script calls xpk")
+        raise UserError(
+            what, "take the option out of the recipe, or type podwright render, whose script calls xpk", "only-xpk"
+        )
 
 
 def queue_of(job: Job, own: GkeSettings) -> str:

@@ -50,7 +50,11 @@ class AttemptInventory:
         jobsets, failure = self._kubectl.items(("get", JOBSETS, selector))
         if failure and not failure.reason.startswith("NoJobSet"):
             fault = Barred if failure.is_final else UserError
-            raise fault(f"the cluster does not list its JobSets: {failure.reason}", failure.fix or "try again")
+            raise fault(
+                f"the cluster does not list its JobSets: {failure.reason}",
+                failure.fix or "try again",
+                "no-list-of-cloud",
+            )
         left: dict[str, LeftObjects] = {}
         for jobset in by_kind(jobsets, "JobSet"):
             left[name_of(jobset)] = LeftObjects(jobset)

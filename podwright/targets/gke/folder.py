@@ -20,12 +20,12 @@ def write(folder: Path, files: Mapping[str, str], overwrite: bool = False) -> di
     UserError, before anything is written, for a file that was not rendered or was edited since; `overwrite` replaces it.
     """
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"-o {folder} is a file", "name a directory")
+        raise UserError(f"-o {folder} is a file", "name a directory", "not-a-folder")
     before = _record(folder)
     edited = [name for name in {*files, *before} if _is_edited(folder / name, files.get(name), before.get(name, ""))]
     if edited and not overwrite:
         what = f"{', '.join(sorted(edited))} in {folder}: edited, or not rendered"
-        raise UserError(what, "name another directory with -o, or add --overwrite")
+        raise UserError(what, "name another directory with -o, or add --overwrite", "edited-file")
     folder.mkdir(parents=True, exist_ok=True)
     states = {}
     for name, text in files.items():

@@ -66,11 +66,13 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
     chosen = {key: recipe.xpk.get(option) or default for key, (option, default) in _OPTIONS.items()}
     if not _CONTAINER_NAME.fullmatch(chosen["container"]):
         what = f"xpk.docker-name={chosen['container']} is no name of a container"
-        raise UserError(what, "write small letters, digits and -, at most 40")
+        raise UserError(what, "write small letters, digits and -, at most 40", "wrong-name")
     for key in ("scheduler", "secret"):
         if not _OBJECT_NAME.fullmatch(chosen[key]):
             raise UserError(
-                f"xpk.{_OPTIONS[key][0]}={chosen[key]} is no such name", "write letters, digits and . - / alone"
+                f"xpk.{_OPTIONS[key][0]}={chosen[key]} is no such name",
+                "write letters, digits and . - / alone",
+                "wrong-name",
             )
     names = [chosen["container"] + (f"-{k + 1}" if shape.containers > 1 else "") for k in range(shape.containers)]
     script = wrapped(with_debug_logs(command) if "enable-debug-logs" in recipe.xpk else command)
@@ -115,7 +117,9 @@ def _priority(recipe: MaxTextRecipe) -> str:
     name = recipe.xpk.get("priority") or PRIORITY
     if not NAME.fullmatch(name):
         what = f"xpk.priority={name} is no name of a PriorityClass"
-        raise UserError(what, "write small letters, digits and -, beginning with a letter, such as xpk.priority=high")
+        raise UserError(
+            what, "write small letters, digits and -, beginning with a letter, such as xpk.priority=high", "wrong-name"
+        )
     return name
 
 
@@ -123,7 +127,7 @@ def require_machines(own: GkeSettings, slice_: Slice) -> None:
     """UserError where the machine type of the target has not the chips of the slice."""
     if fault := machine_types.fault(own.machine_type, slice_):
         what, _, right = fault.partition("; ")
-        raise UserError(what, f"in the target's file leave topology out, and {right}")
+        raise UserError(what, f"in the target's file leave topology out, and {right}", "wrong-machine-type")
 
 
 def node_selector(slice_: Slice) -> dict[str, str]:
@@ -154,7 +158,7 @@ def require_bash_syntax(recipe: MaxTextRecipe, ask: Callable[[Sequence[str]], tu
     if code or warnings:
         reason = re.sub(r"^.*?line \d+: ", "", "".join(warnings[:1]))
         fix = "correct launch.setup and launch.after of the recipe, where a #, an open quote or a << takes in what follows"
-        raise UserError(f"bash cannot parse the container's command: {reason}", fix)
+        raise UserError(f"bash cannot parse the container's command: {reason}", fix, "bash-syntax")
 
 
 def wrapped(command: str) -> str:
@@ -232,7 +236,9 @@ def _restartable(recipe: MaxTextRecipe) -> list[int]:
 def whole_number(text: str, option: str) -> int:
     """UserError for an option of xpk that is no whole number."""
     if not re.fullmatch(r"\d{1,9}", text):
-        raise UserError(f"xpk.{option}={text} is no whole number", f"correct {option} below xpk in the recipe")
+        raise UserError(
+            f"xpk.{option}={text} is no whole number", f"correct {option} below xpk in the recipe", "wrong-value"
+        )
     return int(text)
 
 

@@ -118,7 +118,7 @@ def config_map(files: Mapping[str, str], start: str, own: GkeSettings, name: str
     contents = json.dumps(data, sort_keys=True)
     if len(contents) > LARGEST_BYTES:
         what = f"code and recipe are {len(contents):,} bytes as a ConfigMap, which holds {LARGEST_BYTES:,}"
-        raise UserError(what, "install podwright without files of your own in its package")
+        raise UserError(what, "install podwright without files of your own in its package", "config-map-too-large")
     digest = hashlib.sha256(contents.encode()).hexdigest()[:12]
     metadata = {"name": name or f"podwright-{digest}", "namespace": own.namespace, "labels": {CODE_LABEL: digest}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "immutable": True, "metadata": metadata, **data}

@@ -31,7 +31,7 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
     """
     if NAME in typed:
         what = f"{NAME} names a run, and a folder is rendered for many"
-        raise UserError(what, f"type {NAME}=... before bash submit_...sh")
+        raise UserError(what, f"type {NAME}=... before bash submit_...sh", "name-decided")
     known = {
         "PROJECT_ID": own.project,
         "CLUSTER_NAME": own.cluster,
@@ -43,18 +43,18 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
     }
     for name, value in typed.items():
         if VARIABLE.search(value):
-            raise UserError(f"{name}={value} has a variable itself", "write its value out")
+            raise UserError(f"{name}={value} has a variable itself", "write its value out", "nested-variable")
         if not value.isprintable():
-            raise UserError(f"{name}={value!r} has a character that cannot be printed", "leave it out")
+            raise UserError(f"{name}={value!r} has a character that cannot be printed", "leave it out", "not-printable")
     missing = [name for name in recipe.variables if name != NAME and not known.get(name)]
     if missing:
         keys = [_OF_TARGET[name] for name in missing if name in _OF_TARGET]
         others = [f"{name}=VALUE" for name in missing if name not in _OF_TARGET]
         fixes = [f"set {' and '.join(keys)} in the file of target {target}"] if keys else []
         fixes += [f"type {' '.join(others)}"] if others else []
-        raise UserError(f"the recipe has no value of {', '.join(missing)}", " and ".join(fixes))
+        raise UserError(f"the recipe has no value of {', '.join(missing)}", " and ".join(fixes), "missing-variable")
     if unknown := [name for name in typed if name not in recipe.variables]:
-        raise UserError(f"{recipe.name} has no variable {unknown[0]}", "leave it out")
+        raise UserError(f"{recipe.name} has no variable {unknown[0]}", "leave it out", "unknown-variable")
     return {name: known[name] for name in recipe.variables if known.get(name)}
 
 
@@ -65,7 +65,7 @@ def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
         for name in VARIABLE.findall(text):
             if name in given and not _PLAIN.fullmatch(VARIABLE.sub("", given[name])):
                 what = f"{name}={given[name]} would be read by a shell in {text!r}"
-                raise UserError(what, "write letters, digits and . / : @ = + , % - _ alone")
+                raise UserError(what, "write letters, digits and . / : @ = + , % - _ alone", "shell-text")
     table = dict(given)
     changes: dict[str, Any] = {
         "image": filled(recipe.image, table),
@@ -92,7 +92,7 @@ def require_own_options(recipe: MaxTextRecipe) -> None:
     base = recipe.xpk.get("base-docker-image", recipe.image)
     if base != recipe.image:
         what = f"the recipe has xpk.base-docker-image={base}, and its image is {recipe.image}"
-        raise UserError(what, f"type image={shlex.quote(base)}, or leave xpk.base-docker-image out")
+        raise UserError(what, f"type image={shlex.quote(base)}, or leave xpk.base-docker-image out", "two-images")
 
 
 def profiled(recipe: MaxTextRecipe) -> tuple[MaxTextRecipe, dict[str, str]]:

@@ -83,7 +83,9 @@ class Gcloud:
         rows, failure = self.listed(argv)
         if failure:
             fault = Barred if failure.is_final else UserError
-            raise fault(f"the cloud does not list what it has: {failure.reason}", failure.fix or "try again")
+            raise fault(
+                f"the cloud does not list what it has: {failure.reason}", failure.fix or "try again", "no-list-of-cloud"
+            )
         return rows
 
     def _value(self, argv: Argv, zone: str, kind: type) -> tuple[Any, Reply | None]:

@@ -52,7 +52,9 @@ class Reply:
 def require_deletable(failure: Reply | None, request: Request) -> None:
     """Barred where a deletion was refused until a person acts."""
     if failure and failure.is_final:
-        raise Barred(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
+        raise Barred(
+            f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix, "not-deletable"
+        )
 
 
 Classify = Callable[[str, str], Reply]

@@ -30,7 +30,7 @@ class Trouble(UserError):
     """Why a host could not do what it was asked to, and how an attempt that needs it ends."""
 
     def __init__(self, what: str, fix: str, ending: Ending = Ending.BAD_INPUT, stderr: str = ""):
-        super().__init__(what, fix)
+        super().__init__(what, fix, "host-trouble")
         self.ending = ending
         self.stderr = stderr
 

@@ -261,7 +261,7 @@ class GkeSettings(BaseModel):
             return GkeSettings.model_validate(values)
         except ValidationError as e:
             what = f"{name}: {in_words(e.errors()[0])}"
-            raise UserError(what, "change the target's file, or name another target") from e
+            raise UserError(what, "change the target's file, or name another target", "wrong-value") from e
 
     def as_used_by(self, recipe: Recipe) -> GkeSettings:
         """With the PriorityClass that the pods of a recipe have; without one where the recipe names none that can be."""
