@@ -48,25 +48,29 @@ class ResolvedTarget:
         """That the target is to have; 0 where its settings do not say."""
         return self.settings.gpus_per_node if self.settings else 0
 
+    @property
+    def _sliced(self) -> SlicedSettings | None:
+        """The settings, where a recipe that names a slice gets that one."""
+        if self.settings is None or not self.traits.slice_of_recipe:
+            return None
+        return cast("SlicedSettings", self.settings)
+
     def for_slice(self, name: str) -> ResolvedTarget:
         """With the slice `name` as that of its runs, where recipes name theirs; "" for the target's own. UserError where it cannot be."""
-        if not name or self.settings is None or not self.traits.slice_of_recipe:
+        if not name or self._sliced is None:
             return self
-        settings = cast("SlicedSettings", self.settings).for_slice(name)
+        settings = self._sliced.for_slice(name)
         return ResolvedTarget(self.name, settings.devices(), settings)
 
     def as_used_by(self, recipe: Recipe) -> ResolvedTarget:
         """With what `recipe` names where the target names nothing, so that a check looks at what its runs need."""
-        if self.settings is None or not self.traits.slice_of_recipe:
+        if self._sliced is None:
             return self
-        settings = cast("SlicedSettings", self.settings).as_used_by(recipe)
-        return ResolvedTarget(self.name, self.slice, settings)
+        return ResolvedTarget(self.name, self.slice, self._sliced.as_used_by(recipe))
 
     def differences(self, recipe: Recipe) -> list[Remark]:
         """What a recipe that names its machines says of them, where the target says something else."""
-        if self.settings is None or not self.traits.slice_of_recipe:
-            return []
-        return cast("SlicedSettings", self.settings).differences(recipe)
+        return self._sliced.differences(recipe) if self._sliced else []
 
     def open(self) -> Target:
         """UserError for a slice, which is no target."""
@@ -206,15 +210,10 @@ def recorded(identity: Record) -> ResolvedTarget:
     """The target with an `identity`, without its devices. UserError for one of another version."""
     from podwright.targets import kinds
 
-    kind = identity.get("kind")
-    if kind not in kinds.KINDS:
-        what = f"the run was submitted to a target of kind {kind!r}, which this version does not know"
-        raise UserError(
-            what, f"known: {', '.join(kinds.KINDS)}; follow it with the version that started it", "other-version"
-        )
     try:
-        return ResolvedTarget(identity["target"], None, kinds.recorded_settings(kind, identity["settings"]))
+        settings = kinds.recorded_settings(identity["kind"], identity["settings"])
+        return ResolvedTarget(identity["target"], None, settings)
     except (KeyError, ValueError) as e:  # pydantic's is a ValueError
-        name = identity.get("target", "")
+        name, kind = identity.get("target", ""), identity.get("kind")
         what = f"the journal of the run has settings of target {name!r} (kind={kind}) that this version cannot read"
         raise UserError(what, "follow the run with the version that started it", "other-version") from e

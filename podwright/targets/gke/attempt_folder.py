@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 from podwright.errors import counted
+from podwright.failures.match import last_line
 from podwright.rundir import Record, read_json, write_json
 from podwright.targets import clock
 from podwright.targets.gke import pod_failures, submit
@@ -82,12 +83,9 @@ def keep(path: Path, record: Record) -> None:
 
 def submitting(folder: Path) -> str:
     """What the last call of submit.py came to."""
-    try:
-        lines = (folder / "submit.txt").read_text(errors="replace").split("\n")
-    except FileNotFoundError:
-        lines = []
-    last = next((line for line in reversed(lines) if line.strip()), "")
-    return f"Submitting: {last}" if last else "Submitting: kubectl has not answered yet"
+    answers = folder / "submit.txt"
+    last = last_line(answers.read_text(errors="replace")) if answers.exists() else ""
+    return f"Submitting: {last or 'kubectl has not answered yet'}"
 
 
 def never_sent(folder: Path) -> bool:

@@ -126,12 +126,10 @@ def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     if failure.consequence is not Consequence.ABSENT:
         return [unseen(f"PriorityClass {name}", failure)]
     fix = f"set priority of the target to one of: kubectl get priorityclasses {context}"
-    if not name.startswith("system-"):  # which only Kubernetes itself may create
-        fix = f"type kubectl create priorityclass {name} --value=500 {context}, or {fix}"
+    what = f"the cluster has no PriorityClass {name}: no pod of a run would be created"
     if own.priority:
-        return [Remark("error", f"the cluster has no PriorityClass {name}: no pod of a run would be created", fix)]
-    what = f"the cluster has no PriorityClass {name}: no pod of a run would be created whose recipe names no other"
-    return [Remark("warning", what, fix)]
+        return [Remark("error", what, fix)]
+    return [Remark("warning", f"{what} whose recipe names no other", fix)]
 
 
 def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list[Remark]:

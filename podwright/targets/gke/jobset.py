@@ -64,16 +64,10 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
     slice_ = slice_of(recipe)
     shape = xpk_shape.shape_of(recipe.versions.xpk, recipe.xpk, slice_)
     chosen = {key: recipe.xpk.get(option) or default for key, (option, default) in _OPTIONS.items()}
-    if not _CONTAINER_NAME.fullmatch(chosen["container"]):
-        what = f"xpk.docker-name={chosen['container']} is no name of a container"
-        raise UserError(what, "write small letters, digits and -, at most 40", "wrong-name")
-    for key in ("scheduler", "secret"):
-        if not _OBJECT_NAME.fullmatch(chosen[key]):
-            raise UserError(
-                f"xpk.{_OPTIONS[key][0]}={chosen[key]} is no such name",
-                "write letters, digits and . - / alone",
-                "wrong-name",
-            )
+    for key, pattern in (("container", _CONTAINER_NAME), ("scheduler", _OBJECT_NAME), ("secret", _OBJECT_NAME)):
+        if not pattern.fullmatch(chosen[key]):
+            what = f"xpk.{_OPTIONS[key][0]}={chosen[key]} is no such name"
+            raise UserError(what, "write small letters, digits and -", "wrong-name")
     names = [chosen["container"] + (f"-{k + 1}" if shape.containers > 1 else "") for k in range(shape.containers)]
     script = wrapped(with_debug_logs(command) if "enable-debug-logs" in recipe.xpk else command)
     containers = [_container(each, recipe, script, shape) for each in names]

@@ -47,12 +47,11 @@ class Kubectl:
 
     def do(self, words: Sequence[str], stdin: str = "") -> Reply | None:
         """Why a call failed, as far as its reply tells; None if it did not. What it reads (`--filename=-`) is `stdin`."""
-        code, _, stderr = self._ask(words, stdin)
-        return classify(stderr, self._settings) if code else None
+        return self.text(words, stdin)[1]
 
-    def text(self, words: Sequence[str]) -> tuple[str, Reply | None]:
+    def text(self, words: Sequence[str], stdin: str = "") -> tuple[str, Reply | None]:
         """What a call prints, also where it failed in the middle, and why it did."""
-        code, stdout, stderr = self._ask(words)
+        code, stdout, stderr = self._ask(words, stdin)
         return stdout, classify(stderr, self._settings) if code else None
 
     def _ask(self, words: Sequence[str], stdin: str = "") -> tuple[int, str, str]:

@@ -13,7 +13,7 @@ from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
 from podwright.targets.gke import pool_calls, pool_states, xpk_shape
-from podwright.targets.gke.pool_calls import Cluster, reservation_of, zone_of
+from podwright.targets.gke.pool_calls import reservation_of, zone_of
 from podwright.targets.google.access import as_warning, bucket, failed, login
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.replies import Consequence
@@ -57,9 +57,8 @@ def expiry(own: GkeSettings, name: str) -> list[Remark]:
 
 
 def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
-    cluster = Cluster.of(own)
-    record, failure = gcloud.record(pool_calls.describe_cluster(cluster), own.zones[0])
-    where = f"cluster {cluster.name} in {cluster.location}"
+    record, failure = gcloud.record(pool_calls.describe_cluster(own), own.zones[0])
+    where = f"cluster {own.cluster} in {own.location}"
     if failure:
         return [failed(where, failure)]
     status = record.get("status", "")
@@ -71,10 +70,10 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
         return [*remarks, Remark("info", what)]
     operations: list[Record] = []
     for what, call in (("node pools", pool_calls.list_pools), ("operations", pool_calls.list_operations)):
-        operations, failure = gcloud.listed(call(cluster), own.zones[0])
+        operations, failure = gcloud.listed(call(own), own.zones[0])
         if failure:
             return [*remarks, failed(f"the {what} of {where}", failure)]
-    if wait := pool_states.busy(pool_states.of_cluster(operations, cluster.name)):
+    if wait := pool_states.busy(pool_states.of_cluster(operations, own.cluster)):
         remarks.append(Remark("warning", wait.partition(": ")[2], "a run waits for it"))
     return remarks
 
@@ -96,7 +95,7 @@ def _networks(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     if slice_.num_slices == 1:
         return _flags(own, gcloud, slice_, None)
     where = f"cluster {own.cluster} in {own.location}"
-    record, failure = gcloud.record(pool_calls.describe_cluster(Cluster.of(own)), own.zones[0])
+    record, failure = gcloud.record(pool_calls.describe_cluster(own), own.zones[0])
     if failure:
         what = f"the network of {where}, over which slices talk, was not read: {failure.reason}"
         return [Remark("inconclusive", what, failure.fix)]

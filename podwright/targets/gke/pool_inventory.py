@@ -13,7 +13,6 @@ from podwright.rundir import Record
 from podwright.targets.base import RUN_LABEL
 from podwright.targets.gke import pool_calls, pool_states
 from podwright.targets.gke.kubectl import Kubectl
-from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.queues import RunQueues
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, creator, unix
@@ -42,9 +41,9 @@ class RequestParts:
 
 def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
     """UserError where node pools, which cost, are not listed; what else could not be listed is said with each of them."""
-    cluster, place = Cluster.of(own), own.zones[0]
+    place = own.zones[0]
     parts: dict[str, RequestParts] = {}
-    for pool in gcloud.rows(pool_calls.list_pools(cluster)):
+    for pool in gcloud.rows(pool_calls.list_pools(own)):
         if RUN_LABEL in (labels := pool_states.labels_of(pool)):
             name = str(pool["name"]).rpartition("-")[0]
             parts.setdefault(name, RequestParts(dict(labels))).pools.append(pool)
@@ -58,13 +57,13 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
         parts.setdefault(each["metadata"]["name"], RequestParts(dict(labels))).queues = True
     if not parts:
         return []
-    operations, _ = gcloud.listed(pool_calls.list_operations(cluster), place)
+    operations, _ = gcloud.listed(pool_calls.list_operations(own), place)
     nodes, no_nodes = kubectl.items(["get", "nodes", f"--selector={RUN_LABEL}"])
     unknown = []
     for what, answer in (("nodes", no_nodes), ("workload policies", no_policies), ("queues", queues)):
         if isinstance(answer, Reply):
             unknown.append(f"{what} were not listed ({answer.reason})")
-    own_operations = pool_states.of_cluster(operations, cluster.name)
+    own_operations = pool_states.of_cluster(operations, own.cluster)
     known_nodes = None if no_nodes else nodes
     return [
         _owned(name, each, own, own_operations, known_nodes, "; ".join(unknown)) for name, each in sorted(parts.items())

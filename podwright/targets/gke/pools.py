@@ -18,7 +18,6 @@ from podwright.targets.gke.attempt import ATTEMPT_LABEL
 from podwright.targets.gke.attempt_inventory import AttemptInventory
 from podwright.targets.gke.cluster_view import by_kind, is_unscheduled
 from podwright.targets.gke.kubectl import Kubectl
-from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pool_states import PoolSize, PoolView
 from podwright.targets.gke.queues import RunQueues
@@ -46,7 +45,6 @@ class NodePoolProvisioner:
 
     def __init__(self, shell: Shell, settings: GkeSettings, target: str = "NAME"):
         self._settings = settings
-        self._cluster = Cluster.of(settings)
         self._classify = classifier(settings, target)
         self._gcloud = Gcloud(shell, self._classify)
         self._kubectl = Kubectl(shell, settings)
@@ -102,7 +100,7 @@ class NodePoolProvisioner:
         """For a dry run, in order."""
         names, policy = request.details["pools"], self._own_policy(request)
         return [
-            *(PlannedCall(pool_calls.delete_pool(self._cluster, name)) for name in names),
+            *(PlannedCall(pool_calls.delete_pool(self._settings, name)) for name in names),
             PlannedCall(self._kubectl.argv(attempt_inventory.deletion(request))),
             *self._queues.deleting(request),
             *([PlannedCall(pool_calls.delete_policy(self._settings, policy))] if policy else []),
@@ -117,9 +115,9 @@ class NodePoolProvisioner:
                 return self._answer(failure, request, uncreated=True)
             named = [name for name in request.details["pools"] if name in there]
             if foreign := next((name for name in named if not pool_states.is_ours(there[name], request)), ""):
-                what = f"NameTaken: node pool {foreign} of cluster {self._cluster.name} is not of this run; start the run under another name"
+                what = f"NameTaken: node pool {foreign} of cluster {self._settings.cluster} is not of this run; start the run under another name"
                 return replace(refused("", what, Ending.BAD_INPUT), uncreated=True)
-            cluster, failure = self._gcloud.record(pool_calls.describe_cluster(self._cluster), request.zone)
+            cluster, failure = self._gcloud.record(pool_calls.describe_cluster(self._settings), request.zone)
             if failure:
                 return self._answer(failure, request, uncreated=not named)
             if failure := self._unreadable(request):
@@ -248,7 +246,7 @@ class NodePoolProvisioner:
             return
         ours = [n for n in request.details["pools"] if n in there and pool_states.is_ours(there[n], request)]
         failures = [
-            self._gcloud.do(pool_calls.delete_pool(self._cluster, name), request.zone)
+            self._gcloud.do(pool_calls.delete_pool(self._settings, name), request.zone)
             for name in ours
             if there[name].get("status") != "STOPPING"
         ]
@@ -282,7 +280,7 @@ class NodePoolProvisioner:
 
     def _pools(self) -> tuple[dict[str, Record], Reply | None]:
         """All of the cluster by name, and why there is no list."""
-        rows, failure = self._rows(pool_calls.list_pools(self._cluster))
+        rows, failure = self._rows(pool_calls.list_pools(self._settings))
         return {str(row["name"]): row for row in rows}, failure
 
     def _nodes_and_pods(self, request: Request) -> tuple[list[Record], list[Record], Reply | None]:
@@ -292,8 +290,8 @@ class NodePoolProvisioner:
         return list(by_kind(items, "Node")), list(by_kind(items, "Pod")), failure
 
     def _operations(self) -> tuple[list[Record], Reply | None]:
-        rows, failure = self._rows(pool_calls.list_operations(self._cluster))
-        return pool_states.of_cluster(rows, self._cluster.name), failure
+        rows, failure = self._rows(pool_calls.list_operations(self._settings))
+        return pool_states.of_cluster(rows, self._settings.cluster), failure
 
     def _policies(self) -> tuple[list[Record], Reply | None]:
         return self._rows(pool_calls.list_policies(self._settings))

@@ -21,7 +21,6 @@ from podwright.storage import inputs
 from podwright.targets import scripts
 from podwright.targets.base import Job
 from podwright.targets.gke import capacity, jobset, pool_calls, trainer, workload, xpk_shape
-from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.machines import Request
 from podwright.targets.settings.gke import GkeSettings
 from podwright.targets.settings.google import region_of
@@ -200,7 +199,7 @@ def _pool_calls(own: GkeSettings, slice_: Slice, label: str) -> dict[str, str]:
         "create": pool_calls.create_pool(request, "$pool", shown, slice_, cluster),
         "networks": pool_calls.create_pool(request, "$pool", shown, slice_, with_networks),
         "policy": pool_calls.create_policy(request, _in_script(own), slice_),
-        "delete": pool_calls.delete_pool(Cluster.of(shown), "$pool"),
+        "delete": pool_calls.delete_pool(shown, "$pool"),
     }
     lines = {name: _words(argv, "    ") for name, argv in calls.items()}
     return lines if pool_calls.takes_networks(slice_) else lines | {"networks": ""}

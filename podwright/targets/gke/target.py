@@ -65,6 +65,7 @@ class Gke:
         self._shell = shell
         self._settings = settings
         self._kubectl = Kubectl(shell, settings)
+        self._gcloud = Gcloud(shell, classifier(settings, name))
         self._name = name
         self.identity = identity(name, settings)
         self.traits = settings.traits()
@@ -193,14 +194,12 @@ class Gke:
 
     def check(self) -> list[Remark]:
         """What of the cluster stands in the way of a run."""
-        own = self._settings
-        remarks = cluster_check.check(own, self._kubectl, self.identity["target"])
-        return [*remarks, *pool_access.networks(own, Gcloud(self._shell, classifier(own, self._name)))]
+        remarks = cluster_check.check(self._settings, self._kubectl, self._name)
+        return [*remarks, *pool_access.networks(self._settings, self._gcloud)]
 
     def check_access(self) -> list[Remark]:
         """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud."""
-        own = self._settings
-        return pool_access.check(own, Gcloud(self._shell, classifier(own, self._name)), self.identity["target"])
+        return pool_access.check(self._settings, self._gcloud, self._name)
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """Of no machine: pods have TPUs only while an attempt runs in them."""

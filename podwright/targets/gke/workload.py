@@ -42,10 +42,9 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
         **typed,
     }
     for name, value in typed.items():
-        if VARIABLE.search(value):
-            raise UserError(f"{name}={value} has a variable itself", "write its value out", "nested-variable")
-        if not value.isprintable():
-            raise UserError(f"{name}={value!r} has a character that cannot be printed", "leave it out", "not-printable")
+        if VARIABLE.search(value) or not value.isprintable():
+            what = f"{name}={value!r} has a variable, or a character that cannot be printed"
+            raise UserError(what, "write its value out", "wrong-value")
     missing = [name for name in recipe.variables if name != NAME and not known.get(name)]
     if missing:
         keys = [_OF_TARGET[name] for name in missing if name in _OF_TARGET]

@@ -47,18 +47,14 @@ class Gcloud:
 
     def failure_in(self, log: Path, zone: str) -> Reply | None:
         """Why a call that was started, and has ended, failed; None if it did not, or none was started here."""
-        try:
-            text = log.read_text(errors="replace")
-        except OSError:
-            return None
+        text = log.read_text(errors="replace") if log.exists() else ""
         return self._classify(text, zone) if "ERROR" in text else None
 
     def has_sent(self, log: Path) -> bool:
         """Whether the cloud may have taken the request of a call that was started, by what it has printed."""
-        try:
-            text = log.read_text(errors="replace")
-        except OSError:
+        if not log.exists():
             return True
+        text = log.read_text(errors="replace")
         return "request issued for" in text or "Waiting for operation" in text
 
     def read(self, argv: Argv, zone: str) -> Record | Allocation:

@@ -45,10 +45,8 @@ print(json.dumps({"host": "", "python": sys.version_info[:2], "lacks": lacks, "f
 """
 
 
-def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "", address: str = "") -> list[Remark]:
-    """What stands in the way of a run on the hosts as they are now. `storage`: a bucket, or a folder that the hosts must share.
-
-    `address`: of the first host in the settings, which is not tried here."""
+def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "") -> list[Remark]:
+    """What stands in the way of a run on the hosts as they are now. `storage`: a bucket, or a folder that the hosts must share."""
     if profile.runs:
         try:
             require_folder(Path(profile.runs), "runs")
@@ -74,9 +72,6 @@ def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "", addres
             remarks += _of_host(profile, host.name, folder, storage, facts[-1])
     if all(remark.of_jax for remark in remarks):
         remarks.append(Remark("info", f"{len(hosts)} host(s) answer, with a Python and a folder for runs"))
-    if address and len(hosts) == 1:
-        what = f"address={address} has no effect: the processes of a target with one host meet on that host itself"
-        remarks.append(Remark("warning", what, "leave address out of the target"))
     return remarks
 
 

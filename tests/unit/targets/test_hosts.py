@@ -565,14 +565,6 @@ def test_a_check_compares_gpus_and_the_storage_with_what_each_host_has(tmp_path:
     assert [remark.level for remark in probe.check(profile, [host])] == ["info"]
 
 
-def test_an_address_of_a_single_host_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "h").mkdir()
-    own, profile = Host(Shell(), HomeTransport("h", str(tmp_path / "h"))), HostProfile(python=sys.executable)
-    info, warning = probe.check(profile, [own], address="10.255.255.1")
-    assert (info.level, warning.level, warning.fix) == ("info", "warning", "leave address out of the target")
-    assert warning.what.startswith("address=10.255.255.1 has no effect: ")
-
-
 @pytest.mark.parametrize("emptied", [("h1",), ("h2",), NAMES])
 def test_an_attempt_whose_folder_is_deleted_on_a_host_ends_everywhere(
     homes: Callable[..., TwoHomes], tmp_path: Path, emptied: tuple[str, ...]

@@ -95,12 +95,12 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     assert "has flavor v6e for tpu7x-2x2x2, with 2000 chips" in infos.replace(",000", "000") and "2 of 2 nodes" in infos
     assert "no PriorityClass vip" in levels(check(priority="vip"))
     system = levels(check(priority="system-high"))
-    assert "set priority of the target to one of: kubectl get" in system and "create priorityclass" not in system
+    assert "set priority of the target to one of: kubectl get" in system
     kube.delete("priorityclasses", "medium", "")
     recipe = load("qwen3-tiny-arithmetic-grpo")
     used = check(**{"priority": gke(topology=SLICE, zones=["us-central1-ai1a"]).as_used_by(recipe).priority})
-    assert "no PriorityClass medium: no pod of a run would be created; type kubectl create" in levels(used, "error")
-    assert "no pod of a run would be created whose recipe names no other; type kubectl create priorityclass medium" in levels(check(), "warning")  # fmt: skip
+    assert "no PriorityClass medium: no pod of a run would be created; set priority" in levels(used, "error")
+    assert "no pod of a run would be created whose recipe names no other; set priority of the target" in levels(check(), "warning")  # fmt: skip
     assert "runs create node pools" in levels(check(provisioning="spot"), "info")
 
 
@@ -119,7 +119,7 @@ def test_a_resume_looks_for_the_priority_of_the_recipe_like_the_start(
     state = journal.RunState(target="pod", slice=SLICE, handle=last, submitted=begun, attempt=1)
     with pytest.raises(UserError, match="the cluster has no PriorityClass vip: no pod of a run would be created") as e:
         drive._require_target(run, state, "maxtext")
-    assert "type kubectl create priorityclass vip --value=500" in e.value.fix and "\n" not in str(e.value)
+    assert "set priority of the target to one of" in e.value.fix and "\n" not in str(e.value)
 
 
 def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ from pydantic import ValidationError
 
 from podwright.shell import Shell
 from podwright.targets.gke import pool_access, pool_calls
-from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google.gcloud import Gcloud
@@ -46,12 +45,11 @@ def pool_of(own: GkeSettings) -> tuple[str, ...]:
 
 def every_call() -> list[tuple[str, ...]]:
     own = settings("reserved", "tpu7x-4x4x8")
-    cluster = Cluster.of(own)
     asked = [
-        pool_calls.describe_cluster(cluster),
-        pool_calls.list_pools(cluster),
-        pool_calls.list_operations(cluster),
-        pool_calls.delete_pool(cluster, "pw-r-1-0"),
+        pool_calls.describe_cluster(own),
+        pool_calls.list_pools(own),
+        pool_calls.list_operations(own),
+        pool_calls.delete_pool(own, "pw-r-1-0"),
         pool_calls.list_policies(own),
         pool_calls.delete_policy(own, "pw-r-1"),
         pool_calls.describe_reservation(own, "projects/other/reservations/r-1", ZONE),

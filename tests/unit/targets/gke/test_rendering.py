@@ -112,7 +112,7 @@ def test_a_value_that_cannot_be_printed_is_refused(value: str) -> None:
 
 
 def test_a_value_with_a_variable_is_refused() -> None:
-    with pytest.raises(UserError, match=r"DATA=\$\{HOME\} has a variable itself"):
+    with pytest.raises(UserError, match=r"DATA='\$\{HOME\}' has a variable"):
         rendered(example(arguments={"a": "${DATA}"}), {"DATA": "${HOME}"})
     with pytest.raises(UserError, match="the recipe has no value of HOME"):
         rendered(example(arguments={"a": "${HOME}"}))
@@ -177,7 +177,7 @@ def test_names_of_recipes_cannot_end_a_comment() -> None:
         ({"topology": "v6e-16"}, {}, {}, "machine_type=tpu7x-standard-4t is not for v6e-16"),
         ({"xpk": {"storage": "s"}}, {"queue": "q"}, {}, "only xpk carries out --storage of the recipe"),
         ({"xpk": {"turbo": "1"}, "versions": {"xpk": "1.8.0"}}, {}, {}, "xpk workload create has no option --turbo, in any version until 1.16.0; leave it out, or type versions.xpk="),
-        ({"xpk": {"docker-name": "$(id)"}}, {}, {}, "xpk.docker-name=$(id) is no name of a container"),
+        ({"xpk": {"docker-name": "$(id)"}}, {}, {}, "xpk.docker-name=$(id) is no such name"),
     ],
 )  # fmt: skip
 def test_what_recipe_and_target_lack_is_one_line(
