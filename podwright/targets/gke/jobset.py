@@ -200,7 +200,7 @@ def limit(manifest: Manifest, own: GkeSettings) -> None:
 
 def _container(name: str, recipe: MaxTextRecipe, script: str, shape: xpk_shape.XpkShape) -> Manifest:
     variable, equals, value = recipe.xpk.get("env", "").partition("=")
-    container = {
+    return {
         "name": name,
         "image": recipe.image,
         **({"ports": [{"containerPort": port} for port in shape.ports]} if shape.ports else {}),
@@ -210,7 +210,6 @@ def _container(name: str, recipe: MaxTextRecipe, script: str, shape: xpk_shape.X
         "resources": {"limits": {"google.com/tpu": shape.chips}},
         "volumeMounts": [{"mountPath": "/dev/shm", "name": "dshm-2"}],
     }
-    return container
 
 
 def _fail_jobset() -> Manifest:
