@@ -198,9 +198,10 @@ def of_tpus(text: str, key: str) -> Slice:
     example = f"type {key}=tpu7x-4x4x8"
     try:
         devices = parse(text)
+    except UnknownSlice as e:
+        raise UserError(f"{key}={text} is no TPU slice", example, e.code) from e
     except UserError as e:
-        fix = example if isinstance(e, UnknownSlice) else e.fix.replace("--on ", f"{key}=")
-        raise UserError(f"{key}={text}: {e.what}", fix, e.code) from e
+        raise UserError(f"{key}={text}: {e.what}", e.fix.replace("--on ", f"{key}="), e.code) from e
     pod = devices.accelerator.pod
     if pod is None or not pod.gke_accelerator:
         raise UserError(f"{key}={text} is no TPU slice of GKE", example, "no-tpu-slice")

@@ -142,9 +142,7 @@ def test_typed_values_stay_with_the_run_and_those_of_the_target_are_looked_up_by
     with pytest.raises(UserError, match="WORKLOAD_NAME is named after the run; type --name mine in its place"):
         create.prepared(recipe, PODS, {"REGION": "here", "WORKLOAD_NAME": "mine"})
     without = ResolvedTarget("pod", None, gke(image=""))
-    with pytest.raises(
-        UserError, match=r"target pod has no image; set image in .* setup_training_env.sh, which builds"
-    ):
+    with pytest.raises(UserError, match="has no value of WORKLOAD_IMAGE; set image in the file of target pod"):
         create.prepared(example(), without, {})
     unparsed = example(launch=example().launch.model_dump() | {"after": "# | tee log"})
     with pytest.raises(UserError, match=r"bash cannot parse the container's command: .*; correct launch.setup"):
