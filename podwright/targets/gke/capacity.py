@@ -31,7 +31,8 @@ def differences(recipe: MaxTextRecipe, own: GkeSettings) -> list[Remark]:
 
 
 def _difference(option: str, value: str, counts: str, own_form: str) -> Remark:
-    what = f"the recipe has xpk.{option}={value}, and the target {counts}: the target counts"
+    written = f"xpk.{option}={value}".rstrip("=")
+    what = f"the recipe has {written}, and the target {counts}: the target counts"
     return Remark("warning", what, f"leave xpk.{option} out, or set {own_form} of the target")
 
 
