@@ -21,6 +21,9 @@ def write(folder: Path, files: Mapping[str, str], overwrite: bool = False) -> di
     """
     if folder.exists() and not folder.is_dir():
         raise UserError(f"-o {folder} is a file", "name a directory", "not-a-folder")
+    for name in (*files, RECORD):
+        if (folder / name).is_dir():
+            raise UserError(f"{folder / name} is a directory", "remove it, or name another one with -o", "not-a-file")
     before = _record(folder)
     edited = [name for name in {*files, *before} if _is_edited(folder / name, files.get(name), before.get(name, ""))]
     if edited and not overwrite:

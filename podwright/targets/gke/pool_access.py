@@ -32,10 +32,11 @@ def check(own: GkeSettings, gcloud: Gcloud, name: str) -> list[Remark]:
     if not account:
         return [of_login]
     remarks = [of_login, *_cluster(own, gcloud)]
-    if any(r.level == "error" for r in remarks) or not own.places:
-        return [*remarks, *bucket(gcloud, own.bucket, own.project, own.zones, account)]
-    remarks += [*_machine_types(own, gcloud), *_reservations(own, gcloud), *_policies(own, gcloud)]
-    return [*remarks, *bucket(gcloud, own.bucket, own.project, own.zones, account), *expiry(own, name)]
+    creates_pools = bool(own.places) and all(r.level != "error" for r in remarks)
+    if creates_pools:
+        remarks += [*_machine_types(own, gcloud), *_reservations(own, gcloud), *_policies(own, gcloud)]
+    remarks += bucket(gcloud, own.bucket, own.project, own.zones, account)
+    return [*remarks, *expiry(own, name)] if creates_pools else remarks
 
 
 def expiry(own: GkeSettings, name: str) -> list[Remark]:

@@ -6,6 +6,7 @@ A text that no row matches has an unknown outcome: the call may have done its wo
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 
@@ -71,7 +72,7 @@ def of_gcloud(text: str, seen_in: str, fields: Mapping[str, str]) -> Reply:
     """Returns what the stderr of a call of gcloud that failed lets one conclude."""
     if failure := match(text, seen_in):
         return of_failure(failure, fields)
-    return Reply(Consequence.UNKNOWN, f"Unclear: gcloud says {_summary(text)}")
+    return Reply(Consequence.UNKNOWN, f"Unclear: gcloud says {summary(text)!r}")
 
 
 def refusal(reply: Reply, place: str, *, uncreated: bool = False) -> Allocation | None:
@@ -91,6 +92,7 @@ def refusal(reply: Reply, place: str, *, uncreated: bool = False) -> Allocation 
     return None
 
 
-def _summary(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
-    return repr(lines[-1][:300]) if lines else "nothing"
+def summary(text: str, noise: str = "WARNING") -> str:
+    """The last line that is a message, and does not begin with `noise`."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not re.match(noise, line)]
+    return lines[-1][:300] if lines else "nothing"

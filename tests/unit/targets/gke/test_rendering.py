@@ -262,7 +262,7 @@ def test_an_edited_file_is_kept_unless_it_is_to_be_overwritten(place: Path, caps
     edited = place / "out" / "node_pool.sh"
     edited.write_text(edited.read_text() + "# mine\n")
     assert main([*RENDER, "arguments.steps=50"]) == ExitCode.USAGE
-    assert "node_pool.sh in out was edited, or not rendered; name another directory" in capsys.readouterr().err
+    assert "node_pool.sh in out: edited, or not rendered; name another directory" in capsys.readouterr().err
     assert "steps=30" in (place / "out/jobset.yaml").read_text() and "# mine" in edited.read_text()
     assert main([*RENDER, "arguments.steps=50", "--force"]) == ExitCode.USAGE
     assert "# mine" in edited.read_text() and "add --overwrite, which replaces it" in capsys.readouterr().err
@@ -350,7 +350,7 @@ def test_a_directory_in_the_way_of_a_file_is_named_before_anything_is_written(
 ) -> None:
     (place / "out" / name).mkdir(parents=True)
     assert main([*RENDER, "--overwrite"]) == ExitCode.USAGE
-    assert f"out/{name} is no regular file" in capsys.readouterr().err
+    assert f"out/{name} is a directory; remove it" in capsys.readouterr().err
     assert [path.name for path in (place / "out").iterdir()] == [name]
 
 
@@ -363,7 +363,7 @@ def test_a_record_that_is_damaged_replaces_no_file(tmp_path: Path) -> None:
     folder.write(tmp_path / "d", {"a.sh": "1\n", "b": "2\n"})
     for record in ("", "[]", '{"a.sh": 1}', '{"../x": "y"}'):
         (tmp_path / "d" / folder.RECORD).write_text(record)
-        with pytest.raises(UserError, match=r"a\.sh in .* was edited"):
+        with pytest.raises(UserError, match=r"a\.sh in .*: edited"):
             folder.write(tmp_path / "d", {"a.sh": "other\n", "b": "2\n"})
     assert (tmp_path / "d" / "a.sh").read_text() == "1\n"
     assert folder.write(tmp_path / "d", {"a.sh": "1\n"}) == {"a.sh": "unchanged"}
