@@ -262,6 +262,14 @@ def part_of(path: Path, name: str = "") -> Iterator[Path]:
         raise
 
 
+def read_json(path: Path) -> Record:
+    """What a file holds as a JSON object; {} where there is none, or it is damaged."""
+    try:
+        return dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        return {}
+
+
 def write_json(path: Path, value: Any) -> None:
     """Write whole or not at all."""
     with _naming(path), part_of(path) as part:

@@ -36,15 +36,11 @@ def add(
     """Add a target to your targets file."""
     from podwright.errors import UserError
     from podwright.shell import targets_file
-    from podwright.targets import entries, kinds
+    from podwright.targets import entries
 
     proposed = [f"{key}={value}" for key, value in entries.proposals(pairs).items()]
     try:
         values = entries.add(name, [*pairs, *proposed]).model_dump(mode="json", exclude_unset=True)
-    except entries.MissingKey as e:
-        given = dict(pair.partition("=")[::2] for pair in (*pairs, *proposed))
-        known, fix = kinds.missing(given["kind"], e.key, given)
-        raise UserError(f"{e.what}; {known}" if known else e.what, fix or e.fix) from e
     except UserError as e:
         keys = [pair.partition("=")[0] for pair in proposed]
         wrong = next((key for key in keys if f": {key}=" in e.what or f": {key}: " in e.what), "")

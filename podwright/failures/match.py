@@ -31,6 +31,7 @@ FILES = {
     "creation": "waiting",
     "scheduler": "waiting",
     "container": "waiting",
+    "pod": "waiting",
     "host": "hosts",
     "ssh": "hosts",
     "jump_host": "hosts",

@@ -27,7 +27,7 @@ def storage_failure(error: UserError) -> StorageFailure | None:
     if isinstance(error, StorageFailure):
         return error
     cause = cause_of(error) if isinstance(error, Unreachable) else None
-    return StorageFailure.of_parts(error.what, error.fix, cause) if cause else None
+    return StorageFailure(error.what, error.fix, cause) if cause else None
 
 
 _GCS = "-e '.[gcs]' in podwright's clone"

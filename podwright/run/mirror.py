@@ -251,6 +251,4 @@ def _require_kept(run: RunDir, storage: Storage) -> None:
     """StorageFailure if attempts were submitted, each after the recipe was written there, and the storage does not have it."""
     if journal.read(run).attempt and storage.read(f"{_FOLDER}recipe.json") is None:
         failure = gone(storage.url, "recipe")
-        raise StorageFailure.of_parts(
-            failure.what, f"{failure.fix}, then type podwright resume {run.typed}", failure.cause
-        )
+        raise StorageFailure(failure.what, f"{failure.fix}, then type podwright resume {run.typed}", failure.cause)

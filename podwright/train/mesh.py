@@ -252,7 +252,7 @@ def _decoded(text: str, number: int) -> UserError:
     """The fault of process `number`."""
     what, fix, cause = json.loads(text)
     what = f"{what} (in process {number})"
-    return StorageFailure.of_parts(what, fix, Cause(cause)) if cause else UserError(what, fix)
+    return StorageFailure(what, fix, Cause(cause)) if cause else UserError(what, fix)
 
 
 def _exchange(text: str) -> list[str]:

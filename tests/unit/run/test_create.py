@@ -142,14 +142,12 @@ def test_typed_values_stay_with_the_run_and_those_of_the_target_are_looked_up_by
     with pytest.raises(UserError, match="WORKLOAD_NAME is named after the run; type --name mine in its place"):
         create.prepared(recipe, PODS, {"REGION": "here", "WORKLOAD_NAME": "mine"})
     without = ResolvedTarget("pod", None, gke(image=""))
-    with pytest.raises(
-        UserError, match=r"target pod has no image; set image in .* setup_training_env.sh, which builds"
-    ):
+    with pytest.raises(UserError, match="has no value of WORKLOAD_IMAGE; set image in the file of target pod"):
         create.prepared(example(), without, {})
     unparsed = example(launch=example().launch.model_dump() | {"after": "# | tee log"})
     with pytest.raises(UserError, match=r"bash cannot parse the container's command: .*; correct launch.setup"):
         create.prepared(unparsed, PODS, {})
     with pytest.raises(UserError, match="the recipe has no value of REGION; type REGION=VALUE"):
         create.prepared(recipe, PODS, {})
-    with pytest.raises(UserError, match="machine_type=tpu7x-standard-1t of the target is not for tpu7x-4x4x4"):
+    with pytest.raises(UserError, match="machine_type=tpu7x-standard-1t is not for tpu7x-4x4x4"):
         create.prepared(example(), ResolvedTarget("pod", None, gke(machine_type="tpu7x-standard-1t")), {})

@@ -168,7 +168,7 @@ def test_a_handle_is_plain_json_that_opens_its_target_again(file: Path, run: Run
 
 
 def test_a_handle_of_an_unknown_kind_is_refused_in_one_line() -> None:
-    with pytest.raises(UserError, match="a target of kind None, which this version does not know; known: local, slurm"):
+    with pytest.raises(UserError, match=r"\(kind=None\) that this version cannot read"):
         targets.of_handle({"run_dir": "/r", "attempt": 1})
 
 
@@ -193,10 +193,10 @@ def test_recorded_settings_are_read_though_an_entry_may_not_have_them(file: Path
     state = replace(journal.read(run), handle=identity)
     with pytest.raises(UserError) as refused:
         drive._require_target(run, state, "grpo")
-    assert "\n" not in str(refused.value) and str(refused.value).startswith(
-        "target 'theirs': env: has PATH, which names a folder, a program or a user of this machine"
-    ), refused.value
-    assert f"{file} has no target 'theirs'" in refused.value.what
+    assert "\n" not in str(refused.value) and str(refused.value).startswith("target 'theirs': env: has PATH, which "), (
+        refused.value
+    )
+    assert "recorded by the run" in refused.value.what
     assert refused.value.fix == "type podwright target add theirs kind=ssh with the corrected settings"
 
 

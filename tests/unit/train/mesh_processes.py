@@ -35,7 +35,7 @@ def fails_in(*ranks: int, storage: bool = False) -> Callable[[], None]:
         rank = jax.process_index()
         with mesh.together():
             if rank in ranks and storage:
-                raise StorageFailure.of_parts(f"what {rank}", f"fix {rank}", Cause.QUOTA)
+                raise StorageFailure(f"what {rank}", f"fix {rank}", Cause.QUOTA)
             if rank in ranks:
                 raise UserError(f"what {rank}", f"fix {rank}")
 

@@ -263,7 +263,7 @@ def test_a_bucket_of_training_data_is_read_with_patience(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "fault", [StorageFailure("gs://b/r", Cause.QUOTA, "429"), UserError("data=x is no file", "check")]
+    "fault", [StorageFailure("storage gs://b/r failed", "wait", Cause.QUOTA), UserError("data=x is no file", "check")]
 )
 def test_the_fault_of_another_process_ends_the_run_as_in_that_process(fault):
     other = mesh._decoded(mesh._encoded(fault), 3)

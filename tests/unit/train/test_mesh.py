@@ -260,7 +260,9 @@ def test_each_process_asks_itself_where_there_is_no_other(monkeypatch: pytest.Mo
     assert mesh.look_up("key") is None
 
 
-@pytest.mark.parametrize("fault", [UserError("what", "fix"), StorageFailure("gs://b", Cause.LOGIN, "401")], ids=repr)
+@pytest.mark.parametrize(
+    "fault", [UserError("what", "fix"), StorageFailure("storage gs://b failed", "log in", Cause.LOGIN)], ids=repr
+)
 def test_a_fault_is_raised_where_it_happened(fault: UserError) -> None:
     with pytest.raises(type(fault)) as raised, mesh.together():
         raise fault
