@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from podwright.data import example_files, texts, token_files
+from podwright.data import texts, token_files
 from podwright.data.token_files import Ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
@@ -27,7 +26,7 @@ from podwright.recipe.location import Location
 from podwright.recipe.paths import require_new_directory
 
 Record = dict[str, Any]
-_EVERY_S = 10.0  # a line, where stderr is no terminal
+_EVERY_S = 10.0
 
 
 def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> Record:
@@ -62,10 +61,6 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
 def count(source: str, tokenizer: str = "") -> Record:
     """Documents and tokens of a source; a text is tokenized for it."""
     if not corpus.is_text(source):
-        local = Location.of(source).local
-        if local is not None and example_files.is_of_grpo(local):
-            what = f"{source} holds questions with answers for GRPO, which are counted in lines and not in tokens"
-            raise UserError(what, f"type podwright data check {shlex.quote(source)}")
         files = token_files.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
     if not tokenizer:
@@ -93,35 +88,22 @@ def count(source: str, tokenizer: str = "") -> Record:
 
 
 def progress(total: int) -> Callable[[int], None]:
-    """Takes the bytes that were read; says on stderr how far, how fast and until when.
-
-    A line that is written over on a terminal, else one every ten seconds.
-    """
-    done, began, last_shown, terminal = 0, time.monotonic(), time.monotonic(), sys.stderr.isatty()
+    """Takes the bytes that were read; says on stderr every ten seconds how far, how fast and until when."""
+    done, began, last_shown = 0, time.monotonic(), time.monotonic()
 
     def on(size: int) -> None:
         nonlocal done, last_shown
         done += size
         now = time.monotonic()
-        if now - last_shown < (0.5 if terminal else _EVERY_S):
+        if now - last_shown < _EVERY_S:
             return
-        last_shown, rate = now, done / (now - began)
+        last_shown, rate = now, max(1.0, done / (now - began))
         share = min(1.0, done / max(1, total))  # of a compressed file more is read than it has
-        left = max(0, total - done) / rate if rate else 0.0
-        line = f"{share:.0%} of {total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s, {_clock(left)} left"
-        print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
+        minutes = max(0, total - done) / rate / 60
+        line = f"{share:.0%} of {total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s, {minutes:,.0f} min left"
+        print(line, file=sys.stderr, flush=True)
 
     return on
-
-
-def _clock(seconds: float) -> str:
-    return (
-        f"{seconds / 3600:.1f} h"
-        if seconds > 5400
-        else f"{seconds / 60:.0f} min"
-        if seconds > 90
-        else f"{max(0, seconds):.0f} s"
-    )
 
 
 def _text_bytes(source: str) -> int:

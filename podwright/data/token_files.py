@@ -25,9 +25,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from podwright.data.rows import MissingPackage
 from podwright.errors import UserError, counted
 from podwright.recipe import extras
-from podwright.recipe.corpus import ENDS, META, RECORDS, TEXT, is_text
+from podwright.recipe.corpus import ENDS, META, RECORDS, TEXT
 from podwright.recipe.location import Location
-from podwright.recipe.paths import absent, is_hub_id, require_all_numbered, require_file
+from podwright.recipe.paths import absent, require_all_numbered, require_file
 
 Ids = np.ndarray[Any, Any]
 FORMAT: Literal["podwright-tokens-1"] = "podwright-tokens-1"
@@ -106,13 +106,6 @@ class TokenFiles:
         counts = [shard.documents for shard in self.shards]
         return None if None in counts else sum(n or 0 for n in counts)
 
-    def unverified(self) -> str:
-        """What a check says of shards without a checksum of where documents end; "" of others."""
-        if all(shard.documents is None or shard.ends_crc32 is not None for shard in self.shards):
-            return ""
-        what = f"where documents end was not verified by a checksum: {META} has none for the *{ENDS} files"
-        return f"{what}; tokenize again to write it"
-
 
 def look(place: Location) -> TokenFiles:
     """The token files at `place`, a directory or one .npy file. UserError for what sizes and headers show to be wrong."""
@@ -125,10 +118,8 @@ def look(place: Location) -> TokenFiles:
         return _described(place, files)
     shards = [name for name in files if name.endswith(".npy") and not name.endswith(ENDS)]
     if not shards:
-        fix = "give a directory that podwright data tokenize wrote, or one with .npy files"
-        if texts := [name for name in files if is_text(name) and not _is_note(name)]:
-            fix = f"type data.source={shlex.quote(place.typed.rstrip('/') + '/' + texts[0])} to read one of its files"
-        raise UserError(f"{place.typed} holds no token shards", fix)
+        fix = "give a directory that podwright data tokenize wrote or one with .npy files, or name a file of text in it"
+        raise UserError(f"{place.typed} holds no token shards", fix, "no-tokens")
     require_all_numbered(place.typed, shards)
     return TokenFiles(place, tuple(_array_file(place / name, files[name]) for name in shards))
 
@@ -140,13 +131,8 @@ def _no_directory(place: Location) -> UserError:
         what = f"{place.typed} is no source of text or tokens"
         return UserError(what, f"give a directory of token shards, or a file with the ending .npy, {TEXT} or .jsonl")
     if place.local is None:
-        return UserError(f"there is no {place.typed}", "check the path")
-    if not is_hub_id(place.typed, place.local):
-        return absent(place.typed, place.local)
-    folder = place.typed.rpartition("/")[2]
-    fetch = shlex.join(["hf", "download", "--repo-type", "dataset", place.typed, "--local-dir", folder])
-    what = f"there is no {place.typed}, and data sets of the hub are not fetched for pretraining"
-    return UserError(what, f"type {fetch}, and give one of its files")
+        return UserError(f"there is no {place.typed}", "check the path", "no-such-file")
+    return absent(place.typed, place.local)
 
 
 def records(place: Location) -> list[Location]:
@@ -255,20 +241,20 @@ def ends(shard: Shard, eos_id: int | None) -> Ids:
             return np.append(np.arange(PIECE, shard.tokens, PIECE), shard.tokens)
         at = [np.flatnonzero(ids == eos_id) + offset + 1 for offset, ids in scan(shard)]
         return np.union1d(np.concatenate(at), [shard.tokens])
+    damaged = UserError(f"{shard.ends.typed} is not what was written, or does not fit {shard.place.name}", _COPY_AGAIN)
     content = shard.ends.read()
     if shard.ends_crc32 not in (None, zlib.crc32(content)):
-        what = f"{shard.ends.typed} is not what was written: its checksum differs from {META}"
-        raise UserError(what, _COPY_AGAIN)
+        raise damaged
     try:
         written: Ids = np.load(io.BytesIO(content))
     except (ValueError, EOFError) as e:
-        raise UserError(f"{shard.ends.typed} cannot be read", _COPY_AGAIN) from e
+        raise damaged from e
     if written.ndim != 1 or written.dtype.kind not in "iu":
-        raise UserError(f"{shard.ends.typed} cannot be read", _COPY_AGAIN)
+        raise damaged
     written = written.astype(np.int64)
     last = written[-1] if len(written) else 0
     if len(written) != shard.documents or last != shard.tokens or (np.diff(written, prepend=0) <= 0).any():
-        raise UserError(f"{shard.ends.typed} does not fit {shard.place.name}", _COPY_AGAIN)
+        raise damaged
     return written
 
 
@@ -283,7 +269,8 @@ def scan(shard: Shard) -> Iterator[tuple[int, Ids]]:
 
 def read_records(file: Location, item_bytes: int) -> list[bytes]:
     """Of an array_record file; UserError where one is not a number of ids of `item_bytes` each."""
-    contents = _records(file)
+    with _opened(file) as reader:
+        contents: list[bytes] = reader.read_all()
     for number, raw in enumerate(contents):
         if len(raw) % item_bytes:
             what = f"{file.typed}: record {number} has {len(raw):,} bytes, which are no uint{8 * item_bytes} ids"
@@ -295,12 +282,6 @@ def require_record(file: Location) -> None:
     """UserError for an array_record file that cannot be opened."""
     with _opened(file):
         pass
-
-
-def _records(file: Location) -> list[bytes]:
-    with _opened(file) as reader:
-        contents: list[bytes] = reader.read_all()
-        return contents
 
 
 @contextlib.contextmanager

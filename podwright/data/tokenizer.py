@@ -40,18 +40,6 @@ _LEARNED_WORD = 1000
 _LONG_WORDS = re.compile(rf"(\w{{{_LEARNED_WORD}}})\w+|(\s{{{_LEARNED_WORD}}})\s+|([^\w\s]{{{_LEARNED_WORD}}})[^\w\s]+")
 
 
-def _unread(files: Mapping[str, bytes]) -> str:
-    """Which of the files is at fault."""
-    for name, content in files.items():
-        try:
-            json.loads(content) if name.endswith(".json") else content.decode()
-        except (ValueError, RecursionError):
-            return f"{name} is not {'JSON' if name.endswith('.json') else 'UTF-8'}"
-    if "tokenizer.json" not in files:
-        return "there is no tokenizer.json"
-    return "its files do not fit together, or are of a newer version of the package tokenizers"
-
-
 class Tokenizer:
     """The tokenizer that `files` (name -> content of a Hugging Face directory) describe."""
 
@@ -100,8 +88,9 @@ class Tokenizer:
         except UserError as e:
             raise UserError(f"{place}: {e.what}", e.fix) from e
         except Exception as e:  # the library raises bare Exception for a tokenizer.json it cannot use
-            what = f"the tokenizer in {place} cannot be read: {_unread(files)}"
-            raise UserError(what, "bring the directory back from a copy, or fetch it again") from e
+            what = f"the tokenizer in {place} cannot be read ({message_of(e)})"
+            fix = "fetch the directory again, or install a newer version of the package tokenizers"
+            raise UserError(what, fix, "unreadable") from e
 
     @classmethod
     def train(cls, texts: Sequence[str], vocab_size: int) -> Tokenizer:
@@ -167,20 +156,20 @@ class Tokenizer:
         )
 
     def chats(self, questions: Sequence[str], instruction: str, enable_thinking: bool) -> list[str]:
-        """`chat` of each question; UserError where the template gives different questions the same prompt."""
-        texts = [self.chat(question, instruction, enable_thinking) for question in questions]
-        if len(set(texts)) == 1 < len(set(questions)):
-            what = f"{self._place}the chat template leaves the question out: every prompt is the same text"
-            raise UserError(what, chat.FIX)
-        return texts
+        """`chat` of each question; UserError where the template leaves the question out."""
+        self.require_messages("")
+        return [self.chat(question, instruction, enable_thinking) for question in questions]
 
     def require_messages(self, system_prompt: str) -> None:
         """UserError where the template gives different messages of a user the same prompt."""
         system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-        chats = ([*system, {"role": "user", "content": content}] for content in ("a", "b"))
-        if len({self.render(chat, add_generation_prompt=True, enable_thinking=True) for chat in chats}) == 1:
+        prompts = set()
+        for content in ("a", "b"):
+            messages = [*system, {"role": "user", "content": content}]
+            prompts.add(self.render(messages, add_generation_prompt=True, enable_thinking=True))
+        if len(prompts) == 1:
             what = f"{self._place}the chat template leaves the user's message out: every prompt is the same text"
-            raise UserError(what, chat.FIX)
+            raise UserError(what, chat.FIX, "chat-template")
 
     def require_known(self, texts: Iterable[str]) -> None:
         """UserError where all of `texts`, by their first characters, become the token for what is unknown."""

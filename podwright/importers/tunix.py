@@ -62,7 +62,7 @@ def _note(key: str, values: Settings, raw: Raw) -> str:
     if key == "grpo_config.loss_agg_mode" and raw["grpo"]["loss"] == "gspo":
         return f"{NOTHING}gspo counts every completion the same"
     note = table().note(f"model.{rest}" if role in ROLES else key, value, raw, key)
-    return _section_or_unknown(key, value) if note is None else note
+    return _without_counterpart(key, value) if note is None else note
 
 
 def _require_equal(key: str, rest: str, values: Settings) -> None:
@@ -74,20 +74,14 @@ def _require_equal(key: str, rest: str, values: Settings) -> None:
             raise UserError(what, "write the same in both")
 
 
-def _section_or_unknown(key: str, value: Any) -> str:
+def _without_counterpart(key: str, value: Any) -> str:
+    if value in (None, {}):
+        return f"{NOTHING}it is empty"
     names = [*table().names(), *_PARTICULAR, *ROLES, "reward_functions"]
-    model = key.partition(".")[0] in ROLES
-    if (
-        key in ROLES
-        or any(name.startswith(f"{key}.") for name in names)
-        or (model and key.endswith(("mesh", "lora_config")))
-    ):
-        if value in (None, {}):
-            return f"{NOTHING}it is empty"
-        raise UserError(f"{key}={value!r:.40} is a section", f"write {key}:, and its keys indented below it")
-    guess = "" if model else nearest(key, names)
-    fix = f"did you mean {guess}? Else take it out" if guess else "take it out; `podwright recipes show` lists ours"
-    raise UserError(f"{key} is no key of tunix that is known here", fix)
+    fix = "take it out; `podwright recipes show` lists ours"
+    if guess := nearest(key, names):
+        fix = f"did you mean {guess}? Else take it out"
+    raise UserError(f"{key} is no key of tunix that is known here", fix, "unknown-key")
 
 
 def _batch(key: str, values: Settings, raw: Raw) -> str:
@@ -184,27 +178,6 @@ def _dataset(key: str, values: Settings, raw: Raw) -> str:
     raise UserError(f"{key}={name!r:.40} is not read here", "write gsm8k, and type data.source=FILE.jsonl when it runs")
 
 
-def _test_batches(key: str, values: Settings, raw: Raw) -> str:
-    size = count(key, values[key]) * count("batch_size", values["batch_size"])
-    return f"all test questions are asked; for {values[key]} batches of them type data.num_test={size}"
-
-
-def _tokenizer(key: str, values: Settings, raw: Raw) -> str:
-    sources = [values[f"{role}.model_id"] for role in ROLES if f"{role}.model_id" in values]
-    if not sources or values[key] in sources:
-        return f"{NOTHING}the tokenizer is that of the checkpoint"
-    return f"the tokenizer is that of model.source={sources[0]}; for {values[key]} put its files into a directory with the weights and type model.source=DIRECTORY"
-
-
-def _profiler(key: str, values: Settings, raw: Raw) -> str:
-    section = f"{TRAINING}.profiler_options"
-    if key == section or values.get(key) is None:
-        return f"{NOTHING}nothing is traced"
-    first = int(number(f"{section}.skip_first_n_steps", values.get(f"{section}.skip_first_n_steps", 1))) + 1
-    steps = count(f"{section}.profiler_steps", values.get(f"{section}.profiler_steps", 9))
-    return f"type --profile {first}-{first + steps - 1}"
-
-
 def _importance(key: str, values: Settings, raw: Raw) -> str:
     mode, cap = values.get("grpo_config.sampler_is"), values.get("grpo_config.sampler_is_threshold", 2.0)
     if mode not in (None, "token"):
@@ -233,13 +206,8 @@ _PARTICULAR: dict[str, Callable[[str, Settings, Raw], str]] = {
     f"{TRAINING}.max_steps": _unused_length,
     "num_train_epochs": _unused_length,
     "num_batches": _unused_length,
-    "num_test_batches": _test_batches,
     f"{TRAINING}.mini_batch_size": _mini_batch,
     f"{TRAINING}.train_micro_batch_size": _micro_batch,
     f"{TRAINING}.gradient_accumulation_steps": _accumulation,
-    f"{TRAINING}.profiler_options": _profiler,
-    f"{TRAINING}.profiler_options.skip_first_n_steps": _profiler,
-    f"{TRAINING}.profiler_options.profiler_steps": _profiler,
     "dataset_name": _dataset,
-    "tokenizer_config.tokenizer_path": _tokenizer,
 }

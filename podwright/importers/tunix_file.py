@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from podwright.errors import UserError
 from podwright.importers import key_table
 from podwright.importers.key_table import KeyTable, Settings
-from podwright.recipe.yaml_file import Loader
+from podwright.recipe.load import value_of
 
 ROLES = ("model_config", "actor_model_config", "reference_model_config", "rollout_model_config")
 TRAINING = "rl_training_config"
@@ -46,10 +44,7 @@ def settings(path: Path, raw: dict[Any, Any], overrides: Sequence[str] = ()) -> 
         if not key or not equals:
             raise UserError(f"{text!r} is not an override", "write key=value, such as grpo_config.num_generations=4")
         _refuse_twice(key, typed, "the command line has")
-        try:
-            typed[key] = yaml.load(value, Loader)
-        except yaml.YAMLError as e:
-            raise UserError(f"{key}={value} cannot be read as a value", "quote it") from e
+        typed[key] = value_of(key, value)
     for key in typed:
         values = {name: value for name, value in values.items() if not f"{name}.".startswith(f"{key}.")}
     return values | dict(_leaves(typed))

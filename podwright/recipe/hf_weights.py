@@ -16,11 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from pydantic import BaseModel, Field, ValidationError
+
 from podwright.errors import UserError
 from podwright.recipe.hf_config import refuse_pointer
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.paths import dead_link, require_file
+from podwright.recipe.paths import require_file
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -56,6 +58,12 @@ QWEN3_LAYER: Mapping[str, str] = MappingProxyType(
 """our name of a layer's weight -> Hugging Face's"""
 
 
+class _Index(BaseModel):
+    """The index of a checkpoint in several files."""
+
+    weight_map: dict[str, str] = Field(min_length=1)
+
+
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
     file: Path
@@ -87,14 +95,8 @@ def refuse_other_layouts(directory: Path) -> None:
 
 def require_regular(file: Path) -> None:
     """UserError for a dead link, a directory, a pipe or a device of that name; nothing may be there."""
-    if os.path.islink(file) and not os.path.exists(file):
-        raise dead_link(str(file), file)
-    if not os.path.exists(file):
-        return
-    try:
+    if os.path.lexists(file):
         require_file(str(file), file)
-    except UserError as e:
-        raise UserError(e.what, "put the file of the weights in its place") from e
 
 
 def stored(directory: Path) -> dict[str, StoredTensor]:
@@ -125,16 +127,11 @@ def _shard_of(index: Path) -> dict[str, str]:
     try:
         content = index.read_bytes()
         refuse_pointer(index, content)
-        record = json.loads(content)
-    except (OSError, ValueError, RecursionError) as e:
-        reason = e.strerror if isinstance(e, OSError) else "it is not JSON"
-        raise UserError(f"{index} cannot be read ({reason})", fix) from e
-    shard_of = record.get("weight_map") if isinstance(record, dict) else None
-    if not isinstance(shard_of, dict) or not shard_of:
-        raise UserError(f"{index} has no weight_map that gives the file of each weight", fix)
-    if odd := [name for name, file in shard_of.items() if not isinstance(file, str)]:
-        raise UserError(f"{index}: weight_map gives {odd[0]} no file name, but {json.dumps(shard_of[odd[0]])}", fix)
-    return shard_of
+        return _Index.model_validate_json(content).weight_map
+    except OSError as e:
+        raise UserError(f"{index} cannot be read ({e.strerror})", fix, "unreadable") from e
+    except ValidationError as e:
+        raise UserError(f"{index} has no weight_map that gives the file of each weight", fix, "unreadable") from e
 
 
 def _header(file: Path) -> dict[str, StoredTensor]:
@@ -177,7 +174,8 @@ def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
         if name not in tensors:
             raise UserError(f"weight {name} is not in {directory}", _OWN)
         if tensors[name].shape != shape:
-            raise _misshapen(name, directory, tensors[name].shape, shape)
+            what = f"weight {name} in {directory} has shape {list(tensors[name].shape)}"
+            raise UserError(f"{what}; its config.json asks for {list(shape)}", _OWN, "weight-shape")
     for name in tensors.keys() - wanted.keys():
         if name == HEAD:
             _require_tied(directory, tensors)
@@ -239,12 +237,6 @@ def _ends_are_below(bits: int, tensor: StoredTensor) -> bool:
             if any(value & magnitude >= bits for value in values):
                 return False
     return True
-
-
-def _misshapen(name: str, directory: Path, shape: tuple[int, ...], wanted: tuple[int, ...]) -> UserError:
-    transposed = ", transposed" if shape == wanted[::-1] else ""
-    what = f"weight {name} in {directory} has shape {list(shape)}{transposed}; its config.json asks for {list(wanted)}"
-    return UserError(what, _OWN)
 
 
 def _require_tied(directory: Path, tensors: Mapping[str, StoredTensor]) -> None:

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
 
 from podwright.errors import UserError
 
@@ -163,37 +166,16 @@ class HybridDims:
         return (2 * self.num_active_params() + core) * tokens
 
 
-_ALMODEL_MLA = Mla(20, 512, 256, 128, 64, 128, 5e4, Yarn(32, 4096, 1.0, 1.0))
-_ALMODEL_KDA = Kda(20, 128, "bounded", 0)
-_ALMODEL_MOE = Moe(64, 6, 1280, 1, 2.827)
-
-MODELS: dict[str, HybridDims] = {
-    # The source calls it 8B; its own table of dimensions makes 19.06 B parameters, 3.2 B of them active.
-    "almodel-8b": HybridDims(2560, 28, 163840, 6656, 1, _ALMODEL_MLA, _ALMODEL_MOE, _ALMODEL_KDA, 4),
-    "deepseek-v3": HybridDims(
-        7168,
-        61,
-        129280,
-        18432,
-        3,
-        Mla(128, 1536, 512, 128, 64, 128, 1e4, Yarn(40, 4096)),
-        Moe(256, 8, 2048, 1, 2.5, 8, 4),
-        max_positions=163840,
-    ),
-    "almodel-tiny": HybridDims(
-        64,
-        4,
-        259,
-        192,
-        1,
-        Mla(2, 32, 32, 32, 16, 32, 5e4, Yarn(32, 128, 1.0, 1.0)),
-        Moe(8, 2, 48, 1, 2.827),
-        Kda(2, 32, "bounded", 0),
-        4,
-    ),
-}
+def _dims(row: dict[str, Any]) -> HybridDims:
+    mla = row["mla"]
+    if "yarn" in mla:
+        mla["yarn"] = Yarn(**mla["yarn"])
+    kda = Kda(**row["kda"]) if "kda" in row else None
+    return HybridDims(**row | {"mla": Mla(**mla), "moe": Moe(**row["moe"]), "kda": kda})
 
 
+_ROWS = yaml.safe_load(Path(__file__).with_name("models.yaml").read_text())["hybrid"]
+MODELS = {name: _dims(row) for name, row in _ROWS.items()}
 MAXTEXT_NAMES = {"al_model": "almodel-8b"}
 """`model_name` in a fork of MaxText -> its row: ALModel in configs/models/al_model.yml of its original project, 2026-02-22"""
 

@@ -144,10 +144,9 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
     if not device:
         remedy = f"type {variable}=tpu7x-4x4x4" if variable else "write --device-type=tpu7x-4x4x4 in the script"
         raise UserError("xpk workload create has no --device-type, or its value is empty", remedy)
-    number = _number_of_slices(
-        given.values.get("num-slices", "1"), "--num-slices", "write --num-slices=1 in the script"
-    )
-    raw = _recipe(path, options.values | number, command, topology(device, variable), stated)
+    number = _number_of_slices(given.values.get("num-slices", "1"), "--num-slices")
+    slice_ = slices.one_of_tpus(device, variable or "--device-type")
+    raw = _recipe(path, options.values | number, command, slice_, stated)
     notes |= differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()}
     notes |= command.notes
     own = {name: given.values.get(name, "") for name in ("cluster", "project", "zone", "namespace")}
@@ -179,9 +178,7 @@ def _marked(
         return marks.read(runs.call, argv, names, values, runs.turned)
     except marks.DiffersByMachine as e:
         what = f"{runs.path.name}: {str(e)!r} of its call of xpk depends on a file, or on what differs at each run"
-        if cause := variables.of_machine(runs.text):
-            what = f"{runs.path.name}: {cause} is known only where the script runs"
-        raise UserError(what, "write the value out in a copy of the script") from e
+        raise UserError(what, "write the value out in a copy of the script", "depends-on-machine") from e
 
 
 def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
@@ -190,22 +187,13 @@ def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
     problem = evaluated.problem.removeprefix(f"{runs.path} ")
     if len(calls) > 1:
         raise UserError(f"{name} calls xpk workload create {len(calls)} times", "leave one in a copy")
-    if not calls and "Argument list too long" in evaluated.output:
-        what = f"{name} has a word of more than 131,071 bytes in a command, and Linux passes no longer one"
-        raise UserError(what, "take long values out into a file of the image")
-    if not calls and evaluated.exit_code is None:
-        what = f"{evaluated.problem} in the sandbox, and had not called xpk workload create"
-        raise UserError(what, "take out in a copy of the script what takes that long or that much")
     if not calls:
-        why = f" ({problem})" if problem else ""
+        what = f"{name} does not reach its call of xpk workload create" + (f" ({problem})" if problem else "")
+        fix = "take out in a copy of the script what ends it, hides xpk, takes too long or is too long"
         missing = re.search(r": line \d+: (\w+): ", evaluated.output)
-        what = f"{name} does not reach its call of xpk workload create: it ends before, or has a function or alias of that name"
-        fix = "take out in a copy of the script what ends it or hides xpk"
-        if missing and missing[1].isdigit():
-            fix = "write the value out in a copy of the script"
         if missing and missing[1] in runs.variables.unset:
             fix = f"type {missing[1]}=VALUE"
-        raise UserError(f"{what}{why}", fix)
+        raise UserError(what, fix, "no-call-of-xpk")
     unknown = re.search("\2([^\3]*)", " ".join(calls[0].argv))
     if unknown:
         what = f"{name}: what {unknown[1][:60]} prints is known only where the script runs"
@@ -349,32 +337,21 @@ def described(arguments: Mapping[str, str], module: str, topology: str) -> str:
 
 def _slices_of_training(text: str, values: Mapping[str, str], script_name: str) -> dict[str, str]:
     """`num-slices` that was typed, or that the training script has as NUM_SLICES; {} without either."""
-    if "num_slices" in values:
-        return _number_of_slices(values["num_slices"], "num_slices", "type num_slices=1")
-    fix = "type NUM_SLICES=1"
-    if "NUM_SLICES" in values:
-        return _number_of_slices(values["NUM_SLICES"], "NUM_SLICES", fix)
-    own = re.search(r"(?m)^[ \t]*(?:export[ \t]+)?NUM_SLICES=[\"']?(?:\$\{\w+:?-)?([^\s\"'};]*)", text)
-    if own and "$" in own[1]:
-        line = text.count("\n", 0, own.start(1)) + 1
+    for key in ("num_slices", "NUM_SLICES"):
+        if key in values:
+            return _number_of_slices(values[key], key)
+    assigned = re.search(r"(?m)^[ \t]*(?:export[ \t]+)?NUM_SLICES=[\"']?(?:\$\{\w+:?-)?([^\s\"'};]*)", text)
+    if not assigned or not assigned[1]:
+        return {}
+    if "$" in assigned[1]:
+        line = text.count("\n", 0, assigned.start(1)) + 1
         what = f"{script_name} line {line}: NUM_SLICES is known only where the script runs"
-        raise UserError(what, f"{fix}, or the number of slices that it trains on")
-    return _number_of_slices(own[1], "NUM_SLICES", fix) if own and own[1] else {}
+        raise UserError(what, "type NUM_SLICES=1, or the number of slices that it trains on", "depends-on-machine")
+    return _number_of_slices(assigned[1], "NUM_SLICES")
 
 
-def _number_of_slices(text: str, key: str, fix: str) -> dict[str, str]:
+def _number_of_slices(text: str, key: str) -> dict[str, str]:
     """`num-slices` as it counts. UserError for what is no whole number above 0."""
     if not re.fullmatch(r"0*[1-9]\d*", text, re.ASCII):
-        raise UserError(f"{key}={text} is no whole number above 0", fix)
+        raise UserError(f"{key}={text} is no whole number above 0", f"write {key}=1", "not-a-number")
     return {"num-slices": text}
-
-
-def topology(device: str, variable: str) -> slices.Slice:
-    """The slice that xpk calls `device`. `variable`: of the script, that has this value; "" for none."""
-    try:
-        return slices.one_of_tpus(device, variable or "--device-type")
-    except UserError as e:
-        if variable:
-            raise
-        fix = re.sub(r"^did you mean (.*)\?$", r"write \1", e.fix).replace("type ", "write ")
-        raise UserError(e.what, f"{fix} in the script") from e

@@ -14,8 +14,7 @@ from podwright import slices
 from podwright.accelerators import ACCELERATORS
 from podwright.errors import UserError, expanded, from_os, nearest
 from podwright.recipe.wrong_values import in_words
-from podwright.recipe.yaml_file import fault_of
-from podwright.recipe.yaml_keys import RepeatedKey, once
+from podwright.recipe.yaml_file import fault_of, once
 from podwright.rundir import Record, replace_file
 from podwright.shell import targets_file
 from podwright.targets import kinds
@@ -179,8 +178,6 @@ def _entries() -> dict[str, Any]:
         entries = yaml.load(path.read_text(), _TextLoader)
     except FileNotFoundError:
         return {}
-    except RepeatedKey as e:
-        raise FileFault(f"{path} {e}", "leave one of them out") from e
     except UnicodeDecodeError as e:
         raise FileFault(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or fix it") from e
     except OSError as e:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
 
 from podwright.errors import UserError, nearest
 
@@ -14,30 +17,10 @@ IMAGES = ("docker-image", "base-docker-image")
 DEVICES = ("device-type", "tpu-type")
 EXCLUSIVE = (DEVICES, ("env", "env-file"))
 """of each, xpk takes one"""
-DECIDED_ELSEWHERE = {
-    "workload": ("a run has a name of its own", "type --name NAME with podwright run"),
-    **{name: ("a target has it", f"set {name} of the target") for name in ("cluster", "project", "namespace")},
-    "zone": ("a target has it", "set zones of the target"),
-    **dict.fromkeys(DEVICES, ("the slice is topology of the recipe", "type topology=SLICE with podwright plan, run or render")),
-    "num-slices": ("num_slices of the recipe has it", "type num_slices=N with podwright plan, run or render"),
-    "docker-image": ("image of the recipe has it", "type image=IMAGE with podwright plan, run or render"),
-    "command": ("launch and arguments of the recipe are it", "type arguments.KEY=VALUE"),
-}  # fmt: skip
-"""option that a target, a run or another key of the recipe decides -> which of them, and what to do instead"""
-_OPTIONS = (
-    "base-docker-image cluster colocated-python-sidecar-image command custom-pathways-proxy-server-args"
-    " custom-pathways-server-args custom-pathways-worker-args debug-dump-gcs dependency-auto-download"
-    " deploy-stacktrace-sidecar device-type docker-image docker-image-pull-secret docker-name dry-run elastic-slices"
-    " enable-debug-logs env env-file experiment-name flex force headless kind-cluster max-restarts max-slice-restarts"
-    " mtc-enabled namespace num-nodes num-slices on-demand output-manifest-file pathways-gcs-location priority project"
-    " project-number proxy-server-image quiet ramdisk-directory remote-python-sidecar-image reservation"
-    " restart-on-exit-codes restart-on-user-code-failure sandbox-kubeconfig scheduler script-dir server-image"
-    " skip-validation spot storage sub-slicing-topology termination-grace-period-seconds timeout tpu-type"
-    " ttl-seconds-after-finished use-parallel-containers use-pathways use-vertex-tensorboard"
-    " wait-for-job-completion workload zone"
-)
-OPTIONS = frozenset(_OPTIONS.split())
-"""of xpk workload create, in any version until NEWEST: src/xpk/parser/workload.py and common.py, before 1.0 xpk.py"""
+_FACTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+DECIDED_ELSEWHERE: dict[str, list[str]] = _FACTS["decided_elsewhere"]
+OPTIONS = frozenset(_FACTS["options"])
+"""of xpk workload create, in any version until NEWEST"""
 NEWEST = "1.16.0"
 """the newest version that is known here, of 2026-08-04"""
 

@@ -100,16 +100,19 @@ def test_most_of_a_large_file_in_another_format_is_noticed(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("files", "fault"),
     [
-        ({}, "is an empty directory; give one with train.jsonl and test.jsonl"),
-        ({"train.jsonl": good(9)}, "test.jsonl; add it, or type data.source="),
+        ({}, "has no file of its train part; give a directory with train.jsonl and test.jsonl"),
+        ({"train.jsonl": good(9)}, "has no file of its test part; add it, or type data.source="),
         ({"train.jsonl": good(9), "test.jsonl": ""}, "has no test examples"),
         ({"train.jsonl": "", "test.jsonl": good(9)}, "has no train examples"),
         ({"train.jsonl": good(9), "test.jsonl": "{}"}, "test.jsonl:1 is of no layout"),
-        ({"Train.jsonl": good(9), "Test.jsonl": good(9)}, "there is no "),
-        ({"train-0.parquet": "PAR1"}, "has train-0.parquet, and no test*.parquet; add it, or type data.source="),
-        ({"train-0.parquet": "", "train-1.parquet": ""}, "and no test*.parquet; add test.parquet"),
-        ({"train.parquet": "", "validation.parquet": ""}, "validation.parquet is that part"),
-        ({"test.parquet": ""}, "has test.parquet, and no train*.parquet"),
+        ({"Train.jsonl": good(9), "Test.jsonl": good(9)}, "has no file of its train part"),
+        ({"train-0.parquet": "PAR1"}, "has no file of its test part; add it, or type data.source="),
+        (
+            {"train-0.parquet": "", "train-1.parquet": ""},
+            "has no file of its test part; add test.jsonl, or name the files train*.parquet",
+        ),
+        ({"train.parquet": "", "validation.parquet": ""}, "has no file of its test part; add it, or type data.source="),
+        ({"test.parquet": ""}, "has no file of its train part; add train.jsonl"),
         ({"train.parquet": "PAR1", "test.parquet": "PAR1"}, "train.parquet cannot be read as parquet"),
         ({"train.parquet": "", "test.parquet": ""}, "train.parquet cannot be read as parquet"),
     ],
@@ -169,7 +172,7 @@ def test_what_is_no_file_is_refused_without_being_opened(tmp_path: Path) -> None
             "d": "train.jsonl is not a file",
             "e": "train.jsonl is not a file",
             "broken": "data.source=broken is a link to nowhere.jsonl, which is not there",
-            "f": "test.jsonl is a link to test.jsonl, and its links lead in a circle",
+            "f": "test.jsonl is a link to test.jsonl, which is not there",
         }.items():
             finding = checked(tmp_path, source)
             assert finding.level == "error" and fault in finding.message, source
