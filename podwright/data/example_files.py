@@ -63,7 +63,7 @@ def of_split(path: Path, split: str, more: tuple[str, ...] = ()) -> list[Path]:
         if file.is_file():
             present.append(file)
         elif file.exists():
-            raise UserError(f"{file} is not a file", "replace it by a file of rows")
+            raise UserError(f"{file} is not a file", "replace it by a file of rows", "not-a-file")
     return present
 
 
@@ -82,7 +82,6 @@ def unread(files: ExampleFiles) -> tuple[str, str] | None:
     """What is wrong with a directory that holds more files of these names than are read, and what to do."""
     if not files.unread:
         return None
-    names = ", ".join(path.name for path in files.unread[:_NAMED]) + ", ..." * (len(files.unread) > _NAMED)
-    read = f"{files.train[0].name} and {files.test[0].name}"
-    what = f"of {files.unread[0].parent} the files {read} are read, and {names} not"
+    names = ", ".join(path.name for path in files.unread[:_NAMED])
+    what = f"{files.train[0].name} and {files.test[0].name} are read, and of {files.unread[0].parent} are not: {names}"
     return what, "move those out of the directory that are not to be read"

@@ -114,7 +114,9 @@ def _budget(recipe: MultimodalRecipe, training: list[AnnotatedExample], schema: 
     if source.is_dir():
         return annotated.budget(Tokenizer.load(source), recipe.data.system_prompt, schema)
     what = f"the tokenizer of model.source={recipe.model.source} is not on this machine: tokens cannot be counted"
-    raise UserError(what, "leave --recipe out, or name a recipe whose model.source is random or a directory")
+    raise UserError(
+        what, "leave --recipe out, or name a recipe whose model.source is random or a directory", "no-tokenizer"
+    )
 
 
 def of_pairs(path: Path, options: CheckOptions) -> tuple[Record, LineFile[Pair]]:
@@ -159,7 +161,9 @@ def _decoded(field: str, path: Path) -> str:
     try:
         return media.check(field, path)
     except ImportError as e:
-        raise UserError("PIL and av, which decode files, are not installed", extras.install("torch")) from e
+        raise UserError(
+            "PIL and av, which decode files, are not installed", extras.install("torch"), "missing-package"
+        ) from e
 
 
 def repeated(file: LineFile[Pair]) -> Iterator[tuple[str, str]]:

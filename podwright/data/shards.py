@@ -33,11 +33,15 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
     """Write the documents of `files` of text (or `arithmetic`) as token shards into the new directory `out`."""
     if "://" in str(out) or ":/" in str(out):  # Path makes one slash of two
         raise UserError(
-            f"--out {out} is not on this machine", "name a new directory here, and copy it to the store afterwards"
+            f"--out {out} is not on this machine",
+            "name a new directory here, and copy it to the store afterwards",
+            "not-local",
         )
     require_new_directory(f"--out {out}", out)
     if shard_tokens < 1:
-        raise UserError(f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000")
+        raise UserError(
+            f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000", "wrong-value"
+        )
     loaded = texts.named_tokenizer(tokenizer)
     total = sum(map(_text_bytes, files))
     temporary = out.absolute().parent / f".{out.name}.{os.getpid()}.part"
@@ -66,7 +70,11 @@ def count(source: str, tokenizer: str = "") -> Record:
     if not tokenizer:
         if source != "arithmetic":
             Location.of(source).size()  # UserError where there is none
-        raise UserError(f"{source} is text", "say what is to count its tokens: --tokenizer bytes, or --tokenizer DIR")
+        raise UserError(
+            f"{source} is text",
+            "say what is to count its tokens: --tokenizer bytes, or --tokenizer DIR",
+            "no-tokenizer",
+        )
     num_documents = num_tokens = num_bytes = 0
 
     def measured() -> Iterator[str]:
@@ -111,7 +119,9 @@ def _text_bytes(source: str) -> int:
         return 0
     if not corpus.is_text(source):
         raise UserError(
-            f"{source} is not text to tokenize", "give files of texts, such as .jsonl or .txt, or arithmetic"
+            f"{source} is not text to tokenize",
+            "give files of texts, such as .jsonl or .txt, or arithmetic",
+            "not-text",
         )
     return Location.of(source).size()
 

@@ -129,7 +129,9 @@ def _no_directory(place: Location) -> UserError:
         if place.local is not None:
             require_file(place.typed, place.local)
         what = f"{place.typed} is no source of text or tokens"
-        return UserError(what, f"give a directory of token shards, or a file with the ending .npy, {TEXT} or .jsonl")
+        return UserError(
+            what, f"give a directory of token shards, or a file with the ending .npy, {TEXT} or .jsonl", "no-tokens"
+        )
     if place.local is None:
         return UserError(f"there is no {place.typed}", "check the path", "no-such-file")
     return absent(place.typed, place.local)
@@ -143,7 +145,7 @@ def records(place: Location) -> list[Location]:
     places = [place / name for name in files if name.endswith(RECORDS)]
     if places and place.local is None:
         what = f"{place.typed} holds {RECORDS} files, which are read from this machine only"
-        raise UserError(what, "copy the directory here")
+        raise UserError(what, "copy the directory here", "not-local")
     if META in files:
         return []
     require_all_numbered(place.typed, (file.name for file in places))
@@ -179,22 +181,24 @@ def _described(place: Location, files: dict[str, int]) -> TokenFiles:
     for entry in meta.shards:
         here = place / entry.file
         if entry.file not in files:
-            raise UserError(f"{here.typed} is missing; {META} names it", "copy the whole directory again")
+            raise UserError(
+                f"{here.typed} is missing; {META} names it", "copy the whole directory again", "files-missing"
+            )
         if files[entry.file] != entry.bytes:
             fault = "truncated" if files[entry.file] < entry.bytes else "another file"
             what = f"{here.typed} is {fault}: it has {files[entry.file]:,} bytes, {META} says {entry.bytes:,}"
-            raise UserError(what, _COPY_AGAIN)
+            raise UserError(what, _COPY_AGAIN, "damaged-tokens")
         header = entry.bytes - entry.tokens * dtype.itemsize
         if header < _LEAST_HEADER or entry.tokens < 0:
             what = f"{META} says {entry.tokens:,} tokens of {here.typed}, which has {entry.bytes:,} bytes"
-            raise UserError(what, _COPY_AGAIN)
+            raise UserError(what, _COPY_AGAIN, "damaged-tokens")
         shard = Shard(here, entry.tokens, dtype, header, entry.documents, entry.crc32, entry.ends_crc32)
         if shard.ends.name not in files:
             what = f"{shard.ends.typed} is missing; {entry.file} needs it"
-            raise UserError(what, "copy the whole directory again")
+            raise UserError(what, "copy the whole directory again", "files-missing")
         shards.append(shard)
     if not sum(shard.tokens for shard in shards):
-        raise UserError(f"{place.typed} holds no tokens", "tokenize files that hold some text")
+        raise UserError(f"{place.typed} holds no tokens", "tokenize files that hold some text", "no-tokens")
     return TokenFiles(place, tuple(shards), meta.tokenizer, meta.vocab_size, meta.eos_id)
 
 
@@ -205,7 +209,9 @@ def _meta(place: Location) -> TokenMeta:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"]))
         reason = f"{where} is missing or none of this version" if where else "it is no JSON object"
-        raise UserError(f"{place.typed} cannot be read: {reason}", "tokenize again, or copy the directory again") from e
+        raise UserError(
+            f"{place.typed} cannot be read: {reason}", "tokenize again, or copy the directory again", "damaged-tokens"
+        ) from e
 
 
 def _array_file(place: Location, size: int, instead: str = "remove it") -> Shard:
@@ -218,19 +224,21 @@ def _array_file(place: Location, size: int, instead: str = "remove it") -> Shard
         else:
             shape, _, dtype = np.lib.format.read_array_header_2_0(head)
     except ValueError as e:
-        raise UserError(f"{place.typed} is no .npy file", f"write it with numpy.save, or {instead}") from e
+        raise UserError(f"{place.typed} is no .npy file", f"write it with numpy.save, or {instead}", "not-npy") from e
     if len(shape) != 1:
-        raise UserError(f"{place.typed} has the shape {shape}, not one dimension", "save the tokens as a 1-D array")
+        raise UserError(
+            f"{place.typed} has the shape {shape}, not one dimension", "save the tokens as a 1-D array", "not-npy"
+        )
     if dtype.name not in DTYPES or dtype.str.startswith(">"):
         what = f"{place.typed} holds values of the type {dtype}, not token ids"
-        raise UserError(what, f"save it as one of {', '.join(DTYPES)}")
+        raise UserError(what, f"save it as one of {', '.join(DTYPES)}", "not-npy")
     header, (tokens,) = head.tell(), shape
     if size != header + tokens * dtype.itemsize:
         present = max(0, size - header) // dtype.itemsize
         what = f"{place.typed} is truncated or another file: its header says {tokens:,} tokens, {present:,} are there"
-        raise UserError(what, "copy it again")
+        raise UserError(what, "copy it again", "damaged-tokens")
     if not tokens:
-        raise UserError(f"{place.typed} holds no tokens", instead)
+        raise UserError(f"{place.typed} holds no tokens", instead, "no-tokens")
     return Shard(place, tokens, dtype.newbyteorder("<"), header)
 
 
@@ -241,7 +249,9 @@ def ends(shard: Shard, eos_id: int | None) -> Ids:
             return np.append(np.arange(PIECE, shard.tokens, PIECE), shard.tokens)
         at = [np.flatnonzero(ids == eos_id) + offset + 1 for offset, ids in scan(shard)]
         return np.union1d(np.concatenate(at), [shard.tokens])
-    damaged = UserError(f"{shard.ends.typed} is not what was written, or does not fit {shard.place.name}", _COPY_AGAIN)
+    damaged = UserError(
+        f"{shard.ends.typed} is not what was written, or does not fit {shard.place.name}", _COPY_AGAIN, "damaged-tokens"
+    )
     content = shard.ends.read()
     if shard.ends_crc32 not in (None, zlib.crc32(content)):
         raise damaged
@@ -274,7 +284,7 @@ def read_records(file: Location, item_bytes: int) -> list[bytes]:
     for number, raw in enumerate(contents):
         if len(raw) % item_bytes:
             what = f"{file.typed}: record {number} has {len(raw):,} bytes, which are no uint{8 * item_bytes} ids"
-            raise UserError(what, "write ids of that width")
+            raise UserError(what, "write ids of that width", "damaged-tokens")
     return contents
 
 
@@ -289,13 +299,15 @@ def _opened(file: Location) -> Iterator[Any]:
     try:
         from array_record.python.array_record_module import ArrayRecordReader
     except ImportError as e:
-        raise MissingPackage(f"reading {file.name} needs the package array_record", extras.install("jax")) from e
+        raise MissingPackage(
+            f"reading {file.name} needs the package array_record", extras.install("jax"), "missing-package"
+        ) from e
     try:
         reader = ArrayRecordReader(file.path)
         yield reader
         reader.close()
     except (RuntimeError, ValueError) as e:  # of the library's C++ side
-        raise UserError(f"{file.typed} cannot be read as array_record", "copy it again") from e
+        raise UserError(f"{file.typed} cannot be read as array_record", "copy it again", "damaged-tokens") from e
 
 
 def id_dtype(vocab_size: int) -> str:
@@ -307,7 +319,7 @@ def require_fits(theirs: int | None, vocab_size: int | None, whose: str) -> None
     """UserError where a vocabulary is larger than the model's."""
     if theirs and vocab_size and theirs > vocab_size:
         what = f"{whose} has a vocabulary of {theirs:,}, the model one of {vocab_size:,}"
-        raise UserError(what, "train a model with a vocabulary as large")
+        raise UserError(what, "train a model with a vocabulary as large", "vocabulary-too-large")
 
 
 def require_in_vocabulary(ids: Ids, vocab_size: int | None, where: str, start: int) -> None:
@@ -320,13 +332,15 @@ def require_in_vocabulary(ids: Ids, vocab_size: int | None, where: str, start: i
 
 def out_of_range(where: str, offset: int, token: int, vocab_size: int) -> UserError:
     what = f"{where}: token {token:,} at offset {offset:,} is outside the vocabulary of {vocab_size:,}"
-    return UserError(what, "tokenize with the model's own tokenizer, or copy the file again")
+    return UserError(what, "tokenize with the model's own tokenizer, or copy the file again", "outside-vocabulary")
 
 
 def nothing_to_predict(source: str, eos_id: int | None = None) -> UserError:
     """Of a source whose documents have one token each, which `data.eos_id` made of it where `eos_id` is given."""
     if eos_id is not None:
         what = f"every document of {source} is only its end token, data.eos_id={eos_id}"
-        return UserError(what, "type data.eos_id=ID with the id that ends documents in it, or data.eos_id=null")
+        return UserError(
+            what, "type data.eos_id=ID with the id that ends documents in it, or data.eos_id=null", "nothing-to-predict"
+        )
     what = f"every document of {source} has a single token, so that there is no next token to predict"
-    return UserError(what, "tokenize files that hold some text")
+    return UserError(what, "tokenize files that hold some text", "damaged-tokens")

@@ -74,12 +74,12 @@ def _name_model(values: Settings, raw: Raw) -> None:
     if name in llm.MODELS:
         if hidden not in (None, llm.MODELS[name].hidden_size):
             what = f"llm_hidden_dim={hidden}: {name} has {llm.MODELS[name].hidden_size}"
-            raise UserError(what, "fix it, or leave it out")
+            raise UserError(what, "fix it, or leave it out", "dimensions-contradict")
         raw["model"]["name"] = name
     if values.get("lora_enabled") is False:
         if values.get("freeze_llm") is True:
             what = "lora.enabled=false with freeze_llm=true: the projector alone is not trained"
-            raise UserError(what, "set one of them otherwise")
+            raise UserError(what, "set one of them otherwise", "no-counterpart")
         raw["model"]["lora_rank"] = 0
 
 
@@ -91,7 +91,9 @@ def _note(flat: str, settings: PurrsightSettings, raw: Raw) -> str:
     note = table().note(flat, value, raw, key)
     if note is None:
         raise UserError(
-            f"{key} is no known key of phase2_cluster.yaml", "take it out; `podwright recipes show` lists ours"
+            f"{key} is no known key of phase2_cluster.yaml",
+            "take it out; `podwright recipes show` lists ours",
+            "unknown-key",
         )
     return note
 

@@ -54,7 +54,7 @@ def settings(path: Path, raw: dict[Any, Any], phase: int | None) -> PurrsightSet
         return _flat(path, raw, phase)
     chosen = phase or listed[-1]
     if chosen not in listed:
-        raise UserError(f"{path} has no section phase{chosen}", f"type --phase {listed[0]}")
+        raise UserError(f"{path} has no section phase{chosen}", f"type --phase {listed[0]}", "no-such-section")
     values: Settings = {}
     keys: dict[str, str] = {}
     for section in ("common", f"phase{chosen}"):
@@ -62,15 +62,15 @@ def settings(path: Path, raw: dict[Any, Any], phase: int | None) -> PurrsightSet
         for key, value in _leaves(section, raw.get(section) or {}, names).items():
             values[names[key]], keys[names[key]] = value, f"{section}.{key}"
     for section in raw.keys() - table().sections.keys():
-        raise UserError(f"{section} is no known section of {path.name}", "take it out")
+        raise UserError(f"{section} is no known section of {path.name}", "take it out", "unknown-key")
     return PurrsightSettings(chosen, values, keys, tuple(n for n in listed if n != chosen))
 
 
 def _flat(path: Path, raw: dict[Any, Any], phase: int | None) -> PurrsightSettings:
     if not recognised(raw):
-        raise UserError(f"{path} is no phase2_cluster.yaml: it has no llm_model_name", IMPORTABLE)
+        raise UserError(f"{path} is no phase2_cluster.yaml: it has no llm_model_name", IMPORTABLE, "no-such-section")
     if phase == 1:
-        raise UserError(f"{path} has no settings of phase 1", "leave --phase 1 out")
+        raise UserError(f"{path} has no settings of phase 1", "leave --phase 1 out", "no-such-section")
     cluster = _section("cluster", raw.get("cluster") or {})
     values = {key: value for key, value in raw.items() if key != "cluster"}
     values |= {f"cluster.{key}": value for key, value in cluster.items()}
@@ -95,7 +95,7 @@ def _leaves(section: str, given: Any, names: dict[str, str]) -> Settings:
             leaves[key] = value
         else:
             fix = "take it out; `podwright recipes show` lists ours"
-            raise UserError(f"{section}.{key} is no known key of PurrSight's files", fix)
+            raise UserError(f"{section}.{key} is no known key of PurrSight's files", fix, "unknown-key")
     return leaves
 
 

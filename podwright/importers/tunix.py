@@ -71,7 +71,7 @@ def _require_equal(key: str, rest: str, values: Settings) -> None:
         other = values.get(f"{role}.{rest}", values[key])
         if other != values[key] and not rest.startswith("mesh"):
             what = f"{key}={values[key]!r:.40} and {role}.{rest}={other!r:.40} differ: policy, reference and rollout are one model here"
-            raise UserError(what, "write the same in both")
+            raise UserError(what, "write the same in both", "settings-contradict")
 
 
 def _without_counterpart(key: str, value: Any) -> str:
@@ -95,7 +95,7 @@ def _micro_batch(key: str, values: Settings, raw: Raw) -> str:
     """Prompts of a micro-batch there, parts of a batch here."""
     size, batch = count(key, values[key]), count("batch_size", values["batch_size"])
     if batch % size:
-        raise UserError(f"{key}={size} must divide batch_size={batch}", "write a divisor")
+        raise UserError(f"{key}={size} must divide batch_size={batch}", "write a divisor", "does-not-divide")
     return assign(raw, "training.gradient_accumulation_steps", batch // size) + f": {batch} / {size} prompts"
 
 
@@ -109,7 +109,11 @@ def _mini_batch(key: str, values: Settings, raw: Raw) -> str:
 def _accumulation(key: str, values: Settings, raw: Raw) -> str:
     parts = count(key, values[key])
     if f"{TRAINING}.train_micro_batch_size" in values and parts != 1:
-        raise UserError(f"{key}={parts} and {TRAINING}.train_micro_batch_size are both set", "leave one of them out")
+        raise UserError(
+            f"{key}={parts} and {TRAINING}.train_micro_batch_size are both set",
+            "leave one of them out",
+            "settings-contradict",
+        )
     if parts == 1:
         return f"{NOTHING}it is so here"
     note = assign(raw, "training.gradient_accumulation_steps", parts)
@@ -175,13 +179,19 @@ def _dataset(key: str, values: Settings, raw: Raw) -> str:
             assign(raw, "data.source", name)
             + "; for rows with other columns type data.columns={question: ..., answer: ...}"
         )
-    raise UserError(f"{key}={name!r:.40} is not read here", "write gsm8k, and type data.source=FILE.jsonl when it runs")
+    raise UserError(
+        f"{key}={name!r:.40} is not read here",
+        "write gsm8k, and type data.source=FILE.jsonl when it runs",
+        "no-counterpart",
+    )
 
 
 def _importance(key: str, values: Settings, raw: Raw) -> str:
     mode, cap = values.get("grpo_config.sampler_is"), values.get("grpo_config.sampler_is_threshold", 2.0)
     if mode not in (None, "token"):
-        raise UserError(f"grpo_config.sampler_is={mode!r:.40} has no counterpart", "write token or null")
+        raise UserError(
+            f"grpo_config.sampler_is={mode!r:.40} has no counterpart", "write token or null", "no-counterpart"
+        )
     if "grpo_config.sampler_is" not in values:
         return f"{NOTHING}tunix reads it with sampler_is: token only; grpo.importance_cap is {raw['grpo']['importance_cap']}"
     return assign(raw, "grpo.importance_cap", None if mode is None else cap)
@@ -192,7 +202,7 @@ def _model_source(key: str, values: Settings, raw: Raw) -> str:
         return f"{NOTHING}model.source is a directory or an id of the Hugging Face hub"
     if values[key] in ("kaggle", "gcs", "internal", "maxtext"):
         return f"weights are read in Hugging Face's layout; type model.source=DIRECTORY of such a checkpoint, in place of {values[key]}"
-    raise UserError(f"{key}={values[key]!r:.40} is no source", "write huggingface")
+    raise UserError(f"{key}={values[key]!r:.40} is no source", "write huggingface", "no-counterpart")
 
 
 _OF_MODEL: dict[str, Callable[[str, Settings, Raw], str]] = {"model_source": _model_source}

@@ -42,7 +42,11 @@ def settings(path: Path, raw: dict[Any, Any], overrides: Sequence[str] = ()) -> 
     for text in overrides:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise UserError(f"{text!r} is not an override", "write key=value, such as grpo_config.num_generations=4")
+            raise UserError(
+                f"{text!r} is not an override",
+                "write key=value, such as grpo_config.num_generations=4",
+                "not-an-override",
+            )
         _refuse_twice(key, typed, "the command line has")
         typed[key] = value_of(key, value)
     for key in typed:
@@ -54,7 +58,7 @@ def _refuse_twice(key: str, values: Settings, where: str) -> None:
     for other in values:
         if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}."):
             both = key if key == other else f"{other} and {key}"
-            raise UserError(f"{where} the key {both} twice", "leave one of them out")
+            raise UserError(f"{where} the key {both} twice", "leave one of them out", "key-twice")
 
 
 def _leaves(raw: dict[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

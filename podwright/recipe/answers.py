@@ -32,7 +32,8 @@ Value = str | int
 def _values(given: object) -> object:
     """The values of a field: a list of texts, or {from: 1, to: 5} for the whole numbers of a rating."""
     if isinstance(given, dict):
-        first, last = given.get("from"), given.get("to")
+        first: Any = given.get("from")
+        last: Any = given.get("to")
         are_integers = type(first) is int and type(last) is int
         if given.keys() == {"from", "to"} and are_integers and 0 < last - first < _MOST_RATINGS:
             return tuple(range(first, last + 1))

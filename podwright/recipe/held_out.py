@@ -13,7 +13,6 @@ from pathlib import Path
 from podwright.errors import counted
 
 _NAMES = ("test.jsonl", "validation.jsonl", "valid.jsonl", "dev.jsonl", "eval.jsonl")
-_LONGEST = 60  # characters of a question in a message
 
 
 def unread(training: Path) -> tuple[str, str] | None:
@@ -38,13 +37,9 @@ def shared(training: Iterable[Hashable], held_out: Sequence[Hashable]) -> list[H
 def warning(source: str, files: tuple[str, str], lines: Sequence[Hashable], num_held_out: int) -> tuple[str, str]:
     """What is wrong with `files` (training, held out) of the directory `source` that share `lines`, and what to type."""
     training, name = files
-    shared_lines = f"{counted(len(lines), 'line')} of the {num_held_out:,} of {name}"
-    for line in lines:
-        if isinstance(line, str):
-            shared_lines += f", such as {line[:_LONGEST]!r},"
-            break
     what = (
-        f"{shared_lines} are in {training} too: an evaluation on lines that a run trains on measures what was memorized"
+        f"{training} has {counted(len(lines), 'line')} of the {num_held_out:,} of {name} too: "
+        "an evaluation on lines that a run trains on measures what was memorized"
     )
     fix = f"leave these lines out of {name}"
     if training.endswith(".jsonl"):

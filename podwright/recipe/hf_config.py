@@ -161,10 +161,14 @@ def qwen2(config: Config) -> LlmDims:
     if sizes.hidden_act not in (None, *ACTIVATIONS):
         guess = nearest(str(sizes.hidden_act), sorted(ACTIVATIONS))
         fix = f"{_OWN}; did you mean {guess}?" if guess else _OWN
-        raise UserError(f"config.json says hidden_act={_short(sizes.hidden_act)}, which is no activation", fix)
+        raise UserError(
+            f"config.json says hidden_act={_short(sizes.hidden_act)}, which is no activation", fix, "unsupported-config"
+        )
     for dtype in (sizes.dtype, sizes.torch_dtype):
         if dtype is not None and dtype.removeprefix("torch.") not in _FACTS["dtypes"]:
-            raise UserError(f"config.json says dtype={_short(dtype)}, which is no dtype of weights", _OWN)
+            raise UserError(
+                f"config.json says dtype={_short(dtype)}, which is no dtype of weights", _OWN, "unsupported-config"
+            )
     hidden, heads = sizes.hidden_size, sizes.num_attention_heads
     if hidden % heads:
         what = f"config.json says num_attention_heads={heads}, which does not divide hidden_size={hidden}"

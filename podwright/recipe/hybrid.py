@@ -212,11 +212,13 @@ def find(
         kda = dataclasses.replace(kda, gate=gate, gate_rank=kda.head_dim if gate == "softplus" else 0)
     if kernel == "tokamax" and kda.gate == "softplus":
         raise UserError(
-            "model.kda=tokamax is for bounded decays alone, and those of softplus may be any", "type model.kda=chunked"
+            "model.kda=tokamax is for bounded decays alone, and those of softplus may be any",
+            "type model.kda=chunked",
+            "no-kda-layers",
         )
     return dataclasses.replace(dims, kda=kda)
 
 
 def no_kda(name: str, gate: str, kernel: str) -> UserError:
     key, value = ("gate", gate) if gate else ("kda", kernel)
-    return UserError(f"model.{key}={value}: {name} has no KDA layers", f"leave model.{key} out")
+    return UserError(f"model.{key}={value}: {name} has no KDA layers", f"leave model.{key} out", "no-kda-layers")

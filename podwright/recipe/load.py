@@ -107,7 +107,9 @@ def smoke(recipe: Recipe, steps: int) -> Recipe:
     """`recipe` cut down to `steps` steps and little data, to see whether the whole path works."""
     if steps not in SMOKE_STEPS:
         raise UserError(
-            f"--smoke {steps} is not a smoke run", f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}"
+            f"--smoke {steps} is not a smoke run",
+            f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}",
+            "wrong-value",
         )
     raw = recipe.model_dump(mode="json")
     for key, value in kinds.find(recipe.kind).smoke(recipe, steps).items():
@@ -140,7 +142,7 @@ def require(recipe: Recipe, schema: type[R]) -> R:
     """`recipe`, which has to be of the kind with that schema; else UserError."""
     if not isinstance(recipe, schema):
         (kind,) = get_args(schema.model_fields["kind"].annotation)
-        raise UserError(f"{recipe.name} is a recipe of kind {recipe.kind}", f"name one of kind {kind}")
+        raise UserError(f"{recipe.name} is a recipe of kind {recipe.kind}", f"name one of kind {kind}", "other-kind")
     return recipe
 
 
@@ -178,14 +180,18 @@ def _find(name_or_path: str) -> Path:
     if name_or_path in names:
         return names[name_or_path]
     if not name_or_path.strip():
-        raise UserError("the recipe has no name", "name a YAML file; `podwright recipes list` shows shipped recipes")
+        raise UserError(
+            "the recipe has no name",
+            "name a YAML file; `podwright recipes list` shows shipped recipes",
+            "unknown-recipe",
+        )
     path = expanded(name_or_path)
     if path.is_file():
         return path
     if path.is_dir():
-        raise UserError(f"{name_or_path} is a folder, and a recipe is a YAML file", _in_folder(path))
+        raise UserError(f"{name_or_path} is a folder, and a recipe is a YAML file", _in_folder(path), "not-a-file")
     if path.suffix in (".yaml", ".yml"):
-        raise UserError(f"there is no recipe file {name_or_path}", "check the path")
+        raise UserError(f"there is no recipe file {name_or_path}", "check the path", "no-such-file")
     fix = "`podwright recipes list` shows all"
     if guess := nearest(name_or_path, list(names)):
         fix = f"did you mean {guess}? {fix}"
@@ -204,10 +210,14 @@ def _in_folder(path: Path) -> str:
 def _override(raw: Raw, text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise UserError(f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10")
+        raise UserError(
+            f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10", "not-an-override"
+        )
     if key == "kind":
         raise UserError(
-            f"{text}: the kind of a recipe cannot be changed", "name a recipe of that kind; `podwright recipes list`"
+            f"{text}: the kind of a recipe cannot be changed",
+            "name a recipe of that kind; `podwright recipes list`",
+            "other-kind",
         )
     model = kinds.find(raw.get("kind")).schema
     table, _, entry = key.partition(".")
@@ -284,11 +294,11 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
         return _unknown(key, list(fields(model)))
     if first["type"] == "missing":
         meaning = fields(model).get(key)
-        return UserError(f"{key} is missing", f"type {key}=VALUE{f': {meaning}' if meaning else ''}")
+        return UserError(f"{key} is missing", f"type {key}=VALUE{f': {meaning}' if meaning else ''}", "missing-key")
     message = in_words(first)
     refused = first.get("ctx", {}).get("error")
     if isinstance(refused, RefusedValue):
-        return UserError(message, refused.fix)
+        return UserError(message, refused.fix, "wrong-value")
     meaning = fields(model).get(key, "")
     given = f"{visible(key)}={shown(first['input'])}"
-    return UserError(f"{given}: {message}", f"{key}: {meaning}" if meaning else "change this value")
+    return UserError(f"{given}: {message}", f"{key}: {meaning}" if meaning else "change this value", "wrong-value")

@@ -113,7 +113,7 @@ def unknown(name: str, known: Iterable[str]) -> UserError:
     names = list(known)
     guess = nearest(name, names)
     fix = f"type model.name={guess}" if guess else f"known: {', '.join(names)}"
-    return UserError(f"model.name={name!r} is not a known model", fix)
+    return UserError(f"model.name={name!r} is not a known model", fix, "unknown-model")
 
 
 def check_name(name: str, source: str, dims: Qwen3Dims) -> None:
@@ -126,4 +126,5 @@ def check_name(name: str, source: str, dims: Qwen3Dims) -> None:
         raise UserError(
             f"model.source={source} has {has}; {name} has {wanted}",
             "change model.source, or call it by a name of its own, as in model.name=mine",
+            "dimensions-contradict",
         )

@@ -141,7 +141,7 @@ def require_file_or_directory(key: str, path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except OSError as e:
-        error = from_os(e, path) or UserError(str(e), "check the path")
+        error = from_os(e, path) or UserError(str(e), "check the path", "unreadable")
         raise UserError(f"{key}: {error.what}", error.fix, "unreadable") from e
     except ValueError as e:  # a null byte
         raise UserError(f"{key}: {e}", "check the path", "unreadable") from e
@@ -173,7 +173,7 @@ def require_file(key: str, path: Path) -> None:
     """As `require_file_or_directory`, and a directory is none either."""
     require_file_or_directory(key, path)
     if path.is_dir():
-        raise UserError(f"{key} is a directory, not a file", "name a file in it")
+        raise UserError(f"{key} is a directory, not a file", "name a file in it", "not-a-file")
 
 
 def require_weights(key: str, source: str, path: Path, fix: str, words: Sequence[str] = ("random",)) -> None:
@@ -190,13 +190,13 @@ def require_weights(key: str, source: str, path: Path, fix: str, words: Sequence
 def require_directory(key: str, path: Path) -> None:
     require_file_or_directory(key, path)
     if not path.is_dir():
-        raise UserError(f"{key} is a file, not a directory", "name the directory that it lies in")
+        raise UserError(f"{key} is a file, not a directory", "name the directory that it lies in", "not-a-directory")
 
 
 def require_new_directory(typed: str, path: Path) -> None:
     """UserError where a directory that is to be written would replace something; an empty one may be there."""
     fix = "name a directory that does not exist yet or is empty"
     if path.exists() and not path.is_dir():
-        raise UserError(f"{typed} is a file, and a directory is written", fix)
+        raise UserError(f"{typed} is a file, and a directory is written", fix, "not-a-directory")
     if path.exists() and any(path.iterdir()):
-        raise UserError(f"{typed} is there already and not empty", fix)
+        raise UserError(f"{typed} is there already and not empty", fix, "exists-already")

@@ -274,7 +274,11 @@ class GrpoRecipe(Section):
         steps = max(1, self.training.num_epochs * num_examples // self.batch_size)
         if steps >= LIMIT:
             what = f"training.num_epochs={self.training.num_epochs} of {num_examples:,} examples are {steps:,} steps, more than {LIMIT - 1:,}"
-            raise UserError(what, f"type training.num_epochs={LIMIT * self.batch_size // num_examples - 1} or less")
+            raise UserError(
+                what,
+                f"type training.num_epochs={LIMIT * self.batch_size // num_examples - 1} or less",
+                "too-many-steps",
+            )
         training = self.training.model_copy(update={"max_steps": steps, "num_epochs": 0})
         return self.model_copy(update={"training": training})
 

@@ -21,7 +21,9 @@ def pointer(file: str, head: bytes) -> UserError | None:
     if not head.startswith(_POINTER):
         return None
     folder = shlex.quote(str(PurePosixPath(file).parent))
-    return UserError(f"{file} is a pointer of git-lfs, and not the file itself", f"type git -C {folder} lfs pull")
+    return UserError(
+        f"{file} is a pointer of git-lfs, and not the file itself", f"type git -C {folder} lfs pull", "git-lfs-pointer"
+    )
 
 
 def parse_json(line: bytes) -> Any:

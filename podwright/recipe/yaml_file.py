@@ -94,11 +94,13 @@ def read(path: Path, start: str = "start it with 'kind: grpo'") -> dict[str, Any
         place = f"{path} line {line}" if line else str(path)
         raise UserError(f"{place} is not YAML: {fault}", "fix that line", "not-yaml") from e
     except RecursionError as e:
-        raise UserError(f"{path} is nested too deeply", "give a file with fewer levels") from e
+        raise UserError(f"{path} is nested too deeply", "give a file with fewer levels", "not-yaml") from e
     except UnicodeDecodeError as e:
-        raise UserError(f"{path} is not text", "give a YAML file") from e
+        raise UserError(f"{path} is not text", "give a YAML file", "not-utf8") from e
     except OSError as e:
-        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a file that can be read") from e
+        raise from_os(e, path) or UserError(
+            f"{path} cannot be read: {e}", "give a file that can be read", "unreadable"
+        ) from e
     if not isinstance(raw, dict):
-        raise UserError(f"{path} holds no mapping of keys", start)
+        raise UserError(f"{path} holds no mapping of keys", start, "not-a-mapping")
     return raw

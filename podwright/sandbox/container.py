@@ -149,7 +149,7 @@ def _require_plain_text(text: str, name: str) -> None:
     if HEREDOC in kinds:
         line = text.count("\n", 0, kinds.index(HEREDOC))
         fix = "put the file that it writes into the image"
-        raise UserError(f"{name} line {line}: a here-document is not read", fix)
+        raise UserError(f"{name} line {line}: a here-document is not read", fix, "here-document")
     for comment in re.finditer(f"{COMMENT}+", kinds) if name == "--command" else ():
         before = text[: comment.start()].replace("\\\n", "  ").rpartition("\n")[2]
         if before.strip():
@@ -189,7 +189,7 @@ def _statement(command: ContainerCommand, reading: _Reading, statement: list[Pie
         elif reading.trains(first):
             if first.words[0] == "!":
                 fix = "take ! out in a copy of the script"
-                raise UserError(f"{name}: ! before training turns its exit code round", fix)
+                raise UserError(f"{name}: ! before training turns its exit code round", fix, "training-hidden")
             if first.words[0] == "time":
                 command.notes["time"] = "left out: the log has the time of each step"
             _training(command, reading, first)
@@ -199,14 +199,14 @@ def _statement(command: ContainerCommand, reading: _Reading, statement: list[Pie
             )
             return True
         elif len(pipeline) > 1 or not _sets(command, reading, first):
-            _setup(command, pipeline)
+            _setup(command, reading, pipeline)
     return False
 
 
 def _require_no_training(reading: _Reading, pieces: Sequence[Piece], why: str, name: str) -> None:
     if any(reading.trains(piece) for piece in pieces):
         fix = "take it out in a copy of the script, or put a value that has & or | in quotes"
-        raise UserError(f"{name}: training {why}", fix)
+        raise UserError(f"{name}: training {why}", fix, "training-hidden")
 
 
 def _command(piece: Piece) -> list[str]:
@@ -319,16 +319,21 @@ def _with_own_variables(command: ContainerCommand) -> ContainerCommand:
     return command
 
 
-def _setup(command: ContainerCommand, pipeline: list[Piece]) -> None:
-    """A command that runs before training, as it stands."""
-    words = pipeline[0].words
-    if words[:1] != ["set"]:
-        command.setup.append(_protected(between(pipeline[0], pipeline[-1])))
+def _setup(command: ContainerCommand, reading: _Reading, pipeline: list[Piece]) -> None:
+    """A command that runs before training: as it stands where it has no variables, else with their values where they are known."""
+    first, (words, _) = pipeline[0], reading.heard(pipeline[0])
+    raw = between(first, pipeline[-1])
+    if words[:1] == ["set"]:
+        if "pipefail" in words:
+            command.setup.append("set -o pipefail")
+        if not all(re.fullmatch(r"-e|-e?o|pipefail", word) for word in words[1:]):
+            command.notes[" ".join(words)] = "of its options, the rendered command has -e and -o pipefail alone"
         return
-    if "pipefail" in words:
-        command.setup.append("set -o pipefail")
-    if not all(re.fullmatch(r"-e|-e?o|pipefail", word) for word in words[1:]):
-        command.notes[" ".join(words)] = "of its options, the rendered command has -e and -o pipefail alone"
+    plain = len(pipeline) == 1 and _command(first) == first.words and not first.redirections
+    if plain and words and "$" in raw and not any(_UNKNOWN in word for word in words):
+        command.setup.append(shlex.join(words))
+    else:
+        command.setup.append(_protected(raw))
 
 
 def _raw(statement: list[Piece]) -> str:

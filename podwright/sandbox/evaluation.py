@@ -156,7 +156,9 @@ def _trusted(folder: Path, script: Script, shell: Shell, seen: Surroundings, var
     if absent.exists() or refused:
         what = refused[1] if refused else f"calls {read(absent)}"
         fix = "take it out in a copy of the script, or import it where user namespaces are allowed"
-        raise UserError(f"{script.path.name} {what}, which without a sandbox is not run", fix)
+        raise UserError(
+            f"{script.path.name} {what}, which without a sandbox is not run", fix, "refused-without-sandbox"
+        )
     problem = ""
     if code in (124, 137, -signal.SIGKILL):
         problem = _STOPPED["time"]

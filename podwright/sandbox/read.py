@@ -78,7 +78,7 @@ class _Runs:
         if not evaluated.sandboxed:
             what = f"{self.path.name} is read by bash in a sandbox, and there is none here: {evaluated.why_not}"
             fix = f"type podwright recipe import {shlex.quote(str(self.path))} --trust, which runs it without"
-            raise UserError(what, "import it on another machine" if self.trust else fix)
+            raise UserError(what, "import it on another machine" if self.trust else fix, "no-sandbox")
         return evaluated
 
 
@@ -104,15 +104,17 @@ def read(
     """
     if len(text) > _LONGEST_SCRIPT:
         what = f"{path.name} has {len(text):,} characters: a script of more than {_LONGEST_SCRIPT:,} is not read"
-        raise UserError(what, "take long values out into a file of the image")
+        raise UserError(what, "take long values out into a file of the image", "script-too-long")
     if "\0" in text:
         what = f"{path.name} line {text.count(chr(10), 0, text.index(chr(0))) + 1}: a NUL byte, which bash leaves out"
-        raise UserError(what, f"type tr -d '\\0' < {shlex.quote(str(path))} > COPY.sh")
+        raise UserError(what, f"type tr -d '\\0' < {shlex.quote(str(path))} > COPY.sh", "nul-byte")
     runs = _Runs(path, text, files, now, values, trust)
     if not script.mentions_xpk(text) and script.starts_maxtext(text):
         return _training_script(runs, values)
     if not script.mentions_xpk(text) and not variables.sourced(text, files):
-        raise UserError(f"{path.name} does not call xpk workload create", "name a script that calls it")
+        raise UserError(
+            f"{path.name} does not call xpk workload create", "name a script that calls it", "no-call-of-xpk"
+        )
     return _launch_script(runs, values, xpk_version)
 
 
@@ -137,13 +139,13 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
     try:
         command = _inlined(container.split(options.values.get("command", ""), runs.hear), runs)
     except UserError as e:
-        raise UserError(re.sub(f"[{''.join(MARKS)}]", "", _unmarked(e.what)), e.fix) from e
+        raise UserError(re.sub(f"[{''.join(MARKS)}]", "", _unmarked(e.what)), e.fix, e.code) from e
     _require_maxtext(command)
     device = xpk.first_of(given.values, xpk.DEVICES)
     variable = next(filter(None, (_variable(option, text) for option in xpk.DEVICES)), "")
     if not device:
         remedy = f"type {variable}=tpu7x-4x4x4" if variable else "write --device-type=tpu7x-4x4x4 in the script"
-        raise UserError("xpk workload create has no --device-type, or its value is empty", remedy)
+        raise UserError("xpk workload create has no --device-type, or its value is empty", remedy, "no-topology")
     number = _number_of_slices(given.values.get("num-slices", "1"), "--num-slices")
     slice_ = slices.one_of_tpus(device, variable or "--device-type")
     raw = _recipe(path, options.values | number, command, slice_, stated)
@@ -186,7 +188,7 @@ def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
     calls, name = evaluated.workloads(), runs.path.name
     problem = evaluated.problem.removeprefix(f"{runs.path} ")
     if len(calls) > 1:
-        raise UserError(f"{name} calls xpk workload create {len(calls)} times", "leave one in a copy")
+        raise UserError(f"{name} calls xpk workload create {len(calls)} times", "leave one in a copy", "several-calls")
     if not calls:
         what = f"{name} does not reach its call of xpk workload create" + (f" ({problem})" if problem else "")
         fix = "take out in a copy of the script what ends it, hides xpk, takes too long or is too long"
@@ -197,7 +199,7 @@ def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
     unknown = re.search("\2([^\3]*)", " ".join(calls[0].argv))
     if unknown:
         what = f"{name}: what {unknown[1][:60]} prints is known only where the script runs"
-        raise UserError(what, "write the value out in a copy of the script")
+        raise UserError(what, "write the value out in a copy of the script", "depends-on-machine")
     return calls[0].argv
 
 
@@ -209,7 +211,7 @@ def _require_typed_values(runs: _Runs, argv: tuple[str, ...], environment: Mappi
         if value not in now and not any(value in word for word in argv):
             what = f"{runs.path.name} sets {name} to {now[:40]!r} itself, in place of {value[:40]!r}"
             fix = f"leave {name}={shlex.quote(value)} out, or take the line out in a copy of the script"
-            raise UserError(what, fix)
+            raise UserError(what, fix, "value-replaced")
 
 
 def _training_script(runs: _Runs, values: Mapping[str, str]) -> ImportedScript:
@@ -220,12 +222,14 @@ def _training_script(runs: _Runs, values: Mapping[str, str]) -> ImportedScript:
     command = container.split(with_placeholders(text, known)[0], runs.hear, path.name, typed=known)
     _require_maxtext(command)
     if not values.get("topology"):
-        raise UserError(f"{path.name} does not say on which slice it trains", "type topology=tpu7x-4x4x4")
+        raise UserError(
+            f"{path.name} does not say on which slice it trains", "type topology=tpu7x-4x4x4", "no-topology"
+        )
     devices = slices.of_tpus(values["topology"], "topology")
     number = _slices_of_training(text, values, path.name) or {"num-slices": str(devices.num_slices)}
     if devices.num_slices not in (1, int(number["num-slices"])):
         what = f"topology={values['topology']} has {devices.num_slices} slices, and num_slices={number['num-slices']}"
-        raise UserError(what, "leave one of the two out")
+        raise UserError(what, "leave one of the two out", "settings-contradict")
     stated, differences = script.versions(text, runs.files)
     raw = _recipe(path, number, command, dataclasses.replace(devices, num_slices=1), stated)
     notes = (
@@ -252,7 +256,9 @@ def _require_maxtext(command: ContainerCommand) -> None:
     known = re.search(r"(?i)max(?:text|diffusion)", command.module)
     if not known and not command.base_config and not command.module.endswith(".sh"):
         raise UserError(
-            f"--command trains with {command.module}, which is no MaxText", "import a script that trains with MaxText"
+            f"--command trains with {command.module}, which is no MaxText",
+            "import a script that trains with MaxText",
+            "no-training",
         )
 
 

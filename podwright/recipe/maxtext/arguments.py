@@ -103,7 +103,9 @@ def flag(arguments: Arguments, key: str, default: bool = False) -> bool:
     text = arguments.get(key, str(default)).lower()
     if text not in ("true", "false"):
         raise UserError(
-            f"{key}={arguments[key]} is neither true nor false", f"type arguments.{key}=true or arguments.{key}=false"
+            f"{key}={arguments[key]} is neither true nor false",
+            f"type arguments.{key}=true or arguments.{key}=false",
+            "not-a-truth-value",
         )
     return text == "true"
 

@@ -38,7 +38,9 @@ def require_options(pairs: Sequence[str], version: str) -> None:
 def require_settable(name: str) -> None:
     """UserError for a variable that bash sets itself, whatever its environment has."""
     if _OF_BASH.fullmatch(name):
-        raise UserError(f"{name} is set by bash itself", f"write a value in place of ${name} in a copy of the script")
+        raise UserError(
+            f"{name} is set by bash itself", f"write a value in place of ${name} in a copy of the script", "set-by-bash"
+        )
 
 
 def unused(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:

@@ -53,7 +53,7 @@ def read(path: Path) -> LaunchConfig:
     raw = yaml_file.read(path)
     missing = [key for key in ("project_id", "cluster_name", "default_zone") if not raw.get(key)]
     if missing:
-        raise UserError(f"{path} has no {missing[0]}", f"add a line {missing[0]}: VALUE")
+        raise UserError(f"{path} has no {missing[0]}", f"add a line {missing[0]}: VALUE", "missing-key")
     default = str(raw["default_zone"])
     pairs, notes, reserved = dict[str, str](), dict[str, str](), list[tuple[str, str]]()
     for key, value in raw.items():
@@ -71,8 +71,6 @@ def read(path: Path) -> LaunchConfig:
         notes[key] = f"{ours} is {pairs[ours] or 'left out: it is empty'}"
     pairs["zones"] = f"[{', '.join(dict.fromkeys([default, *(zone for _, zone in reserved)]))}]"
     notes["default_zone"] = f"zones is {pairs['zones']}"
-    if elsewhere := [f"{name} is in {zone}" for name, zone in reserved if zone != default]:
-        notes["default_zone"] += f": {', '.join(elsewhere)}, and not in {default}"
     return LaunchConfig(_words(pairs), notes)
 
 
@@ -86,7 +84,9 @@ def _reservations(value: Any, default_zone: str, path: Path) -> list[tuple[str, 
         name, zone = (entry.get("name"), entry.get("zone")) if isinstance(entry, dict) else (entry, None)
         if not isinstance(name, str):
             raise UserError(
-                f"{path}: reservations has {entry!r}, which has no name", "write reservations: [NAME, OTHER]"
+                f"{path}: reservations has {entry!r}, which has no name",
+                "write reservations: [NAME, OTHER]",
+                "missing-key",
             )
         full = re.fullmatch(r"projects/[^/]+/zones/([^/]+)/reservations/.+", name)
         zone = str(zone or (full[1] if full else default_zone))

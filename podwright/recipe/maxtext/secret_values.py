@@ -60,18 +60,19 @@ def problem(recipe: MaxTextRecipe) -> tuple[str, str] | None:
 def _variable(recipe: MaxTextRecipe, key: str) -> str:
     """The variable of the container that takes the place of a key: MaxText reads HF_TOKEN, and M_KEY for any other key."""
     section, _, name = key.partition(".")
-    if section == "launch":
-        text = "\n".join([*recipe.launch.setup, recipe.launch.after])
-        assigned = re.search(r"\b(\w*(?:TOKEN|KEY|SECRET|PASSWORD))=", text)
-        return assigned[1] if assigned else "WANDB_API_KEY" if "wandb" in text else "HF_TOKEN"
-    if key == "arguments.hf_access_token":
-        return "HF_TOKEN"
-    if section == "arguments":
+    if key == "xpk.env":
+        return recipe.xpk["env"].partition("=")[0]
+    if section == "environment":
+        return name
+    if section == "arguments" and name != "hf_access_token":
         return f"M_{name.upper()}"
-    return recipe.xpk["env"].partition("=")[0] if key == "xpk.env" else name
+    text = recipe.texts[key]
+    if assigned := re.search(r"\b(\w*(?:TOKEN|KEY|SECRET|PASSWORD))=", text):
+        return assigned[1]
+    return "WANDB_API_KEY" if "wandb" in text else "HF_TOKEN"
 
 
 def require_none(recipe: MaxTextRecipe) -> None:
     """UserError for a value that looks like a secret."""
     if wrong := problem(recipe):
-        raise UserError(*wrong)
+        raise UserError(*wrong, "secret-value")

@@ -23,13 +23,13 @@ def text_of(path: Path) -> str:
     pipe or a device, which might never end."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise UserError(f"{path} is no regular file", "write the script to a file and import that")
+            raise UserError(f"{path} is no regular file", "write the script to a file and import that", "not-a-file")
         return _as_bash_takes_it(path.read_bytes())
     except UnicodeDecodeError as e:
         what = f"{path} is not text in UTF-8: byte {e.start} is 0x{e.object[e.start]:02x}"
         raise UserError(what, "save a copy as UTF-8", "not-utf8") from e
     except OSError as e:
-        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a bash script") from e
+        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a bash script", "unreadable") from e
 
 
 def _as_bash_takes_it(contents: bytes) -> str:
@@ -75,11 +75,14 @@ def training_script(folder: Path, others: Sequence[Path]) -> Path:
         return starting[0]
     if starting:
         raise UserError(
-            f"{folder} has {len(starting)} training scripts", f"name one: {', '.join(map(str, starting[:6]))}"
+            f"{folder} has {len(starting)} training scripts",
+            f"name one: {', '.join(map(str, starting[:6]))}",
+            "several-recipes",
         )
     raise UserError(
         f"no script in {folder} calls xpk workload create or starts MaxText",
         "name a launch script or a configuration file",
+        "no-call-of-xpk",
     )
 
 

@@ -49,7 +49,7 @@ def require_option(name: str, version: str) -> None:
     guess = nearest(name, sorted(OPTIONS))
     fix = "leave it out, or type versions.xpk=VERSION of a newer xpk that has it"
     what = f"xpk workload create has no option --{name}, in any version until {NEWEST}"
-    raise UserError(what, f"did you mean --{guess}?" if guess else fix)
+    raise UserError(what, f"did you mean --{guess}?" if guess else fix, "unknown-option")
 
 
 def require_undecided(names: Iterable[str]) -> None:
@@ -57,7 +57,9 @@ def require_undecided(names: Iterable[str]) -> None:
     for name in names:
         if name in DECIDED_ELSEWHERE:
             owner, instead = DECIDED_ELSEWHERE[name]
-            raise UserError(f"a recipe cannot set xpk.{name}: {owner}", f"leave xpk.{name} out; {instead}")
+            raise UserError(
+                f"a recipe cannot set xpk.{name}: {owner}", f"leave xpk.{name} out; {instead}", "decided-elsewhere"
+            )
 
 
 def options(argv: Sequence[str], version: str) -> XpkOptions:
@@ -68,7 +70,11 @@ def options(argv: Sequence[str], version: str) -> XpkOptions:
     while words:
         word = words.pop(0)
         if not word.startswith("--") or word == "--":
-            raise UserError(f"xpk workload create has the word {word!r} without an option", "put the value in quotes")
+            raise UserError(
+                f"xpk workload create has the word {word!r} without an option",
+                "put the value in quotes",
+                "unknown-option",
+            )
         name, equals, value = word[2:].partition("=")
         require_option(name, version)
         if not equals and words and not words[0].startswith("--"):
@@ -79,7 +85,9 @@ def options(argv: Sequence[str], version: str) -> XpkOptions:
     for names in EXCLUSIVE:
         if len(both := [name for name in names if name in parsed.values]) > 1:
             given = " and ".join(f"--{name}={parsed.values[name]}" for name in both)
-            raise UserError(f"xpk workload create takes one of {given}", f"leave --{both[1]} or --{both[0]} out")
+            raise UserError(
+                f"xpk workload create takes one of {given}", f"leave --{both[1]} or --{both[0]} out", "options-exclude"
+            )
     return parsed
 
 

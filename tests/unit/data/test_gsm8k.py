@@ -23,7 +23,7 @@ def line(n: int, question: str | None = None) -> str:
 
 
 def load(source: Path | str, **more: int) -> tuple[list[Example], list[Example]]:
-    return gsm8k.load(GrpoData(source=str(source), **more), seed=0)
+    return gsm8k.parts(GrpoData(source=str(source), **more), seed=0)[:2]
 
 
 def refused(source: Path | str, *says: str, **more: int) -> UserError:
@@ -82,7 +82,7 @@ def test_a_single_file_holds_a_tenth_out(folder: Path) -> None:
     train, test = load(file)
     assert (len(train), len(test)) == (18, 2) and not {e.question for e in train} & {e.question for e in test}
     assert load(file) == (train, test)
-    assert any(gsm8k.load(GrpoData(source=str(file)), seed)[1] != test for seed in range(1, 5))
+    assert any(gsm8k.parts(GrpoData(source=str(file)), seed)[1] != test for seed in range(1, 5))
     assert len(load(file, num_test=5)[1]) == 5
 
 

@@ -169,5 +169,5 @@ def test_spaces_of_a_name_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("b.jsonl ", "data.source='b.jsonl ' is not there; did you mean data.source=b.jsonl?"),
     ):
         with pytest.raises(UserError) as refused:
-            gsm8k.load(GrpoData(source=source), 0)
+            gsm8k.parts(GrpoData(source=source), 0)
         assert str(refused.value) == message

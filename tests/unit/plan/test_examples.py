@@ -61,7 +61,7 @@ def test_a_bad_line_is_refused_as_training_refuses_it(tmp_path: Path, content: s
     finding = checked(tmp_path, str(file))
     assert (finding.level, finding.code) == ("error", code) and finding.fix
     with pytest.raises(UserError) as refused:
-        gsm8k.load(GrpoData(source=str(file)), 0)
+        gsm8k.parts(GrpoData(source=str(file)), 0)
     assert (refused.value.what, refused.value.fix) == (finding.message, finding.fix)
 
 
@@ -123,7 +123,7 @@ def test_a_directory_is_held_to_what_training_reads(tmp_path: Path, files: dict[
     finding = checked(tmp_path, str(tmp_path))
     assert finding.level == "error" and fault in f"{finding.message}; {finding.fix}"
     with pytest.raises(UserError) as refused:
-        gsm8k.load(GrpoData(source=str(tmp_path)), 0)
+        gsm8k.parts(GrpoData(source=str(tmp_path)), 0)
     assert refused.value.what == finding.message
 
 
@@ -150,7 +150,7 @@ def test_a_parquet_file_that_is_not_damaged_is_not_called_so(tmp_path: Path, mon
 
     monkeypatch.setattr(pyarrow.parquet, "ParquetFile", denied)
     with pytest.raises(UserError, match=r"rows\.parquet: you may not read or write it; change its permissions"):
-        gsm8k.load(GrpoData(source=str(path)), 0)
+        gsm8k.parts(GrpoData(source=str(path)), 0)
 
 
 def test_what_is_no_file_is_refused_without_being_opened(tmp_path: Path) -> None:
@@ -211,7 +211,7 @@ def test_a_set_of_parquet_files_is_complete(tmp_path: Path, names: list[str], fa
     assert (finding.level == "error") == bool(fault) and fault in finding.message
     if fault:
         with pytest.raises(UserError, match=re.escape(fault)):
-            gsm8k.load(GrpoData(source=str(tmp_path)), 0)
+            gsm8k.parts(GrpoData(source=str(tmp_path)), 0)
 
 
 @pytest.mark.parametrize(
@@ -237,19 +237,17 @@ def test_test_questions_that_training_has_too_are_named(tmp_path: Path) -> None:
     (tmp_path / "test.jsonl").symlink_to("train.jsonl")
     info, warning = examples.check(recipe, tmp_path)
     assert (info.level, warning.level) == ("info", "warning")
-    assert warning.message.startswith("40 lines of the 40 of test.jsonl are in train.jsonl too, such as '0+1?': ")
+    assert warning.message.startswith("train.jsonl has 40 lines of the 40 of test.jsonl too: ")
     assert warning.fix.endswith(f"or type data.source={tmp_path}/train.jsonl to hold a part of that file out")
     typed = warning.fix.partition("type ")[2].split()[0]
     assert [f.level for f in examples.check(override(recipe, [typed]), tmp_path)] == ["info"]
     (tmp_path / "test.jsonl").unlink()
     (tmp_path / "test.jsonl").write_text(good(9, plus=2) + good(1))
-    assert examples.check(recipe, tmp_path)[1].message.startswith(
-        "1 line of the 10 of test.jsonl is in train.jsonl too"
-    )
+    assert examples.check(recipe, tmp_path)[1].message.startswith("train.jsonl has 1 line of the 10 of test.jsonl too")
     assert len(examples.check(override(recipe, ["data.num_test=9"]), tmp_path)) == 1, "that line is not read"
     (tmp_path / "train-0.parquet").touch()
     warning = examples.check(override(recipe, ["data.num_test=9"]), tmp_path)[1]
-    assert warning.message == f"of {tmp_path} the files train.jsonl and test.jsonl are read, and train-0.parquet not"
+    assert warning.message == f"train.jsonl and test.jsonl are read, and of {tmp_path} are not: train-0.parquet"
     assert faults.check(str(tmp_path))["warnings"][0] == f"{warning.message}; {warning.fix}"
     (tmp_path / "train-0.parquet").unlink()
     (tmp_path / "test.jsonl").rename(tmp_path / "validation.jsonl")

@@ -30,7 +30,7 @@ def refused(source: Path) -> UserError:
     """What the plan and training say alike."""
     (finding,) = grpo(source)
     with pytest.raises(UserError) as caught:
-        gsm8k.load(GrpoData(source=str(source), num_train=0, num_test=0), 0)
+        gsm8k.parts(GrpoData(source=str(source), num_train=0, num_test=0), 0)
     assert (finding.level, finding.message, finding.fix) == ("error", caught.value.what, caught.value.fix)
     return caught.value
 

@@ -66,7 +66,7 @@ def findings(folder: Path, *overrides: str, only: str = "") -> list[Finding]:
 
 def training(asked: GrpoRecipe) -> None:
     """What a run does with tokenizer and prompts before it compiles anything."""
-    train, test = gsm8k.load(asked.data, asked.seed)
+    train, test = gsm8k.parts(asked.data, asked.seed)[:2]
     if asked.model.source == "random":
         dims = models.find(asked.model.name)
         loop._prompts(asked, dims.max_positions, prompts.learned_tokenizer(train, dims.vocab_size), train, test)
@@ -226,7 +226,7 @@ def test_a_text_that_no_model_holds_is_left_out_quickly(
         asked = recipe(*overrides)
         begin = time.process_time()
         said = context(asked)
-        train, test = gsm8k.load(asked.data, 0)
+        train, test = gsm8k.parts(asked.data, 0)[:2]
         own = prompts.learned_tokenizer(train, 384) if asked.warm_start else Tokenizer.load(folder / "m")
         kept, _ = loop._prompts(asked, 2048, own, train, test)
         assert time.process_time() - begin < 30

@@ -127,7 +127,7 @@ def test_the_command_of_the_recipe_starts_the_same_program() -> None:
         ("export P=$PATH:/x && python3 -m MaxText.train base.yml run_name=$HOSTNAME x=${A}", {
             "setup": ["export P=$PATH:/x"], "after": "run_name=$HOSTNAME x=${A-}"}),
         ("D=/deps; cd $D && mkdir -p $D/a || true; python3 -m MaxText.train base.yml x=$D", {
-            "setup": ["D=/deps", "cd $D", "mkdir -p $D/a || true"], "arguments": {"x": "/deps"}}),
+            "setup": ["D=/deps", "cd /deps", "mkdir -p $D/a || true"], "arguments": {"x": "/deps"}}),
         ("if [ -d /x ]; then A=1; fi; python3 -m MaxText.train base.yml x=1", {"setup": ["if [ -d /x ]; then A=1; fi"]}),
         ("python3 -m pip install -e . && python3 -m MaxText.train base.yml", {"setup": ["python3 -m pip install -e ."]}),
         ("gsutil cp gs://b/t.sh /tmp/t.sh && bash /tmp/t.sh", {"module": "/tmp/t.sh", "setup": ["gsutil cp gs://b/t.sh /tmp/t.sh"]}),
@@ -284,9 +284,9 @@ def test_a_call_of_xpk_that_is_not_reached_is_named(before: str) -> None:
     assert "does not reach its call of xpk workload create" in message
 
 
-def test_a_slice_that_is_nearly_one_is_written_in_the_script() -> None:
+def test_a_slice_that_is_nearly_one_is_proposed() -> None:
     message = refused(changed("tpu7x-4x4x4", "tpu9x-4x4x4"))
-    assert message.endswith("; type --device-type=tpu7x-4x4x4")
+    assert message.endswith("; did you mean --device-type=tpu7x-4x4x4?")
 
 
 def test_a_slice_that_is_not_sold_is_refused() -> None:
