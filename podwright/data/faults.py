@@ -58,6 +58,8 @@ def check(source: str, vocab_size: int | None = None) -> Record:
         warnings.append(
             f"all {files.tokens:,} tokens of {source} are {largest[0]}; tokenize again, or give other files"
         )
+    if unverified := files.unverified():
+        warnings.append(unverified)
     return {"source": source, **sizes, **ids, **_listed(listed), "warnings": warnings}
 
 

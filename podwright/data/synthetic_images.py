@@ -16,11 +16,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from podwright.data.media import SAMPLE_RATE
 from podwright.recipe import answers
 from podwright.recipe.ethogram import CHOICES, CLASSIFICATION, MARKERS, RISK
+from podwright.recipe.yaml_file import facts
 
 if TYPE_CHECKING:
     from PIL import ImageDraw
@@ -37,7 +37,7 @@ _AT_REST = {
     f"{MARKERS}.posture": "relaxed",
     f"{MARKERS}.vocalization": "silent",
 }
-_FACTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+_FACTS = facts(__file__)
 
 
 def write(folder: Path, num_train: int, num_test: int, seed: int, files: bool = True) -> None:

@@ -106,6 +106,12 @@ class TokenFiles:
         counts = [shard.documents for shard in self.shards]
         return None if None in counts else sum(n or 0 for n in counts)
 
+    def unverified(self) -> str:
+        """What a check says of shards without a checksum of where documents end; "" of others."""
+        if all(shard.documents is None or shard.ends_crc32 is not None for shard in self.shards):
+            return ""
+        return f"where documents end was not verified by a checksum, which {META} has not; tokenize again to write it"
+
 
 def look(place: Location) -> TokenFiles:
     """The token files at `place`, a directory or one .npy file. UserError for what sizes and headers show to be wrong."""

@@ -5,9 +5,8 @@ from __future__ import annotations
 import dataclasses
 import random
 from collections.abc import Sequence
-from pathlib import Path
 
-import yaml
+from podwright.recipe.yaml_file import facts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -20,7 +19,7 @@ class Step:
         return {"+": value + self.number, "-": value - self.number, "*": value * self.number}[self.operation]
 
 
-_WORDS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+_WORDS = facts(__file__)
 
 
 def tell(start: int, steps: Sequence[Step], rng: random.Random) -> str:

@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from podwright.errors import UserError
 from podwright.recipe.load import Raw
+from podwright.recipe.yaml_file import facts
 
 Settings = dict[str, Any]
 """values of a file by dotted key"""
@@ -74,8 +74,7 @@ class KeyTable(BaseModel):
 @functools.cache
 def read(name: str) -> KeyTable:
     """The table of a program, by the name of its file in this folder."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return KeyTable.model_validate(yaml.load((Path(__file__).parent / f"{name}.yaml").read_text(), loader))
+    return KeyTable.model_validate(facts(Path(__file__).with_name(name)))
 
 
 def assign(raw: Raw, key: str, value: Any) -> str:

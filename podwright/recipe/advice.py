@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-import yaml
-
+from podwright.recipe.yaml_file import facts
 from podwright.rundir import Record, RunDir, read_events
 
 BEGINS_AGAIN = "training begins again at step 0"
@@ -39,7 +38,7 @@ class RecipeAdvice:
 
 
 def _read() -> dict[str, RecipeAdvice]:
-    rows = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+    rows = facts(__file__)
     for row in rows.values():
         if "zh" in row:
             row["zh"] = RecipeAdvice(**row["zh"])

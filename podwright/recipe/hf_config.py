@@ -12,7 +12,6 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from podwright.errors import UserError, nearest
@@ -20,10 +19,11 @@ from podwright.recipe import text_lines
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.wrong_values import in_words
+from podwright.recipe.yaml_file import facts
 
 Config = dict[str, Any]
 
-_FACTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+_FACTS = facts(__file__)
 ACTIVATIONS = frozenset(_FACTS["activations"])
 """those of transformers that have no weights of their own"""
 _OWN = "give the checkpoint's own config.json"

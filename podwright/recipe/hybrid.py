@@ -7,12 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from podwright.errors import UserError
+from podwright.recipe.models import ROWS
 
 CHUNK = 64  # tokens that KDA takes at a time
 BLOCK = 16  # tokens of them over which the gradients of tokamax's kernel multiply decays up
@@ -174,8 +172,7 @@ def _dims(row: dict[str, Any]) -> HybridDims:
     return HybridDims(**row | {"mla": Mla(**mla), "moe": Moe(**row["moe"]), "kda": kda})
 
 
-_ROWS = yaml.safe_load(Path(__file__).with_name("models.yaml").read_text())["hybrid"]
-MODELS = {name: _dims(row) for name, row in _ROWS.items()}
+MODELS = {name: _dims(row) for name, row in ROWS["hybrid"].items()}
 MAXTEXT_NAMES = {"al_model": "almodel-8b"}
 """`model_name` in a fork of MaxText -> its row: ALModel in configs/models/al_model.yml of its original project, 2026-02-22"""
 

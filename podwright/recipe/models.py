@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable
-from pathlib import Path
-
-import yaml
 
 from podwright.errors import UserError, nearest
 from podwright.recipe.schema import GrpoRecipe
+from podwright.recipe.yaml_file import facts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +84,7 @@ def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, new_toke
     return forward * (1 + recipe.grpo.num_scores + (1 + backward) * recipe.grpo.num_iterations)
 
 
-ROWS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+ROWS = facts(__file__)
 MODELS = {name: Qwen3Dims(**row) for name, row in ROWS["qwen3"].items()}
 
 

@@ -165,7 +165,7 @@ def require_all_numbered(folder: str, names: Iterable[str]) -> None:
         first = int(total in present)  # some writers count from 1
         lacking = total - sum(first <= number < first + total for number in present)
         if lacking:
-            what = f"{folder} lacks {lacking:,} of the {total:,} files of {stem}"
+            what = f"{folder} lacks {lacking:,} of the {total:,} {stem} files"
             raise UserError(what, "copy or fetch the whole set again", "files-missing")
 
 

@@ -15,6 +15,12 @@ _PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = next(d for d in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes") if d.is_dir())  # a wheel, a checkout
 
 
+def facts(module: str | Path) -> Any:
+    """The YAML file of facts that lies beside a module and has its name."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # several times as fast, where PyYAML was built with it
+    return yaml.load(Path(module).with_suffix(".yaml").read_text(), loader)
+
+
 def once(node: yaml.MappingNode) -> yaml.MappingNode:
     """`node`, which a loader has composed; YAMLError for a key that stands twice, of which PyYAML would lose one."""
     keys: set[str] = set()

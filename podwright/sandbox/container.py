@@ -136,7 +136,7 @@ def split(
         if _statement(command, reading, statement, name):
             _followed(command, [_raw(each) for each in reading.statements[number + 1 :]])
             return _with_own_variables(command)
-    what = f"{name} starts no training that is read: {text.strip()[:80]}"
+    what = f"{name} starts no training that is known: {text.strip()[:80]}"
     if reading.problem:
         what = f"{name} is no command of bash: {reading.problem}"
     fix = "write it as `python3 -m MODULE CONFIG key=value`, with no other command around it"

@@ -79,8 +79,10 @@ def fill(stage: Path, script: Script, values: Mapping[str, str], seen: Surroundi
     for name, content in script.files.items():
         _write(recipe / name, with_placeholders(content, values)[0] if name.endswith(".sh") else content)
     _write(recipe / script.path.name, text)
-    names = [name for name in values if name.isascii() and name.isidentifier() and name not in _READ_ONLY | _FIXED]
-    given = {name: values[name] for name in names}
+    given = dict[str, str]()
+    for name, value in values.items():
+        if name.isascii() and name.isidentifier() and name not in _READ_ONLY | _FIXED:
+            given[name] = value
     changes = {
         "@PATH@": PATH,
         "@NOW@": str(seen.at_s),

@@ -10,10 +10,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from podwright.errors import UserError, nearest
 from podwright.recipe.maxtext.arguments import Arguments
+from podwright.recipe.yaml_file import facts
 
 
 class WrongDimension(UserError):
@@ -83,8 +82,7 @@ class Architecture:
 
 
 def _read() -> dict[str, Architecture]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(Path(__file__).with_name("models.yaml").read_text(), loader)["models"]
+    rows = facts(Path(__file__).with_name("models"))["models"]
     return {name: Architecture(**row) for name, row in rows.items()}
 
 

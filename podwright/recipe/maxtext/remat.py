@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-import yaml
+from podwright.recipe.yaml_file import facts
 
-_FACTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+_FACTS = facts(__file__)
 POLICIES: dict[str, list[str]] = _FACTS["policies"]
 
 

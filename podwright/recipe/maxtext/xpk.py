@@ -5,11 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
-
-import yaml
 
 from podwright.errors import UserError, nearest
+from podwright.recipe.yaml_file import facts
 
 OF_TARGET = {"cluster": "CLUSTER_NAME", "project": "PROJECT_ID", "zone": "ZONE", "workload": "WORKLOAD_NAME"}
 """options that belong to who submits -> the variable that stands for the value in a recipe"""
@@ -17,7 +15,7 @@ IMAGES = ("docker-image", "base-docker-image")
 DEVICES = ("device-type", "tpu-type")
 EXCLUSIVE = (DEVICES, ("env", "env-file"))
 """of each, xpk takes one"""
-_FACTS = yaml.safe_load(Path(__file__).with_suffix(".yaml").read_text())
+_FACTS = facts(__file__)
 DECIDED_ELSEWHERE: dict[str, list[str]] = _FACTS["decided_elsewhere"]
 OPTIONS = frozenset(_FACTS["options"])
 """of xpk workload create, in any version until NEWEST"""

@@ -85,7 +85,7 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: slurm, partion: x}", "target 'a' has no key 'partion'", "did you mean partition"),
         (
             "a: {kind: slurm, nodes: 1, nodes: 2}",
-            "line 1 is not YAML: at column 27, the key nodes is there twice",
+            "line 1 is not YAML: at column 28, the key nodes is there twice",
             "fix that line",
         ),
         (

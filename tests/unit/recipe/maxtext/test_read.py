@@ -209,8 +209,8 @@ def test_a_command_and_that_of_its_recipe_do_the_same(tmp_path: Path, text: str)
         (f"{TRAIN} || true", "training has || true behind it, which hides its exit code"),
         (f"! {TRAIN[10:]}", "! before training turns its exit code round"),
         (f"{TRAIN} <<EOF\nx\nEOF\n", "line 1: a here-document is not read"),
-        ("env A=1 python3 -m MaxText.train b.yml", "starts no training that is read: env A=1 python3 -m MaxText.train"),
-        ("for i in 1; do\npython3 -m MaxText.train b.yml; done", "starts no training that is read: for i in 1; do"),
+        ("env A=1 python3 -m MaxText.train b.yml", "starts no training that is known: env A=1 python3 -m MaxText.train"),
+        ("for i in 1; do\npython3 -m MaxText.train b.yml; done", "starts no training that is known: for i in 1; do"),
     ],
 )  # fmt: skip
 def test_what_would_be_lost_of_a_command_is_refused_by_name(text: str, message: str) -> None:
