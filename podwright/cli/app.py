@@ -28,9 +28,9 @@ class _Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as e:
-            from podwright.recipe.wrong_values import of_option
+            from podwright.recipe.wrong_values import of_message
 
-            e.message = of_option(e.message)
+            e.message = of_message(e.message)
             raise
 
 

@@ -160,11 +160,6 @@ def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
     return recipe.model_copy(update={"description": described})
 
 
-def _misspelled(request: ImportRequest, result: ImportedScript) -> list[LintFinding]:
-    sentences = load.misspelled(load.parse(result.recipe), given_values.overrides(request.pairs))
-    return [LintFinding("argument", "warning", each, "correct the key, or leave it as it is") for each in sentences]
-
-
 def _xpk_version(request: ImportRequest) -> str:
     """That was typed; ""."""
     given = dict(pair.partition("=")[::2] for pair in given_values.overrides(request.pairs))
@@ -191,7 +186,7 @@ def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = 
     unused = {name: values[name] for name in _unused(path, values, result)}
     given_values.refuse(path, unused, _texts(path), result.recipe["arguments"])
     recipe = _recipe(request, result)
-    findings = [*lint.of_recipe(recipe), *lint.of_script(result), *_misspelled(request, result)]
+    findings = [*lint.of_recipe(recipe), *lint.of_script(result)]
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)

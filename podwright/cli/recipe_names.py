@@ -49,14 +49,10 @@ def _script(name: str) -> Path | None:
     checkout = imports.tree_of_target()
     if checkout is None or "/" in name or not name.strip():
         return None
-    known, words = tree.named_scripts(checkout), name.lower().replace("-", " ").split()
-    exact = [path for path, its in known.items() if its == name]
-    scripts = exact or [
-        path for path in known if all(tree.has_word(path.relative_to(checkout), word) for word in words)
-    ]
+    names, scripts = tree.matching(name, checkout)
+    scripts = scripts or tree.matching(name.replace("-", " "), checkout)[1]
     if len(scripts) > 1:
-        listed = ", ".join(sorted(tree.proposed(scripts, known))[:6])
-        raise UserError(
-            f"{len(scripts)} launch scripts in {checkout} have {name!r} in their path", f"name one of them: {listed}"
-        )
+        listed = ", ".join(sorted(names[path] for path in scripts)[:3])
+        what = f"{len(scripts)} launch scripts in {checkout} have {name!r} in their path"
+        raise UserError(what, f"name one of them: {listed}", "several-recipes")
     return scripts[0] if scripts else None

@@ -45,7 +45,7 @@ def _to_ours(theirs: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarra
 
 def read_config(path: Path) -> Qwen3Dims:
     """The dimensions of the checkpoint in `path`; UserError unless every value of its config.json and every tensor is implemented."""
-    dims = hf_config.qwen3(hf_config.read(path, model_type="qwen3"))
+    dims = hf_config.qwen3(hf_config.read(path))
     hf_weights.check(path, hf_weights.qwen3(dims))
     return dims
 

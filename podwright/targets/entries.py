@@ -15,8 +15,7 @@ from podwright import slices
 from podwright.accelerators import ACCELERATORS
 from podwright.errors import UserError, expanded, nearest
 from podwright.recipe.wrong_values import in_words
-from podwright.recipe.yaml_file import fault_of
-from podwright.recipe.yaml_keys import RepeatedKey, once
+from podwright.recipe.yaml_file import fault_of, once
 from podwright.rundir import Record, replace_file
 from podwright.shell import targets_file
 from podwright.targets import kinds
@@ -160,8 +159,6 @@ def _entries() -> dict[str, Any]:
         entries = yaml.load(path.read_text(), _TextLoader)
     except FileNotFoundError:
         return {}
-    except RepeatedKey as e:
-        raise FileFault(f"{path} {e}", "leave one of them out", "repeated-key") from e
     except OSError as e:
         raise FileFault(
             f"{path} cannot be read: {e.strerror}", "name another file in PODWRIGHT_TARGETS", "unreadable"

@@ -53,7 +53,7 @@ def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims
         return _of_hub(section, cwd)
     require_directory(f"model.source={section.source}", directory)
     try:
-        dims = hf_config.qwen3(hf_config.read(directory, model_type="qwen3"))
+        dims = hf_config.qwen3(hf_config.read(directory))
         check_name(section.name, section.source, dims)
         return lora_rank(section.name, section.lora_rank, dims.hidden_size), dims
     except UserError as e:

@@ -144,7 +144,7 @@ def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
     if os.path.exists(directory):
         require_directory(f"model.source={section.source}", directory)
         try:
-            return hf_config.qwen2(hf_config.read(directory, model_type="qwen2"))
+            return hf_config.qwen2(hf_config.read(directory))
         except UserError as e:
             raise in_source(section.source, directory, e) from e
     if (config := hub.model(section.source)[1]) is not None:

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationIn
 
 from podwright import slices
 from podwright.errors import UserError
-from podwright.recipe.maxtext.legal import IMAGE
+from podwright.recipe.maxtext.schema import IMAGE
 from podwright.recipe.schema import PathText
 from podwright.recipe.wrong_values import in_words
 from podwright.slices import Slice

@@ -29,11 +29,7 @@ def findings(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
     records: list[Record] = []
     try:
         directory = _directory(recipe)
-        dims = (
-            hf_config.qwen3(hf_config.read(directory, model_type="qwen3"))
-            if directory
-            else models.find(recipe.model.name)
-        )
+        dims = hf_config.qwen3(hf_config.read(directory)) if directory else models.find(recipe.model.name)
         if directory and expanded(source).exists():
             records = without_weights(source, hf_weights.qwen3(dims))
         if records and not (expanded(source) / "tokenizer.json").is_file():

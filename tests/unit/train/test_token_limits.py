@@ -150,8 +150,11 @@ def saved(folder, template):
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        ("", "the chat template leaves the question out: every prompt is the same text; fix chat_template.jinja"),
-        ("user: hello", "the chat template leaves the question out: every prompt is the same text; fix chat_template"),
+        ("", "the chat template leaves the user's message out: every prompt is the same text; fix chat_template.jinja"),
+        (
+            "user: hello",
+            "the chat template leaves the user's message out: every prompt is the same text; fix chat_template",
+        ),
         (
             "{{ raise_exception('no system') }}",
             r"the chat template cannot be rendered \(no system\); fix chat_template",

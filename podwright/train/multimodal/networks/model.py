@@ -178,7 +178,7 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
     """transformers only warns of weights that it draws at random or leaves out: names and shapes are checked before."""
     from transformers import AutoModelForCausalLM
 
-    sizes = hf_config.qwen2(hf_config.read(directory, model_type="qwen2"))
+    sizes = hf_config.qwen2(hf_config.read(directory))
     hf_weights.check(directory, hf_weights.qwen2(sizes))
     try:
         built = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")

@@ -47,9 +47,12 @@ def _config(directory: Path, max_tokens: int) -> dict[str, Any]:
 
 
 def _require_positions(directory: Path, config: dict[str, Any], max_tokens: int) -> None:
-    if config.get("max_position_embeddings") is None:
+    positions = config.get("max_position_embeddings")
+    if positions is None:
         return
-    positions = hf_config.count(config, "max_position_embeddings")
+    if type(positions) is not int or positions < 1:
+        what = f"config.json says max_position_embeddings={positions!r:.80}, which is no positive integer"
+        raise UserError(what, "give the checkpoint's own config.json")
     if str(config.get("model_type")) in _OFFSET:
         pad = config.get("pad_token_id", 1)
         positions -= 1 + (pad if isinstance(pad, int) else 1)
