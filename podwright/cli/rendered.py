@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podwright import slices
 from podwright.cli import show
 from podwright.cli.options import Json, RecipeName, RunOverrides, variables
-from podwright.errors import UserError, counted, nearest, typed_path
+from podwright.errors import UserError, counted, typed_path
 
 if TYPE_CHECKING:
     from podwright.recipe.kinds import Recipe
@@ -54,9 +50,7 @@ def render(
         raise UserError("--on is missing", "type --on TARGET; `podwright target list` shows yours")
     if out is None:
         raise UserError("-o is missing", "type -o DIR, a directory for the scripts")
-    own = entries.find(on)
-    if own is None:
-        raise _no_target(on)
+    own = entries.require(on)
     if not isinstance(own, GkeSettings):
         what = f"target {on} is of kind {own.kind}, and scripts are rendered for kind=gke"
         raise UserError(
@@ -120,41 +114,7 @@ def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
     if errors:
         others = f", and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
         what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"
-        raise UserError(what, f"{_for_target(errors[0].fix, recipe.kind)}; --force renders it nevertheless")
-
-
-def _for_target(fix: str, kind: str) -> str:
-    """A remedy of a plan, whose --on takes slices, for --on of this verb, which takes targets alone."""
-    typed = re.search(r"type --on (\S+)", fix)
-    if typed is None:
-        return fix
-    needed = slices.parse(typed[1])
-    single = dataclasses.replace(needed, num_slices=1).name
-    if kind == "maxtext":
-        instead = f"type topology={single}" + (f" num_slices={needed.num_slices}" if needed.num_slices > 1 else "")
-    elif needed.num_slices > 1:
-        return f"a target of kind=gke has one slice, and {typed[1]} is needed"
-    else:
-        instead = f"name a target whose topology is {single}, and type"
-    return fix.replace(typed[0], instead).removesuffix(", and type")
-
-
-def _no_target(name: str) -> UserError:
-    """Of a name that is none of the targets that this verb takes."""
-    from podwright.targets import entries
-
-    known = [each for each in entries.names() if _kind_of(each) == "gke"]
-    guess = nearest(name, known)
-    there = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}; " if known else ""
-    adds = "`podwright target add NAME kind=gke project=PROJECT cluster=CLUSTER 'zones=[ZONE]'` adds one"
-    return UserError(f"there is no target {name!r} of kind=gke", f"did you mean {guess}?" if guess else there + adds)
-
-
-def _kind_of(name: str) -> str:
-    """Of a target; "" where its entry is wrong."""
-    from podwright.targets import entries
-
-    with contextlib.suppress(UserError):
-        own = entries.find(name)
-        return own.kind if own else ""
-    return ""
+        raise UserError(
+            what,
+            f"correct it: podwright plan {recipe.name} --on {where.name} says more; --force renders it nevertheless",
+        )

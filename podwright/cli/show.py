@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from podwright.cli import outcomes
 from podwright.errors import UserError, counted, warn
-from podwright.rundir import Record, RunDir, flat
+from podwright.rundir import Record, RunDir, finite, flat
 
 if TYPE_CHECKING:
     from podwright.plan.document import (
@@ -34,22 +33,10 @@ VERDICTS = {
     "inconclusive": "inconclusive: not everything could be checked",
 }
 BAR = 40  # characters
-LETTERS = {
-    "weights": "w",
-    "optimizer": "o",
-    "reference": "r",
-    "gradients": "g",
-    "copies": "c",
-    "activations": "a",
-    "layer": "l",
-    "vocabulary": "v",
-    "cache": "k",
-    "batch": "b",
-}
 
 
 def document(value: Any) -> None:
-    print(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str))
+    print(json.dumps(finite(value), indent=1, ensure_ascii=False, default=str))
 
 
 def text(piece: str) -> None:
@@ -176,16 +163,10 @@ def _short(x: float) -> str:
 
 
 def estimates(entries: Sequence[MemoryEntry]) -> None:
-    """A bar for each program, a letter for each part of its memory, dots for what is free; then what the letters mean."""
+    """A line for each program, with the parts of its memory."""
     for e in entries:
-        bar, done = "", 0.0
-        for part, gib in e.parts_gib.items():
-            done += gib
-            bar += LETTERS[part] * (round(BAR * done / e.limit_gib) - len(bar))
-        over = "+" if len(bar) > BAR else ""
-        print(f"{e.name:<10} {bar[:BAR]:.<{BAR}}{over} about {e.estimated_gib:.1f} of {e.limit_gib:.2f} GiB")
-    used = {part for e in entries for part in e.parts_gib}
-    print(" " * 11 + ", ".join(f"{letter} {part}" for part, letter in LETTERS.items() if part in used))
+        parts = ", ".join(f"{part} {_short(gib)}" for part, gib in e.parts_gib.items())
+        print(f"{e.name:<10} about {e.estimated_gib:.1f} of {e.limit_gib:.2f} GiB: {parts}")
 
 
 def problems(planned: Plan) -> None:
@@ -352,14 +333,3 @@ def _step(r: Row) -> str:
 def _finding(f: Finding) -> str:
     fix = f"; {f.fix}" if f.fix else ""
     return f"{f.level}: {f.message}{fix}"
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows no NaN and no infinity."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return value

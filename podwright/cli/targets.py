@@ -18,6 +18,8 @@ from podwright.rundir import RUNS, Record
 
 verbs = typer.Typer(help="Define your clusters and hosts, and check them.", no_args_is_help=True, rich_markup_mode=None)
 
+_SOURCES = "the configuration of gcloud and kubectl"
+"""of values that were not typed"""
 Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the target, as --on takes it")]
 
 
@@ -46,26 +48,16 @@ def add(
         known, fix = kinds.missing(given["kind"], e.key, given)
         raise UserError(f"{e.what}; {known}" if known else e.what, fix or e.fix) from e
     except UserError as e:
-        keys = [pair.partition("=")[0] for pair in proposed]
-        wrong = next((key for key in keys if f": {key}=" in e.what or f": {key}: " in e.what), "")
-        if not wrong:
+        if not proposed:
             raise
-        kind = next((pair for pair in pairs if pair.startswith("kind=")), "")
-        what = f"{e.what}; it was taken from {_sources(kind.removeprefix('kind='))}"
-        raise UserError(what, f"add {wrong}=... to the command, or correct it there") from e
+        raise UserError(f"{e.what} ({', '.join(proposed)} from {_SOURCES})", e.fix) from e
     written = {"name": name, "file": str(targets_file()), "proposed": proposed, **values}
     if as_json:
         show.document(written)
         return
     if proposed:
-        show.text(f"taken from {_sources(written['kind'])}: {' '.join(proposed)}\n")
+        show.text(f"taken from {_SOURCES}: {' '.join(proposed)}\n")
     show.text(f"wrote {name} to {targets_file()}; `podwright target check {name}` checks it\n")
-
-
-def _sources(kind: str) -> str:
-    """Where values come from that were not typed."""
-    of_gcloud = "gcloud's configuration (gcloud config list)"
-    return f"kubectl (kubectl config get-contexts) and {of_gcloud}" if kind == "gke" else of_gcloud
 
 
 @verbs.command()

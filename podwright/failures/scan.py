@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -157,8 +157,3 @@ def _time_at(buffer: bytes, first: int, last: int) -> float | None:
             return timestamps.seconds(before[-1])
     stamp = timestamps.STAMP.search(buffer, last, last + _CONTEXT)
     return timestamps.seconds(stamp) if stamp else None
-
-
-def text_blocks(lines: Iterable[str]) -> Iterator[bytes]:
-    for line in lines:
-        yield line.rstrip("\n").encode(errors="replace") + b"\n"

@@ -145,6 +145,11 @@ def training_loss(result: Result, unit: str, more: str = "") -> str:
     return f"The training loss went from {figure(result['loss']['first'])} to {figure(last)} {unit}{more}."
 
 
+def so_far(result: Result, step: str, unit: str) -> str:
+    """How far a run is, and its training loss."""
+    return f"{how_far(result, step)} {training_loss(result, unit)}".strip()
+
+
 def speed(result: Result) -> str:
     """Step time, peak memory and run time, as far as they are known."""
     steady, total = result["steady_state"], result["wall_time"]["total_s"]

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 from collections.abc import Iterator
 from typing import TextIO
 
 import psutil
 
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, parse_record
 
 
 @contextlib.contextmanager
@@ -48,11 +47,8 @@ def unattended(run: RunDir) -> Iterator[bool]:
 def holder(lock: TextIO) -> tuple[str, int]:
     """Host and number of the process that wrote itself into the launcher lock; "" and 0 where none did."""
     lock.seek(0)
-    try:
-        written = json.loads(lock.read())
-        return str(written["host"]), int(written["pid"])
-    except (ValueError, KeyError, TypeError):
-        return "", 0
+    written = parse_record(lock.read().encode()) or {}
+    return written.get("host", ""), written.get("pid", 0)
 
 
 def is_stopped(pid: int) -> bool:

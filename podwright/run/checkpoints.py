@@ -69,10 +69,6 @@ def fetch(run: RunDir, step: int, out: Path) -> StoredCheckpoint:
         raise UserError(f"--out {out} exists already", "name a new directory")
     checkpoint = checkpoints[step]
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    free_bytes = shutil.disk_usage(out.absolute().parent).free
-    if free_bytes < checkpoint.size_bytes:
-        what = f"the checkpoint has {checkpoint.size_bytes:,} bytes, and the disk of {out} has {free_bytes:,} left"
-        raise UserError(what, "name a directory on another disk with --out")
     part = out.with_name(f".{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     storage = open_storage(url_of(run), _PATIENCE_S)

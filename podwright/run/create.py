@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 from podwright.recipe import kinds
 from podwright.recipe.kinds import JaxRecipe, PreparedRecipe, Recipe
 from podwright.recipe.load import fingerprint
@@ -45,14 +44,10 @@ def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str
 
 def _require_writable(folder: Path) -> None:
     """Of a folder that is not there yet, the nearest one above it that is."""
-    there = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    typed = f"--runs {folder}" + ("" if there == folder else f": {there}")
-    if not there.is_dir():
-        raise UserError(f"{typed} is not a directory", "type --runs with a directory, or leave it out")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(
-            f"{typed} cannot be written", "type --runs with a directory that can be, or change its permissions"
-        )
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        what = f"--runs {folder}: {existing} is no directory that can be written"
+        raise UserError(what, "type --runs with one that can be, or change its permissions")
 
 
 def require_startable(recipe: Recipe, target: ResolvedTarget) -> None:
@@ -107,23 +102,10 @@ def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dic
     numbers = [n for group in ranges for n in group]
     if None in parts or not all(ranges) or len(set(numbers)) != len(numbers):
         raise UserError(f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4")
-    for folder in folders[:1]:
-        _require_writable(folder)
-    names = {f"{base}-seed-{n}": n for n in numbers}
-    used = [name for name in names if any(os.path.lexists(folder / name) for folder in folders)]
-    if used:
-        others = (f"{base}-{n}" for n in itertools.count(2))
-        free = next(
-            other
-            for other in others
-            if not any(os.path.lexists(folder / f"{other}-seed-{n}") for folder in folders for n in numbers)
-        )
-        listed = ", ".join(used[:4]) + (", ..." if len(used) > 4 else "")
-        what = f"--seeds {text}: {counted(len(used), 'run')} of these names exist{'s' if len(used) == 1 else ''} already: {listed}"
-        rest = [n for name, n in names.items() if name not in used]
-        fix = f"type --name {free}"
-        raise UserError(what, f"{fix}, or --seeds {','.join(map(str, rest))} for the others" if rest else fix)
-    return {name: recipe.model_copy(update={"seed": n}) for name, n in names.items()}
+    recipes: dict[str, Recipe] = {f"{base}-seed-{n}": recipe.model_copy(update={"seed": n}) for n in numbers}
+    for name in recipes:
+        choose_name(folders, recipe.name, name)
+    return recipes
 
 
 def create(
@@ -164,9 +146,5 @@ def linked(run: RunDir, runs: Path) -> RunDir:
 
 
 def _in_use(path: Path) -> UserError:
-    if not RunDir(path).journal.exists():
-        return UserError(f"{path} exists and is no run", "type another --name, or move it away")
-    return UserError(
-        f"run name {path.name!r} is in use",
-        f"type `podwright resume {RunDir(path).typed}` to resume it, or another --name",
-    )
+    what = f"run name {path.name!r} is in use: {path} exists"
+    return UserError(what, f"type `podwright resume {RunDir(path).typed}` to resume it, or another --name")

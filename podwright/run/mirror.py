@@ -34,15 +34,8 @@ class DrivenElsewhere(UserError):
     """Another machine has gone on with the run."""
 
     def __init__(self, run: RunDir):
-        continued = f"run {run.name} was continued from another machine"
-        if observes(run):  # somebody has fetched it here since this launcher began
-            fix = f"type podwright watch {run.typed}; if that machine is gone, type podwright resume {run.typed}"
-            super().__init__(f"{continued} and is only observed here", fix)
-        else:
-            super().__init__(
-                f"{continued}: {run.journal} and the journal in {run.storage_url} differ",
-                f"type podwright watch {run.storage_url} to replace the journal here and observe the run",
-            )
+        fix = f"type podwright watch {run.storage_url}; if that machine is gone, then type podwright resume {run.typed}"
+        super().__init__(f"run {run.name} was continued from another machine, and can only be observed here", fix)
 
 
 class KeptRun:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, message_of, nearest
+from podwright.errors import UserError, message_of
 from podwright.rundir import RunDir, recipe_of
 from podwright.track import batch, mlflow_server
 
@@ -91,10 +91,7 @@ def _mirror(run: RunDir, name: str) -> str | None:
 
 def _fault(name: str) -> UserError | None:
     if name not in TRACKERS:
-        guess = nearest(name, list(TRACKERS))
-        return UserError(
-            f"there is no tracker {name!r}", f"did you mean {guess}?" if guess else f"known: {', '.join(TRACKERS)}"
-        )
+        return UserError(f"there is no tracker {name!r}", f"type one of {', '.join(TRACKERS)}")
     if importlib.util.find_spec(name) is None:
         return UserError(
             f"the tracker {name} is not installed", f"type pip install -e '.[{name}]' in podwright's clone"

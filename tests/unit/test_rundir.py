@@ -117,7 +117,7 @@ def test_a_run_that_has_finished_is_trained_again_under_a_free_name(
         run.attempt(number).mkdir(parents=True)
         write_json(run.exit(number), {"ending": ending})
         assert run.is_finished == is_finished
-    assert run.without_checkpoints == "podwright run runs/r/recipe.json --name r-2"
+    assert run.without_checkpoints == "podwright run runs/r/recipe.json"
     Path("runs/r-2").mkdir()
-    assert run.train_again == "podwright run runs/r/recipe.json --name r-3"
+    assert run.train_again == "podwright run runs/r/recipe.json"
     assert RunDir(Path("runs/s")).without_checkpoints == "podwright resume s"

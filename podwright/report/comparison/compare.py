@@ -12,8 +12,8 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.report import kinds
 from podwright.report import records as reading
-from podwright.report.comparison.comparable import CONDITIONS, Figure, inner
-from podwright.report.records import Records, Result, number
+from podwright.report.comparison.comparable import CONDITIONS, Figure
+from podwright.report.records import Records, Result, inner, number
 from podwright.report.reproduce import NOT_SETTINGS
 from podwright.report.result import of_records
 from podwright.rundir import Record, RunDir, flat
@@ -77,7 +77,7 @@ def _head(result: Result, label: str) -> Result:
 
 def _figures(loaded: Read) -> list[Figure]:
     """Those of every kind among the runs, each once."""
-    return list({f.key: f for _, result in loaded for f in kinds.of(result).COMPARED}.values())
+    return list({f.key: f for _, result in loaded for f in kinds.of(result).FACTS.compared}.values())
 
 
 def _figure(figure: Figure, loaded: Read, conditions: dict[str, list[Any]]) -> Record:

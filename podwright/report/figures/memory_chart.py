@@ -8,25 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from podwright.errors import UserError
 from podwright.report.figures import style
 
-# part: (colour, opacity); what belongs together has one colour
-COLORS = {
-    "weights": ("blue", 1.0),
-    "optimizer": ("blue", 0.6),
-    "reference": ("blue", 0.3),
-    "arguments": ("blue", 1.0),
-    "resident": ("blue", 0.4),
-    "gradients": ("orange", 1.0),
-    "copies": ("purple", 1.0),
-    "activations": ("teal", 1.0),
-    "layer": ("teal", 0.5),
-    "temporaries": ("teal", 1.0),
-    "vocabulary": ("red", 1.0),
-    "cache": ("orange", 0.5),
-    "batch": ("grey", 1.0),
-}
+COLORS: dict[str, tuple[str, float]] = yaml.safe_load(Path(__file__).with_name("memory_chart.yaml").read_text())
+"""by part of the memory: its colour, and how opaque it is"""
 _ROW, _REST = 34, 96  # points
 
 
@@ -36,12 +24,7 @@ def write(plan: dict[str, Any], path: Path) -> None:
         raise UserError(f"there is nothing to draw in {path}: this plan says nothing about memory", "leave --svg out")
     limit = (plan["programs"] or plan["memory"])[0]["limit_gib"]
     drawn = style.standalone(svg(f"{plan['recipe']} on {plan['target']}", bars, limit))
-    try:
-        path.write_text(drawn)
-    except OSError as e:
-        raise UserError(
-            f"--svg {path} cannot be written: {e.strerror}", "name a file in a directory that is there"
-        ) from e
+    path.write_text(drawn)
 
 
 def _compiled(plan: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:

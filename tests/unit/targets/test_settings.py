@@ -54,8 +54,8 @@ def test_a_file_that_cannot_be_read_is_one_line(file: Path, monkeypatch: pytest.
     with pytest.raises(UserError, match=r"targets\.yaml is not text; name another file in PODWRIGHT_TARGETS"):
         entries.names()
     for place, said in (
-        (file.parent, "config: that is a directory; name a file"),
-        ("/proc/self/mem", "/proc/self/mem: reading or writing"),
+        (file.parent, "config: Is a directory"),
+        ("/proc/self/mem", "/proc/self/mem: Input/output error"),
     ):
         monkeypatch.setenv("PODWRIGHT_TARGETS", str(place))
         with pytest.raises(UserError, match=said):
