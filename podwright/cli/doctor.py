@@ -80,22 +80,15 @@ def doctor(
         except UserError as e:  # machines that do not answer are what is wrong there, not what was typed
             findings.append(Finding("machines", "error", e.what, e.fix))
         else:
-            findings += judge.findings(machines, needed, place.gpus_per_node) or [_silent(on)]
+            findings += judge.findings(machines, needed, place.gpus_per_node) or [
+                Finding("machines", "inconclusive", f"no machine of {on} has said what it is", "try again")
+            ]
     findings += [*planned, *unchecked]
     verdict = verdict_of(findings)
     listed = [asdict(f) for f in findings]
     document = {"target": on, "verdict": verdict, "ok": verdict.ok, "findings": listed, "machines": machines}
     show.document(document) if as_json else show.checked(on, findings, verdict)
     raise typer.Exit(of_verdict(verdict))
-
-
-def _silent(on: str) -> Finding:
-    """Of machines that were asked, and of which none has said anything."""
-    from podwright.plan.findings import Finding
-
-    return Finding(
-        "machines", "inconclusive", f"no machine of {on} has said what it is", f"type podwright doctor --on {on} again"
-    )
 
 
 def _planned(place: ResolvedTarget, recipe: Recipe | None) -> list[Finding]:

@@ -69,7 +69,7 @@ def render(
     states = folder.write(out, rendered.files, overwrite)
     if as_json:
         files = [{"name": name, "path": str(out / name), "state": state} for name, state in states.items()]
-        submit = ["bash", _argument(out / rendered.submit)]
+        submit = ["bash", str(out / rendered.submit)]
         show.document(
             {
                 "recipe": changed.name,
@@ -92,13 +92,8 @@ def render(
     for line in rendered.by_hand:
         print(f"by hand: {line}")
     print(
-        f"next: bash {shlex.quote(_argument(out / 'setup_training_env.sh'))}, then bash {shlex.quote(_argument(out / rendered.submit))}"
+        f"next: bash {shlex.quote(str(out / 'setup_training_env.sh'))}, then bash {shlex.quote(str(out / rendered.submit))}"
     )
-
-
-def _argument(path: Path) -> str:
-    """A path that no program takes for an option."""
-    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:

@@ -86,7 +86,7 @@ def plan(planned: Plan) -> None:
 def _verdict(verdict: str, findings: Sequence[Finding]) -> str:
     warnings = sum(f.level == "warning" for f in findings)
     if verdict == "ok" and warnings:
-        return f"OK, with {warnings} warning{'s' if warnings > 1 else ''}"
+        return f"OK, with {counted(warnings, 'warning')}"
     return VERDICTS[verdict]
 
 
@@ -291,7 +291,7 @@ def explained(matches: Sequence[Row]) -> None:
         text("no known failure in this log; read its end, and docs/diagnosis.md for the failures that are known\n")
     for match in matches:
         others = match.get("logs", 1) - 1
-        more = f" and {others} other log{'s' if others > 1 else ''}" if others else ""
+        more = f" and {counted(others, 'other log')}" if others else ""
         where = f" ({match['file']}{more})" if "file" in match else ""
         text(f"{match['rule']}: {match['cause']}{where}\n  log: {match['evidence']}\n  fix: {match['remedy']}\n")
 

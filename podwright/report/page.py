@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from podwright.errors import counted
 from podwright.report import kinds, markdown, prediction, readme, records, reproduce, wording
 from podwright.report.figures import style
 from podwright.report.figures.drawing import Plot
@@ -70,8 +71,7 @@ def summary(result: Result, language: str = "en") -> list[str]:
     lines += [f"{t('To do')}: {text.fix}"] if text.fix else []
     lines += [*text.notes, text.expected]
     if result["notices"]:
-        number = len(result["notices"])
-        lines += [f"{number} notice{'' if number == 1 else 's'} of the trainer in the report."]
+        lines += [f"{counted(len(result['notices']), 'notice')} of the trainer in the report."]
     return [wording.visible(" ".join(line.split())) for line in lines if line]
 
 

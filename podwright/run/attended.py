@@ -7,8 +7,6 @@ import fcntl
 from collections.abc import Iterator
 from typing import TextIO
 
-import psutil
-
 from podwright.rundir import RunDir, parse_record
 
 
@@ -49,11 +47,3 @@ def holder(lock: TextIO) -> tuple[str, int]:
     lock.seek(0)
     written = parse_record(lock.read().encode()) or {}
     return written.get("host", ""), written.get("pid", 0)
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process waits for SIGCONT."""
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return False

@@ -268,23 +268,18 @@ class Driver:
 
     def _wait_for_lock(self, lock: TextIO) -> None:
         """A holder on this machine that lives is at work, perhaps for minutes; so is one that writes to the journal."""
-        stopped, (host, pid) = "", attended.holder(lock)
+        host, pid = attended.holder(lock)
         if host == socket.gethostname() and psutil.pid_exists(pid):
-            stopped = f"type kill -CONT {pid} to let it go on, or kill -KILL {pid}" if attended.is_stopped(pid) else ""
             self._waiting = f"Busy: another podwright (process {pid}) is at work on the run"
-            if not stopped:
-                self._locked_out = None
-                return
-            self._waiting += f", and is stopped; {stopped}"
+            self._locked_out = None
+            return
         written = self.run.journal.stat().st_size
         if self._locked_out is None or self._locked_out[1] != written:
             self._locked_out = time.monotonic(), written
         if time.monotonic() - self._locked_out[0] > LOCK_WAIT_S:
-            raise UserError(
-                f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s",
-                stopped
-                or f"wait for it, or end {f'process {pid} on host {host}' if host else 'what holds launcher.lock'}",
-            )
+            holder = f"process {pid} on host {host}" if host else "what holds launcher.lock"
+            what = f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s"
+            raise UserError(what, f"wait for it, or end {holder}")
 
 
 def _recorded(state: RunState) -> dict[str, Any] | None:

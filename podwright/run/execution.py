@@ -70,12 +70,8 @@ def _allocation(name: str, runs: Path, run_name: str) -> AllocationRecord:
         (created, record) for run in candidates if (known := _machines_of(run, name)) for created, record in [known]
     ]
     if not having:
-        who = (
-            f"run {run_name} has no machines of target {name}"
-            if run_name
-            else f"no run of target {name} in {runs} has machines"
-        )
-        raise UserError(f"{who} now", f"`podwright target show {name} --live` shows what the cloud has")
+        what = f"no machines of target {name} for {run_name or 'a run'} in {runs} now"
+        raise UserError(what, f"`podwright target show {name} --live` shows what the cloud has")
     return max(having, key=lambda pair: pair[0])[1]
 
 

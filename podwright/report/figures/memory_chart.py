@@ -43,6 +43,8 @@ def _compiled(plan: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
 
 
 def svg(title: str, bars: list[tuple[str, dict[str, float]]], limit_gib: float | None) -> str:
+    from matplotlib.ticker import MaxNLocator
+
     with style.settings():
         fig, (ax,) = style.figure(title, x="GiB per device", height=_ROW * len(bars) + _REST)
         ax.grid(axis="y", visible=False)
@@ -57,12 +59,6 @@ def svg(title: str, bars: list[tuple[str, dict[str, float]]], limit_gib: float |
         ax.set_yticks(range(len(bars)), [name for name, _ in bars])
         ax.invert_yaxis()
         ax.set_xlim(0, 1.04 * max([*left, limit_gib or 0.0]))
-        ax.xaxis.set_major_locator(_ticks())
+        ax.xaxis.set_major_locator(MaxNLocator(8))
         style.legend(fig, ax)
         return style.to_svg(fig, title)
-
-
-def _ticks() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(8)

@@ -372,11 +372,6 @@ def test_a_directory_in_the_way_of_a_file_is_named_before_anything_is_written(
     assert [path.name for path in (place / "out").iterdir()] == [name]
 
 
-def test_a_directory_that_looks_like_an_option_can_be_pasted(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["render", "toy.yaml", "--on", "pod", "-o", "-x"]) == ExitCode.OK
-    assert "next: bash ./-x/setup_training_env.sh, then bash ./-x/submit_toy.sh" in capsys.readouterr().out
-
-
 def test_a_record_that_is_damaged_replaces_no_file(tmp_path: Path) -> None:
     folder.write(tmp_path / "d", {"a.sh": "1\n", "b": "2\n"})
     for record in ("", "[]", '{"a.sh": 1}', '{"../x": "y"}'):
