@@ -38,13 +38,13 @@ def expanded(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError as e:
         user = str(path).partition("/")[0]
-        raise UserError(f"{path}: {user} is no user of this machine", "give the path from / on") from e
+        raise UserError(f"{path}: {user} is no user of this machine", "give the path from / on", "unknown-user") from e
 
 
 def typed_path(text: str | Path) -> Path:
     """Of an option or argument, with the home of ~ or ~USER; UserError for "", which would be the current directory."""
     if not str(text):
-        raise UserError("'' names no file and no directory", "give a path; . is the current directory")
+        raise UserError("'' names no file and no directory", "give a path; . is the current directory", "empty-path")
     return expanded(text)
 
 

@@ -107,7 +107,7 @@ class RunDir:
         if not self.storage.exists():
             return {}
         fix = 'restore it from a copy of the run, or write {"url": "URL"} to it, with the folder or bucket of the run as URL'
-        raise UserError(f"{self.storage} is damaged: it does not name the storage of the run", fix)
+        raise UserError(f"{self.storage} is damaged: it does not name the storage of the run", fix, "damaged-file")
 
     @property
     def storage_url(self) -> str:
@@ -206,7 +206,9 @@ def recipe_of(run: RunDir) -> Record:
         main_stage(recipe)
     except (ValueError, LookupError, TypeError) as e:
         what = f"{run.recipe} is not there, or no recipe of a run"
-        raise UserError(what, "bring it back from a copy, or start the run again under another name") from e
+        raise UserError(
+            what, "bring it back from a copy, or start the run again under another name", "damaged-file"
+        ) from e
     return recipe
 
 
@@ -247,7 +249,7 @@ def replace_file(path: Path, content: bytes, mode: int | None = 0o644) -> None:
     UserError for what is no file, such as a device or a pipe: a rename would put a file in its place."""
     target = path.resolve()
     if target.exists() and not target.is_file():
-        raise UserError(f"{path} is no regular file, and cannot be replaced by one", "name a file")
+        raise UserError(f"{path} is no regular file, and cannot be replaced by one", "name a file", "no-regular-file")
     with part_of(target, f".{target.name}") as part:
         part.write_bytes(content)
         if target.exists():
@@ -378,5 +380,7 @@ def main_stage(recipe: Record) -> str:
     """The stage whose steps are the steps of the run; it is named like the kind of its recipe."""
     kind = recipe.get("kind")
     if not isinstance(kind, str) or not kind:
-        raise UserError(f"a recipe.json without a kind: kind={kind!r}", "start the run again under another name")
+        raise UserError(
+            f"a recipe.json without a kind: kind={kind!r}", "start the run again under another name", "damaged-file"
+        )
     return kind

@@ -183,12 +183,16 @@ def report(
         return
     log_reports.refuse_without_log(recipe=recipe, on=on, profile=profile, language=language)
     if not names:
-        raise UserError("report needs a run or a log", "type podwright report RUN, or podwright report --log FILE")
+        raise UserError(
+            "report needs a run or a log",
+            "type podwright report RUN, or podwright report --log FILE",
+            "missing-argument",
+        )
     if compare:
         from podwright.report.comparison import side_by_side
 
         if readme:
-            raise UserError("--readme works only without --compare", "leave one of them out")
+            raise UserError("--readme works only without --compare", "leave one of them out", "options-exclude")
         comparison = side_by_side.write([log_reports.of_log(name) or _find(runs, name) for name in names], out)
         show.document(comparison) if as_json else show.text(side_by_side.text(comparison))
         return
@@ -197,10 +201,12 @@ def report(
     if len(names) > 1:
         each = list(dict.fromkeys(names))
         fix = f"type podwright report {'--compare ' if len(each) > 1 else ''}{shlex.join(each)}"
-        raise UserError(f"report takes one run, not {len(names)}", fix)
+        raise UserError(f"report takes one run, not {len(names)}", fix, "too-many-runs")
     if out:
         raise UserError(
-            f"--out {out} works only with --compare; the report of a run is written to its directory", "leave --out out"
+            f"--out {out} works only with --compare; the report of a run is written to its directory",
+            "leave --out out",
+            "option-needs-other",
         )
     run = log_reports.of_log(names[0]) or _find(runs, names[0])
     result = page.write(run, readme)
@@ -270,9 +276,9 @@ def predict(
     The answer is JSON in the schema of the run.
     """
     if not (image or audio or video or text):
-        raise UserError("predict needs an input", "give --image, --audio, --video or --text")
+        raise UserError("predict needs an input", "give --image, --audio, --video or --text", "missing-argument")
     if out and out.exists():
-        raise UserError(f"--out {out} exists already", "name a new file")
+        raise UserError(f"--out {out} exists already", "name a new file", "exists-already")
     given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
     options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
     place = expanded(name) if (expanded(name) / EXPORTED).is_file() else _find(runs, name).path

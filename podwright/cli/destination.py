@@ -99,10 +99,10 @@ def unchecked_hosts(target: ResolvedTarget) -> list[Finding]:
     why = f"only a run logs in to {traits.borrowed}" if traits.borrowed else "they exist only while a run has them"
     what = f"the {hosts} of {target.name} were not looked at (packages, disk, files{access}): {why}"
     fix = "a run that cannot use them ends, and says why" if traits.pods else "a run checks them before it starts"
-    return [Finding("machines", "inconclusive", what, fix)]
+    return [Finding("machines", "inconclusive", what, fix, "hosts-not-checked")]
 
 
 def _trackers(recipe: Recipe) -> list[Finding]:
     from podwright import track
 
-    return [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
+    return [Finding("trackers", "warning", e.what, e.fix, e.code) for e in track.check(recipe.trackers)]

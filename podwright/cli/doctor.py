@@ -70,18 +70,24 @@ def doctor(
     machines = []
     if not unchecked and any(f.check == "target" and f.level == "error" for f in planned):
         what = f"the machines of {on} were not looked at: the target has a fault"
-        unchecked = [Finding("machines", "inconclusive", what, "correct the fault first")]
+        unchecked = [Finding("machines", "inconclusive", what, "correct the fault first", "target-fault")]
     if not unchecked:
         needed = kinds.of(chosen).needed(chosen) if chosen else ()
         try:
             machines = target.probe_hosts(arguments)
         except MachinesBusy as e:
-            findings.append(Finding("machines", "inconclusive", e.what, e.fix))
+            findings.append(Finding("machines", "inconclusive", e.what, e.fix, "machines-busy"))
         except UserError as e:  # machines that do not answer are what is wrong there, not what was typed
-            findings.append(Finding("machines", "error", e.what, e.fix))
+            findings.append(Finding("machines", "error", e.what, e.fix, "machines-unreachable"))
         else:
             findings += judge.findings(machines, needed, place.gpus_per_node) or [
-                Finding("machines", "inconclusive", f"no machine of {on} has said what it is", "try again")
+                Finding(
+                    "machines",
+                    "inconclusive",
+                    f"no machine of {on} has said what it is",
+                    "try again",
+                    "machines-silent",
+                )
             ]
     findings += [*planned, *unchecked]
     verdict = verdict_of(findings)

@@ -53,7 +53,9 @@ class ImportRequest:
 def run(request: ImportRequest) -> None:
     if not " ".join(request.words).strip():
         raise UserError(
-            "the name of the source is empty", "name a launch script, a configuration file or a folder of them"
+            "the name of the source is empty",
+            "name a launch script, a configuration file or a folder of them",
+            "missing-argument",
         )
     _require_single(request.words)
     place = expanded(request.words[0])
@@ -82,18 +84,20 @@ def _require_single(words: Sequence[str]) -> None:
     paths = [word for word in words if "/" in word or expanded(word).suffix in _SUFFIXES or expanded(word).exists()]
     if len(words) > 1 and paths:
         what = f"{', '.join(words)} are {len(words)} sources, and an import reads one"
-        raise UserError(what, f"type podwright recipe import {shlex.quote(paths[0])}")
+        raise UserError(what, f"type podwright recipe import {shlex.quote(paths[0])}", "several-sources")
 
 
 def _tree(request: ImportRequest, place: Path) -> Path:
     """Where words are looked up. UserError for a path that does not exist."""
     first = request.words[0]
     if len(request.words) == 1 and ("/" in first or place.suffix in _SUFFIXES):
-        raise UserError(f"there is no file {first}", "check the path")
+        raise UserError(f"there is no file {first}", "check the path", "no-such-file")
     if request.tree is None:
         return tree_of_target() or Path()
     if not request.tree.is_dir():
-        raise UserError(f"--tree {request.tree} is no directory", "give the path of a checkout of tpu-recipes")
+        raise UserError(
+            f"--tree {request.tree} is no directory", "give the path of a checkout of tpu-recipes", "not-a-folder"
+        )
     return request.tree
 
 
@@ -124,7 +128,11 @@ def _kind_of(path: Path) -> str:
 def _values(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair or pair.startswith("="):
-            raise UserError(f"{pair!r} sets nothing", "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs")
+            raise UserError(
+                f"{pair!r} sets nothing",
+                "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs",
+                "sets-nothing",
+            )
         given_values.require_settable(pair.partition("=")[0])
     from podwright.shell import user
 
@@ -167,7 +175,9 @@ def _read(path: Path, values: Mapping[str, str], xpk_version: str = "", trust: b
 def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = ()) -> None:
     """`other_scripts`: scripts of the same folder that start training too, and that `path` does not run."""
     if request.phase is not None:
-        raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
+        raise UserError(
+            f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out", "wrong-kind"
+        )
     values = _values(request.pairs)
     result = _read(path, values, request.xpk_version, request.trust)
     unused = {name: values[name] for name in _unused(path, values, result)}
@@ -193,7 +203,7 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     values = _values(request.pairs)
     if request.out and (request.out.suffix in (".yaml", ".yml") or request.out.is_file()):
         what = f"{folder} has {len(scripts)} launch scripts, and --out {request.out} names one file"
-        raise UserError(what, f"type --out DIRECTORY, or import one of them, such as {scripts[0]}")
+        raise UserError(what, f"type --out DIRECTORY, or import one of them, such as {scripts[0]}", "file-for-several")
     rows, unread, unused = list[tuple[Record, MaxTextRecipe]](), dict[str, str](), list(values)
     arguments, left = dict[str, str](), dict[str, str]()
     imported = dict[Path, tuple[ImportedScript, MaxTextRecipe]]()
@@ -236,7 +246,9 @@ def _refuse_unread(folder: Path, unread: Mapping[str, str]) -> NoReturn:
     """UserError for a folder of which no script is read."""
     path, why = next(iter(unread.items()))
     what = f"none of the {len(unread)} scripts in {folder} can be read: {path}: {why}"
-    raise UserError(what, f"import one of them, such as {folder / path}, with NAME=VALUE for what it lacks")
+    raise UserError(
+        what, f"import one of them, such as {folder / path}, with NAME=VALUE for what it lacks", "scripts-not-read"
+    )
 
 
 def _row(recipe: MaxTextRecipe, findings: Sequence[LintFinding], path: Path, result: ImportedScript) -> Record:
@@ -283,7 +295,7 @@ def _written(recipe: Record, place: Path) -> Path:
     if place.is_dir():
         place /= f"{recipe['name']}.recipe.yaml"
     if place.exists() and place.read_text() != text:
-        raise UserError(f"{place} exists already", "name another file with --out")
+        raise UserError(f"{place} exists already", "name another file with --out", "exists-already")
     place.write_text(text)
     return place
 

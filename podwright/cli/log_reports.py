@@ -34,7 +34,7 @@ def refuse_without_log(recipe: str, on: str, profile: str, language: str) -> Non
     """UserError for an option that needs --log."""
     given = {"--recipe": recipe, "--on": on, "--profile": profile, "--lang": "" if language == "en" else language}
     if name := next((name for name, value in given.items() if value), ""):
-        raise UserError(f"{name} works only with --log", f"add --log FILE, or leave {name} out")
+        raise UserError(f"{name} works only with --log", f"add --log FILE, or leave {name} out", "option-needs-other")
 
 
 def of_log(name: str) -> RunDir | None:
@@ -66,10 +66,12 @@ def write(
 
     if names or compare:
         other = names[0] if names else "--compare"
-        raise UserError(f"--log {log} and {other} exclude each other", f"leave {other} out")
+        raise UserError(f"--log {log} and {other} exclude each other", f"leave {other} out", "options-exclude")
     if language not in LANGUAGES:
         raise UserError(
-            f"--lang {language} is no language of a write-up", f"type --lang {' or --lang '.join(LANGUAGES)}"
+            f"--lang {language} is no language of a write-up",
+            f"type --lang {' or --lang '.join(LANGUAGES)}",
+            "unknown-language",
         )
     resolved = load_named(recipe) if recipe else None
     if resolved is not None:

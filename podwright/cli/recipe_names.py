@@ -37,6 +37,8 @@ def _script(name: str) -> Path | None:
     if len(scripts) > 1:
         listed = ", ".join(sorted(tree.proposed(scripts, known))[:6])
         raise UserError(
-            f"{len(scripts)} launch scripts in {checkout} have {name!r} in their path", f"name one of them: {listed}"
+            f"{len(scripts)} launch scripts in {checkout} have {name!r} in their path",
+            f"name one of them: {listed}",
+            "several-recipes",
         )
     return scripts[0] if scripts else None

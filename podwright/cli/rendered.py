@@ -47,14 +47,16 @@ def render(
     from podwright.targets.settings.gke import GkeSettings
 
     if not on:
-        raise UserError("--on is missing", "type --on TARGET; `podwright target list` shows yours")
+        raise UserError("--on is missing", "type --on TARGET; `podwright target list` shows yours", "missing-option")
     if out is None:
-        raise UserError("-o is missing", "type -o DIR, a directory for the scripts")
+        raise UserError("-o is missing", "type -o DIR, a directory for the scripts", "missing-option")
     own = entries.require(on)
     if not isinstance(own, GkeSettings):
         what = f"target {on} is of kind {own.kind}, and scripts are rendered for kind=gke"
         raise UserError(
-            what, f"type podwright run {shlex.quote(recipe)} --on {on} --dry-run, which shows what is submitted there"
+            what,
+            f"type podwright run {shlex.quote(recipe)} --on {on} --dry-run, which shows what is submitted there",
+            "wrong-kind",
         )
     typed, changes = variables(overrides)
     changed = load_named(recipe, changes)
@@ -112,4 +114,5 @@ def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
         raise UserError(
             what,
             f"correct it: podwright plan {recipe.name} --on {where.name} says more; --force renders it nevertheless",
+            "wrong-kind",
         )

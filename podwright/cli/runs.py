@@ -75,7 +75,7 @@ def plan(
     place = destination.find(on, resolved, generation=fit, only=checks_named(only))
     planned = make(resolved, place, options)
     if price is not None and not context and planned.step is None and planned.verdict is not Verdict.REFUSED:
-        raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile")
+        raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile", "no-step-time")
     if svg:
         from podwright.report.figures import memory_chart
 
@@ -117,7 +117,9 @@ def run(
     if seeds is not None and (
         seed_overrides := [override for override in overrides or [] if override.startswith("seed=")]
     ):
-        raise UserError(f"{seed_overrides[0]} and --seeds {seeds} both set the seed", "leave one of them out")
+        raise UserError(
+            f"{seed_overrides[0]} and --seeds {seeds} both set the seed", "leave one of them out", "options-exclude"
+        )
     target = targets.resolve(on)
     shared = target.runs if runs == RUNS else None
     typed, changes = variables(overrides)
@@ -144,7 +146,7 @@ def run(
         raise typer.Exit(ExitCode.OK if force else of_verdict(planned.verdict))
     if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
-        raise UserError(what, "leave --detach out, and they run one after another")
+        raise UserError(what, "leave --detach out, and they run one after another", "option-needs-queue")
     if detach:
         require_attended(on, traits)
     if planned.errors and not force:
@@ -231,10 +233,12 @@ def _context(cache: Path, jax: str) -> CompileContext:
 def _compiles(whether: object, price: float | None, jax: str) -> None:
     if price is not None and not 0 < price < float("inf"):
         raise UserError(
-            f"--price {price:g} is not a valid price per chip-hour", "type --price USD with a number above 0"
+            f"--price {price:g} is not a valid price per chip-hour",
+            "type --price USD with a number above 0",
+            "not-a-price",
         )
     if jax and not whether:
-        raise UserError(f"--jax {jax} needs --compile", "add --compile")
+        raise UserError(f"--jax {jax} needs --compile", "add --compile", "option-needs-other")
 
 
 def _refused(plan: Plan, as_json: bool) -> NoReturn:

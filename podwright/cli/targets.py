@@ -46,11 +46,11 @@ def add(
     except entries.MissingKey as e:
         given = dict(pair.partition("=")[::2] for pair in (*pairs, *proposed))
         known, fix = kinds.missing(given["kind"], e.key, given)
-        raise UserError(f"{e.what}; {known}" if known else e.what, fix or e.fix) from e
+        raise UserError(f"{e.what}; {known}" if known else e.what, fix or e.fix, "missing-key") from e
     except UserError as e:
         if not proposed:
             raise
-        raise UserError(f"{e.what} ({', '.join(proposed)} from {_SOURCES})", e.fix) from e
+        raise UserError(f"{e.what} ({', '.join(proposed)} from {_SOURCES})", e.fix, e.code) from e
     written = {"name": name, "file": str(targets_file()), "proposed": proposed, **values}
     if as_json:
         show.document(written)
@@ -81,7 +81,7 @@ def remove(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
                 f"type podwright stop {run.typed}, then remove the target; if its machines are gone for good, "
                 f"remove the lines of {name} from {targets_file()} by hand"
             )
-            raise UserError(f"run {run.name} on target {name} has not ended ({folder})", stop)
+            raise UserError(f"run {run.name} on target {name} has not ended ({folder})", stop, "in-use")
     entries.remove(name)
     removed = {"name": name, "file": str(targets_file())}
     show.document(removed) if as_json else show.text(f"removed {name} from {targets_file()}\n")
@@ -146,7 +146,7 @@ def check(name: Name, as_json: Json = False) -> None:
     if place.traits.storage and not unchecked:
         what = f"the hosts of {name} were not checked for access to storage={place.traits.storage}"
         fix = f"type podwright doctor --on {name}, which checks them"
-        unchecked = [Finding("storage", "inconclusive", what, fix)]
+        unchecked = [Finding("storage", "inconclusive", what, fix, "hosts-not-checked")]
     remarks += unchecked
     verdict = verdict_of(remarks)
     document = {"target": name, "verdict": verdict, "ok": verdict.ok, "findings": [asdict(f) for f in remarks]}

@@ -165,7 +165,9 @@ class Carrier:
             return
         self._journal("stop unanswered", state, reason=answer.reason)
         if answer.barred and state.calls >= MOST_BARRED:
-            raise UserError(f"run {self._run.name} was not stopped: {answer.reason}", self._then_stop)
+            raise UserError(
+                f"run {self._run.name} was not stopped: {answer.reason}", self._then_stop, "stop-unanswered"
+            )
 
     def kill(self, observed: ObservedRun) -> None:
         self._journal("killing", observed.state)
@@ -198,7 +200,9 @@ class Carrier:
         if answer.given_up or (answer.barred and state.stop_wanted and state.calls >= MOST_BARRED):
             what = f"attempt {state.attempt} of run {self._run.name} has ended ({state.ending}), and what it has created was not seen to be gone"
             verb = "resume" if retries(state) else "stop"
-            raise UserError(f"{what}: {answer.reason}", f"then type podwright {verb} {self._run.typed}")
+            raise UserError(
+                f"{what}: {answer.reason}", f"then type podwright {verb} {self._run.typed}", "release-unanswered"
+            )
 
     def retry(self, observed: ObservedRun) -> None:
         self._journal("retrying", observed.state)
@@ -252,12 +256,16 @@ class Carrier:
             return cwd
         if not self._run.storage_url:
             fix = "bring it back: the recipe's paths start there"
-            raise UserError(f"{cwd}, where run {self._run.name} was started, is gone", fix)
+            raise UserError(f"{cwd}, where run {self._run.name} was started, is gone", fix, "no-such-folder")
         if not (self._run.path / inputs.LIST).exists():
             what = (
                 f"the files that the recipe of run {self._run.name} names were not uploaded to {self._run.storage_url}"
             )
-            raise UserError(what, f"type podwright resume there: in {cwd}, on the machine where the run was started")
+            raise UserError(
+                what,
+                f"type podwright resume there: in {cwd}, on the machine where the run was started",
+                "inputs-not-uploaded",
+            )
         cwd = Path.cwd()
         self._journal("moved", state, cwd=str(cwd))
         return cwd
@@ -278,7 +286,9 @@ class Carrier:
 
 def _provisioner(target: Target) -> Provisioner:
     if target.provisioner is None:
-        raise UserError("the target of this run no longer creates machines", "give its entry the kind it had")
+        raise UserError(
+            "the target of this run no longer creates machines", "give its entry the kind it had", "target-changed"
+        )
     return target.provisioner
 
 

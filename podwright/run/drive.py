@@ -170,7 +170,7 @@ class Driver:
         what = f"run {name} {sent}, and whether it has ended cannot be seen: {why}"
         if _undeleted(state.allocation):
             what = f"the machines of run {name} are not deleted, and may cost: {why}"
-        raise UserError(what, f"then type podwright stop {self.run.typed}")
+        raise UserError(what, f"then type podwright stop {self.run.typed}", "machines-unanswered")
 
     def _require_answers(self, state: RunState) -> None:
         """UserError for machines that the cloud does not delete, and for a stop or a release that nobody answers, for long."""
@@ -186,7 +186,7 @@ class Driver:
                 self._waits_since.pop(what, None)
             elif time.monotonic() - self._waits_since.setdefault(what, time.monotonic()) > limit_s:
                 why = f"run {self.run.name}: {what} after that was asked for: {self._waiting}"
-                raise UserError(why, f"then type podwright stop {self.run.typed}")
+                raise UserError(why, f"then type podwright stop {self.run.typed}", "machines-unanswered")
 
     def settle(self) -> RunState:
         """Bring what is past up to date without starting anything: until the run is ready or its end is written down."""
@@ -279,7 +279,7 @@ class Driver:
         if time.monotonic() - self._locked_out[0] > LOCK_WAIT_S:
             holder = f"process {pid} on host {host}" if host else "what holds launcher.lock"
             what = f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s"
-            raise UserError(what, f"wait for it, or end {holder}")
+            raise UserError(what, f"wait for it, or end {holder}", "run-is-busy")
 
 
 def _recorded(state: RunState) -> dict[str, Any] | None:
@@ -342,7 +342,7 @@ def _require_target(run: RunDir, state: RunState, kind: str) -> None:
 def _refuse(remarks: Sequence[Remark], levels: Sequence[str], why: str) -> None:
     for remark in remarks:
         if remark.level in levels:
-            raise UserError(f"{why}: {remark.what}", remark.fix)
+            raise UserError(f"{why}: {remark.what}", remark.fix, "target-refuses")
 
 
 def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:

@@ -140,10 +140,12 @@ def parse(text: bytes, source: str, kept: str = "") -> RunState:
             state, count = fold_into(state, dated(event, clock)), count + 1
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
             what = f"{source} line {number} is damaged or of another version: {line.decode(errors='replace')[:60]!r}"
-            raise UserError(what, f"restore the file from a copy, or start a run under another name{kept}") from e
+            raise UserError(
+                what, f"restore the file from a copy, or start a run under another name{kept}", "damaged-file"
+            ) from e
     if not count:
         fix = "restore the file from a copy, or start the run again under another name"
-        raise UserError(f"{source} has no event: the state of the run is lost", fix)
+        raise UserError(f"{source} has no event: the state of the run is lost", fix, "damaged-file")
     return state
 
 

@@ -77,7 +77,7 @@ def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
         else f"there is no run {name!r} in {runs}"
     )
     fix = f"did you mean {guess}?" if guess else "`podwright list` shows all, --runs DIR looks elsewhere"
-    raise UserError(what, fix)
+    raise UserError(what, fix, "no-such-run")
 
 
 def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
@@ -86,7 +86,9 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
     state = journal.read(run)
     if not state.handle:
         raise UserError(
-            f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it"
+            f"run {run.name} has no log: nothing was started yet",
+            f"`podwright resume {run.typed}` starts it",
+            "no-log-yet",
         )
     if only_observed(run):
         return _or_why(run, iter([run.log_since(state.attempt, 0, process)[0]]))
@@ -104,13 +106,17 @@ def _or_why(run: RunDir, pieces: Iterator[str]) -> Iterator[str]:
         phase, ending, detail, fix = _standing_of(run, state)
         verb, standing = ("diagnose", f"ended {ending}") if ending else ("watch", f"is {phase}")
         what = f"attempt {state.attempt} of run {run.name} has logged nothing: it {standing}"
-        raise UserError(f"{what} ({detail})" if detail else what, fix or f"type podwright {verb} {run.typed}")
+        raise UserError(
+            f"{what} ({detail})" if detail else what, fix or f"type podwright {verb} {run.typed}", "no-such-run"
+        )
 
 
 def run_dirs(runs: Path) -> list[RunDir]:
     if not runs.is_dir():
         if os.path.lexists(runs):
-            raise UserError(f"--runs {runs} is not a directory", "type --runs with the directory of your runs")
+            raise UserError(
+                f"--runs {runs} is not a directory", "type --runs with the directory of your runs", "not-a-folder"
+            )
         return []
     return [
         RunDir(path.parent) for path in sorted(runs.glob("*/journal.jsonl")) if not path.parent.name.startswith(".")

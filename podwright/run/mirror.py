@@ -35,7 +35,9 @@ class DrivenElsewhere(UserError):
 
     def __init__(self, run: RunDir):
         fix = f"type podwright watch {run.storage_url}; if that machine is gone, then type podwright resume {run.typed}"
-        super().__init__(f"run {run.name} was continued from another machine, and can only be observed here", fix)
+        super().__init__(
+            f"run {run.name} was continued from another machine, and can only be observed here", fix, "driven-elsewhere"
+        )
 
 
 class KeptRun:
@@ -140,7 +142,7 @@ def fetch(url: str, runs: Path) -> RunDir:
     if run.path.exists():
         if run.storage_url != url:
             kept = f" is kept in {run.storage_url}" if run.storage_url else " is another run"
-            raise UserError(f"{run.path}{kept}, not in {url}", "type --runs DIR for another place")
+            raise UserError(f"{run.path}{kept}, not in {url}", "type --runs DIR for another place", "other-run")
         there = _journal_in(storage, url)
         if not run.journal.read_bytes().startswith(there.data):
             write_json(run.storage, {"url": url, "observer": True})
@@ -218,7 +220,9 @@ def _bring_all(run: RunDir, storage: Storage) -> None:
 
 def _journal_in(storage: Storage, url: str) -> Versioned:
     if (there := storage.read(_JOURNAL)) is None:
-        raise UserError(f"there is no run in {url}", "check the URL: NAME-TAG below the storage of a target")
+        raise UserError(
+            f"there is no run in {url}", "check the URL: NAME-TAG below the storage of a target", "no-such-run"
+        )
     return there
 
 

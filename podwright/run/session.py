@@ -26,7 +26,7 @@ def require_attended(on: str, traits: Traits) -> None:
     """UserError where a run may not be left alone: machines that are created for it are deleted by its launcher."""
     if traits.zones:
         what = f"--detach: nothing would delete the machines that {on} creates for the run when it ends"
-        raise UserError(what, "leave --detach out, and let the command run, for example in tmux")
+        raise UserError(what, "leave --detach out, and let the command run, for example in tmux", "needs-a-launcher")
 
 
 def attend(run: RunDir, verb: str, out: TextIO) -> tuple[bool, bool]:
@@ -100,4 +100,4 @@ def _require_driver(run: RunDir, verb: str) -> None:
     """UserError for a verb other than resume on a run that another machine drives."""
     if verb not in ("resume", "resubmit"):
         fix = f"type podwright {verb} there, or, if that machine is gone, podwright resume {run.typed} here"
-        raise UserError(f"run {run.name} is only observed here: another machine drives it", fix)
+        raise UserError(f"run {run.name} is only observed here: another machine drives it", fix, "driven-elsewhere")

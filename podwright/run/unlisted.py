@@ -86,7 +86,7 @@ def _fault(run: RunDir, record: AllocationRecord, target: str, why: str) -> User
     fix = f"type podwright stop {run.typed}, which stops the run and deletes them with its recorded settings"
     if listing.only_observed(run):
         fix = f"type podwright stop {run.name} on the machine that drives the run"
-    return UserError(f"run {run.name}: its machines {where} were not listed: {why}", fix)
+    return UserError(f"run {run.name}: its machines {where} were not listed: {why}", fix, "machines-not-listed")
 
 
 def _allocation_of(run: RunDir) -> AllocationRecord | None:

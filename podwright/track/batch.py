@@ -101,7 +101,9 @@ def _cursor(run: RunDir, tracker: str) -> dict[str, Any]:
     except (ValueError, AttributeError, RecursionError):
         pass
     raise UserError(
-        f"{path} is damaged", "restore it from a copy, or delete it: all figures are then sent to a new run there"
+        f"{path} is damaged",
+        "restore it from a copy, or delete it: all figures are then sent to a new run there",
+        "damaged-file",
     )
 
 

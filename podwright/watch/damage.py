@@ -49,7 +49,7 @@ def of_run(run: RunDir, progress: Progress, ended: bool) -> list[str]:
 def require_recipe(run: RunDir) -> None:
     """UserError where the recipe is not the one that the run began with: one run would be trained by two recipes."""
     if changed := changed_recipe(run):
-        raise UserError(changed, f"{_RESTORE}, or start a run of it: type {run.train_again}")
+        raise UserError(changed, f"{_RESTORE}, or start a run of it: type {run.train_again}", "recipe-changed")
 
 
 def changed_recipe(run: RunDir) -> str:

@@ -73,7 +73,9 @@ def folder(path: Path) -> list[Record]:
     UserError where there are none, and for one that cannot be read."""
     paths = sorted((p for p in path.rglob("*") if _is_log(p, strict=False)), key=_natural)
     if not paths:
-        raise UserError(f"{path} is a directory without logs", "name a directory with logs in it, a log file, or a run")
+        raise UserError(
+            f"{path} is a directory without logs", "name a directory with logs in it, a log file, or a run", "no-logs"
+        )
     sourced: list[Sourced] = []
     for number, log in enumerate(paths):
         keys, matches = _scanned(log_files.blocks(log, TYPED))
@@ -86,9 +88,11 @@ def run(run: RunDir) -> list[Record]:
     attempts = run.attempts
     if not attempts and any(e.get("event") == "submitting" for e in read_jsonl(run.journal)):
         what = f"the logs of run {run.name} are gone: {run.path / 'attempts'} has no attempt"
-        raise UserError(what, "restore attempts/ from a copy of the run")
+        raise UserError(what, "restore attempts/ from a copy of the run", "no-logs")
     if not attempts:
-        raise UserError(f"{run.name} has not started yet: there is no log", f"type podwright watch {run.typed}")
+        raise UserError(
+            f"{run.name} has not started yet: there is no log", f"type podwright watch {run.typed}", "no-log-yet"
+        )
     paths = (path for path in sorted(run.attempt(attempts[-1]).rglob("*"), key=_natural) if _is_log(path))
     matches = [(s, match) for s in sources(run, attempts[-1], paths) for match in scan(log_files.blocks(s.path, TYPED))]
     if not matches:

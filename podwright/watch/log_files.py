@@ -42,4 +42,4 @@ def _require_text(path: Path, head: bytes, command: str) -> None:
     for magic, (what, reader) in READERS.items():
         if head.startswith(magic):
             fix = f"type {reader} {shlex.quote(str(path))} | {command}"
-            raise UserError(f"{path} is {what}, and only plain text is searched", fix)
+            raise UserError(f"{path} is {what}, and only plain text is searched", fix, "not-text")

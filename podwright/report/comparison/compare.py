@@ -30,13 +30,15 @@ def read(runs: Sequence[RunDir]) -> Read:
     """Records and result of each run; UserError for what is nothing to compare."""
     if len(runs) < 2:
         raise UserError(
-            "there is nothing to compare one run with", "name two or more: podwright report --compare RUN RUN"
+            "there is nothing to compare one run with",
+            "name two or more: podwright report --compare RUN RUN",
+            "too-few-runs",
         )
     if len(runs) > MOST:
-        raise UserError(f"{len(runs)} runs do not fit side by side", f"name {MOST} at most")
+        raise UserError(f"{len(runs)} runs do not fit side by side", f"name {MOST} at most", "too-many-runs")
     places = [run.path.resolve() for run in runs]
     if twice := next((p.name for p in places if places.count(p) > 1), None):
-        raise UserError(f"{twice} is named twice", "name each run once")
+        raise UserError(f"{twice} is named twice", "name each run once", "named-twice")
     loaded = []
     for run in runs:
         records = reading.read(run)

@@ -21,7 +21,11 @@ _ROW, _REST = 34, 96  # points
 def write(plan: dict[str, Any], path: Path) -> None:
     bars = _compiled(plan) or [(e["name"], e["parts_gib"]) for e in plan["memory"]]
     if not bars:
-        raise UserError(f"there is nothing to draw in {path}: this plan says nothing about memory", "leave --svg out")
+        raise UserError(
+            f"there is nothing to draw in {path}: this plan says nothing about memory",
+            "leave --svg out",
+            "no-memory-estimate",
+        )
     limit = (plan["programs"] or plan["memory"])[0]["limit_gib"]
     drawn = style.standalone(svg(f"{plan['recipe']} on {plan['target']}", bars, limit))
     path.write_text(drawn)

@@ -184,7 +184,7 @@ def ran_on(name: str) -> Slice:
         return slices.parse(name)
     except slices.UnknownSlice as e:
         fix = f"type --on with the slice that it ran on, such as {slices.EXAMPLES}"
-        raise UserError(f"--on {name} is no slice", fix) from e
+        raise UserError(f"--on {name} is no slice", fix, "unknown-slice") from e
 
 
 def _plain(value: str) -> str:
@@ -210,7 +210,7 @@ def require_maxtext(recipe: Recipe) -> None:
     """UserError for a recipe that no log of MaxText is of: neither of kind maxtext nor of a model that a fork of MaxText trains."""
     if recipe.kind != "maxtext" and _inner(recipe, "model", "name") not in hybrid.MODELS:
         what = f"--recipe {recipe.name} is of kind {recipe.kind}, and the log is one of MaxText"
-        raise UserError(what, "name the recipe that podwright recipe import wrote, or leave --recipe out")
+        raise UserError(what, "name the recipe that podwright recipe import wrote, or leave --recipe out", "wrong-kind")
 
 
 def _equal(a: str, b: str) -> bool:

@@ -36,7 +36,9 @@ def create(folder: Path, blocks: Iterable[bytes], log: str, recipe: Recipe | Non
     """
     taken = next((name for name in ("journal.jsonl", *_PARTS) if (folder / name).exists()), "")
     if taken and not is_log_run(folder):
-        raise UserError(f"{folder / taken} is there, and not of a log", "name another directory with -o")
+        raise UserError(
+            f"{folder / taken} is there, and not of a log", "name another directory with -o", "exists-already"
+        )
     source = {"file": log, "slice": on, "recipe": recipe.model_dump(mode="json") if recipe else None, "profile": None}
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging:
@@ -47,7 +49,7 @@ def create(folder: Path, blocks: Iterable[bytes], log: str, recipe: Recipe | Non
         write_json(run.recipe, {"kind": maxtext_log.STAGE, "arguments": {}, "log": source})
         log_read = logged.of(reading.read(run))
         if log_read is None or not log_read.records:
-            raise UserError(*logged.not_a_log(log_read, log))
+            raise UserError(*logged.not_a_log(log_read, log), code="no-steps")
         _replace(folder, run.path)
     return RunDir(folder)
 

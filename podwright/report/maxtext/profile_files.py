@@ -34,7 +34,9 @@ def fetch(url: str, folder: Path) -> list[str]:
     time, files = newest(storage.objects())
     if not files:
         what = f"{url} has no profile: no object there is named .../plugins/profile/TIME/HOST.xplane.pb"
-        raise UserError(what, "give the output directory of a run with profiler=xplane, or leave --profile out")
+        raise UserError(
+            what, "give the output directory of a run with profiler=xplane, or leave --profile out", "no-profile"
+        )
     paths = []
     for each in files:
         path = Path("profile", "plugins", "profile", time, each.name.rpartition("/")[2])
