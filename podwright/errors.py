@@ -83,7 +83,8 @@ def abbreviated(number: float) -> str:
     for power, letter in ((9, "B"), (6, "M"), (3, "K")):
         if number >= 0.9995 * 10**power:
             scaled = number / 10**power
-            return f"{scaled:,.{0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2}f} {letter}"
+            places = sum(scaled < bound for bound in (99.95, 9.995))
+            return f"{scaled:,.{places}f} {letter}"
     return f"{number:,.0f}"
 
 

@@ -159,7 +159,9 @@ def _fit(fit: FitEntry, target: str) -> None:
 
 
 def _short(x: float) -> str:
-    return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 1 else f"{x:.2g}"
+    if x >= 100:
+        return f"{x:,.0f}"
+    return f"{x:.1f}" if x >= 1 else f"{x:.2g}"
 
 
 def estimates(entries: Sequence[MemoryEntry]) -> None:

@@ -45,7 +45,7 @@ class Condition:
 
 def _model(recipe: Result, result: Result) -> Any:
     name, count = inner(recipe, "model.name"), inner(result, "environment.num_params")
-    return None if name is None else f"{name}, {count:,} parameters" if isinstance(count, int) else name
+    return f"{name}, {count:,} parameters" if name is not None and isinstance(count, int) else name
 
 
 def _vocabulary(recipe: Result, result: Result) -> Any:

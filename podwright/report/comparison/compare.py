@@ -52,7 +52,9 @@ def read(runs: Sequence[RunDir]) -> Read:
 def document(loaded: Read) -> Record:
     """Everything that a comparison says, as plain JSON."""
     conditions = {name: [c.of(records.raw, result) for records, result in loaded] for name, c in CONDITIONS.items()}
-    figures = [row for f in _figures(loaded) if _measured(row := _figure(f, loaded, conditions), range(len(loaded)))]
+    compared = {f.key: f for _, result in loaded for f in kinds.of(result).FACTS.compared}
+    rows = [_figure(f, loaded, conditions) for f in compared.values()]
+    figures = [row for row in rows if _measured(row, range(len(loaded)))]
     return {
         "runs": [_head(result, label) for (_, result), label in zip(loaded, labels(loaded), strict=True)],
         "settings": _settings(loaded),
@@ -75,11 +77,6 @@ def equal(conditions: dict[str, list[Any]], needs: Sequence[str], run: int) -> b
 
 def _head(result: Result, label: str) -> Result:
     return {name: result.get(name) for name in HEAD} | {"label": label, "said": kinds.of(result).say(result)}
-
-
-def _figures(loaded: Read) -> list[Figure]:
-    """Those of every kind among the runs, each once."""
-    return list({f.key: f for _, result in loaded for f in kinds.of(result).FACTS.compared}.values())
 
 
 def _figure(figure: Figure, loaded: Read, conditions: dict[str, list[Any]]) -> Record:

@@ -130,7 +130,10 @@ def _cell(row: Record, run: int) -> str:
     value, change = row["values"][run], row["changes"][run]
     if value is None:
         return DASH
-    shown = duration(value) if row["figure"] == WALL_TIME else figure(int(value) if value == int(value) else value)
+    if row["figure"] == WALL_TIME:
+        shown = duration(value)
+    else:
+        shown = figure(int(value) if value == int(value) else value)
     if not row["comparable"][run]:
         return f"{shown} {OTHER}"
     if change is None:
@@ -149,7 +152,9 @@ def _sentence(condition: Record, labels: list[str]) -> str:
 
 
 def _as_text(value: Any) -> str:
-    return "not known" if value is None else visible(value if isinstance(value, str) else setting(value))
+    if value is None:
+        return "not known"
+    return visible(value if isinstance(value, str) else setting(value))
 
 
 def curves(loaded: compare.Read) -> list[Plot]:

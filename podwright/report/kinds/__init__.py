@@ -37,7 +37,7 @@ class KindFacts(pydantic.BaseModel):
     """that are drawn of several runs"""
     courses: dict[str, Course] = {}
     """plots of one figure over the steps, by their names"""
-    chart: BarChart | None = None
+    charts: dict[str, BarChart] = {}
 
     @classmethod
     @functools.cache

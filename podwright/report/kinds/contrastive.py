@@ -102,7 +102,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
 
 PLOTS: tuple[Draw, ...] = (
     retrieval,
-    FACTS.chart,
+    FACTS.charts["directions"],
     functools.partial(
         losses, unit="nats per line", caption="Contrastive loss of each step's batch (faint) and smoothed."
     ),

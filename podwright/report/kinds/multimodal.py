@@ -99,7 +99,7 @@ def accuracy(records: Records, result: Result) -> Plot | None:
 
 PLOTS: tuple[Draw, ...] = (
     accuracy,
-    FACTS.chart,
+    FACTS.charts["fields"],
     functools.partial(
         losses,
         unit="nats per response token",

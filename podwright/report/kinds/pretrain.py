@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe import dimensions
 from podwright.report import device_utilization, timing
 from podwright.report.figures import style
@@ -81,7 +81,7 @@ def also(result: Result) -> str:
         if share is not None and share > device_utilization.MUCH_WAITING
         else ""
     )
-    unused = f"In the last step {dead} expert{'' if dead == 1 else 's'} received no token." if dead else ""
+    unused = f"In the last step {counted(dead, 'expert')} received no token." if dead else ""
     return f"{waited} {unused}".strip()
 
 

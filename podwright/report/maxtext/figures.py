@@ -157,16 +157,21 @@ def _speed(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Result:
         "step_s_range": [seconds[0], seconds[-1]] if seconds else None,
         "tokens_per_s_per_device": tokens_s,
         "tokens_per_s_per_chip": facts.per_chip(tokens_s),
-        "tokens_source": None if tokens_s is None else "log" if tokens else "batch",
+        "tokens_source": _source(tokens_s, "log" if tokens else "batch"),
         "tflops_per_device": tflops_s,
         "tflops_per_chip": facts.per_chip(tflops_s),
-        "tflops_source": None if tflops_s is None else "log" if true is None else "architecture",
+        "tflops_source": _source(tflops_s, "log" if true is None else "architecture"),
         "logged_tflops_per_device": logged_s,
         "mfu": tflops_s * 1e12 / peak if tflops_s is not None and peak and facts.precision else None,
         "num_steps": len(chosen.rows),
         "num_left_out": len(chosen.excluded),
         "units": KindFacts.of(STAGE).units,
     }
+
+
+def _source(value: float | None, source: str) -> str | None:
+    """Where a figure is from that is known."""
+    return None if value is None else source
 
 
 def _published(facts: RunFacts, speed: Result) -> Record | None:
@@ -222,7 +227,7 @@ def _memory(log: LoggedRun, facts: RunFacts) -> Result:
         "used_gib": used,
         "limit_gib": limit,
         "share": used / limit if used and limit else None,
-        "source": "Memstats" if log.known.memory_used_gib else "compiler" if used else None,
+        "source": _source(used, "Memstats" if log.known.memory_used_gib else "compiler"),
     }
 
 
