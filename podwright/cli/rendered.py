@@ -113,6 +113,6 @@ def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
         what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"
         raise UserError(
             what,
-            f"correct it: podwright plan {recipe.name} --on {where.name} says more; --force renders it nevertheless",
+            f"correct it: podwright plan {recipe.name} --on {on} says more; --force renders it nevertheless",
             "wrong-kind",
         )

@@ -76,7 +76,7 @@ def summary(result: Result, language: str = "en") -> list[str]:
 
 
 def _context(read: records.Records, result: Result, text: kinds.PageText, drawn: list[Plot]) -> Record:
-    settings, kind = reproduce.settings(read.recipe), kinds.of(result)
+    settings, kind, steps = reproduce.settings(read.recipe), kinds.of(result), read.steps()
     breakdown = result["wall_time"][f"inside_{read.main}_s"]
     return {
         "r": result,
@@ -91,8 +91,8 @@ def _context(read: records.Records, result: Result, text: kinds.PageText, drawn:
         "phases": _shares(result["wall_time"]["phases_s"]),
         "parts": _shares({k: v for k, v in breakdown.items() if v}),
         "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in kind.FACTS.steady.items()],
-        "log": _log(read.steps()),
-        "first_and_last": _first_and_last(read.steps()),
+        "log": _log(steps),
+        "first_and_last": steps if len(steps) <= FIRST_ROWS + LAST_ROWS else steps[:FIRST_ROWS] + steps[-LAST_ROWS:],
         "light": style.variables(0),
         "dark": style.variables(1),
     }
@@ -121,11 +121,6 @@ def _log(steps: list[Record]) -> list[Record]:
     if len(steps) <= LOG_ROWS:
         return steps
     return [steps[round(i * (len(steps) - 1) / (LOG_ROWS - 1))] for i in range(LOG_ROWS)]
-
-
-def _first_and_last(steps: list[Record]) -> list[Record]:
-    """All steps of a short run."""
-    return steps if len(steps) <= FIRST_ROWS + LAST_ROWS else steps[:FIRST_ROWS] + steps[-LAST_ROWS:]
 
 
 def _title(read: records.Records) -> str:

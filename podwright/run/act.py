@@ -31,6 +31,9 @@ from podwright.watch.diagnose import AttemptOutcome, outcome
 MOST_BARRED = 4
 """calls in a row, within half a minute, that a person has to make possible: a stop then waits no longer"""
 
+_NAME_A_HOST = (Ending.CRASHED, Ending.UNKNOWN, Ending.STALLED, Ending.NODE_LOST)
+"""endings of which the host on which a process failed first may be the cause"""
+
 
 @dataclass(frozen=True)
 class ObservedRun:
@@ -166,7 +169,9 @@ class Carrier:
         self._journal("stop unanswered", state, reason=answer.reason)
         if answer.barred and state.calls >= MOST_BARRED:
             raise UserError(
-                f"run {self._run.name} was not stopped: {answer.reason}", self._then_stop, "stop-unanswered"
+                f"run {self._run.name} was not stopped: {answer.reason}",
+                f"then type podwright stop {self._run.typed}",
+                "stop-unanswered",
             )
 
     def kill(self, observed: ObservedRun) -> None:
@@ -181,8 +186,7 @@ class Carrier:
             polled = _as_the_cloud_tells(state, polled)
             self._mirror.bring_ended(state.attempt)
             ended = outcome(self._run, state.attempt, polled, state.stop_wanted)
-            blamed = _names_a_host(ended.ending)
-            hosts = list(polled.failed_hosts) if blamed else []
+            hosts = list(polled.failed_hosts) if ended.ending in _NAME_A_HOST else []
             self._journal("ended", state, **asdict(ended), failed_hosts=hosts, bootstrap=polled.bootstrap)
         elif state.stop_wanted:
             stopped = AttemptOutcome(Ending.STOPPED, "stopped before an attempt was started")
@@ -214,10 +218,6 @@ class Carrier:
             self._warn(f"the report could not be written: {error}; `podwright report {self._run.typed}` tries again")
         self._journal("reported", observed.state, error=error)
         self._mirror.publish()  # whoever observes the run waits for this
-
-    @property
-    def _then_stop(self) -> str:
-        return f"then type podwright stop {self._run.typed}"
 
     def _job(self, target: Target, state: RunState) -> Job:
         cwd = self._folder_to_start_in(state)
@@ -273,7 +273,7 @@ class Carrier:
     def _journal(self, event: str, state: RunState, **fields: object) -> None:
         journal.append(self._run, event, attempt=state.attempt, **fields)
 
-    def _allocation(self, event: str, state: RunState, **fields: object) -> None:
+    def _allocation(self, event: str, state: RunState, /, **fields: object) -> None:
         """Write down an event of the newest allocation."""
         assert state.allocation
         journal.append(self._run, f"allocation {event}", allocation=state.allocation.number, **fields)
@@ -308,11 +308,6 @@ def _as_the_cloud_tells(state: RunState, polled: Polled) -> Polled:
     if record.phase is AllocationPhase.READY:
         return polled
     return replace(polled, process=Process.ENDED, ending=record.ending, detail=record.reason)
-
-
-def _names_a_host(ending: Ending) -> bool:
-    """Whether the host on which a process failed first may be the cause."""
-    return ending in (Ending.CRASHED, Ending.UNKNOWN, Ending.STALLED, Ending.NODE_LOST)
 
 
 def _not_startable(fault: UserError | OSError) -> AttemptOutcome:
