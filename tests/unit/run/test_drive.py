@@ -288,7 +288,7 @@ def test_an_attempt_that_cannot_be_submitted_ends_with_the_reason(
     monkeypatch.setattr(silent, "submit", submit)
     silent.process, silent.answers = Process.ABSENT, True
     state = launcher(run).follow()
-    assert (state.ending, state.attempt) == (Ending.BAD_INPUT, 1) and state.detail == "/disk/r: the disk is full"
+    assert (state.ending, state.attempt) == (Ending.BAD_INPUT, 1) and state.detail == "/disk/r: No space left on device"
 
 
 def test_an_attempt_that_has_ended_and_is_released_is_not_polled_any_more(run: RunDir, silent: Silent) -> None:
