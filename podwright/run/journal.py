@@ -105,7 +105,7 @@ def append(run: RunDir, event: str, **fields: Any) -> None:
 def read(run: RunDir) -> RunState:
     """UserError for a journal that is damaged or of another version: by a part of it nothing may be decided."""
     text = run.journal.read_bytes() if run.journal.exists() else b""
-    state = parse(text, str(run.journal), f"; its checkpoints and records in {run.path} are as they were")
+    state = parse(text, str(run.journal))
     if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
         state = replace(state, handle=state.handle | {"run_dir": str(run.path.resolve())})
     return state
@@ -125,8 +125,8 @@ def dated(event: Record, clock: tuple[str, float] | None = None) -> Record:
     return event | {key: event[key] + moved for key in keys if event.get(key) is not None}
 
 
-def parse(text: bytes, source: str, kept: str = "") -> RunState:
-    """Of the lines of a journal; `kept`: what is said of one that is damaged."""
+def parse(text: bytes, source: str) -> RunState:
+    """Of the lines of a journal."""
     state, count = RunState(), 0
     clock = uptime()
     for number, line in enumerate(text.splitlines(keepends=True), 1):
@@ -141,7 +141,7 @@ def parse(text: bytes, source: str, kept: str = "") -> RunState:
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
             what = f"{source} line {number} is damaged or of another version: {line.decode(errors='replace')[:60]!r}"
             raise UserError(
-                what, f"restore the file from a copy, or start a run under another name{kept}", "damaged-file"
+                what, "restore the file from a copy, or start a run under another name", "damaged-file"
             ) from e
     if not count:
         fix = "restore the file from a copy, or start the run again under another name"

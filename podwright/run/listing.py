@@ -209,23 +209,20 @@ def _cleanup(state: RunState) -> str:
 
 
 def _unattended(run: RunDir, state: RunState) -> str:
-    """What is not done for lack of a launcher, and what to type; "" where one follows the run, or none is needed."""
+    """What to type where a run needs a launcher, and none follows it; else ""."""
     record = state.allocation
     machines = record is not None and record.phase is not AllocationPhase.GONE
-    if state.phase is Phase.ENDED:
-        done = (state.released or machines_away(state)) and state.report_final and not machines
-        what, verb = "" if done else "nobody has cleaned up after it", "stop"
-        if retries(state):
-            what, verb = "its next attempt is not started", "resume"
+    needed, verb = True, "resume"
+    if state.phase is Phase.RUNNING:
+        needed = machines  # somebody has to delete them once it has ended
     elif state.phase is Phase.STOPPING:
-        what, verb = "nobody sees to it that it stops", "stop"
-    elif state.phase is Phase.RUNNING:
-        what, verb = "nobody deletes its machines once it has ended" if machines else "", "resume"
-    else:
-        what, verb = "nothing more happens", "resume"
-    if not what or only_observed(run) or is_attended(run):
+        verb = "stop"
+    elif state.phase is Phase.ENDED and not retries(state):
+        needed = machines or not state.report_final or not (state.released or machines_away(state))
+        verb = "stop"
+    if not needed or only_observed(run) or is_attended(run):
         return ""
-    return f"no launcher follows run {run.name}, and {what}; type podwright {verb} {run.typed}"
+    return f"no launcher follows run {run.name}; type podwright {verb} {run.typed}"
 
 
 def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:

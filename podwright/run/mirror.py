@@ -141,8 +141,8 @@ def fetch(url: str, runs: Path) -> RunDir:
     run, storage = RunDir(runs / name_of_run(url)), open_storage(url)
     if run.path.exists():
         if run.storage_url != url:
-            kept = f" is kept in {run.storage_url}" if run.storage_url else " is another run"
-            raise UserError(f"{run.path}{kept}, not in {url}", "type --runs DIR for another place", "other-run")
+            what = f"{run.path} is another run than that in {url}"
+            raise UserError(what, "type --runs DIR for another place", "other-run")
         there = _journal_in(storage, url)
         if not run.journal.read_bytes().startswith(there.data):
             write_json(run.storage, {"url": url, "observer": True})

@@ -25,8 +25,11 @@ def reason(state: RunState, seen: Observed, polled: str, now: float, place_patie
     `place_patience_s`: of the target's traits, where `seen` says for how long machines have been missing; else 0.
     """
     if seen.allocation.state is AllocationState.FILLING and state.phase not in (Phase.STOPPING, Phase.ENDED):
-        until = now - seen.unchanged_s + place_patience_s if place_patience_s else 0.0
-        return f"{polled or seen.allocation.reason}{_given_up_at(until)}"
+        text = polled or seen.allocation.reason
+        if not place_patience_s:
+            return text
+        until = _clock(now - seen.unchanged_s + place_patience_s)
+        return f"{text}; if they have not come at {until}, the request is given up"
     if state.phase not in (Phase.READY, Phase.ENDED) and seen.process is not Process.RUNNING:
         submitted = state.attempt > state.ended_attempt and state.phase is not Phase.RUNNING
         starts = submitted and seen.process is Process.ABSENT
@@ -59,10 +62,6 @@ def _unheard(state: RunState, seen: Observed, text: str, now: float) -> str:
 def _at_cost(record: AllocationRecord | None) -> str:
     rate = cost.rate(record.request) if record and record.may_exist else ""
     return f", {rate}" if rate else ""
-
-
-def _given_up_at(until: float) -> str:
-    return f"; if they have not come at {_clock(until)}, the request is given up" if until else ""
 
 
 def _saving(state: RunState) -> str:

@@ -15,7 +15,7 @@ from podwright.failures.match import Role
 from podwright.failures.scan import LogMatch, scan
 from podwright.recipe import even_groups
 from podwright.recipe.advice import GENERAL, RecipeAdvice, of_kind, of_run
-from podwright.rundir import Ending, Record, RunDir, read_json, read_jsonl, recipe_of
+from podwright.rundir import Ending, Record, RunDir, read_json, recipe_of
 from podwright.watch import log_files
 
 _OF_MAXTEXT = (
@@ -86,13 +86,8 @@ def folder(path: Path) -> list[Record]:
 def run(run: RunDir) -> list[Record]:
     """Of all that the last attempt wrote down, as `folder` does."""
     attempts = run.attempts
-    if not attempts and any(e.get("event") == "submitting" for e in read_jsonl(run.journal)):
-        what = f"the logs of run {run.name} are gone: {run.path / 'attempts'} has no attempt"
-        raise UserError(what, "restore attempts/ from a copy of the run", "no-logs")
     if not attempts:
-        raise UserError(
-            f"{run.name} has not started yet: there is no log", f"type podwright watch {run.typed}", "no-log-yet"
-        )
+        raise UserError(f"run {run.name} has no log", f"type podwright watch {run.typed}", "no-log-yet")
     paths = (path for path in sorted(run.attempt(attempts[-1]).rglob("*"), key=_natural) if _is_log(path))
     matches = [(s, match) for s in sources(run, attempts[-1], paths) for match in scan(log_files.blocks(s.path, TYPED))]
     if not matches:

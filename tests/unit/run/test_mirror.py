@@ -239,7 +239,7 @@ def test_a_name_that_another_run_has_here_is_not_overwritten(here, tmp_path, url
     kept = mirror.keep_in(here, url, 1.5, tmp_path)
     mirror.KeptRun(here).bring()
     (tmp_path / "elsewhere" / "demo").mkdir(parents=True)
-    with pytest.raises(UserError, match=r"is another run, not in .*; type --runs DIR"):
+    with pytest.raises(UserError, match=r"is another run than that in .*; type --runs DIR"):
         mirror.fetch(kept, tmp_path / "elsewhere")
     with pytest.raises(UserError, match="there is no run in"):
         mirror.fetch(kept[:-8] + "00000000", tmp_path / "none")

