@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -153,7 +153,8 @@ def run(
         _refused(planned, as_json)
     targets.require_programs(traits)
     show.problems(planned)
-    _say_added(ready.added)
+    if ready.added:  # on stderr, for stdout may be a document
+        print(f"added to the arguments: {' '.join(f'{k}={v}' for k, v in ready.added.items())}", file=sys.stderr)
 
     def begin(run_name: str) -> RunDir:
         path = (shared or runs) / run_name
@@ -163,12 +164,6 @@ def run(
     if seeds:
         _several(list(each), begin, at_once=traits.queues, watching=not detach, as_json=as_json)
     drive(begin(base), "submit" if detach else "follow", as_json)
-
-
-def _say_added(arguments: Mapping[str, str]) -> None:
-    """On stderr, for stdout may be a document."""
-    if arguments:
-        print(f"added to the arguments: {' '.join(f'{k}={v}' for k, v in arguments.items())}", file=sys.stderr)
 
 
 def _previews(paths: list[Path], target: ResolvedTarget, recipes: dict[str, Recipe]) -> list[show.Row]:

@@ -77,11 +77,8 @@ def remove(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
         folders += [folder for folder in [Path(own.runs)] if folder.is_dir()] if own and own.runs else []
     for folder in folders:
         if run := listing.living(folder, name):
-            stop = (
-                f"type podwright stop {run.typed}, then remove the target; if its machines are gone for good, "
-                f"remove the lines of {name} from {targets_file()} by hand"
-            )
-            raise UserError(f"run {run.name} on target {name} has not ended ({folder})", stop, "in-use")
+            what = f"run {run.typed} on target {name} has not ended ({folder})"
+            raise UserError(what, f"type podwright stop {run.typed}, then remove the target", "in-use")
     entries.remove(name)
     removed = {"name": name, "file": str(targets_file())}
     show.document(removed) if as_json else show.text(f"removed {name} from {targets_file()}\n")

@@ -56,7 +56,7 @@ class Records:
     attempts: list[Attempt]
     devices: list[Record]
     """samples of devices-K.csv with their `attempt` and `process`"""
-    metrics: list[Record] = dataclasses.field(default_factory=list)
+    metrics: list[Record]
     """the steps of all stages as they were written, with those that do not count"""
 
     @property

@@ -118,12 +118,11 @@ def _change(figure: Figure, first: float | None, value: float | None) -> float |
 def _not_comparable(figures: list[Record], conditions: dict[str, list[Any]]) -> list[Record]:
     """Each condition that stands between figures that were measured, with the figures it stands between."""
     rows = []
+    kinds_of = conditions["kind"]
     for name, values in conditions.items():
-        others = [
-            i
-            for i in range(1, len(values))
-            if not equal(conditions, [name], i) and name in ("kind", *_of_kind(conditions, i))
-        ]
+        # Of a run of another kind nothing else matters.
+        runs = [i for i in range(1, len(values)) if name == "kind" or kinds_of[i] == kinds_of[0]]
+        others = [i for i in runs if not equal(conditions, [name], i)]
         kept_apart = [
             f["words"] for f in figures if name in f["needs"] and f["values"][0] is not None and _measured(f, others)
         ]
@@ -131,11 +130,6 @@ def _not_comparable(figures: list[Record], conditions: dict[str, list[Any]]) -> 
             condition = CONDITIONS[name]
             rows.append({"what": condition.words, "values": values, "why": condition.why, "figures": kept_apart})
     return rows
-
-
-def _of_kind(conditions: dict[str, list[Any]], run: int) -> Sequence[str]:
-    """What else a run can differ in: nothing that matters, where its kind does."""
-    return list(conditions) if conditions["kind"][run] == conditions["kind"][0] else []
 
 
 def _measured(figure: Record, runs: Sequence[int]) -> bool:

@@ -32,7 +32,7 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "loss_before": before,
         "loss_after": after,
         "loss_drop": difference(before, after),
-        "unigram_entropy": _unigram_entropy(tests),
+        "unigram_entropy": next(iter(known(tests, "unigram_entropy")), None),
         "perplexity_before": _perplexity(before),
         "perplexity_after": _perplexity(after),
         "num_tokens_tested": next((t["num"] for t in reversed(tests) if t["num"] is not None), None),
@@ -83,10 +83,6 @@ def also(result: Result) -> str:
     )
     unused = f"In the last step {counted(dead, 'expert')} received no token." if dead else ""
     return f"{waited} {unused}".strip()
-
-
-def _unigram_entropy(tests: list[Record]) -> float | None:
-    return next((entropy for t in tests if (entropy := number(t.get("unigram_entropy"))) is not None), None)
 
 
 def _perplexity(loss: float | None) -> float | None:
