@@ -111,8 +111,4 @@ def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
     if errors:
         others = f", and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
         what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"
-        raise UserError(
-            what,
-            f"correct it: podwright plan {recipe.name} --on {on} says more; --force renders it nevertheless",
-            "wrong-kind",
-        )
+        raise UserError(what, f"{errors[0].fix}; --force renders it nevertheless", "plan-refused")

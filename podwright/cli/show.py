@@ -15,7 +15,6 @@ from podwright.rundir import Record, RunDir, finite, flat
 
 if TYPE_CHECKING:
     from podwright.plan.document import (
-        CostEntry,
         FitEntry,
         MemoryEntry,
         PartSeconds,
@@ -138,13 +137,10 @@ def _run_time(run: RunTotals) -> None:
     cost = "" if run.cost is None or run.costs else f", {_short(run.cost)} at {run.price:g} a chip-hour"
     print(f"run: {run.steps} steps{tests}: {_short(run.hours)} h{chips}{cost}")
     for row in run.costs:
-        print(f"  {row.provisioning}: {_planned_cost(row)}")
-
-
-def _planned_cost(row: CostEntry) -> str:
-    if row.cost is None:
-        return f"cost {row.source}"
-    return f"{_short(row.cost)} USD at {row.price:g} a chip-hour ({row.source})"
+        price = (
+            row.source if row.cost is None else f"{_short(row.cost)} USD at {row.price:g} a chip-hour ({row.source})"
+        )
+        print(f"  {row.provisioning}: {price}")
 
 
 def _fit(fit: FitEntry, target: str) -> None:

@@ -10,6 +10,7 @@ import math
 import statistics
 from collections.abc import Iterator
 
+from podwright.accelerators import ACCELERATORS
 from podwright.report.maxtext.facts import RunFacts
 from podwright.report.maxtext.logged import LoggedRun
 from podwright.report.maxtext.steady import Steady, is_time, known
@@ -23,6 +24,8 @@ SAME_FORMULA = 0.1
 """two counts of FLOPs that differ by less differ in what they leave out, such as gates and norms"""
 MOST_GAPS = 12
 """runs of missing steps that are named"""
+_FASTEST = max(max(row.bf16_flops, row.fp8_flops) for row in ACCELERATORS)
+"""FLOP/s of a device, of all that are known"""
 
 
 def of(log: LoggedRun, facts: RunFacts, chosen: Steady, figures: Result) -> list[Record]:
@@ -121,6 +124,8 @@ def _peak(facts: RunFacts, speed: Result) -> Record:
     peak, logged = facts.peak_flops, speed["logged_tflops_per_device"]
     if not speed["num_steps"]:
         return _unknown("peak", "steps")
+    if peak is None and logged is not None and logged * 1e12 > _FASTEST:
+        return _warning("peak", "of_any", logged=logged, fastest=_FASTEST / 1e12)
     if peak is None:
         return _unknown("peak", "hardware")
     if logged is None:
@@ -139,8 +144,10 @@ def _flops(counted: Result, speed: Result, facts: RunFacts, tokens_hold: bool) -
         return _unknown("flops", "steps")
     if ratio is None and counted["per_token"]:
         return _unknown("flops", "log", what=what)
+    if ratio is None and facts.of_another:
+        return _unknown("flops", "another", what=what)
     if ratio is None:
-        return _unknown("flops", "another" if facts.of_another else "architecture", what=what)
+        return _unknown("flops", "architecture", what=what) | ({} if facts.model else {"sentence": "flops_no_model"})
     figures = {
         "logged": speed["logged_tflops_per_device"],
         "true": speed["tflops_per_device"],

@@ -148,6 +148,9 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     name = _inner(recipe, "model", "name") or hybrid.of_maxtext(stated or given)
     dims = hybrid.find(name, _inner(recipe, "model", "gate") or "") if name in hybrid.MODELS else None
     run_name = given.get("run_name", "")
+    profiled = None
+    if given.get("profiler"):
+        profiled = ProfiledSteps(*(_integer(_PROFILER | given, key, least=0) or 0 for key in _PROFILER))
     facts = RunFacts(
         name="" if "${" in run_name else run_name,
         recipe=recipe.name if recipe else None,
@@ -161,7 +164,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
         batch_size=_batch(given, devices) or _inner(recipe, "batch_size"),
         num_params=dims.num_params() if dims else None,
         num_active_params=dims.num_active_params() if dims else None,
-        profiled=_profiled(given),
+        profiled=profiled,
         versions=_versions(recipe) | known.versions,
         data=given.get("dataset_type") or _inner(recipe, "data", "source"),
         conflicts=tuple(conflicts),
@@ -248,12 +251,6 @@ def _batch(given: dict[str, str], devices: int | None) -> int | None:
         return round(arguments.batch(given).rows(devices))
     except UserError:
         return None
-
-
-def _profiled(given: dict[str, str]) -> ProfiledSteps | None:
-    if not given.get("profiler"):
-        return None
-    return ProfiledSteps(*(_integer(_PROFILER | given, key, least=0) or 0 for key in _PROFILER))
 
 
 def _versions(recipe: Recipe | None) -> dict[str, str]:

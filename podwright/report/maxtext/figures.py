@@ -227,7 +227,7 @@ def _memory(log: LoggedRun, facts: RunFacts) -> Result:
         "used_gib": used,
         "limit_gib": limit,
         "share": used / limit if used and limit else None,
-        "source": _source(used, "Memstats" if log.known.memory_used_gib else "compiler"),
+        "source": _source(used or None, "Memstats" if log.known.memory_used_gib else "compiler"),
     }
 
 

@@ -25,11 +25,11 @@ def test_names_are_unique_by_themselves(tmp_path: Path) -> None:
 
 def test_a_name_in_use_says_what_to_type(tmp_path: Path) -> None:
     create.create(tmp_path / "r", RECIPE, "local", {})
-    with pytest.raises(UserError, match=r"run name 'r' is in use; type `podwright resume .*/r`"):
+    with pytest.raises(UserError, match=r"run name 'r' is in use: .*; type `podwright resume .*/r`"):
         create.choose_name([tmp_path], "a", "r")
 
 
-def test_the_name_of_something_else_that_is_there_is_not_advised_to_be_resumed(tmp_path: Path) -> None:
+def test_the_name_of_something_else_that_is_there_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "file").touch()
     for name in ("notes", "file"):
