@@ -137,9 +137,9 @@ def _run_time(run: RunTotals) -> None:
     cost = "" if run.cost is None or run.costs else f", {_short(run.cost)} at {run.price:g} a chip-hour"
     print(f"run: {run.steps} steps{tests}: {_short(run.hours)} h{chips}{cost}")
     for row in run.costs:
-        price = (
-            row.source if row.cost is None else f"{_short(row.cost)} USD at {row.price:g} a chip-hour ({row.source})"
-        )
+        price = f"cost {row.source}"
+        if row.cost is not None:
+            price = f"{_short(row.cost)} USD at {row.price:g} a chip-hour ({row.source})"
         print(f"  {row.provisioning}: {price}")
 
 

@@ -148,6 +148,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     name = _inner(recipe, "model", "name") or hybrid.of_maxtext(stated or given)
     dims = hybrid.find(name, _inner(recipe, "model", "gate") or "") if name in hybrid.MODELS else None
     run_name = given.get("run_name", "")
+    stated_versions = getattr(recipe, "versions", ())  # pairs of name and value
     profiled = None
     if given.get("profiler"):
         profiled = ProfiledSteps(*(_integer(_PROFILER | given, key, least=0) or 0 for key in _PROFILER))
@@ -165,7 +166,7 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
         num_params=dims.num_params() if dims else None,
         num_active_params=dims.num_active_params() if dims else None,
         profiled=profiled,
-        versions=_versions(recipe) | known.versions,
+        versions={name: value for name, value in stated_versions if value} | known.versions,
         data=given.get("dataset_type") or _inner(recipe, "data", "source"),
         conflicts=tuple(conflicts),
     )
@@ -251,11 +252,6 @@ def _batch(given: dict[str, str], devices: int | None) -> int | None:
         return round(arguments.batch(given).rows(devices))
     except UserError:
         return None
-
-
-def _versions(recipe: Recipe | None) -> dict[str, str]:
-    stated = getattr(recipe, "versions", None)
-    return {name: value for name, value in stated.model_dump().items() if value} if stated else {}
 
 
 def published_run(facts: RunFacts) -> PublishedRun | None:
