@@ -20,7 +20,7 @@ def answer(arguments: list[str]) -> tuple[int, Row]:
     code, out = Shell().answer([sys.executable, "-m", "podwright.train"], arguments)
     document = show.parsed(out)
     if "error" in document:
-        raise UserError(document["error"], document["fix"])
+        raise UserError(document["error"], document["fix"], document.get("code", ""))
     return code, document
 
 

@@ -11,36 +11,16 @@ from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.maxtext import tree
-from podwright.shell import targets_file
 
 
 def load_named(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """With `key.path=value` overrides applied. UserError for a name that nothing has, or several launch scripts."""
-    if load.exists(name):
+    path = None if load.exists(name) else _script(name)
+    if path is None:
         return load.load(name, overrides)
-    if path := _script(name):
-        from podwright.cli import imports
-
-        return load.override(imports.recipe_of(path), overrides)
-    try:
-        return load.load(name, overrides)
-    except UserError as e:
-        raise UserError(e.what, f"{e.fix}{_of_checkouts(name)}") from e
-
-
-def _of_checkouts(name: str) -> str:
-    """Why `name` is not that of a launch script, and what to set; "" where no target can name a checkout, or it is a path."""
     from podwright.cli import imports
 
-    named = imports.checkouts()
-    if not named or "/" in name or Path(name).suffix in (".yaml", ".yml"):
-        return ""
-    given = sorted({each for each in named.values() if each})
-    if not given:
-        return f"; for a recipe of tpu-recipes, set recipes of target {next(iter(named))} to a checkout of it, in {targets_file()}"
-    if len(given) > 1:
-        return f"; targets have {' and '.join(given)} as recipes, and none is looked in: let all have one in {targets_file()}"
-    return f"; {given[0]}, which targets have as recipes, has no such launch script"
+    return load.override(imports.recipe_of(path), overrides)
 
 
 def _script(name: str) -> Path | None:

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 from collections.abc import Iterator
 from typing import TextIO
 
-import psutil
-
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, parse_record
 
 
 @contextlib.contextmanager
@@ -48,16 +45,5 @@ def unattended(run: RunDir) -> Iterator[bool]:
 def holder(lock: TextIO) -> tuple[str, int]:
     """Host and number of the process that wrote itself into the launcher lock; "" and 0 where none did."""
     lock.seek(0)
-    try:
-        written = json.loads(lock.read())
-        return str(written["host"]), int(written["pid"])
-    except (ValueError, KeyError, TypeError):
-        return "", 0
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether a process waits for SIGCONT."""
-    try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
-    except psutil.Error:
-        return False
+    written = parse_record(lock.read().encode()) or {}
+    return written.get("host", ""), written.get("pid", 0)

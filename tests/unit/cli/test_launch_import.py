@@ -179,8 +179,9 @@ def test_a_tree_of_which_nothing_is_read_is_refused(tmp_path: Path, capsys: pyte
     out = tmp_path / "recipes"
     code, text, error = call(capsys, str(tmp_path / "tree"), "--out", str(out))
     assert code == 2 and not out.exists() and "0 recipes" not in text
-    assert "not read: b/run.sh: run.sh: what python slice.py prints is known only" in text
-    assert error.startswith(f"error: none of the 2 scripts in {tmp_path / 'tree'} can be read: run.sh: what python")
+    assert error.startswith(
+        f"error: none of the 2 scripts in {tmp_path / 'tree'} can be read: a/run.sh: run.sh: what python"
+    )
     assert f"import one of them, such as {tmp_path / 'tree/a/run.sh'}, with NAME=VALUE" in error
     code, text, _ = call(capsys, str(tmp_path / "tree"), "--json")
     assert code == 2 and "none of the 2 scripts" in json.loads(text)["error"]
@@ -492,10 +493,10 @@ def test_an_empty_name_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        (["A.sh", "B.sh"], "A.sh, B.sh are 2 sources, and an import reads one; type podwright recipe import A.sh, or name a folder"),
+        (["A.sh", "B.sh"], "A.sh, B.sh are 2 sources, and an import reads one; type podwright recipe import A.sh"),
         (["A.sh", "none.sh", "ZONE=us-east5-a"], "A.sh, none.sh are 2 sources, and an import reads one"),
-        (["x", "y", "c.yml"], "x, y, c.yml are 3 sources, and an import reads one; type podwright recipe import x, or"),
-        (["A.sh", "bf16"], "'bf16' behind the file A.sh is no NAME=VALUE; leave bf16 out"),
+        (["x", "y", "c.yml"], "x, y, c.yml are 3 sources, and an import reads one; type podwright recipe import x"),
+        (["A.sh", "bf16"], "A.sh, bf16 are 2 sources"),
     ],
 )  # fmt: skip
 def test_an_import_has_one_source(
@@ -587,27 +588,6 @@ def test_what_is_typed_for_a_cluster_is_in_the_words_for_a_target(
 GKE = {"kind": "gke", "project": "a-project", "cluster": "a-cluster", "zones": ["us-central1-a"]}
 
 
-@pytest.mark.parametrize(
-    ("checkouts", "hint"),
-    [
-        ([], ""),
-        (["", ""], "; for a recipe of tpu-recipes, set recipes of target pod-0 to a checkout of it, in {file}"),
-        (["/a", "", "/b"], "; targets have /a and /b as recipes, and none is looked in: let all have one in {file}"),
-    ],
-)
-def test_a_name_without_a_checkout_is_refused_with_the_key_to_set(
-    tree: Path, targets: Path, checkouts: list[str], hint: str
-) -> None:
-    targets.write_text(json.dumps({f"pod-{n}": GKE | {"recipes": path} for n, path in enumerate(checkouts)}))
-    with pytest.raises(UserError, match="there is no recipe 'toy-1b-fp8-4x4x8'") as caught:
-        load_named("toy-1b-fp8-4x4x8")
-    assert caught.value.fix == f"`podwright recipes list` shows all{hint.format(file=targets)}"
-    for name in ("none.yaml", "none/toy"):
-        with pytest.raises(UserError) as caught:
-            load_named(name)
-        assert "tpu-recipes" not in str(caught.value)
-
-
 def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(
     tree: Path, targets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -624,7 +604,7 @@ def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(
     with pytest.raises(UserError, match=r"2 launch scripts in .* have 'toy-1b' in their path") as caught:
         load_named("toy-1b")
     assert "toy-1b-4k-bf16-tpu7x-4x4x4, toy-1b-4k-fp8-tpu7x-4x4x8" in caught.value.fix
-    with pytest.raises(UserError, match=r"there is no recipe 'other-1b'.*, which targets have as recipes, has no such"):
+    with pytest.raises(UserError, match="there is no recipe 'other-1b'"):
         load_named("other-1b")
     assert app.main(["recipes", "show", "toy-1b-fp8-4x4x8"]) == 0 and "tpu7x-4x4x8" in capsys.readouterr().out
 

@@ -204,8 +204,11 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     path.write_text(yaml.safe_dump(GIVEN))
     (tmp_path / "out.yaml").touch()
     assert "exists already" in call(capsys, str(path), "--out", str(tmp_path / "out.yaml"))[2]
-    absent = ("none/x.yaml", "there is no such file or directory; check the path")
-    for place, said in (absent, ("a.yaml/x.yaml", "part of that path is a file; give another place")):
+    fix = "check that path, or give another one"
+    for place, said in (
+        ("none/x.yaml", f"No such file or directory; {fix}"),
+        ("a.yaml/x.yaml", f"Not a directory; {fix}"),
+    ):
         assert call(capsys, str(path), "--out", str(tmp_path / place))[::2] == (
             2,
             f"error: {tmp_path / place}: {said}\n",

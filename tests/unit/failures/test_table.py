@@ -13,7 +13,7 @@ from podwright.recipe.advice import of_kind
 from podwright.run.states import Budget
 from podwright.rundir import Ending
 from podwright.targets.google.replies import Consequence
-from podwright.watch import explain
+from tests.diagnosed import diagnosed
 
 LOGS = Path(__file__).parents[2] / "logs"
 PREFIX = "[pod/cats-1-slice-0/trainer] "
@@ -87,7 +87,7 @@ def test_the_value_of_a_group_is_that_of_the_alternative_that_took_part() -> Non
 def test_a_failure_is_found_behind_the_prefix_of_kubectl(log: Path) -> None:
     """A pattern that begins with ^ needs a `search` without it."""
     lines = log.read_text().splitlines()
-    assert explain.lines(PREFIX + line for line in lines)[0]["rule"] == explain.lines(lines)[0]["rule"]
+    assert diagnosed(PREFIX + line for line in lines)[0]["rule"] == diagnosed(lines)[0]["rule"]
 
 
 @pytest.mark.parametrize("row", rows("log"), ids=name_of)

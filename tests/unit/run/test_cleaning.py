@@ -104,8 +104,8 @@ def unlisted(
 @pytest.mark.parametrize(
     ("was", "now", "why"),
     [
-        (GKE, {}, "there is no target 'pod' now"),
-        (TPU, {}, "there is no target 'pod' now"),
+        (GKE, {}, "target pod names no cloud now"),
+        (TPU, {}, "target pod names no cloud now"),
         (
             GKE,
             {"pod": GKE | {"cluster": "d"}},

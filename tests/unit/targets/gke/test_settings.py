@@ -242,12 +242,12 @@ def test_a_wrong_value_of_gclouds_configuration_is_said_to_be_from_there(
     further = ["cluster=c"] if kind == "gke" else ["accelerator_type=v6e-16"]
     assert main(["target", "add", "pod", f"kind={kind}", *further]) == ExitCode.USAGE
     error = capsys.readouterr().err
-    assert message in error and "it was taken from " in error and "gcloud's configuration (gcloud config list)" in error
+    assert message in error and "from the configuration of gcloud and kubectl" in error
     assert (
         main(["target", "add", "pod", f"kind={kind}", *further, "project=$(id)", "zones=[us-east5-b]"])
         == ExitCode.USAGE
     )
-    assert "taken from" not in capsys.readouterr().err
+    assert "from the configuration" not in capsys.readouterr().err
 
 
 def test_nodes_that_do_not_come_are_waited_for_in_the_only_place_as_long_as_the_run_has_patience() -> None:
