@@ -64,7 +64,10 @@ _OS_ERRORS = {
     errno.ELOOP: ("its links lead in a circle", "fix them, or give another place"),
     errno.EINVAL: ("nothing can be read or written there", "give another place"),
     errno.ENXIO: ("nothing can be read or written there", "give another place"),
-    errno.EIO: ("reading or writing it fails", "check that disk, or give another place"),
+    **dict.fromkeys(
+        (errno.EIO, errno.ESTALE, errno.ENOTCONN, errno.ENODEV),
+        ("reading or writing it fails", "check that its disk is mounted, or give another place"),
+    ),
 }
 
 

@@ -68,15 +68,8 @@ def check(
     """What to write down of this attempt, and what to say. UserError where rows were changed, removed or reordered, or where rows that are
     held out were appended."""
     last = before.last
-    changed = []
-    if last and not training.begins_with(last["training"]):
-        changed.append("training")
-    if last and (held_out.size != last["held_out"]["rows"] or not held_out.begins_with(last["held_out"])):
-        changed.append("held-out")
-    if changed:
-        what = (
-            f"data.source={source} is not what run {run.name} began with: its {' and '.join(changed)} rows have changed"
-        )
+    if last and not (training.begins_with(last["training"]) and held_out.record() == last["held_out"]):
+        what = f"data.source={source} is not what run {run.name} began with: some of its rows have changed"
         fix = f"bring it back as it was and resume (rows may be appended at its end), or train anew: type {run.train_again}"
         raise UserError(what, fix)
     record = {"read": dict(before.read or read), "training": training.record(), "held_out": held_out.record()}

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
@@ -15,6 +16,7 @@ from pydantic import BaseModel
 
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
+from podwright.recipe.extras import GPU_FIX
 from podwright.rundir import Record, RunDir, recipe_of
 from podwright.storage import inputs
 from podwright.train.emit import Emitter, TrainingOutcome
@@ -52,7 +54,7 @@ class TrainerEntry:
         return 1
 
     def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
-        raise NotImplementedError(f"kind {self.kind} has no trainer here")
+        raise NotImplementedError
 
     def evaluate(self, path: Path, source: str, limit: int, overrides: Sequence[str]) -> Record:
         """`path`: a run or an export; `source`: other data; `limit`: at most so many examples, 0 for all."""
@@ -67,7 +69,7 @@ class TrainerEntry:
 
     def programs(self, recipe: Any, dims: Record, devices: list[Device]) -> dict[str, Program]:
         """By name, those that a plan compiles for `devices`; `dims`: of the model, by field."""
-        raise NotImplementedError(f"kind {self.kind} compiles nothing ahead of time")
+        raise NotImplementedError
 
     def check(self, recipe: Any, without: Sequence[str]) -> list[Record]:
         """Findings of a plan, {check, level, code, message, fix} each, by what will load the data and the tokenizer of a recipe.
@@ -105,35 +107,33 @@ def of(kind: object) -> TrainerEntry:
 @contextlib.contextmanager
 def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping) -> Iterator[tuple[R, Emitter]]:
     """Joins the other processes of the attempt; yields the recipe and the emitter, with the run locked by the first process."""
-    from podwright.train.devices import num_nvidia_gpus
-    from podwright.train.mesh import require_gpus, require_own_number, start_processes, together
+    from podwright.train.mesh import require_own_number, start_processes, together
 
     start_processes()
     stopping.listen()  # jax.distributed takes SIGTERM for itself
     import jax
 
-    from podwright.train import compile_cache
+    from podwright.train import compile_cache, devices
 
-    require_gpus(num_nvidia_gpus())
+    seen = sum(device.platform != "cpu" for device in jax.local_devices())
+    devices.require_gpus(f"jax {jax.__version__}", seen, os.environ, devices.num_nvidia_gpus(), GPU_FIX)
     require_own_number()
     uncached = compile_cache.use()
     programs = compile_cache.ProgramCount()  # without those by which processes agreed on the cache
 
     first = jax.process_index() == 0
-    with together():
-        recipe = load.require(load.parse(inputs.localized(run, recipe_of(run))), schema)
-        lock = locked(run) if first else None
-    try:
-        from podwright.train.attach import attach
+    with contextlib.ExitStack() as held:
+        with together():
+            recipe = load.require(load.parse(inputs.localized(run, recipe_of(run))), schema)
+            if first:
+                held.enter_context(locked(run))
+        from podwright.train.checkpoint import attach
 
         emit = Emitter(run, start.number, first, attach(run, start), programs.take)
         start.trained = lambda: emit.trained
         if uncached:
             emit.notice(uncached)
         yield recipe, emit
-    finally:
-        if lock:
-            lock.close()
 
 
 def locked(run: RunDir) -> TextIO:

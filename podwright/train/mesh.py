@@ -7,7 +7,6 @@ What a process finds on a disk or in its own completions is its own affair until
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import math
 import os
@@ -15,7 +14,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -32,12 +31,10 @@ from podwright.accelerators import GPU_MEMORY_FRACTION, by_device_kind
 from podwright.errors import UserError, expanded
 from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
-from podwright.recipe.extras import GPU_FIX
 from podwright.recipe.location import storage_failure
 from podwright.slices import outer_shape
 from podwright.storage.base import Cause, StorageFailure
 from podwright.train import interface
-from podwright.train.devices import expected_gpus, to_train_on_cpus
 
 HEARTBEAT_TIMEOUT_S = 600
 """after which jax ends the others of a process that is silent (its own choice is 100): later than the watchdog, which says what they were at"""
@@ -121,19 +118,6 @@ def require_own_number() -> None:
         )
 
 
-def require_gpus(num_here: int) -> None:
-    """UserError where the target or this machine has GPUs and jax sees none: it falls back to CPUs without a word.
-
-    `num_here`: NVIDIA GPUs of this machine.
-    """
-    there = expected_gpus(os.environ, num_here)
-    if there and all(device.platform == "cpu" for device in jax.local_devices()):
-        raise UserError(
-            f"host {socket.gethostname()} has {there} GPU(s), and jax {jax.__version__} sees none",
-            f"{GPU_FIX}, and look at nvidia-smi; to train on CPUs, {to_train_on_cpus(os.environ)}",
-        )
-
-
 def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.Device] | None = None) -> Mesh:
     """The recipe's mesh over all `devices` (default: every device of every process), with its axes in the recipe's order.
 
@@ -214,9 +198,8 @@ def from_first(find: Callable[[], T]) -> T:
     if jax.process_count() == 1:
         return find()
     with together():
-        text = json.dumps(find()) if jax.process_index() == 0 else ""
-    value: T = json.loads(_exchange(text)[0])
-    return value
+        answer = find() if jax.process_index() == 0 else None
+    return gathered(answer)[0]  # type: ignore[return-value]
 
 
 @contextlib.contextmanager
@@ -315,6 +298,15 @@ def num_batch_shards(mesh: Mesh) -> int:
     return int(np.prod([mesh.shape[axis] for axis in batch_axes(mesh)]))
 
 
+def require_divides(mesh: Mesh, sizes: Mapping[str, int]) -> None:
+    """UserError for a number of rows, by the key that sets it, that cannot be shared out to the devices of a batch."""
+    shards = num_batch_shards(mesh)
+    for key, size in sizes.items():
+        if size % shards:
+            what = f"{key}={size} rows at a time are not divisible by data x fsdp = {shards} devices"
+            raise UserError(what, f"make it a multiple of {shards}", "mesh-does-not-divide")
+
+
 def to_device(value: np.ndarray, mesh: Mesh) -> Array:
     """A global array sharded over its leading dim, from a value of which this process needs to be right only in its own rows."""
     return jax.make_array_from_callback(value.shape, batch_sharding(mesh), lambda index: value[index])
@@ -330,11 +322,6 @@ def own_rows(array: Array) -> dict[int, np.ndarray]:
     return rows
 
 
-def gather(array: Array, mesh: Mesh) -> np.ndarray:
+def gather(array: Array) -> np.ndarray:
     """The whole array on every process. Every process must call it."""
-    return np.asarray(_replicate(mesh)(array))
-
-
-@functools.cache
-def _replicate(mesh: Mesh) -> Callable[[Array], Array]:
-    return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    return np.asarray(multihost_utils.process_allgather(array, tiled=True))

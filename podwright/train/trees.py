@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -73,32 +72,6 @@ def _commit_class(storage: RunStorage, after: Callable[[], None]) -> type[Any]:
     return CheckedPath
 
 
-class _DrainingLoop(asyncio.SelectorEventLoop):
-    """Closes when all its tasks have ended. Orbax closes a loop at the first read that fails; TensorStore then calls back into the
-    closed loop for each of the others, and every call prints a traceback."""
-
-    def close(self) -> None:
-        if not self.is_closed() and (pending := asyncio.all_tasks(self)):
-            self.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
-        super().close()
-
-
-class _DrainingPolicy(asyncio.DefaultEventLoopPolicy):
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return _DrainingLoop()
-
-
-@contextlib.contextmanager
-def _draining() -> Iterator[None]:
-    """Loops that orbax makes in the body end only with their last read."""
-    before = asyncio.get_event_loop_policy()
-    asyncio.set_event_loop_policy(_DrainingPolicy())
-    try:
-        yield
-    finally:
-        asyncio.set_event_loop_policy(before)
-
-
 def path(storage: RunStorage, name: str) -> epath.Path:
     if storage.in_bucket:
         patient_gcs.install()
@@ -114,10 +87,8 @@ def read(storage: RunStorage, name: str, abstract: Tree, part: bool = False) -> 
         wanted = jax.tree.map(lambda x: ocp.RestoreArgs(restore_type=np.ndarray, dtype=x.dtype), abstract)
     else:
         wanted = ocp.checkpoint_utils.construct_restore_args(abstract)
-    with _draining():
-        return ocp.PyTreeCheckpointHandler().restore(
-            path(storage, name), args=ocp.args.PyTreeRestore(item=abstract, restore_args=wanted, partial_restore=part)
-        )
+    arguments = ocp.args.PyTreeRestore(item=abstract, restore_args=wanted, partial_restore=part)
+    return ocp.PyTreeCheckpointHandler().restore(path(storage, name), args=arguments)
 
 
 def read_json(storage: RunStorage, name: str) -> Any:
@@ -131,7 +102,7 @@ def shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
 
 def held_shapes(storage: RunStorage, name: str) -> dict[str, tuple[int, ...]]:
     """Of a tree by its own account."""
-    with _draining(), ocp.StandardCheckpointer() as checkpointer:
+    with ocp.StandardCheckpointer() as checkpointer:
         return shapes(checkpointer.metadata(path(storage, name)).item_metadata.tree)
 
 

@@ -15,11 +15,6 @@ def grade_one(completion: str, answer: str) -> tuple[bool, bool]:
     return same_number(extract_strict(completion), answer), same_number(extract_flexible(completion), answer)
 
 
-def extracted(completion: str) -> str | None:
-    """The number that the flexible grade looks at."""
-    return extract_flexible(completion)
-
-
 def summary(
     strict: Sequence[bool], flexible: Sequence[bool], truncated: Sequence[bool], lengths: Sequence[int]
 ) -> dict[str, Any]:

@@ -35,6 +35,10 @@ class LineBatches:
     def __len__(self) -> int:
         return len(self.examples)
 
+    def take(self, rows: Sequence[int]) -> LineBatches:
+        examples, prompts, responses = ([x[i] for i in rows] for x in (self.examples, self.prompts, self.responses))
+        return LineBatches(examples, prompts, responses, self.features[rows], self.present[rows])
+
     @functools.cached_property
     def lengths(self) -> list[int]:
         return [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]

@@ -20,7 +20,7 @@ from podwright.errors import UserError, message_of
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe import llm as dims
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.train.multimodal.networks import finite
+from podwright.train.multimodal.networks import stored
 from podwright.train.multimodal.processes import spread
 
 MODALITIES = ("image", "audio")
@@ -185,7 +185,7 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
     except (OSError, ValueError, KeyError, SafetensorError, StrictDataclassError) as e:
         what = f"model.source={recipe.model.source} is no causal language model ({message_of(e, 100)})"
         raise UserError(what, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
-    finite.require(built.state_dict(), directory)
+    stored.require_finite(built.state_dict(), directory)
     return built
 
 
