@@ -151,7 +151,7 @@ def _entry(run: RunDir) -> entry.TrainerEntry:
     """Of its recipe's kind; one that starts no processes where there is no recipe that can be read, which the attempt then says."""
     try:
         return entry.of(json.loads(run.recipe.read_text())["kind"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, UserError):
+    except Exception:
         return entry.TrainerEntry()
 
 

@@ -23,38 +23,45 @@ class TreeWriter:
 
     def __init__(self, storage: RunStorage, after: Callable[[], None] = lambda: None):
         self._storage = storage
-        alone = storage.gathered and jax.process_count() > 1
-        self._idle = alone and jax.process_index() != 0
-        options = ocp.options.MultiprocessingOptions(active_processes={0} if alone else None)
-        if self._idle:
+        self._checkpointer: ocp.AsyncCheckpointer | None = None
+        if storage.gathered and jax.process_index() != 0:
             return
+        options = _options(storage)
         handler = ocp.CompositeCheckpointHandler(
             composite_options=ocp.CompositeOptions(multiprocessing_options=options),
             state=ocp.StandardCheckpointHandler(multiprocessing_options=options),
             cursor=ocp.JsonCheckpointHandler(multiprocessing_options=options),
         )
-        committed = _commit_class(storage, after)
-        self._checkpointer = ocp.AsyncCheckpointer(
-            handler, multiprocessing_options=options, temporary_path_class=committed
-        )
+        self._checkpointer = _checkpointer(storage, handler, after)
 
     def write(self, name: str, state: Tree, cursor: dict[str, int]) -> None:
         """Returns when the arrays may change. Every process must call it."""
         if self._storage.gathered:
             state = gathered.collect(state)
-        if self._idle:
-            return
-        items = {"state": ocp.args.StandardSave(state), "cursor": ocp.args.JsonSave(cursor)}
-        self._checkpointer.save(path(self._storage, name), args=ocp.args.Composite(**items))
+        if self._checkpointer:
+            items = {"state": ocp.args.StandardSave(state), "cursor": ocp.args.JsonSave(cursor)}
+            self._checkpointer.save(path(self._storage, name), args=ocp.args.Composite(**items))
 
     def wait(self) -> None:
         """Until what is being written counts; raises what went wrong with it."""
-        if not self._idle:
+        if self._checkpointer:
             self._checkpointer.wait_until_finished()
 
     def close(self) -> None:
-        if not self._idle:
+        if self._checkpointer:
             self._checkpointer.close()
+
+
+def _options(storage: RunStorage) -> Any:
+    """Of a gathered storage the first process writes alone."""
+    alone = storage.gathered and jax.process_count() > 1
+    return ocp.options.MultiprocessingOptions(active_processes={0} if alone else None)
+
+
+def _checkpointer(storage: RunStorage, handler: Any, after: Callable[[], None]) -> ocp.AsyncCheckpointer:
+    return ocp.AsyncCheckpointer(
+        handler, multiprocessing_options=_options(storage), temporary_path_class=_commit_class(storage, after)
+    )
 
 
 def _commit_class(storage: RunStorage, after: Callable[[], None]) -> type[Any]:
@@ -108,14 +115,11 @@ def held_shapes(storage: RunStorage, name: str) -> dict[str, tuple[int, ...]]:
 
 def write_alone(storage: RunStorage, name: str, tree: Tree) -> None:
     """A tree without a cursor, whole or not at all. Every process must call it."""
-    alone = storage.gathered and jax.process_count() > 1
-    options = ocp.options.MultiprocessingOptions(active_processes={0} if alone else None)
     if storage.gathered:
         tree = gathered.collect(tree)
         if tree is None:
             return
-    handler = ocp.StandardCheckpointHandler(multiprocessing_options=options)
-    committed = _commit_class(storage, lambda: None)
-    checkpointer = ocp.AsyncCheckpointer(handler, multiprocessing_options=options, temporary_path_class=committed)
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=_options(storage))
+    checkpointer = _checkpointer(storage, handler, lambda: None)
     checkpointer.save(path(storage, name), args=ocp.args.StandardSave(tree))
     checkpointer.close()

@@ -23,7 +23,6 @@ def summary(
     `truncated` comes back as a fraction. Without any answer fractions and means are 0 and the intervals say nothing.
     """
     num = len(strict)
-    assert num == len(flexible) == len(truncated) == len(lengths), "one entry of each an answer"
     return {
         "num": num,
         "strict": confidence.counted(sum(strict), num),

@@ -90,9 +90,6 @@ def score(
     A reward gets an empty text in place of a completion of `zeros`, so that groups keep their size.
     Raises UserError when a reward fails or gives anything but one finite number per completion.
     """
-    assert all(len(column) == len(completions) for column in (prompts, *columns.values())), (
-        "one row of every column per completion"
-    )
     scored = {}
     for reward in loaded:
         rows = zip(columns.get("question", completions), completions, strict=True)

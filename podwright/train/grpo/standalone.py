@@ -15,6 +15,7 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded, warn
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
+from podwright.recipe.paths import require_new_directory
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, read_events, recipe_of
 from podwright.storage import inputs
@@ -80,12 +81,13 @@ def _questions(recipe: GrpoRecipe, source: str, original: str, run: RunDir) -> l
             data_record.require_held_out(run, source, start.rows_of(test))
         return test
     except UserError as e:  # the words of a recipe, of which the user has typed the option
-        raise UserError(*(text.replace("data.source=", "--data=") for text in (e.what, e.fix)), e.code) from e
+        key, option = "data.source=", "--data="
+        raise UserError(e.what.replace(key, option), e.fix.replace(key, option), e.code) from e
 
 
 def export(path: Path, out: Path) -> dict[str, Any]:
     """The run's newest weights as a directory that transformers loads."""
-    atomic_dir.check(out)
+    require_new_directory(str(out), out)
     recipe = _recipe_for(path)
     setup, tokenizer, params, step = _open(path, recipe)
     params = lora.merge(params, setup.lora_scale, setup.dtype)

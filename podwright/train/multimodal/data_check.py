@@ -118,9 +118,7 @@ def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[
 
 def _presence(field: str, path: Path) -> str:
     """What is wrong with a file that nobody opens."""
-    if os.path.isfile(path):
-        return ""
-    return "it is a directory" if os.path.isdir(path) else "there is no such file"
+    return "" if os.path.isfile(path) else "there is no such file"
 
 
 def _lengths(recipe: MultimodalRecipe, split: Split[AnnotatedExample], unreachable: bool) -> Iterator[Record]:
@@ -185,7 +183,7 @@ def _text_encoder(section: TextEncoder, widths: dict[str, int]) -> Iterator[Reco
         return
     from podwright.train.multimodal.networks.text_encoder import text_encoder
 
-    built = text_encoder(section)
+    built: Any = text_encoder(section)
     widths["text"] = built.dim
     model_type = built.body.body.config.model_type
     if model_type != "bert":

@@ -36,8 +36,13 @@ class LineBatches:
         return len(self.examples)
 
     def take(self, rows: Sequence[int]) -> LineBatches:
-        examples, prompts, responses = ([x[i] for i in rows] for x in (self.examples, self.prompts, self.responses))
-        return LineBatches(examples, prompts, responses, self.features[rows], self.present[rows])
+        return LineBatches(
+            [self.examples[i] for i in rows],
+            [self.prompts[i] for i in rows],
+            [self.responses[i] for i in rows],
+            self.features[rows],
+            self.present[rows],
+        )
 
     @functools.cached_property
     def lengths(self) -> list[int]:

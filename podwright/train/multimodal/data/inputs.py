@@ -6,13 +6,13 @@ import dataclasses
 import json
 import shlex
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from podwright.data import line_files, synthetic_images, synthetic_pairs
 from podwright.data.annotated import AnnotatedExample, learned
-from podwright.data.line_files import Record
+from podwright.data.line_files import LineReader, Record
 from podwright.data.lines import reader, split, tokenized
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, counted, expanded
@@ -54,10 +54,10 @@ class RunLines(NamedTuple):
     before: Written
 
 
-def lines_of(run: RunDir, recipe: TorchRecipe, read_line: Callable[..., Any], world: World) -> RunLines:
+def lines_of(run: RunDir, recipe: TorchRecipe, reader: LineReader[Any], world: World) -> RunLines:
     source = world.on_each_disk(lambda: source_of(recipe, run.path / "data"))
     before = world.from_first(lambda: data_record.written(run))
-    *parts, read = split(source, recipe.data, read_line, before.read)
+    *parts, read = split(source, recipe.data, reader, before.read)
     same_everywhere(source, recipe.data.source, world)
     return RunLines(source, parts, read, before)
 

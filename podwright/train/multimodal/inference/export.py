@@ -12,6 +12,7 @@ from torch import Tensor
 
 from podwright.errors import UserError
 from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.paths import require_new_directory
 from podwright.rundir import write_json
 from podwright.train import atomic_dir
 from podwright.train.multimodal.data import features
@@ -24,7 +25,7 @@ ADAPTERS, ONNX = "adapters", "onnx"
 
 def export(path: Path, out: Path, onnx: bool) -> dict[str, Any]:
     """A directory that transformers loads, adapters merged in float32, and beside it the parts that it does not know."""
-    atomic_dir.check(out)
+    require_new_directory(str(out), out)
     if onnx:
         onnx_graphs.check()
     opened = trained.open_(path)
