@@ -21,7 +21,7 @@ def answer(verb: str, options: Row, words: Iterable[str] = ()) -> tuple[int, Row
     code, out = Shell().answer([sys.executable, "-m", "podwright.train"], [verb, json.dumps(options), *words])
     document = show.parsed(out)
     if "error" in document:
-        raise UserError(document["error"], document["fix"])
+        raise UserError(document["error"], document["fix"], document.get("code", ""))
     return code, document
 
 

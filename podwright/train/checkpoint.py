@@ -112,6 +112,7 @@ class Checkpoints:
             raise UserError(
                 f"the checkpoint of step {step} does not fit this recipe ({unlike[0]} is {there} there and {here} here)",
                 "use the recipe it was made with",
+                "weights-do-not-fit",
             )
 
     def _put_aside(self, steps: Sequence[int]) -> None:
@@ -144,6 +145,7 @@ def load_weights(storage: RunStorage, abstract: Tree) -> Tree:
                 raise UserError(
                     f"the weights in {storage.root}/start cannot be read ({saved_states.damage(e, storage.path('start'))})",
                     f"bring them back from a copy, or train from step 0: type {storage.run.train_again}",
+                    "unreadable-weights",
                 ) from e
     return gathered.distribute(weights, abstract) if storage.gathered else weights
 
@@ -162,7 +164,9 @@ def attach(run: RunDir, start: AttemptStart) -> RunStorage:
     shares = storage.in_bucket or share_a_disk(Path(storage.root))
     if url and not shares:
         raise UserError(
-            f"storage {url} is not one folder for all hosts", "mount it on all of them, or type gs://BUCKET/PREFIX"
+            f"storage {url} is not one folder for all hosts",
+            "mount it on all of them, or type gs://BUCKET/PREFIX",
+            "storage-not-shared",
         )
     storage.gathered = not shares
     with together():

@@ -73,11 +73,13 @@ def require_gpus(framework: str, seen: int, environment: Mapping[str, str], num_
         return
     what = f"host {socket.gethostname()} has {there} GPU(s), and {framework} sees {seen}"
     if seen:
-        raise UserError(f"{what}, too few for process {local} of this host", "lower tasks_per_node of the target")
+        raise UserError(
+            f"{what}, too few for process {local} of this host", "lower tasks_per_node of the target", "too-few-gpus"
+        )
     to_cpus = "type --on cpu-1"
     if "PODWRIGHT_GPUS_PER_NODE" in environment:
         to_cpus = "set gpus_per_node of the target to 0"
-    raise UserError(what, f"{fix}, and look at nvidia-smi; to train on CPUs, {to_cpus}")
+    raise UserError(what, f"{fix}, and look at nvidia-smi; to train on CPUs, {to_cpus}", "gpus-not-seen")
 
 
 @contextlib.contextmanager

@@ -83,7 +83,9 @@ class Emitter:
             gone = f"no checkpoint is left in {folder}, where that of step {max(saved)} was"
             if folder.is_dir() and not os.listdir(folder):
                 begin = f"rmdir {shlex.quote(str(folder))} && podwright resume {self.run.typed}"
-                raise UserError(f"{gone}: it is empty", f"mount its disk, or train from step 0: type {begin}")
+                raise UserError(
+                    f"{gone}: it is empty", f"mount its disk, or train from step 0: type {begin}", "no-checkpoint"
+                )
             self.notice(f"{gone}: {BEGINS_AGAIN}, after {last} steps")
 
 

@@ -80,7 +80,9 @@ class TrainerEntry:
 
     def unanswered(self, path: Path, verb: str) -> UserError:
         answering = {"eval": "grpo or multimodal", "export": "grpo or multimodal", "predict": "multimodal"}[verb]
-        return UserError(f"{path} is a run of kind {self.kind}", f"`podwright {verb}` takes runs of kind {answering}")
+        return UserError(
+            f"{path} is a run of kind {self.kind}", f"`podwright {verb}` takes runs of kind {answering}", "wrong-kind"
+        )
 
 
 @contextlib.contextmanager
@@ -92,14 +94,14 @@ def naming(recipe: Path) -> Iterator[None]:
         if str(recipe) in e.what:
             raise
         what = f"{recipe} is damaged or of another version: {e.what}"
-        raise UserError(what, "restore it from a copy, or use the version that wrote it") from e
+        raise UserError(what, "restore it from a copy, or use the version that wrote it", "damaged-recipe") from e
 
 
 def of(kind: object) -> TrainerEntry:
     """The trainer of a kind; UserError for an unknown kind, and for one whose trainer is not ours."""
     row = kinds.find(kind)
     if not row.trainer:
-        raise UserError(f"kind {row.name} has a trainer of its own", "use what that trainer brings")
+        raise UserError(f"kind {row.name} has a trainer of its own", "use what that trainer brings", "wrong-kind")
     entry: TrainerEntry = kinds.resolve(row.trainer)
     return entry
 
@@ -142,5 +144,7 @@ def locked(run: RunDir) -> TextIO:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as e:
-        raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}") from e
+        raise UserError(
+            f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}", "run-is-training"
+        ) from e
     return lock

@@ -20,6 +20,7 @@ def weights(source: str, revision: str | None = None) -> Path | None:
         raise UserError(
             f"model.source={source!r} is no directory and cannot be fetched from the hub{commit} ({type(e).__name__})",
             "download it where there is a network and type model.source=DIRECTORY, or log in with `hf auth login`",
+            "not-on-hub",
         ) from e
 
 

@@ -86,7 +86,9 @@ def _require_fraction(name: str) -> None:
     except ValueError:
         share = 0.0
     if not 0 < share < math.inf:
-        raise UserError(f"{name}={text} is no share of a GPU's memory", f"type {name}={GPU_MEMORY_FRACTION}")
+        raise UserError(
+            f"{name}={text} is no share of a GPU's memory", f"type {name}={GPU_MEMORY_FRACTION}", "bad-value"
+        )
 
 
 def memory_fraction() -> float | None:
@@ -114,7 +116,9 @@ def require_own_number() -> None:
     if number != expected:
         what = f"host {socket.gethostname()} is process {number} for jax, and {expected} for the launcher"
         raise UserError(
-            what, "resume the run; if it stays so, the hosts of the target are not in the order of the machines"
+            what,
+            "resume the run; if it stays so, the hosts of the target are not in the order of the machines",
+            "process-order",
         )
 
 
@@ -131,6 +135,7 @@ def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.D
         raise UserError(
             f"mesh {' x '.join(f'{axis}={n}' for axis, n in requested.items())} does not cover {len(devices)} device(s)",
             "make the product equal to the devices, or type mesh.fsdp=-1",
+            "mesh-not-devices",
         )
     names, shape = tuple(sizes), tuple(sizes.values())
     types = (AxisType.Auto,) * len(shape)
@@ -143,6 +148,7 @@ def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.D
         raise UserError(
             f"mesh data={want.data} x fsdp={sizes['fsdp']} cannot be shared out to {num_slices} slices",
             f"type mesh.data={num_slices} mesh.fsdp=-1 mesh.tensor=1",
+            "mesh-does-not-divide",
         )
     row = by_device_kind(devices[0].device_kind)
     inner = tuple(n // o for n, o in zip(shape, outer, strict=True))
@@ -228,14 +234,14 @@ def _encoded(fault: UserError | None) -> str:
     if fault is None:
         return ""
     cause = str(fault.cause) if isinstance(fault, StorageFailure) else None
-    return json.dumps([fault.what, fault.fix, cause])
+    return json.dumps([fault.what, fault.fix, fault.code, cause])
 
 
 def _decoded(text: str, number: int) -> UserError:
     """The fault of process `number`."""
-    what, fix, cause = json.loads(text)
+    what, fix, code, cause = json.loads(text)
     what = f"{what} (in process {number})"
-    return StorageFailure.of_parts(what, fix, Cause(cause)) if cause else UserError(what, fix)
+    return StorageFailure.of_parts(what, fix, Cause(cause)) if cause else UserError(what, fix, code)
 
 
 def _exchange(text: str) -> list[str]:

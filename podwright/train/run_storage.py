@@ -124,7 +124,7 @@ class RunStorage:
         for path in (folder, *(folder / name for name in names)):
             if path.is_symlink() and not path.exists():
                 what = f"{path} is a link to {path.readlink()}, which is not there"
-                raise UserError(what, f"mount its disk, then type: podwright resume {self.run.typed}")
+                raise UserError(what, f"mount its disk, then type: podwright resume {self.run.typed}", "dead-link")
         return names
 
     def clear(self, name: str) -> None:
@@ -176,7 +176,9 @@ def remember(run: RunDir, url: str) -> None:
     """Write down in the run directory where the run is kept. UserError when it is kept elsewhere already."""
     if run.storage_url not in ("", url):
         raise UserError(
-            f"run {run.name} is kept in {run.storage_url}, not in {url}", f"type --storage {run.storage_url}"
+            f"run {run.name} is kept in {run.storage_url}, not in {url}",
+            f"type --storage {run.storage_url}",
+            "other-storage",
         )
     if url and not run.storage_url:
         write_json(run.storage, {"url": url})

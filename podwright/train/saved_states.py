@@ -131,4 +131,5 @@ def _none_left(storage: RunStorage, damaged: list[int], fault: str) -> UserError
     return UserError(
         f"no checkpoint in {where} can be read: {listed}",
         f"bring one back from a copy, or train from step 0: type {begin}",
+        "no-checkpoint",
     )

@@ -39,7 +39,7 @@ def answer(verb: Callable[[list[str]], Document | list[Document]], argv: list[st
 
 
 def _refused(e: UserError) -> int:
-    print(json.dumps({"error": e.what, "fix": e.fix}))
+    print(json.dumps({"error": e.what, "fix": e.fix, "code": e.code}))
     return 2
 
 
@@ -84,7 +84,9 @@ def _check_data(*, source: str, vocab_size: int, options: dict[str, Any]) -> Doc
         return record
     for option, value in options.items():
         if value:
-            raise UserError(f"--{option} is for annotated lines, and {source} has none", f"leave --{option} out")
+            raise UserError(
+                f"--{option} is for annotated lines, and {source} has none", f"leave --{option} out", "no-effect"
+            )
     return faults.check(source, vocab_size or None)
 
 
@@ -93,7 +95,7 @@ def _draw(*, folder: str, num_train: int, num_test: int, seed: int, pairs: bool)
 
     for option, count, least in (("--num-train", num_train, 1), ("--num-test", num_test, 0)):
         if count < least:
-            raise UserError(f"{option} {count} is less than {least}", f"type {option} 100")
+            raise UserError(f"{option} {count} is less than {least}", f"type {option} 100", "bad-value")
     require_new_directory(folder, Path(folder))
     (synthetic_pairs if pairs else synthetic_images).write(Path(folder), num_train, num_test, seed)
     return {"out": folder, "train": num_train, "val": num_test}

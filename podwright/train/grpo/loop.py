@@ -67,7 +67,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
     with together():
         if data != data_of_first:
             raise UserError(
-                f"data.source={recipe.data.source} is not the same in every process", "put it where all of them see it"
+                f"data.source={recipe.data.source} is not the same in every process",
+                "put it where all of them see it",
+                "data-differs",
             )
         source = start.find_source(recipe, revision)
         dims = start.dimensions(recipe, source)

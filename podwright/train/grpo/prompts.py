@@ -76,6 +76,7 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
         raise UserError(
             f"the tokenizer of {path} has {loaded.vocab_size} tokens, the model {vocab_size}",
             "give a checkpoint whose embeddings were resized with its tokenizer",
+            "vocabulary-too-small",
         )
     name, ids = "generation_config.json", list(loaded.stop_ids)
     if not (path / name).is_file() and (path / "config.json").is_file():  # then transformers takes its ids
@@ -83,7 +84,7 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
         name, ids = "config.json", listed if isinstance(listed, list) else [] if listed is None else [listed]
     if outside := [i for i in ids if not 0 <= i < vocab_size]:
         what = f"eos_token_id={outside[0]} in {path}/{name} is outside the model's vocabulary of {vocab_size}"
-        raise UserError(what, "write the id of the token that ends an answer")
+        raise UserError(what, "write the id of the token that ends an answer", "token-outside-vocabulary")
     return loaded
 
 
@@ -98,7 +99,9 @@ def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: schema.Gr
     tokenizer.require_known(e.question for e in examples)
     rows = [tokenizer.encode(text) for text in texts]
     if not all(rows):
-        raise UserError("the tokenizer makes a prompt without a token", "give another tokenizer or chat template")
+        raise UserError(
+            "the tokenizer makes a prompt without a token", "give another tokenizer or chat template", "empty-prompt"
+        )
     return PromptRows(examples, texts, rows)
 
 
@@ -112,7 +115,7 @@ def encode(
 ) -> Prompts:
     """The questions of a test that fit; UserError where none does, or there is none. `positions`: of the model."""
     if not examples:
-        raise UserError("there is no question to test on", "give data with at least one question")
+        raise UserError("there is no question to test on", "give data with at least one question", "no-examples")
     encoded = tokenized(examples, tokenizer, data)
     TokenLimits(rollout, positions, [PromptTokens("test", len(examples), encoded.lengths())]).require()
     return encoded.fitting(rollout.max_prompt_length, tokenizer.pad_id)

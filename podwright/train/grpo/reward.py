@@ -106,7 +106,9 @@ def _find(spec: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
         modules[place] = _module(place)
     function = getattr(modules[place], name, None)
     if not callable(function):
-        raise UserError(f"{place} has no function {name}", f"name a function {SIGNATURE} that it has")
+        raise UserError(
+            f"{place} has no function {name}", f"name a function {SIGNATURE} that it has", "no-such-function"
+        )
     return function
 
 
@@ -117,6 +119,7 @@ def _module(place: str) -> ModuleType:
         raise UserError(
             f"the rewards of {place} cannot be imported ({_described(e)})",
             "fix it, or install what it needs; a file is named as file.py:function, from where the run was started",
+            "rewards-not-loaded",
         ) from e
 
 
@@ -143,7 +146,9 @@ def _check_signature(spec: str, function: Callable[..., Any]) -> None:
     try:
         signature.bind(prompts=[], completions=[], **{name: [] for name in _COLUMNS})
     except TypeError as e:
-        raise UserError(f"the reward {spec}{signature} cannot be called ({e})", f"write it as {SIGNATURE}") from e
+        raise UserError(
+            f"the reward {spec}{signature} cannot be called ({e})", f"write it as {SIGNATURE}", "reward-signature"
+        ) from e
 
 
 def _free_name(name: str, taken: set[str]) -> str:
@@ -171,11 +176,12 @@ def _scored(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[
         faults = (Exception, SystemExit)
         index = failing_sample(call, faults, prompts, completions, columns)
         what = f"the reward {reward.name} failed: {_described(e)}, {where(index, columns, completions)}"
-        raise UserError(what, "fix the function, then resume the run") from e
+        raise UserError(what, "fix the function, then resume the run", "reward-failed") from e
     if not isinstance(values, list) or len(values) != len(completions):
         raise UserError(
             f"the reward {reward.name} gave {values!r:.60} for {len(completions)} completions",
             f"return a list with one value per completion, as {SIGNATURE}",
+            "reward-values",
         )
     largest = _LARGEST / max(1.0, abs(reward.weight))
     return [_number(reward.name, value, largest, i, columns, completions[i]) for i, value in enumerate(values)]
@@ -192,6 +198,7 @@ def _number(name: str, value: Any, largest: float, index: int, columns: Columns,
         raise UserError(
             f"the reward {name} gave {value!r:.40} for {_sample(index, columns, completion)}",
             f"return a finite number up to {largest:g} for every completion: within a group only differences count",
+            "reward-values",
         )
     return number
 

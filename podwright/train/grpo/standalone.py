@@ -114,7 +114,9 @@ def _recipe_for(path: Path) -> GrpoRecipe:
         return load.require(parsed, GrpoRecipe).model_copy(update={"mesh": schema.GrpoMesh()})
     if not (path / "config.json").exists():
         raise UserError(
-            f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs"
+            f"{path} is neither a run nor a Hugging Face model directory",
+            "`podwright list` shows the runs",
+            "not-a-model",
         )
     shipped = load.require(load.load("qwen3-1.7b-gsm8k-grpo"), GrpoRecipe)
     model = shipped.model.model_copy(update={"source": str(path)})
@@ -146,9 +148,12 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
             raise UserError(
                 f"run {run.name} was trained to step {trained}, and there is no checkpoint in {storage.root}/checkpoints",
                 f"bring one back from a copy, or train from step 0: type {run.without_checkpoints}",
+                "no-checkpoint",
             )
         if not storage.exists("start"):
-            raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")
+            raise UserError(
+                f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}", "no-checkpoint"
+            )
         return setup, tokenizer, checkpoint.load_weights(storage, param.abstract(qwen3.declare(dims), mesh)), 0
     restored = checkpoints.restore({"params": param.abstract(setup.declared, mesh)}, part=True)
     if restored.step < trained:

@@ -42,7 +42,7 @@ def findings(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
         limits = _limits(recipe, dims, tokenizer, (sample.train, sample.test))
         check = "context"
         if refused := positions.exceeded(recipe.rollout, dims.max_positions):
-            raise UserError(refused.what, limits.remedy())
+            raise UserError(refused.what, limits.remedy(), refused.code)
         limits.require()
     except UserError as e:
         return [*records, record(check, "error", e.what, e.fix, e.code)]
@@ -69,17 +69,19 @@ def _counted(recipe: GrpoRecipe, limits: TokenLimits) -> list[Record]:
     of = f"{train.total:,} training and {test.total:,} test prompts"
     of = of if every else f"{counted:,} prompts, out of {of},"
     what = f"the longest of {of} has {limits.longest()} tokens, rollout.max_prompt_length={recipe.rollout.max_prompt_length}"
-    records = [record("context", "info", what)]
+    records = [record("context", "info", what, code="prompt-lengths")]
     if left_out := limits.left_out():
         about = "" if every else "about "
         wrong = f"{about}{', '.join(left_out)} do not fit the lengths of rollout and are left out"
         fix = "give shorter examples"
         if enough := limits.enough():
             fix = f"type {enough}, or {fix}"
-        records.append(record("context", "warning", wrong, fix))
+        records.append(record("context", "warning", wrong, fix, "too-long"))
     return records
 
 
 def _uncounted(recipe: GrpoRecipe, why: str) -> Record:
     what = f"whether prompts fit rollout.max_prompt_length={recipe.rollout.max_prompt_length} was not checked: {why}"
-    return record("context", "inconclusive", what, "plan where the hub can be reached, or give a directory")
+    return record(
+        "context", "inconclusive", what, "plan where the hub can be reached, or give a directory", "not-checked"
+    )

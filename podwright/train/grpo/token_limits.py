@@ -41,11 +41,13 @@ class TokenLimits:
         for part in self.parts:
             if (least := min(part.counted)) > limit:
                 what = f"no {part.part} prompt fits rollout.max_prompt_length={limit}: the shortest of {part.total:,} has {least} tokens"
-                raise UserError(f"{what}, the longest {max(part.counted)}", self.remedy())
+                raise UserError(f"{what}, the longest {max(part.counted)}", self.remedy(), "too-long")
         if not self._taken(limit, self.rollout.total_generation_steps):
             shortest = min(n for _, n in self.lessons)
             what = f"no worked answer of the warm start fits rollout.total_generation_steps={self.rollout.total_generation_steps}"
-            raise UserError(f"{what} and its prompt {limit} tokens: the shortest has {shortest}", self.remedy())
+            raise UserError(
+                f"{what} and its prompt {limit} tokens: the shortest has {shortest}", self.remedy(), "too-long"
+            )
 
     def left_out(self) -> list[str]:
         """What a run leaves out, as `3 of 8 training prompts (37.5%)`; of a sample an estimate."""

@@ -85,7 +85,11 @@ def train(
         if not np.isfinite([figures["loss"], figures["grad_norm"]]).all():
             wrong = f"step {number} of the warm start: loss={figures['loss']:g}, grad_norm={figures['grad_norm']:g}"
             lower = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
-            raise UserError(wrong, f"{lower}; in its first steps start from other weights: type model.source=DIRECTORY")
+            raise UserError(
+                wrong,
+                f"{lower}; in its first steps start from other weights: type model.source=DIRECTORY",
+                "not-finite",
+            )
     return state.params
 
 

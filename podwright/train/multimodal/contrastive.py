@@ -205,13 +205,14 @@ def _sizes(batch_size: int, lines: int, world: World) -> None:
         raise UserError(
             "per_device_batch_size=1 on one device: contrastive loss needs at least 2 samples per step",
             f"type per_device_batch_size={min(32, max(2, lines))}",
+            "batch-too-small",
         )
     if lines < batch_size:
         fix = f"type per_device_batch_size={lines // world.size}"
         if lines < max(2, world.size):
             fix = f"give at least {batch_size}, and type data.num_train=0, which takes all"
         what = f"a step takes {batch_size} lines, there are {lines} to train on, and no sample can be its own negative"
-        raise UserError(what, fix)
+        raise UserError(what, fix, "too-few-lines")
 
 
 def _model(recipe: ContrastiveRecipe, dims: Mapping[str, int]) -> tuple[Aligner, list[str]]:

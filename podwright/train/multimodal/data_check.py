@@ -87,12 +87,12 @@ def _of_pairs(file: LineFile[Pair]) -> Iterator[Record]:
         raise line_check.nothing_to_pair(file.path)
     if alone := len(file.good) - len(kept):
         what = f"{file.path.name} has {counted(alone, 'line')} with a single modality, and training leaves those out"
-        yield record("data", "warning", what, "give each a text, a picture or a sound besides")
+        yield record("data", "warning", what, "give each a text, a picture or a sound besides", "single-modality")
     for warning in line_check.repeated(file):
-        yield record("data", "warning", *warning)
+        yield record("data", "warning", *warning, "repeated-lines")
     about = "" if file.complete else "about "
     number = round(file.total * len(kept) / file.num_read)
-    yield record("data", "info", f"{file.path.name} has {about}{counted(number, 'pair')}")
+    yield record("data", "info", f"{file.path.name} has {about}{counted(number, 'pair')}", code="pairs")
 
 
 def _examples(train: int, held_out: int) -> Record:
@@ -105,7 +105,7 @@ def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[
     for file in sample.files:
         if not file.complete:
             what = f"{file.path.name} has about {file.total:,} lines, of which {file.num_read:,} were read, at both ends and between"
-            yield record("data", "info", f"{what}; `podwright data check {file.path}` reads all")
+            yield record("data", "info", f"{what}; `podwright data check {file.path}` reads all", code="sampled-lines")
         absent = [entry for line in file.good for entry in line_check.unusable(line, _presence)]
         try:
             line_files.require_good(file._replace(faults=absent), data.check_options)
@@ -113,7 +113,7 @@ def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[
             root = line_check.other_root(file, data.root)
             raise UserError(e.what, f"type data.root={shlex.quote(root)}" if root else e.fix, "no-files") from e
     for warning in line_check.between(data.source, sample.files, data.num_train, data.num_test):
-        yield record("data", "warning", *warning)
+        yield record("data", "warning", *warning, "held-out")
 
 
 def _presence(field: str, path: Path) -> str:
@@ -126,7 +126,9 @@ def _lengths(recipe: MultimodalRecipe, split: Split[AnnotatedExample], unreachab
     source = recipe.model.source
     if unreachable:
         what = f"whether lines fit data.max_text_length={recipe.data.max_text_length} was not checked: model.source={source} cannot be read here"
-        yield record("context", "inconclusive", what, "plan where the hub can be reached, or give a directory")
+        yield record(
+            "context", "inconclusive", what, "plan where the hub can be reached, or give a directory", "not-checked"
+        )
         return
     directory = hub.tokenizer(source)
     if not directory or (directory / "tokenizer.json").is_file():  # else it is no checkpoint yet
@@ -188,7 +190,9 @@ def _text_encoder(section: TextEncoder, widths: dict[str, int]) -> Iterator[Reco
     model_type = built.body.body.config.model_type
     if model_type != "bert":
         what = f"text_encoder.source={source} is a {model_type}; whether it takes texts is seen when the run starts"
-        yield record("model", "inconclusive", what, "start it there with --smoke 3, or give a BERT such as MiniLM")
+        yield record(
+            "model", "inconclusive", what, "start it there with --smoke 3, or give a BERT such as MiniLM", "not-checked"
+        )
 
 
 def _heads(
@@ -207,4 +211,4 @@ def _heads(
     aligner.load(source, dims, recipe.aligner.dim, needed=needed)
     if absent := [m for m in modalities if m not in stored]:
         what = f"aligner.source={source} has no head for {', '.join(absent)}, which begin from random weights"
-        yield record("model", "warning", what, "give the aligner.pt of all modalities, if there is one")
+        yield record("model", "warning", what, "give the aligner.pt of all modalities, if there is one", "no-head")

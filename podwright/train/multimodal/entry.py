@@ -112,7 +112,9 @@ class ContrastiveEntry(TrainerEntry):
 
     def unanswered(self, path: Path, verb: str) -> UserError:
         fix = f"train on it: podwright run phase2-tiny aligner.source={RunDir(path).aligner}"
-        return UserError(f"{path} trained an aligner, which cannot answer without a language model", fix)
+        return UserError(
+            f"{path} trained an aligner, which cannot answer without a language model", fix, "no-language-model"
+        )
 
 
 MULTIMODAL, CONTRASTIVE = MultimodalEntry(), ContrastiveEntry()

@@ -88,7 +88,9 @@ def require_decoded(faults: list[LineFault], source: Path, data: MultimodalData 
     if faults:
         number, message = faults[0]
         what = f"{source} has {counted(len(faults), 'line')} with files that cannot be used, such as line {number}: {message}"
-        raise UserError(what, f"type podwright data check {shlex.quote(str(source))} --fix{data.check_options}")
+        raise UserError(
+            what, f"type podwright data check {shlex.quote(str(source))} --fix{data.check_options}", "undecodable-files"
+        )
 
 
 def faults_of(lines: Sequence[Any], faults: dict[int, str]) -> list[LineFault]:
@@ -100,7 +102,9 @@ def same_everywhere(source: Path, typed: str, world: World) -> None:
     marks = world.gathered([zlib.crc32(path.read_bytes()) for path in line_files.files(typed, source)])
     if odd := [str(rank) for rank, mark in enumerate(marks) if mark != marks[0]]:
         raise UserError(
-            f"{source} has other lines in process {', '.join(odd)} than in the first", "copy it to every machine anew"
+            f"{source} has other lines in process {', '.join(odd)} than in the first",
+            "copy it to every machine anew",
+            "data-differs",
         )
 
 

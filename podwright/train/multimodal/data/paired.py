@@ -84,7 +84,7 @@ def load(run: RunDir, recipe: ContrastiveRecipe, world: World) -> PairedInputs:
     dims = {m: dim for m, dim in seen.dims.items() if _paired(built[0], m) > 1}
     if not dims or len(built[1]) < 2:
         what = f"data.source={recipe.data.source} has too few lines with the same two modalities to train on or to hold out"
-        raise UserError(what, "give more such lines, and type data.num_test=2 or more")
+        raise UserError(what, "give more such lines, and type data.num_test=2 or more", "too-few-pairs")
     digests = (data_record.rows(json.dumps(features.marks(line), sort_keys=True) for line in part) for part in used)
     rows, notices = data_record.check(run, recipe.data.source, before, read, *digests)
     return PairedInputs(built[0].of(list(dims)), built[1].of(list(dims)), dims, num_alone, rows, notices)

@@ -34,7 +34,9 @@ def export(path: Path, out: Path, onnx: bool) -> dict[str, Any]:
         try:
             _write(opened, heads, part)
         except SafetensorError as e:
-            raise UserError(f"{out} cannot be written ({e})", "free some space there, or name another directory") from e
+            raise UserError(
+                f"{out} cannot be written ({e})", "free some space there, or name another directory", "not-written"
+            ) from e
         differences = onnx_graphs.write(part / ONNX, heads, opened.model.projector) if onnx else None
         written = sorted(str(p.relative_to(part)) for p in part.rglob("*") if p.is_file())
     params = sum(p.numel() for p in opened.model.llm.parameters())

@@ -34,6 +34,7 @@ def check() -> None:
         raise UserError(
             f"--onnx needs {', '.join(absent)}, not installed here",
             "type pip install -e '.[onnx]' in podwright's clone",
+            "missing-package",
         )
 
 

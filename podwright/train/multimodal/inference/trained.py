@@ -55,7 +55,7 @@ def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
         fix = f"type podwright resume {run.typed}"
         if run.is_finished:
             fix = f"bring it back from a copy, or train again: type {run.train_again}"
-        raise UserError(f"{run.path} has no {place.name}, which is written at the end", fix)
+        raise UserError(f"{run.path} has no {place.name}, which is written at the end", fix, "no-weights")
     try:
         checkpoint = torch.load(place, map_location="cpu", weights_only=True)
         config, state, name = (
@@ -90,7 +90,9 @@ def _of_export(run: RunDir, overrides: Sequence[str]) -> Trained:
     try:
         built.projector.load_state_dict(state)
     except RuntimeError as e:
-        raise UserError(f"{place} does not fit the recipe beside it", "export the run again") from e
+        raise UserError(
+            f"{place} does not fit the recipe beside it", "export the run again", "weights-do-not-fit"
+        ) from e
     return Trained(run, resolved, built.eval(), Tokenizer.load(path), path.resolve().name, place, recipe.data.source)
 
 
@@ -103,4 +105,4 @@ def _recipe(config: Record, place: Path) -> MultimodalRecipe:
 def _unread(place: Path, e: Exception, command: str) -> UserError:
     """`command` writes another one."""
     fix = f"bring it back from a copy, or type {command}"
-    return UserError(f"{place} cannot be read ({saved_states.why(e, place)})", fix)
+    return UserError(f"{place} cannot be read ({saved_states.why(e, place)})", fix, "unreadable-weights")

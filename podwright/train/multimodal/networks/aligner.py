@@ -147,7 +147,9 @@ def _read(source: str) -> dict[str, Tensor]:
         "aligner.source", path, "give an aligner.pt, or aligner.source=random to see whether all works"
     )
     if not any(name.startswith(PREFIX) for name in weights):
-        raise UserError(f"aligner.source={path} has no weights under {PREFIX}", "give the aligner.pt of Phase 1")
+        raise UserError(
+            f"aligner.source={path} has no weights under {PREFIX}", "give the aligner.pt of Phase 1", "not-an-aligner"
+        )
     return weights
 
 

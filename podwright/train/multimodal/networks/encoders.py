@@ -151,7 +151,7 @@ def _timm(name: str, weights: str) -> Any:
     except (ImportError, RuntimeError) as e:
         what = f"timm does not give encoders.image={name} ({type(e).__name__}: {message_of(e, 80)})"
         fix = "install timm with the torchvision that belongs to your torch, or type encoders.image=tiny"
-        raise UserError(what, fix) from e
+        raise UserError(what, fix, "unknown-encoder") from e
     if weights not in ("random", "pretrained"):
         _load(body, Path(weights), "encoders.image_weights")
     return body

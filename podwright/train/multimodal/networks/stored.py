@@ -30,15 +30,19 @@ def read(key: str, path: Path, fix: str) -> dict[str, Tensor]:
             content = torch.load(path, map_location="cpu", weights_only=True)
         named = content.get("model", content.get("state_dict", content)).items()
     except Exception as e:  # whatever a torn file, or another content, makes of the reader
-        raise UserError(f"{key}={path} cannot be read as weights by name ({saved_states.why(e, path)})", fix) from e
+        raise UserError(
+            f"{key}={path} cannot be read as weights by name ({saved_states.why(e, path)})", fix, "unreadable-weights"
+        ) from e
     return {name: value for name, value in named if isinstance(name, str) and isinstance(value, Tensor)}
 
 
 def misfit(key: str, path: str | Path, name: str, held: Tensor | None, wanted: Tensor, fix: str) -> UserError:
     """Of a weight that is not there, or has another shape than the network asks for."""
     if held is None:
-        return UserError(f"{key}={path} has no {name}", fix)
-    return UserError(f"{key}={path}: {name} is {list(held.shape)} and not {list(wanted.shape)}", fix)
+        return UserError(f"{key}={path} has no {name}", fix, "weights-do-not-fit")
+    return UserError(
+        f"{key}={path}: {name} is {list(held.shape)} and not {list(wanted.shape)}", fix, "weights-do-not-fit"
+    )
 
 
 def require_finite(weights: Mapping[str, Tensor], source: Path) -> None:

@@ -91,7 +91,7 @@ def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
     directory = expanded(source)
     if not directory.is_dir():
         fix = "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random"
-        raise UserError(f"text_encoder.source={source} is not there", fix)
+        raise UserError(f"text_encoder.source={source} is not there", fix, "no-such-file")
     hf_config.require_unquantized(hf_config.read(directory, "text_encoder.source"))
     hf_weights.refuse_adapter(directory)
     if hf_weights.present(directory):
@@ -109,7 +109,9 @@ def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
         )
     except Exception as e:  # of a damaged file, the libraries raise whatever they stumble over
         what = f"text_encoder.source={source} is no text encoder with its tokenizer ({message_of(e, 100)})"
-        raise UserError(what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
+        raise UserError(
+            what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased", "not-a-model"
+        ) from e
     _require_whole(body, loading, source)
     stored.require_finite(body.state_dict(), directory)
     _require_longest(body, tokenizer, source, max_tokens)
@@ -121,7 +123,9 @@ def _require_longest(body: Any, tokenizer: Any, source: str, max_tokens: int) ->
     vocabulary = tokenizer.get_vocab()
     if vocabulary.keys() <= set(tokenizer.all_special_tokens):  # made by transformers where the files are not there
         what = f"text_encoder.source={source} has no tokenizer"
-        raise UserError(what, "download the tokenizer's files too, or save it there with save_pretrained")
+        raise UserError(
+            what, "download the tokenizer's files too, or save it there with save_pretrained", "no-tokenizer"
+        )
     longest = torch.full((1, max_tokens), max(vocabulary.values()))
     try:
         with torch.no_grad():
@@ -131,7 +135,7 @@ def _require_longest(body: Any, tokenizer: Any, source: str, max_tokens: int) ->
             f"text_encoder.source={source} reads no text of text_encoder.max_tokens={max_tokens} ({message_of(e, 60)})"
         )
         fix = "type a smaller text_encoder.max_tokens, or give a checkpoint whose embeddings fit its tokenizer"
-        raise UserError(what, fix) from e
+        raise UserError(what, fix, "too-few-positions") from e
 
 
 def _require_whole(body: Any, loading: dict[str, Any], source: str) -> None:
@@ -143,4 +147,4 @@ def _require_whole(body: Any, loading: dict[str, Any], source: str) -> None:
             part = name.removeprefix(f"{body.base_model_prefix}.").partition(".")[0]
             if part in parts and not name.endswith("position_ids"):
                 what = f"text_encoder.source={source} does not fit its config.json: {name} is one of its {kind}"
-                raise UserError(what, "give a checkpoint whose config.json is its own")
+                raise UserError(what, "give a checkpoint whose config.json is its own", "weights-do-not-fit")
