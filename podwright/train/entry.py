@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TextIO, TypeVar
@@ -16,7 +15,6 @@ from pydantic import BaseModel
 
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
-from podwright.recipe.extras import GPU_FIX
 from podwright.rundir import Record, RunDir, recipe_of
 from podwright.storage import inputs
 from podwright.train.emit import Emitter, TrainingOutcome
@@ -109,16 +107,15 @@ def of(kind: object) -> TrainerEntry:
 @contextlib.contextmanager
 def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping) -> Iterator[tuple[R, Emitter]]:
     """Joins the other processes of the attempt; yields the recipe and the emitter, with the run locked by the first process."""
-    from podwright.train.mesh import require_own_number, start_processes, together
+    from podwright.train.mesh import require_gpus, require_own_number, start_processes, together
 
     start_processes()
     stopping.listen()  # jax.distributed takes SIGTERM for itself
     import jax
 
-    from podwright.train import compile_cache, devices
+    from podwright.train import compile_cache
 
-    seen = sum(device.platform != "cpu" for device in jax.local_devices())
-    devices.require_gpus(f"jax {jax.__version__}", seen, os.environ, devices.num_nvidia_gpus(), GPU_FIX)
+    require_gpus()
     require_own_number()
     uncached = compile_cache.use()
     programs = compile_cache.ProgramCount()  # without those by which processes agreed on the cache

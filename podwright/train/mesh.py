@@ -31,10 +31,11 @@ from podwright.accelerators import GPU_MEMORY_FRACTION, by_device_kind
 from podwright.errors import UserError, expanded
 from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
+from podwright.recipe.extras import GPU_FIX
 from podwright.recipe.location import storage_failure
 from podwright.slices import outer_shape
 from podwright.storage.base import Cause, StorageFailure
-from podwright.train import interface
+from podwright.train import devices, interface
 
 HEARTBEAT_TIMEOUT_S = 600
 """after which jax ends the others of a process that is silent (its own choice is 100): later than the watchdog, which says what they were at"""
@@ -120,6 +121,12 @@ def require_own_number() -> None:
             "resume the run; if it stays so, the hosts of the target are not in the order of the machines",
             "process-order",
         )
+
+
+def require_gpus() -> None:
+    """UserError where the target or this machine has GPUs and jax sees none: it falls back to CPUs without a word."""
+    seen = sum(device.platform != "cpu" for device in jax.local_devices())
+    devices.require_gpus(f"jax {jax.__version__}", seen, os.environ, devices.num_nvidia_gpus(), GPU_FIX)
 
 
 def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.Device] | None = None) -> Mesh:

@@ -36,10 +36,10 @@ class StepTimes:
         notices = self._stragglers(own_s, step_s) if self._size > 1 else []
         if self._advice and wait_s > _WAITING * step_s:
             share = 100 * wait_s / step_s
-            said = (
+            sentence = (
                 f"waiting for data takes {share:.0f} % of the time of the last {_WINDOW} steps ({wait_s:.3g} s a step)"
             )
-            notices.append(f"{said}: {self._advice}")
+            notices.append(f"{sentence}: {self._advice}")
             self._advice = ""  # once is enough
         return notices
 

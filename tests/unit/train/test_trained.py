@@ -329,8 +329,12 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
     config, state = found["config"], found["model_state_dict"]
     name = next(iter(state))
     wrong = {
-        "cannot be read": [{"model_state_dict": state}, [1], {"model_state_dict": 3, "config": config, "run_id": "r"}],
-        "holds no recipe": [{"model_state_dict": state, "config": "r", "run_id": "r"}],
+        "cannot be read": [
+            {"model_state_dict": state},
+            [1],
+            {"model_state_dict": 3, "config": config, "run_id": "r"},
+            {"model_state_dict": state, "config": "r", "run_id": "r"},
+        ],
         "kind='other' is not a kind": [
             {"model_state_dict": state, "config": config | {"kind": "other"}, "run_id": "r"}
         ],
