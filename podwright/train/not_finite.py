@@ -18,19 +18,16 @@ def outcome(
 ) -> TrainingOutcome:
     """`good`: the step whose weights are kept.
 
-    A reward that overflows shows in the figures. Before any update with a learning rate it is the rows or the weights; else the learning rate
-    or the rows.
+    A reward that overflows shows in the figures. Before any update with a learning rate it is the rows or the weights; else the learning rate.
     """
-    command = f"podwright run {shlex.quote(str(run.recipe))}"
-    check = f"look at the rows of that step: type podwright data check {shlex.quote(recipe.data.source)}"
-    lower = f"type: {command} optimizer.learning_rate={recipe.optimizer.learning_rate / 3:.1g}"
     what = f"step {step}: loss={figures['loss']}, grad_norm={figures['grad_norm']}"
-    fix = f"{lower}; where the steps before were as ever, {check}"
+    rate = f"optimizer.learning_rate={recipe.optimizer.learning_rate / 3:.1g}"
+    fix = f"type: podwright run {shlex.quote(str(run.recipe))} {rate}"
     unlike = [n for n, x in figures.items() if n.startswith(("reward", "advantage")) and not math.isfinite(x)]
     if unlike:
         what += f", {unlike[0]}={figures[unlike[0]]}"
         fix = "make the rewards smaller: within a group only their differences count"
     elif not any(record.get("learning_rate") for record in read_steps(run, recipe.kind) if record["step"] < step):
         what += "; no update had changed the weights yet, so it is not the learning rate"
-        fix = f"start from other weights, or {check}"
+        fix = f"start from other weights, or look at the rows: type podwright data check {shlex.quote(recipe.data.source)}"
     return TrainingOutcome(Ending.NOT_FINITE, good, f"{what}; the weights of step {good} are kept", fix)

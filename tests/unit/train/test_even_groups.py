@@ -69,8 +69,7 @@ def test_the_learning_rate_is_lowered_only_where_an_update_has_moved_the_weights
     earlier(run, [0.0, 1e-4, 3e-4])
     found = not_finite.outcome(run, GRPO, 4, 2, BAD)
     assert (found.ending, found.step) == (Ending.NOT_FINITE, 2) and "the weights of step 2 are kept" in found.detail
-    assert found.fix.startswith(f"type: podwright run {run.recipe} optimizer.learning_rate=0.0001;")
-    assert "podwright data check arithmetic" in found.fix
+    assert found.fix == f"type: podwright run {run.recipe} optimizer.learning_rate=0.0001"
 
 
 @pytest.mark.parametrize("name", ["reward", "reward/mine", "advantage_std"])
