@@ -54,33 +54,22 @@ class World:
         """What the first process makes of it, in every process; its error in every process too."""
         if self.size == 1:
             return make()
-        message: list[Any] = [None, None]
-        if self.rank == 0:
-            try:
-                message[0] = make()
-            except Exception as e:
-                message[1] = e
-        dist.broadcast_object_list(message, device=self.device if self.device.type == "cuda" else None)
-        if message[1] is not None:
-            raise message[1]
-        value: T = message[0]
-        return value
+        outcomes = [_outcome(make) if self.rank == 0 else (None, None)]
+        dist.broadcast_object_list(outcomes, device=self.device if self.device.type == "cuda" else None)
+        value, fault = outcomes[0]
+        if fault is not None:
+            raise fault
+        return value  # type: ignore[return-value]
 
     def on_each_disk(self, make: Callable[[], T]) -> T:
         """What the first process at each disk makes of it, in all that see that disk; the error of any in every process."""
         if self.size == 1:
             return make()
-        outcome: tuple[Any, Exception | None] = (None, None)
-        if self.rank == self.neighbours[0]:
-            try:
-                outcome = (make(), None)
-            except Exception as e:
-                outcome = (None, e)
-        everyone = self.gathered(outcome)
+        first = self.neighbours[0]
+        everyone = self.gathered(_outcome(make) if self.rank == first else (None, None))
         if fault := next((e for _, e in everyone if e is not None), None):
             raise fault
-        value: T = everyone[self.neighbours[0]][0]
-        return value
+        return everyone[first][0]  # type: ignore[return-value]
 
     def around(self, folder: Path) -> World:
         """Itself, with the processes that see the same `folder` as neighbours: machines need not share a disk."""
@@ -125,6 +114,13 @@ class World:
         if self.size == 1:
             return flag  # without waiting for the device
         return bool(self.summed(torch.tensor(float(flag), device=self.device)))
+
+
+def _outcome(make: Callable[[], T]) -> tuple[T | None, Exception | None]:
+    try:
+        return make(), None
+    except Exception as e:
+        return None, e
 
 
 def join(environment: MutableMapping[str, str]) -> World:
