@@ -241,8 +241,8 @@ def evaluate(
     place = of_run if of_run.is_dir() else expanded(checkpoint)
     if not place.exists() or is_storage(Path(checkpoint)):  # a run that is kept in a storage is brought to `runs` first
         place = _find(runs, checkpoint).path
-    options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
-    ask(["eval", str(place), *(overrides or []), *options], as_json, outcomes.evaluation)
+    options = {"path": str(place), "data": data, "limit": limit}
+    ask("eval", options, as_json, outcomes.evaluation, overrides or [])
 
 
 @app.command()
@@ -279,10 +279,11 @@ def predict(
         raise UserError("predict needs an input", "give --image, --audio, --video or --text", "missing-argument")
     if out and out.exists():
         raise UserError(f"--out {out} exists already", "name a new file", "exists-already")
-    given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
-    options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
+    media = {"image": image, "audio": audio, "video": video}
+    files = {kind: str(path) for kind, path in media.items() if path is not None}
     place = expanded(name) if (expanded(name) / EXPORTED).is_file() else _find(runs, name).path
-    ask(["predict", str(place), *options], as_json, outcomes.prediction)
+    options = {"path": str(place), "files": files, "text": text, "out": str(out or "")}
+    ask("predict", options, as_json, outcomes.prediction)
 
 
 @app.command()
@@ -296,11 +297,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the trained model as a Hugging Face directory."""
-    ask(
-        ["export", str(_find(runs, name).path), str(directory), *(["--onnx"] if onnx else [])],
-        as_json,
-        outcomes.exported,
-    )
+    options = {"path": str(_find(runs, name).path), "out": str(directory), "onnx": onnx}
+    ask("export", options, as_json, outcomes.exported)
 
 
 _ALONE = {"--compile": "--compile=quick", "--forward": f"--forward={pages.PORT}"}

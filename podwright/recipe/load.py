@@ -86,11 +86,14 @@ def without_effect(overrides: Sequence[str]) -> list[str]:
     return sentences
 
 
-def unused(overrides: Sequence[str], keys: Sequence[str], use: str) -> list[str]:
-    """A sentence for each override of `keys`, keys and sections that `use` does not read."""
-    given = [(text, text.partition("=")[0]) for text in overrides]
-    without = [text for text, key in given if any(f"{key}.".startswith(f"{unread}.") for unread in keys)]
-    return [f"{text} has no effect on {use}: leave it out" for text in without]
+def unused(overrides: Sequence[str], read: Sequence[str], use: str) -> list[str]:
+    """A sentence for each override of which `use` reads nothing; `read`: the keys and sections that it reads."""
+    sentences = []
+    for text in overrides:
+        key = text.partition("=")[0] + "."
+        if not any(key.startswith(f"{name}.") or f"{name}.".startswith(key) for name in read):
+            sentences.append(f"{text} has no effect on {use}: leave it out")
+    return sentences
 
 
 def _steps(raw: Raw) -> float:

@@ -39,9 +39,7 @@ def sampled(mesh):
         return values
 
     training, testing = (
-        prompts.tokenized(part, tokenizer, recipe.data, 2048).fitting(
-            recipe.rollout.max_prompt_length, tokenizer.pad_id
-        )
+        prompts.tokenized(part, tokenizer, recipe.data).fitting(recipe.rollout.max_prompt_length, tokenizer.pad_id)
         for part in (train, test)
     )
     collector = Collector(setup, made, training, tokenizer, [LoadedReward("mine", reward, 1.0)])

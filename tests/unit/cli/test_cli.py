@@ -546,18 +546,13 @@ def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, c
         "1,024 tokens an answer (mean); 12.5 % cut off at the limit",
         "left out: 1 question that cannot be used",
     ])  # fmt: skip
-    assert asked[-1][1:] == ["-m", "podwright.train", "eval", "runs/r", "--data", "test.jsonl", "--limit", "8"]
+    assert asked[-1][1:4] == ["-m", "podwright.train", "eval"]
+    assert json.loads(asked[-1][4]) == {"path": "runs/r", "data": "test.jsonl", "limit": 8}
     call("eval", "r", "rollout.total_generation_steps=9", "--data", "d", "data.enable_thinking=true")
-    assert asked[-1][3:] == [
-        "eval",
-        "runs/r",
-        "rollout.total_generation_steps=9",
-        "data.enable_thinking=true",
-        "--data",
-        "d",
-    ]
+    assert json.loads(asked[-1][4]) == {"path": "runs/r", "data": "d", "limit": 0}
+    assert asked[-1][5:] == ["rollout.total_generation_steps=9", "data.enable_thinking=true"]
     assert json.loads(call("export", "r", "out", "--json")[1])["samples"] == [1, 2]
-    assert asked[-1][3:] == ["export", "runs/r", "out"]
+    assert asked[-1][3:] == ["export", '{"path": "runs/r", "out": "out", "onnx": false}']
     document = {"directory": "out", "step": 3, "dtype": "float32", "num_params": 1_720_000, "files": ["a"]}
     asked = child(0, json.dumps(document | {"onnx_differences": {"projector": 1.25e-6}}))
     assert call("export", "r", "out", "--onnx")[1].splitlines() == [
@@ -565,7 +560,7 @@ def test_eval_and_export_are_done_by_the_compute_half(call: Any, folder: Path, c
         "1.72 M parameters in float32",
         "projector: largest difference from PyTorch 1.3e-06",
     ]
-    assert asked[-1][3:] == ["export", "runs/r", "out", "--onnx"]
+    assert asked[-1][3:] == ["export", '{"path": "runs/r", "out": "out", "onnx": true}']
 
 
 def test_eval_and_predict_bring_a_run_that_is_kept_in_a_folder_storage(call: Any, folder: Path, child: Any) -> None:
@@ -574,9 +569,10 @@ def test_eval_and_predict_bring_a_run_that_is_kept_in_a_folder_storage(call: Any
     kept = mirror.keep_in(run, str(folder / "storage"), 1.5, folder)
     assert mirror.KeptRun(run).bring() == ""
     asked = child(0, json.dumps(EVALUATED_MULTIMODAL | PREDICTED))
-    assert call("eval", kept)[0] == 0 and asked[-1][3:] == ["eval", "runs/r"]
-    assert call("eval", kept, "--runs", "more")[0] == 0 and asked[-1][3:] == ["eval", "more/r"]
-    assert call("predict", kept, "--text", "?")[0] == 0 and asked[-1][3:] == ["predict", "runs/r", "--text", "?"]
+    assert call("eval", kept)[0] == 0 and '"path": "runs/r"' in asked[-1][4]
+    assert call("eval", kept, "--runs", "more")[0] == 0 and '"path": "more/r"' in asked[-1][4]
+    assert call("predict", kept, "--text", "?")[0] == 0 and asked[-1][3] == "predict"
+    assert json.loads(asked[-1][4]) == {"path": "runs/r", "files": {}, "text": "?", "out": ""}
 
 
 def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: Any, folder: Path, child: Any) -> None:
@@ -588,12 +584,12 @@ def test_a_multimodal_run_knows_what_to_ask_and_its_export_is_asked_too(call: An
         "  pose: 100.0 % (95 % confidence interval 20.6 to 100.0 %); majority class 25.0 %",
         "without image: 12.5 %",
     ]
-    assert asked[-1][3:] == ["eval", "runs/r"]
+    assert asked[-1][3] == "eval" and '"path": "runs/r"' in asked[-1][4]
     (folder / "out").mkdir()
     assert call("predict", "out", "--text", "?")[0] == 2
     (folder / "out" / "projector.safetensors").touch()
     code, out, _ = call("predict", "out", "--text", "?")
-    assert (code, asked[-1][3:]) == (0, ["predict", "out", "--text", "?"])
+    assert code == 0 and asked[-1][3] == "predict" and '"path": "out"' in asked[-1][4]
     assert out == (
         '{\n "pose": "sitting"\n}\nnot valid in the schema: sound is absent\nwritten to runs/r/results/x.json\n'
     )

@@ -351,8 +351,8 @@ def test_an_aligner_whose_weights_are_not_numbers_is_refused_before_a_run(tmp_pa
     sound = aligner.Aligner(WIDTHS, 256).state_dict()
     torch.save(sound, path)
     assert said(static.check(recipe, None, tmp_path), "error") == []
-    beyond = f"weight {weight} in {path} is float64 and holds values beyond the largest of float32"
-    for value, fault in ((torch.nan, f"weight {weight} in {path} holds values that are not finite"), (1e300, beyond)):
+    fault = f"weight {weight} in {path} holds values that are not finite"
+    for value in (torch.nan, 1e300):
         torch.save(sound | {weight: torch.full_like(sound[weight], value, dtype=torch.float64)}, path)
         (error,) = said(static.check(recipe, None, tmp_path), "error")
         assert error.startswith(fault)

@@ -139,7 +139,7 @@ def multimodal_errors(name: str, source: Path) -> list[Finding]:
 
 def test_urls_and_directories_are_no_pictures_whatever_the_root(tmp_path: Path) -> None:
     (tmp_path / "d").mkdir()
-    for image, fault in (("https://x.org/a.png", "there is no such file"), ("d", "it is a directory")):
+    for image, fault in (("https://x.org/a.png", "there is no such file"), ("d", "there is no such file")):
         rows = [{"text": f"cat {n}", "image": image} for n in range(40)]
         (tmp_path / "train.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
         (error,) = multimodal_errors("phase1-tiny", tmp_path)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -183,13 +184,12 @@ def test_what_training_leaves_out_is_a_warning_with_its_share(folder: Path) -> N
     (folder / "d/train.jsonl").write_text(lines([*QUESTIONS, *(f"{q} {'Think. ' * 50}" for q in QUESTIONS[:10])]))
     (finding,) = findings(folder, *CHECKPOINT)
     assert (finding.check, finding.level) == ("context", "warning")
-    assert finding.message == "10 of 50 training prompts (20%) do not fit rollout.max_prompt_length=80 and are left out"
+    assert finding.message == "10 of 50 training prompts (20%) do not fit the lengths of rollout and are left out"
     lengths = finding.fix.removeprefix("type ").removesuffix(", or give shorter examples")
     assert findings(folder, *CHECKPOINT, lengths) == []
 
 
-def test_of_many_examples_a_sample_is_counted_in_bounded_time(folder: Path) -> None:
-    """The longest is in it, wherever it stands; how many were counted is said."""
+def test_many_examples_are_counted_in_bounded_time(folder: Path) -> None:
     many = [f"{q} ({n})" for n in range(1000) for q in QUESTIONS]
     many[33_333] += " Think." * 100
     (folder / "d/train.jsonl").write_text(lines(many))
@@ -197,8 +197,8 @@ def test_of_many_examples_a_sample_is_counted_in_bounded_time(folder: Path) -> N
     plan = make(recipe(*CHECKPOINT), Destination("v6e-1", parse("v6e-1")), PlanOptions(cwd=folder))
     assert time.monotonic() - begin < 60
     said = [f.message for f in plan.findings if f.check == "context"]
-    assert "the longest of 10,005 prompts, out of 40,000 training and 5 test prompts, has 738 tokens" in said[0]
-    assert said[1].startswith("about 1 of 40,000 training prompts (0.0025%)") and plan.verdict is Verdict.OK
+    assert "the longest of 40,000 training and 5 test prompts has 738 tokens" in said[0]
+    assert said[1].startswith("1 of 40,000 training prompts (0.0025%)") and plan.verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(("operations", "generated"), [(2, 3020), (3, 2020), (50, 140)])
@@ -232,7 +232,7 @@ def test_a_text_that_no_model_holds_is_left_out_quickly(
         assert time.process_time() - begin < 30
         assert len(kept) == (40 if key == "question" else 41)
         if key == "question":
-            assert said[0].startswith("the longest of 41 training and 5 test prompts has more than 2,048 tokens")
+            assert re.match(r"the longest of 41 training and 5 test prompts has \d{4,} tokens", said[0])
             assert said[1].startswith("1 of 41 training prompts (2.44%)")
         elif asked.warm_start:
             assert said[1].startswith("1 of 41 worked answers of the warm start (2.44%)")

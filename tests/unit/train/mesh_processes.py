@@ -74,7 +74,7 @@ def arrays(rank: int) -> dict[str, Any]:
         array = mesh.to_device(own, laid)
         rows = mesh.own_rows(array)
         found[name] = {
-            "whole": mesh.gather(array, laid).tolist(),
+            "whole": mesh.gather(array).tolist(),
             "own": {i: row.tolist() for i, row in rows.items()},
             "devices": [d.id for d in laid.devices.flat],
         }
