@@ -17,7 +17,7 @@ from podwright.accelerators import Accelerator
 from podwright.plan.checks import meshes
 from podwright.plan.estimates import memory
 from podwright.plan.kinds import PlanPart
-from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, halved, typed
+from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, smaller, typed
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.slices import Slice
@@ -25,7 +25,7 @@ from podwright.slices import Slice
 R = TypeVar("R", bound=JaxRecipe)
 
 _SMALLEST_TEST = 8  # rows of each part of a test batch
-_ADAPTERS, _COMPLETIONS = "model.lora_rank", "rollout.total_generation_steps"
+_ADAPTERS = "model.lora_rank"
 
 
 @dataclass(frozen=True)
@@ -133,19 +133,20 @@ class MemoryRemedy(Generic[R]):
 
     def beyond(self) -> str:
         """What to type where no settings fit: adapters, the smallest larger slice, or else less of what is trained."""
-        adapters, larger = self._with_adapters(), self._larger()
+        larger, adapters = self._larger(), self._with_adapters()
         if larger is None:
-            return self._less()
+            return self._less(adapters)
         where, settings = larger
         if self.of_target:
-            with_settings = f" with {settings}" if settings else ""
-            on = f"use {where.num_devices} such GPUs{with_settings} (the fewest that hold it)"
+            more = f"use {where.num_devices} such GPUs with {settings}".removesuffix(" with ")
         else:
-            on = f"--on {where.typed} {settings}".rstrip() + " (the smallest that holds it)"
-        if adapters is not None:
-            how = "LoRA, shorter completions" if _COMPLETIONS in adapters.overrides else "LoRA"
-            return f"type {self._typed(adapters, self.where)} ({how}), or {on}"
-        return on if self.of_target else f"type {on}"
+            more = f"type --on {where.typed} {settings}".rstrip()
+        more += " (the smallest that holds it)"
+        return (
+            more
+            if adapters is None
+            else f"type {self._typed(adapters, self.where)} (LoRA), or {more.removeprefix('type ')}"
+        )
 
     def _typed(self, candidate: Candidate[R], where: Slice) -> str:
         """Settings that differ from what the recipe has on `where`, where fsdp=-1 stands for a number; with the compiler where it decides."""
@@ -157,16 +158,14 @@ class MemoryRemedy(Generic[R]):
 
     def _larger(self) -> tuple[Slice, str] | None:
         """The smallest slice of the same accelerator that has more devices and fits, and the settings with which it does."""
-        for where in self._above():
+        each = self.where.gpus_per_host
+        for where in divisible_slices(self.recipe, self.search.dims, self.where.accelerator):
+            if where.num_devices <= self.where.num_devices or where.num_devices % (each or 1):
+                continue
+            where = replace(where, gpus_per_host=each)
             if (best := self.search.nearest(self.recipe, where)) is not None:
                 return where, self._typed(best, where)
         return None
-
-    def _above(self) -> Iterator[Slice]:
-        each = self.where.gpus_per_host
-        for where in divisible_slices(self.recipe, self.search.dims, self.where.accelerator):
-            if where.num_devices > self.where.num_devices and where.num_devices % (each or 1) == 0:
-                yield replace(where, gpus_per_host=each)
 
     def _changed(self, overrides: Overrides) -> Candidate[R] | None:
         """The nearest settings that fit once the recipe has other values of what is trained; with these among them."""
@@ -174,51 +173,17 @@ class MemoryRemedy(Generic[R]):
         return best and replace(best, overrides=overrides | best.overrides)
 
     def _with_adapters(self) -> Candidate[R] | None:
-        """Where all parameters are trained and could be frozen: with adapters, or with these and shorter completions."""
-        rank, _ = self.search.part.lengths(self.recipe).get(_ADAPTERS, (1, 1))
-        held: Overrides = {}
-        for overrides in self._smaller() if rank == 0 else ():
-            held |= overrides  # adapters are the first of them
-            if len(held) > 2:
-                return None
-            if (best := self._changed(held)) is not None:
-                return best
-        return None
+        """With adapters, where all parameters are trained and could be frozen."""
+        rank, least = self.search.part.lengths(self.recipe).get(_ADAPTERS, (1, 1))
+        return self._changed({_ADAPTERS: least}) if rank == 0 else None
 
-    def _smaller(self) -> Iterator[Overrides]:
-        """Other values of what is trained, each key by itself, the least change of it first."""
-        for key, (value, least) in self.search.part.lengths(self.recipe).items():
-            if value == 0:
-                yield {key: least}
-            while (value := halved(value)) >= least:
-                yield {key: value}
-
-    def _together(self) -> Candidate[R] | None:
-        """Several keys, where none is enough by itself: one after the other as small as it may be, until it fits."""
-        held: Overrides = {}
-        for overrides in self._smaller():
-            held |= overrides
-            if (best := self._changed(held)) is not None:
-                return best
-        return None
-
-    def _less(self) -> str:
-        """What else of the recipe makes it fit, by itself and as much as it takes."""
-        row, dims = self.where.accelerator, self.search.dims
-        last = list(divisible_slices(self.recipe, dims, row))[-1:]
-        searched = ""
-        if last and last[0].num_devices > self.where.num_devices:
-            searched = f"no slice up to {last[0].name} holds it, beyond which batch and model cannot be split; "
-        ways: dict[str, Candidate[R]] = {}
-        for overrides in self._smaller():
-            key = next(iter(overrides))
-            if key not in ways and (best := self._changed(overrides)) is not None:
-                ways[key] = best
-        fitting = list(ways.values()) or [way for way in [self._together()] if way is not None]
-        if not fitting:
-            return f"{searched}take a smaller model"
-        settings = ", or ".join(self._typed(way, self.where) for way in fitting)
-        return f"{searched}type {settings}, which changes what is trained"
+    def _less(self, adapters: Candidate[R] | None) -> str:
+        """The least change of what is trained with which it fits."""
+        others = map(self._changed, smaller(self.search.part.lengths(self.recipe)))
+        fitting = adapters or next(filter(None, others), None)
+        if fitting is None:
+            return "take a smaller model"
+        return f"type {self._typed(fitting, self.where)}, which changes what is trained"
 
 
 def _distance(recipe: JaxRecipe, own: meshes.Shape, overrides: Overrides) -> tuple[float, ...]:

@@ -4,7 +4,7 @@ where the reference waits."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import TypeVar, cast, get_args
 
 from podwright.accelerators import Accelerator
@@ -79,6 +79,13 @@ def differing(recipe: JaxRecipe, overrides: Overrides) -> Overrides:
 def halved(value: int) -> int:
     """The next smaller value that a remedy tries: the half, of an odd one the power of two below it; 0 after 1."""
     return value // 2 if value % 2 == 0 else (1 << (value - 1).bit_length()) // 2
+
+
+def smaller(lengths: Mapping[str, tuple[int, int]]) -> Iterator[Overrides]:
+    """Smaller values of each key by itself, of which `lengths` has the value and the least; the smallest change comes first."""
+    for key, (value, least) in lengths.items():
+        while (value := halved(value)) >= least:
+            yield {key: value}
 
 
 def typed(overrides: Overrides) -> str:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from podwright import errors
@@ -106,11 +105,6 @@ def num_train_examples(recipe: GrpoRecipe, cwd: Path) -> int | None:
     except UserError:
         return None
     return counted.train if counted else None
-
-
-def more(data: GrpoData) -> Callable[[int, int], str]:
-    """What else to do to train on so many examples."""
-    return lambda number, _: f"make data.num_train={number}" if data.source == "arithmetic" else "give more data"
 
 
 def num_test_examples(recipe: GrpoRecipe, cwd: Path) -> int | None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from podwright.accelerators import GIB
 from podwright.errors import UserError, abbreviated
-from podwright.plan.checks import batches, meshes, streams
+from podwright.plan.checks import meshes, streams
 from podwright.plan.findings import Finding, of_error
 from podwright.recipe import corpus
 from podwright.recipe.dimensions import Dims, find
@@ -42,9 +41,7 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
     mesh_findings = meshes.mesh(recipe, dims, where)
     if dims and where and all(f.level != "error" for f in mesh_findings):
         mesh_findings += _between(recipe, dims, where)
-    return batches.within(
-        findings + mesh_findings, recipe, dims, where, lambda: _rows(recipe, dims, cwd), _more(recipe)
-    )
+    return findings + mesh_findings
 
 
 def _between(recipe: PretrainRecipe, dims: Dims, where: Slice) -> list[Finding]:
@@ -80,21 +77,6 @@ def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Findin
         return findings
     limits = streams.SequenceLimits(_multiple(recipe, dims), dims.max_positions)
     return [*streams.check(recipe, counts, limits), *findings]
-
-
-def _rows(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> int | None:
-    """That a batch may have, besides what is held out."""
-    counts = streams.look(recipe, dims.vocab_size, cwd)[0] if dims else None
-    if counts is None:
-        return None
-    return streams.largest_batch(-(-counts.tokens // recipe.sequence_length), recipe.evaluation.num_batches)
-
-
-def _more(recipe: PretrainRecipe) -> Callable[[int, int], str]:
-    if recipe.data.source != "arithmetic":
-        return lambda rows, most: "give more data"
-    number = recipe.data.num_documents or corpus.GENERATED
-    return lambda rows, most: f"make data.num_documents={number * -(-rows // max(1, most))}"
 
 
 def _multiple(recipe: PretrainRecipe, dims: Dims | None) -> int:

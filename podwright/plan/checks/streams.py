@@ -45,8 +45,11 @@ def look(recipe: PretrainRecipe, vocab_size: int, cwd: Path) -> tuple[TokenCount
         return _generated(data, vocab_size)
     if patience.left_out("data"):
         return None, []
-    if "://" in data.source and (why := _unreachable(data.source)):
-        return None, [Finding("data", "inconclusive", f"how long the data lasts is not known: {why.what}", why.fix)]
+    if "://" in data.source:
+        try:
+            Location.require_client(data.source)
+        except UserError as e:
+            return None, [Finding("data", "inconclusive", f"how long the data lasts is not known: {e.what}", e.fix)]
     counts, findings = None, []
     for record in token_lengths.checked_texts(recipe, cwd):
         if record.get("code") == _TOKENS:
@@ -54,16 +57,6 @@ def look(recipe: PretrainRecipe, vocab_size: int, cwd: Path) -> tuple[TokenCount
         else:
             findings.append(token_lengths.finding(record))
     return counts, findings
-
-
-def _unreachable(source: str) -> UserError | None:
-    """The client of a store that does not answer tries again for minutes, which no plan waits for."""
-    try:
-        Location.require_client(source)
-    except UserError as e:
-        return e
-    why = patience.no_connection(source)
-    return UserError(f"{source} cannot be reached: {why}", "check the network, or copy the data here") if why else None
 
 
 def _generated(data: PretrainData, vocab_size: int) -> tuple[TokenCounts | None, list[Finding]]:

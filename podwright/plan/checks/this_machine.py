@@ -15,7 +15,7 @@ from podwright import slices
 from podwright.accelerators import GIB
 from podwright.plan.checks import meshes
 from podwright.plan.findings import Finding
-from podwright.plan.settings import Overrides, changed, halved, typed
+from podwright.plan.settings import changed, smaller, typed
 from podwright.recipe import extras
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.shell import Shell
@@ -87,36 +87,15 @@ def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list
 
 
 def _smaller(part: PlanPart[R], recipe: R, where: Slice, cwd: Path, total_gib: float) -> str:
-    """What fits by the same estimate: one key that is enough by itself, batches before the rest, or several keys."""
+    """The largest value of a key that is enough by itself, batches before other keys."""
     shards = meshes.shards(recipe, meshes.resolved(recipe, where))
-    units = {"batch_size": shards * recipe.training.gradient_accumulation_steps, "warm_start.batch_size": shards}
-    rows = part.test_rows(recipe)
-    sizes = {**part.lengths(recipe), **({"evaluation.batch_size": (rows, 1)} if rows else {})}
-    keys = sorted(sizes, key=lambda key: not key.endswith("batch_size"))
-
-    def needed(overrides: Overrides) -> float:
-        entries = part.memory(changed(recipe, overrides), where, cwd)
-        return where.num_devices * max(e.estimated_gib for e in entries)
-
-    def reduced(key: str, before: Overrides) -> Overrides:
-        """With a value of `key` that is enough, or no smaller one that helps more."""
-        value, least = sizes[key]
-        unit, best = units.get(key, 1), dict(before)
-        while needed(best) > total_gib and (value := halved(value // unit) * unit) >= max(least, unit):
-            smaller: Overrides = {**before, key: value}
-            if needed(smaller) >= needed(best):
-                break
-            best = smaller
-        return best
-
-    for key in keys:
-        if needed(alone := reduced(key, {})) <= total_gib:
-            return f"type {typed(alone)}"
-    several: Overrides = {}
-    for key in keys:
-        several = reduced(key, several)
-        if needed(several) <= total_gib:
-            return f"type {typed(several)}"
+    lengths = {"evaluation.batch_size": (part.test_rows(recipe), 1), **part.lengths(recipe)}
+    keys = sorted(lengths, key=lambda key: not key.endswith("batch_size"))
+    for overrides in smaller({key: lengths[key] for key in keys}):
+        candidate = changed(recipe, overrides)
+        need_gib = max(entry.estimated_gib for entry in part.memory(candidate, where, cwd)) * where.num_devices
+        if need_gib <= total_gib and not meshes.batch(candidate, shards):
+            return f"type {typed(overrides)}"
     return "take a smaller model"
 
 
@@ -148,10 +127,9 @@ def _fewer(part: PlanPart[T], recipe: T, processes: int, cwd: Path, total: float
         number //= 2
         if fits(recipe, number):
             return f"type --on cpu-{number}"
-    for key, (size, least) in part.lengths(recipe).items():
-        while (size := halved(size)) >= least:
-            if fits(changed(recipe, {key: size}), processes):
-                return f"type {key}={size}"
+    for overrides in smaller(part.lengths(recipe)):
+        if fits(changed(recipe, overrides), processes):
+            return f"type {typed(overrides)}"
     return "take a smaller model or smaller encoders.image_size and encoders.audio_seconds, or type --on with GPUs"
 
 

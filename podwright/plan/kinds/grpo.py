@@ -6,7 +6,6 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 
 from podwright.plan.checks import (
-    batches,
     clipping,
     examples,
     inputs,
@@ -47,14 +46,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         findings += clipping.check(recipe, dims) + meshes.mesh(recipe, dims, where)
         if dims is not None and (refused := positions.exceeded(recipe.rollout, dims.max_positions)):
             findings.append(of_error("context", refused))
-        return batches.within(
-            token_lengths.of_prompts(recipe, findings + examples.check(recipe, cwd), cwd),
-            recipe,
-            dims,
-            where,
-            lambda: examples.num_train_examples(recipe, cwd),
-            examples.more(recipe.data),
-        )
+        return token_lengths.of_prompts(recipe, findings + examples.check(recipe, cwd), cwd)
 
     def here(self, recipe: GrpoRecipe) -> list[Finding]:
         modules = ["jax", "optax", "orbax", "safetensors", "tokenizers"]

@@ -121,7 +121,6 @@ def test_what_no_slice_holds_is_told_what_else_to_change():
     overrides = ["model.name=qwen3-32b", "rollout.total_generation_steps=30000", "mesh.fsdp=-1"]
     plan = planned(DRAWN_GRPO[0], [*DRAWN_GRPO[1:], *overrides], "v5e-8")
     fix = plan.errors[0].fix
-    assert "no slice up to v5e-256 holds it, beyond which batch and model cannot be split; " in fix
     assert "which changes what is trained" in fix or fix.endswith("take a smaller model")
 
 
@@ -147,11 +146,6 @@ def drawn(number):
         name, overrides, models = "qwen3-0.6b-pretrain", [*PRETRAIN], ["qwen3-0.6b", "qwen3-1.7b", "qwen3-4b"]
         overrides += [f"sequence_length={rng.choice([1024, 4096])}", "training.max_steps=10"]
     overrides += [f"model.name={rng.choice(models)}", f"batch_size={rng.choice([32, 64, 128])}"]
-    if rng.random() < 0.3:  # data that are as short as the batch
-        overrides = [o for o in overrides if not o.startswith(("batch_size", "data.num_train"))]
-        overrides += [f"batch_size={rng.choice([16, 256, 1024])}"]
-        few = [f"data.num_train={rng.choice([40, 100, 700])}"], [f"data.num_documents={rng.choice([1000, 20000])}"]
-        overrides += few[name == "qwen3-0.6b-pretrain"]
     overrides += [f"model.remat={rng.choice(['none', 'layer'])}", f"mesh.fsdp={rng.choice([-1, -1, 4, 7])}"]
     on = rng.choice(
         [
@@ -194,12 +188,10 @@ def test_what_is_too_near_to_tell_is_told_what_can_tell(on, fix):
     assert near and all(f.fix.startswith(fix) for f in near)
 
 
-def test_one_device_is_singular_and_a_long_list_of_meshes_is_cut():
+def test_one_device_is_singular():
     name, *overrides = DRAWN_GRPO
     messages = [f.message for f in planned(name, [*overrides, "mesh.fsdp=1"], "1xA100-80GB").findings]
     assert messages[0] == "1xA100-80GB: 1 GPU on 1 host, 1 device of 79.1 GiB"
-    fix = planned(name, [*overrides, "mesh.fsdp=7"], "v6e-32").errors[0].fix
-    assert fix.count(", or ") < 5 and fix.endswith("; slice.meshes of --json lists every mesh")
 
 
 def test_the_search_says_what_else_to_change_where_no_slice_holds():
@@ -208,22 +200,6 @@ def test_the_search_says_what_else_to_change_where_no_slice_holds():
         make(recipe, Destination("v5e"), PlanOptions(fit=True))
     assert caught.value.what.startswith("no v5e slice that is sold holds")
     assert "which changes what is trained" in caught.value.fix or caught.value.fix == "take a smaller model"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "on"),
-    [
-        (["batch_size=1024", "data.num_train=700"], "tpu7x-4x8x16"),
-        (["batch_size=16", "data.num_train=100"], "tpu7x-4x4x8"),
-        (["batch_size=104", "data.num_train=70", "training.gradient_accumulation_steps=8"], "v6e-8"),
-        (["batch_size=8", "data.num_train=3", "mesh.fsdp=-1"], "2x v6e-64"),
-    ],
-)
-def test_a_batch_that_is_named_is_one_that_mesh_and_data_can_have(overrides, on):
-    name, *drawn_overrides = DRAWN_GRPO
-    drawn_overrides = [o for o in drawn_overrides if not o.startswith(("batch_size", "data.num_train"))]
-    plans = followed(name, [*drawn_overrides, "model.name=qwen3-0.6b", *overrides], on)
-    assert len(plans) == 2 and not plans[-1].errors, [f.fix for plan in plans for f in plan.errors]
 
 
 @pytest.mark.long

@@ -240,16 +240,6 @@ def test_a_store_that_this_machine_cannot_ask_is_inconclusive(monkeypatch: pytes
     assert found.message == "how long the data lasts is not known: reading gs://b/x needs the package gcsfs"
 
 
-def test_a_store_behind_no_network_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("STORAGE_EMULATOR_HOST", f"http://127.0.0.1:{free.getsockname()[1]}")
-    (found,) = check("gs://away/x")
-    assert found.level == "inconclusive"
-    start = "how long the data lasts is not known: gs://away/x cannot be reached: no connection to"
-    assert found.message.startswith(start)
-
-
 @pytest.mark.usefixtures("counting_process")
 def test_a_store_that_does_not_answer_is_waited_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:  # accepts connections and says nothing

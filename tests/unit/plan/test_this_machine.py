@@ -229,7 +229,7 @@ FOUR = "--xla_force_host_platform_device_count=4"
         (DEMO, "", ("mesh.data=2", "mesh.fsdp=-1"), "mesh.data x mesh.tensor = 2 does not divide 1 device; type mesh."),
         (DEMO, "", ("mesh.fsdp=-1",), ""),
         (DEMO, FOUR, ("mesh.fsdp=4",), ""),
-        (DEMO, FOUR, ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, but there are 4 devices; type mesh."),
+        (DEMO, FOUR, ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, and the slice has 4 devices; type mesh."),
         (DEMO, FOUR, ("mesh.fsdp=-1", "batch_size=6"), "batch_size=6 cannot be split over 4 batch shards"),
         ("almodel-tiny", "", ("mesh.fsdp=2",), "= 2, but there is 1 device; type mesh.fsdp=1"),
     ],
