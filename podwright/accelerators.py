@@ -108,7 +108,7 @@ _RATES = {
 
 
 def _accelerator(name: str, record: dict[str, Any], pod: Pod | None = None, node: Node | None = None) -> Accelerator:
-    figures: dict[str, float] = {}
+    figures: dict[str, Any] = {}
     for key, (field, unit) in _RATES.items():
         figures[field] = record.pop(key, 0.0) * unit
     lists = {key: tuple(value) for key, value in record.items() if isinstance(value, list)}
@@ -153,8 +153,10 @@ def _split(name: str) -> tuple[str, str]:
     return "-".join(word for word in words if word not in sizes), "-".join(sizes)
 
 
-_SOLD_AS = {row.name: [f"{row.name}-{size}GB" for size in row.sold_gb] or [row.name] for row in GPUS}
-_BY_NAME = {_split(name): row for row in GPUS for name in (row.name, *row.kinds, *_SOLD_AS[row.name])}
+_BY_NAME: dict[tuple[str, str], Accelerator] = {}
+for _row in GPUS:
+    _sold_as = [f"{_row.name}-{size}GB" for size in _row.sold_gb]
+    _BY_NAME |= {_split(name): _row for name in (_row.name, *_row.kinds, *_sold_as)}
 
 
 def gpu(name: str) -> Accelerator | None:
@@ -163,12 +165,11 @@ def gpu(name: str) -> Accelerator | None:
 
 
 def gpus_like(name: str) -> list[str]:
-    """The names of the card with the memory that it is sold with, or of all cards that begin so: of A100-24GB, A100-40GB and A100-80GB."""
+    """The names of the card with other memory, or of all cards that begin so: of A100-24GB, A100-40GB and A100-80GB."""
     card, memory = _split(name)
     begin = [key for key in _BY_NAME if f"{key[0]}-".startswith(f"{card}-")]
     same = [key for key in begin if key[0] == card or key[1] == memory != ""]
-    rows = dict.fromkeys(_BY_NAME[key].name for key in same or begin)
-    return [typed for row in rows for typed in (_SOLD_AS[row] if memory else [row])]
+    return list(dict.fromkeys(_BY_NAME[key].name for key in same or begin))
 
 
 def nearest_gpus(name: str) -> list[str]:

@@ -4,7 +4,7 @@ where the reference waits."""
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import TypeVar, cast, get_args
 
 from podwright.accelerators import Accelerator
@@ -12,6 +12,7 @@ from podwright.plan.checks.meshes import BATCH_AXES, axes, largest_axes, mappabl
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.recipe.schema import divisors
+from podwright.rundir import flat
 from podwright.slices import MOST_DEVICES, Slice, sold
 
 R = TypeVar("R", bound=Recipe)
@@ -67,25 +68,8 @@ def changed(recipe: R, overrides: Overrides) -> R:
 
 def differing(recipe: JaxRecipe, overrides: Overrides) -> Overrides:
     """Those that are not the recipe's own values."""
-    before = recipe.model_dump()
-    kept = {}
-    for key, value in overrides.items():
-        section, dot, name = key.partition(".")
-        if (before[section][name] if dot else before[key]) != value:
-            kept[key] = value
-    return kept
-
-
-def halved(value: int) -> int:
-    """The next smaller value that a remedy tries: the half, of an odd one the power of two below it; 0 after 1."""
-    return value // 2 if value % 2 == 0 else (1 << (value - 1).bit_length()) // 2
-
-
-def smaller(lengths: Mapping[str, tuple[int, int]]) -> Iterator[Overrides]:
-    """Smaller values of each key by itself, of which `lengths` has the value and the least; the smallest change comes first."""
-    for key, (value, least) in lengths.items():
-        while (value := halved(value)) >= least:
-            yield {key: value}
+    before = flat(recipe.model_dump())
+    return {key: value for key, value in overrides.items() if before[key] != value}
 
 
 def typed(overrides: Overrides) -> str:

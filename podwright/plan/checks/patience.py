@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import contextlib
+import socket
 import threading
-import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TypeVar
+from urllib.parse import urlsplit
+
+from podwright.shell import Shell
 
 T = TypeVar("T")
 
-_POLL_S = 0.1
+_CONNECT_S = 3.0
+_GCS, _EMULATOR = "https://storage.googleapis.com", "STORAGE_EMULATOR_HOST"
 _CHECKS: ContextVar[tuple[str, ...]] = ContextVar("checks", default=())
 LEFT_OUT = "--only leaves it out"
 WEIGHTS = "weights"
@@ -34,11 +39,8 @@ def left_out(check: str) -> bool:
     return bool(checks) and check not in checks
 
 
-def soon(seconds: float, ask: Callable[[], T], tick: Callable[[float], None] = lambda elapsed: None) -> T | None:
-    """What `ask` returns or raises; None where it takes longer. Clients of stores and hubs try again for minutes by themselves.
-
-    `tick` is called with the seconds since the start, ten times a second.
-    """
+def soon(seconds: float, ask: Callable[[], T]) -> T | None:
+    """What `ask` returns or raises; None where it takes longer. Clients of stores and hubs try again for minutes by themselves."""
     outcomes: list[T | Exception] = []
 
     def asking() -> None:
@@ -49,13 +51,36 @@ def soon(seconds: float, ask: Callable[[], T], tick: Callable[[float], None] = l
 
     thread = threading.Thread(target=asking, daemon=True)
     thread.start()
-    begin = time.monotonic()
-    while thread.is_alive() and (elapsed := time.monotonic() - begin) < seconds:
-        tick(elapsed)
-        thread.join(min(_POLL_S, seconds - elapsed))
+    thread.join(seconds)
     if not outcomes:
         return None
     outcome = outcomes[0]
     if isinstance(outcome, Exception):
         raise outcome
     return outcome
+
+
+def no_connection(url: str) -> str:
+    """Why nothing can be read from the server behind `url`, which is connected to for a moment; "" where it answers, or where only
+    its client knows the server. Clients go on for minutes without a network."""
+    scheme, server, *_ = urlsplit(url)
+    if scheme in ("gs", "gcs"):
+        emulator = Shell.variables([_EMULATOR]).get(_EMULATOR, "")
+        address = urlsplit(emulator if "://" in emulator else f"http://{emulator}" if emulator else _GCS)
+    elif scheme in ("http", "https"):
+        address = urlsplit(f"{scheme}://{server}")
+    else:
+        return ""
+    if urllib.request.getproxies().keys() & {"http", "https", "all"}:
+        return ""
+
+    def connect() -> str:
+        port = address.port or (443 if address.scheme == "https" else 80)
+        with socket.create_connection((address.hostname or "", port), _CONNECT_S):
+            return ""
+
+    try:
+        answer = soon(_CONNECT_S, connect)  # looking up the name has no limit of its own
+    except (OSError, ValueError) as e:
+        return f"no connection to {address.hostname} ({getattr(e, 'strerror', None) or e})"
+    return f"{address.hostname} has not answered within {_CONNECT_S:.0f} s" if answer is None else ""

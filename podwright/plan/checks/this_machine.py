@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,8 +14,7 @@ import psutil
 from podwright import slices
 from podwright.accelerators import GIB
 from podwright.plan.checks import meshes
-from podwright.plan.findings import Finding
-from podwright.plan.settings import changed, smaller, typed
+from podwright.plan.findings import MISSING_PACKAGE, Finding
 from podwright.recipe import extras
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.shell import Shell
@@ -28,18 +27,17 @@ R = TypeVar("R", bound=JaxRecipe)
 T = TypeVar("T", bound=Recipe)
 
 _ACCELERATORS = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*", "kfd")  # below /dev: GPUs of NVIDIA, TPUs, GPUs of AMD
-_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of a container, by version of cgroups
 _NUM_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 _STATE = ("weights", "optimizer", "reference")
 
 
-def packages(modules: Sequence[str], extra: str) -> list[Finding]:
-    """Those that a trainer here would not find, and the extra that brings them."""
-    absent = [module for module in modules if importlib.util.find_spec(module) is None]
+def packages(modules: Mapping[str, str], extra: str) -> list[Finding]:
+    """Those that a trainer here would not find, by module, and the extra that brings them."""
+    absent = [package for module, package in modules.items() if importlib.util.find_spec(module) is None]
     if not absent:
         return []
     what = f"{', '.join(absent)} not installed here"
-    return [Finding("packages", "error", what, extras.install(extra))]
+    return [Finding("packages", "error", what, extras.install(extra), MISSING_PACKAGE)]
 
 
 def gpu_plugin(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> list[Finding]:
@@ -47,7 +45,8 @@ def gpu_plugin(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> list[Finding]:
     if not any(gpus.glob("*")) or Shell.hides_gpus() or any(map(importlib.util.find_spec, extras.GPU_PLUGINS)):
         return []
     fix = f"{extras.GPU_FIX.replace(' there', '')}; to train on CPUs, type --on cpu-1"
-    return [Finding("packages", "error", "jax is installed here without its plugin for NVIDIA GPUs", fix)]
+    what = "jax is installed here without its plugin for NVIDIA GPUs"
+    return [Finding("packages", "error", what, fix, MISSING_PACKAGE)]
 
 
 def mesh(part: PlanPart[R], recipe: R, cwd: Path) -> list[Finding]:
@@ -74,29 +73,12 @@ def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list
     if state > total:
         what = f"weights, optimizer and reference need {state:.1f} GiB, and this machine has {total:.1f} GiB of memory"
         fix = "take a smaller model, or type --on with accelerators"
-        return [Finding("memory", "error", what, fix)]
+        return [Finding("memory", "error", what, fix, "too-large")]
     if need > total:
         what = f"{largest.name} needs about {need:.1f} GiB, and this machine has {total:.1f} GiB of memory"
-        fix = _smaller(part, recipe, where, cwd, total)
-        return [
-            Finding(
-                "memory", "inconclusive", what, f"{fix}, or type --on with accelerators; the estimate is made for these"
-            )
-        ]
+        fix = "take smaller batches or a smaller model, or type --on with accelerators; the estimate is made for these"
+        return [Finding("memory", "inconclusive", what, fix, "near-the-limit")]
     return []
-
-
-def _smaller(part: PlanPart[R], recipe: R, where: Slice, cwd: Path, total_gib: float) -> str:
-    """The largest value of a key that is enough by itself, batches before other keys."""
-    shards = meshes.shards(recipe, meshes.resolved(recipe, where))
-    lengths = {"evaluation.batch_size": (part.test_rows(recipe), 1), **part.lengths(recipe)}
-    keys = sorted(lengths, key=lambda key: not key.endswith("batch_size"))
-    for overrides in smaller({key: lengths[key] for key in keys}):
-        candidate = changed(recipe, overrides)
-        need_gib = max(entry.estimated_gib for entry in part.memory(candidate, where, cwd)) * where.num_devices
-        if need_gib <= total_gib and not meshes.batch(candidate, shards):
-            return f"type {typed(overrides)}"
-    return "take a smaller model"
 
 
 def host_memory(part: PlanPart[T], recipe: T, processes: int, cwd: Path) -> list[Finding]:
@@ -106,31 +88,14 @@ def host_memory(part: PlanPart[T], recipe: T, processes: int, cwd: Path) -> list
         return []
     who = f"{processes} processes" if processes > 1 else "1 process"
     machine = f"and this machine has {total / GIB:.1f} GiB of memory"
-    if processes * need.least > total:
-        what = f"weights, optimizer and inputs of {who} need {processes * need.least / GIB:.1f} GiB, {machine}"
-        return [Finding("memory", "error", what, _fewer(part, recipe, processes, cwd, total))]
     most = f"training in {who} may need up to {processes * need.most / GIB:.1f} GiB"
-    if processes * need.most > total:
-        return [Finding("memory", "inconclusive", f"{most}, {machine}", _fewer(part, recipe, processes, cwd, total))]
-    return [Finding("memory", "info", f"{most}, {machine}")]
-
-
-def _fewer(part: PlanPart[T], recipe: T, processes: int, cwd: Path, total: float) -> str:
-    """Fewer processes, or smaller batches, with which it fits by the same estimate."""
-
-    def fits(candidate: T, number: int) -> bool:
-        need = part.host_memory(candidate, number, cwd)
-        return need is not None and number * need.most <= total
-
-    number = processes
-    while number > 1:
-        number //= 2
-        if fits(recipe, number):
-            return f"type --on cpu-{number}"
-    for overrides in smaller(part.lengths(recipe)):
-        if fits(changed(recipe, overrides), processes):
-            return f"type {typed(overrides)}"
-    return "take a smaller model or smaller encoders.image_size and encoders.audio_seconds, or type --on with GPUs"
+    if processes * need.most <= total:
+        return [Finding("memory", "info", f"{most}, {machine}")]
+    fix = "take fewer processes, smaller batches, models or encoders, or type --on with GPUs"
+    if processes * need.least <= total:
+        return [Finding("memory", "inconclusive", f"{most}, {machine}", fix, "near-the-limit")]
+    what = f"weights, optimizer and inputs of {who} need {processes * need.least / GIB:.1f} GiB, {machine}"
+    return [Finding("memory", "error", what, fix, "too-large")]
 
 
 def devices() -> Slice | None:
@@ -147,10 +112,8 @@ def has_accelerator(dev: Path = Path("/dev")) -> bool:
 
 def ram_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """Of this machine, or of the container that this is in."""
-    sizes = [psutil.virtual_memory().total]
-    for name in _LIMITS:
-        try:
-            sizes.append(int((cgroup / name).read_text()))
-        except (OSError, ValueError):  # ValueError: "max"
-            continue
-    return min(sizes)
+    total = psutil.virtual_memory().total
+    try:
+        return min(total, int((cgroup / "memory.max").read_text()))
+    except (OSError, ValueError):  # ValueError: "max"
+        return total

@@ -29,7 +29,7 @@ IPV6 = "give the host a name in ~/.ssh/config, with HostName its address, and wr
 class SshSettings(BaseModel):
     """Machines that are reached over ssh, as one user uses them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["ssh"] = Field(description="the kind of target")
     hosts: tuple[str, ...] = Field(

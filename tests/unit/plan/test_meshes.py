@@ -14,7 +14,6 @@ from podwright.models import qwen3
 from podwright.models.param import is_param
 from podwright.plan.checks.meshes import legal, mesh, spanned, typed
 from podwright.plan.checks.topology import factorisations
-from podwright.plan.findings import Finding
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import load
 from podwright.recipe.models import MODELS, Qwen3Dims, find
@@ -64,7 +63,7 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
         (
             "v6e-16",
             ["mesh.fsdp=4"],
-            "error: mesh.data x fsdp x tensor = 4, and the slice has 16 devices; type mesh.fsdp=16",
+            "error: mesh.data x fsdp x tensor = 4 does not match 16 devices; type mesh.fsdp=16",
         ),
         (
             "v6e-16",
@@ -91,7 +90,7 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
         (
             "tpu7x-4x12x12",
             ["batch_size=1152"],
-            "mesh.fsdp=1152 does not divide a hidden size of 2048; type mesh.data=144 mesh.fsdp=8 ",
+            "mesh.fsdp=1152 does not divide a hidden size of 2048; type mesh.data=144 mesh.fsdp=8",
         ),
         (
             "2x v6e-16",
