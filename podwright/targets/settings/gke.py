@@ -77,7 +77,7 @@ def _without_zone(reservation: str) -> str:
 class GkeSettings(BaseModel):
     """A cluster with TPU node pools and the queue that a JobSet waits in, as one user uses it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["gke"] = Field(description="the kind of target")
     project: ProjectSetting

@@ -39,7 +39,7 @@ def seconds(time: str) -> float:
 class SlurmSettings(BaseModel):
     """A SLURM cluster, as one user uses it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["slurm"] = Field(description="the kind of target")
     partition: _Word = Field(

@@ -27,7 +27,7 @@ _LOOPBACK = "127.0.0.1"
 class SshSettings(BaseModel):
     """Machines that are reached over ssh, as one user uses them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["ssh"] = Field(description="the kind of target")
     hosts: tuple[str, ...] = Field(

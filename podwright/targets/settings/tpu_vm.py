@@ -52,7 +52,7 @@ _OTHERS_RUNTIME = re.compile(r"v2-alpha-tpuv\w+(?:-lite)?(?:-pod)?|tpu-(?:vm|ubu
 class TpuVmSettings(BaseModel):
     """Slices of TPU VMs in one project, as one user uses them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["tpu-vm"] = Field(description="the kind of target")
     project: ProjectSetting

@@ -291,7 +291,7 @@ def test_what_a_plan_refuses_is_rendered_only_by_force(
 @pytest.mark.parametrize(
     ("override", "what"),
     [
-        ("mesh.fsdp=3", "is refused: mesh.data x fsdp x tensor = 3, but there are 16 devices; type mesh.fsdp=16"),
+        ("mesh.fsdp=3", "is refused: mesh.data x fsdp x tensor = 3 does not match 16 devices; type mesh.fsdp=16"),
         ("batch_size=3", "a plan of qwen3-1.7b-gsm8k-grpo is refused: "),
         ("rollout.total_generation_steps=400000", "a plan of qwen3-1.7b-gsm8k-grpo is refused: "),
     ],
