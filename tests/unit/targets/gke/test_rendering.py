@@ -265,7 +265,7 @@ def test_an_edited_file_is_kept_unless_it_is_to_be_overwritten(place: Path, caps
     assert "node_pool.sh in out: edited, or not rendered; name another directory" in capsys.readouterr().err
     assert "steps=30" in (place / "out/jobset.yaml").read_text() and "# mine" in edited.read_text()
     assert main([*RENDER, "arguments.steps=50", "--force"]) == ExitCode.USAGE
-    assert "# mine" in edited.read_text() and "add --overwrite, which replaces it" in capsys.readouterr().err
+    assert "# mine" in edited.read_text() and "add --overwrite" in capsys.readouterr().err
     assert main([*RENDER, "arguments.steps=50", "--overwrite"]) == ExitCode.OK
     assert "steps=50" in (place / "out/jobset.yaml").read_text() and "# mine" not in edited.read_text()
 
