@@ -6,6 +6,7 @@ Outside these functions a checkpoint holds whole tensors, so that it is the same
 from __future__ import annotations
 
 import contextlib
+import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,7 +28,9 @@ def spread(model: nn.Module, layers: nn.ModuleList, world: World, *, fsdp: bool)
         return model
     if not fsdp:
         device_ids = [world.device.index] if world.device.type == "cuda" else None
-        return DistributedDataParallel(model, device_ids=device_ids, broadcast_buffers=False)
+        with warnings.catch_warnings():  # of a newer argument, which most versions of PyTorch do not have
+            warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
+            return DistributedDataParallel(model, device_ids=device_ids, broadcast_buffers=False)
     mesh = init_device_mesh(world.device.type, (world.size,))
     for layer in layers:
         fully_shard(layer, mesh=mesh)  # moves it to its device, so that no device ever holds all
