@@ -7,6 +7,8 @@ import fcntl
 from collections.abc import Iterator
 from typing import TextIO
 
+import psutil
+
 from podwright.rundir import RunDir, parse_record
 
 
@@ -47,3 +49,11 @@ def holder(lock: TextIO) -> tuple[str, int]:
     lock.seek(0)
     written = parse_record(lock.read().encode()) or {}
     return written.get("host", ""), written.get("pid", 0)
+
+
+def is_at_work(pid: int) -> bool:
+    """Whether a process of this machine lives and does not wait for SIGCONT, as after Ctrl-Z."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_STOPPED)
+    except psutil.Error:
+        return False

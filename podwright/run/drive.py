@@ -18,8 +18,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-import psutil
-
 from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
@@ -267,9 +265,9 @@ class Driver:
             yield True
 
     def _wait_for_lock(self, lock: TextIO) -> None:
-        """A holder on this machine that lives is at work, perhaps for minutes; so is one that writes to the journal."""
+        """A holder on this machine that lives, and is not suspended, is at work, perhaps for minutes; so is one that writes to the journal."""
         host, pid = attended.holder(lock)
-        if host == socket.gethostname() and psutil.pid_exists(pid):
+        if host == socket.gethostname() and attended.is_at_work(pid):
             self._waiting = f"Busy: another podwright (process {pid}) is at work on the run"
             self._locked_out = None
             return

@@ -5,7 +5,9 @@ import fcntl
 import itertools
 import json
 import os
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -259,6 +261,20 @@ def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing
             clock.now += 61.0
             assert late.step() is Act.WAIT, "its holder lives: it may bring files to hosts for minutes"
         assert f"another podwright (process {os.getpid()})" in late._waiting
+        suspended = subprocess.Popen(["sleep", "60"])
+        try:
+            suspended.send_signal(signal.SIGSTOP)
+            os.waitpid(suspended.pid, os.WUNTRACED)
+            held.seek(0)
+            held.truncate()
+            print(json.dumps({"host": socket.gethostname(), "pid": suspended.pid}), file=held, flush=True)
+            assert late.step() is Act.WAIT
+            clock.now += 61.0
+            with pytest.raises(UserError, match="has been busy with run r for 60 s"):
+                late.step()
+        finally:
+            suspended.kill()
+            suspended.wait()
     launcher(run).submit()
     assert late.step() is Act.WAIT, "it runs: nothing to do, so no lock is needed"
     clock.now += 61.0
