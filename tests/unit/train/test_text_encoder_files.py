@@ -123,7 +123,7 @@ def test_weights_that_are_a_directory_are_refused(tmp_path):
     directory(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model.safetensors").mkdir()
-    assert "model.safetensors is a directory, not a file; put the file" in refusal(tmp_path)
+    assert "model.safetensors is a directory, not a file" in refusal(tmp_path)
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path):
