@@ -291,7 +291,7 @@ def test_an_edited_file_is_kept_unless_it_is_to_be_overwritten(place: Path, caps
 @pytest.mark.parametrize(
     ("override", "what"),
     [
-        ("arguments.steps=0", "a plan of toy-4k-bf16-tpu7x-4x4x4 is refused: steps=0 is not a whole number of at least 1; type arguments.steps=30; --force"),
+        ("arguments.steps=0", "a plan of toy-4k-bf16-tpu7x-4x4x4 is refused: steps=0 is not a whole number of at least 1 and up to 1,000,000,000; type arguments.steps=30; --force"),
         ("arguments.ici_fsdp_parallelism=64", "ici_fsdp_parallelism=64 = 64 is not the 128 devices of tpu7x-4x4x4; type arguments.ici_fsdp_parallelism=128"),
         ("arguments.base_emb_dim=0", "base_emb_dim=0 is not a whole number from 1 to 10,000,000"),
     ],
