@@ -306,7 +306,7 @@ def test_a_source_of_weights_that_is_no_file_is_called_what_it_is(tmp_path: Path
     for name, fault in (
         ("dir.pt", f"{key}=dir.pt is a directory, not a file; name a file in it"),
         ("pipe.pt", f"{key}=pipe.pt is a pipe, not a file; give a file"),
-        ("RANDOM", f"there is no {key}=RANDOM; did you mean {key}=random?"),
+        ("RANDOM", f"{key}=RANDOM is not there; did you mean {key}=random?"),
     ):
         for recipe in ("phase2-tiny", "phase1-tiny"):
             (text,) = said(static.check(load(recipe, [f"{key}={name}"]), None, tmp_path), "error")

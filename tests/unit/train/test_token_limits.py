@@ -171,7 +171,7 @@ def test_a_test_without_a_question_is_refused(tmp_path):
 
 
 def test_a_prompt_without_a_token_is_refused(tmp_path):
-    tokenizer = saved(tmp_path, "{{ messages[0].content if messages[0].content.startswith('0') else '' }}")
+    tokenizer = saved(tmp_path, "{{ '' if messages[0].content[0] in '123456789' else messages[0].content }}")
     with pytest.raises(UserError, match="makes a prompt without a token"):
         prompts.tokenized(EXAMPLES, tokenizer, GrpoData(source="arithmetic"))
 
