@@ -157,8 +157,10 @@ def cuda_uuid(ordinal: int) -> str:
 
 def gpus(uuids: Sequence[str]) -> Gauge:
     """`uuids` as NVML has them, `GPU-...`. Memory is all that is in use on a GPU, by whomever."""
-    import pynvml  # of the package nvidia-ml-py
-
+    try:
+        import pynvml
+    except ImportError as e:
+        raise RuntimeError("the package nvidia-ml-py is not installed; type pip install nvidia-ml-py") from e
     pynvml.nvmlInit()
     handles = [pynvml.nvmlDeviceGetHandleByUUID(name) for name in uuids]
 
