@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podwright import slices
 from podwright.cli import show
 from podwright.cli.options import Json, RecipeName, RunOverrides, variables
 from podwright.errors import UserError, counted, nearest, typed_path
@@ -120,23 +117,8 @@ def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
     if errors:
         others = f", and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
         what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"
-        raise UserError(what, f"{_for_target(errors[0].fix, recipe.kind)}; --force renders it nevertheless")
-
-
-def _for_target(fix: str, kind: str) -> str:
-    """A remedy of a plan, whose --on takes slices, for --on of this verb, which takes targets alone."""
-    typed = re.search(r"type --on (\S+)", fix)
-    if typed is None:
-        return fix
-    needed = slices.parse(typed[1])
-    single = dataclasses.replace(needed, num_slices=1).name
-    if kind == "maxtext":
-        instead = f"type topology={single}" + (f" num_slices={needed.num_slices}" if needed.num_slices > 1 else "")
-    elif needed.num_slices > 1:
-        return f"a target of kind=gke has one slice, and {typed[1]} is needed"
-    else:
-        instead = f"name a target whose topology is {single}, and type"
-    return fix.replace(typed[0], instead).removesuffix(", and type")
+        fix = errors[0].fix.replace("type --fit", "type podwright plan with --fit")
+        raise UserError(what, f"{fix}; --force renders it nevertheless")
 
 
 def _no_target(name: str) -> UserError:
