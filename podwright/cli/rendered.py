@@ -111,4 +111,5 @@ def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
     if errors:
         others = f", and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
         what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"
-        raise UserError(what, f"{errors[0].fix}; --force renders it nevertheless", "plan-refused")
+        fix = errors[0].fix.replace("type --fit", "type podwright plan with --fit")
+        raise UserError(what, f"{fix}; --force renders it nevertheless", "plan-refused")

@@ -73,7 +73,7 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
         fixed = math.prod(getattr(recipe.mesh, axis) for axis in others)
         message = f"{' x '.join(f'mesh.{axis}' for axis in others)} = {fixed} does not divide"
         if fsdp != -1:
-            message = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)} does not match"
+            message = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, not"
         message = f"{message} {counted(where.num_devices, 'device')}"
         fault = Finding("mesh", "error", message, _instead(recipe, dims, where, shape), "mesh-not-devices")
         return [fault, *_division(recipe, dims, (1, 1, *requested(recipe)[2:]), where)]

@@ -30,13 +30,11 @@ def compiled(recipe: MultimodalRecipe, where: Slice, shop: CompileContext) -> Co
     begin = time.monotonic()
     counts = _count(recipe, where, limit and SAFE * limit, shop)
     seconds = time.monotonic() - begin
-    peak_bytes, verdict = counts["peak_bytes"], "fits"
-    if limit is not None and peak_bytes > SAFE * limit:
-        verdict = "unknown" if peak_bytes <= limit else "too large"
+    verdict = _verdict(counts["peak_bytes"], limit)
     entry = ProgramEntry(
         name="update",
         verdict=verdict,
-        hbm_gib=_gib(peak_bytes),
+        hbm_gib=_gib(counts["peak_bytes"]),
         limit_gib=limit and _gib(limit),
         arguments_gib=_gib(counts["weights_bytes"] + counts["optimizer_bytes"]),
         resident_gib={},
@@ -72,6 +70,12 @@ def _count(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: Co
     if "error" in counts:
         raise UserError(counts["error"], counts["fix"], counts.get("code", ""))
     return counts
+
+
+def _verdict(peak_bytes: float, limit_bytes: float | None) -> str:
+    if limit_bytes is None or peak_bytes <= SAFE * limit_bytes:
+        return "fits"
+    return "unknown" if peak_bytes <= limit_bytes else "too large"
 
 
 def _finding(counts: Record, verdict: str, limit: float | None, recipe: MultimodalRecipe) -> Finding:

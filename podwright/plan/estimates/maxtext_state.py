@@ -46,5 +46,5 @@ def check(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
     message = f"weights and optimizer state take {state / GIB:.2f} of {limit / GIB:.2f} GiB of a device"
     if state < limit:
         return [Finding("memory", "info", f"{message}; activations are not estimated in closed form")]
-    fix = "split them over more devices by arguments.ici_fsdp_parallelism, or type --on with a larger slice"
+    fix = "split them over more devices by arguments.ici_fsdp_parallelism, or take a larger slice"
     return [Finding("memory", "error", message, fix, "too-large")]

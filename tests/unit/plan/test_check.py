@@ -131,7 +131,7 @@ def test_a_fault_says_what_is_wrong_and_what_to_type(tmp_path: Path, override: s
 @pytest.mark.parametrize(
     ("overrides", "fault"),
     [
-        (["mesh.fsdp=1"], "mesh.data x fsdp x tensor = 1 does not match 4 devices; type mesh.fsdp=4"),
+        (["mesh.fsdp=1"], "mesh.data x fsdp x tensor = 1, not 4 devices; type mesh.fsdp=4"),
         (
             ["mesh.data=3", "mesh.fsdp=-1"],
             "mesh.data x mesh.tensor = 3 does not divide 4 devices; type mesh.data=4 mesh.fsdp=1",

@@ -63,7 +63,7 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
         (
             "v6e-16",
             ["mesh.fsdp=4"],
-            "error: mesh.data x fsdp x tensor = 4 does not match 16 devices; type mesh.fsdp=16",
+            "error: mesh.data x fsdp x tensor = 4, not 16 devices; type mesh.fsdp=16",
         ),
         (
             "v6e-16",

@@ -182,13 +182,13 @@ FOUR = "--xla_force_host_platform_device_count=4"
 @pytest.mark.parametrize(
     ("recipe", "flags", "axes", "refused"),
     [
-        (DEMO, "", ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2 does not match 1 device; type mesh.fsdp=1"),
+        (DEMO, "", ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, not 1 device; type mesh.fsdp=1"),
         (DEMO, "", ("mesh.data=2", "mesh.fsdp=-1"), "mesh.data x mesh.tensor = 2 does not divide 1 device; type mesh."),
         (DEMO, "", ("mesh.fsdp=-1",), ""),
         (DEMO, FOUR, ("mesh.fsdp=4",), ""),
-        (DEMO, FOUR, ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2 does not match 4 devices; type mesh."),
+        (DEMO, FOUR, ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, not 4 devices; type mesh."),
         (DEMO, FOUR, ("mesh.fsdp=-1", "batch_size=6"), "batch_size=6 cannot be split over 4 batch shards"),
-        ("almodel-tiny", "", ("mesh.fsdp=2",), "= 2 does not match 1 device; type mesh.fsdp=1"),
+        ("almodel-tiny", "", ("mesh.fsdp=2",), "= 2, not 1 device; type mesh.fsdp=1"),
     ],
 )
 def test_a_mesh_that_is_not_of_all_devices_of_this_machine_is_refused(

@@ -424,7 +424,7 @@ def test_a_size_that_is_not_sold_is_no_name_of_a_target(file: Path) -> None:
         (["kind=slurm", "nodes=two"], "nodes=two must be a whole number", "correct it and type the command again"),
         (["kind=slurm", "gpus_per_node=8", "accelerator=H100"], "did you mean H100-80GB", "correct it"),
         (["kind=slurm", "gpus_per_node=8", "accelerator=A100"], "did you mean A100-40GB or A100-80GB", "correct it"),
-        (["kind=slurm", "gpus_per_node=8", "accelerator=L4-40GB"], "did you mean L4-24GB?", "correct it"),
+        (["kind=slurm", "gpus_per_node=8", "accelerator=L4-40GB"], "did you mean L4?", "correct it"),
         (
             ["kind=slurm", "gpus_per_node=12", "accelerator=H100-80GB"],
             "gpus_per_node=12: 12 H100-80GB are no whole machines of 8; change gpus_per_node",

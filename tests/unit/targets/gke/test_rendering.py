@@ -291,7 +291,7 @@ def test_what_a_plan_refuses_is_rendered_only_by_force(
 @pytest.mark.parametrize(
     ("override", "what"),
     [
-        ("mesh.fsdp=3", "is refused: mesh.data x fsdp x tensor = 3 does not match 16 devices; type mesh.fsdp=16"),
+        ("mesh.fsdp=3", "is refused: mesh.data x fsdp x tensor = 3, not 16 devices; type mesh.fsdp=16"),
         ("batch_size=3", "a plan of qwen3-1.7b-gsm8k-grpo is refused: "),
         ("rollout.total_generation_steps=400000", "a plan of qwen3-1.7b-gsm8k-grpo is refused: "),
     ],
@@ -364,18 +364,18 @@ def test_a_record_that_is_damaged_replaces_no_file(tmp_path: Path) -> None:
     assert folder.write(tmp_path / "d", {"a.sh": "1\n"}) == {"a.sh": "unchanged"}
 
 
-def test_a_plan_that_needs_a_larger_slice_names_where_it_is_set(
+def test_a_plan_that_needs_a_larger_slice_names_no_option_of_another_verb(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (place / "targets.yaml").write_text(yaml.safe_dump({"pod": ENTRY | {"topology": "v6e-16"}}))
     assert main(["render", "deepseek-v3-tpu7x-256", "--on", "pod", "-o", "out"]) == ExitCode.USAGE
     error = capsys.readouterr().err
-    assert "a plan of deepseek-v3-tpu7x-256 is refused: " in error
+    assert "type podwright plan with --fit, which searches" in error and "--on" not in error
     (place / "toy.yaml").write_text(yaml.safe_dump(RAW | {"arguments": RAW["arguments"] | {"model_name": "llama3.1-405b", "ici_fsdp_parallelism": "-1"}, "topology": "tpu7x-2x2x1"}))  # fmt: skip
     (place / "targets.yaml").write_text(yaml.safe_dump({"pod": ENTRY}))
     assert main(RENDER) == ExitCode.USAGE
     error = capsys.readouterr().err
-    assert "weights and optimizer state take" in error and "--force renders it nevertheless" in error
+    assert "or take a larger slice" in error and "--on" not in error
 
 
 def test_an_option_of_a_newer_xpk_is_left_to_xpk() -> None:
