@@ -15,11 +15,14 @@ class UserError(Exception):
     `what` says what is wrong with the value; `fix` says what to type instead. `code` names the fault, whose words may change.
     """
 
-    def __init__(self, what: str, fix: str, code: str = ""):
-        super().__init__(f"{what}; {fix}")
+    def __init__(self, what: str, fix: str, code: str):
+        # Without Exception.__init__ the arguments stay those of the call, and the error comes whole out of a pickle.
         self.what = what
         self.fix = fix
         self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.fix}"
 
 
 def message_of(error: BaseException, most: int = 160) -> str:

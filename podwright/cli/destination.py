@@ -62,7 +62,7 @@ def _findings(check: str, remarks: Iterable[Remark], starting: bool = True) -> l
     findings = []
     for remark in remarks:
         level = "inconclusive" if remark.unanswered and not starting else remark.level
-        findings.append(Finding(check, level, remark.what, remark.fix))
+        findings.append(Finding(check, level, remark.what, remark.fix, "target-remark"))
     return findings
 
 

@@ -167,9 +167,10 @@ class Location:
             if self.fs is None and not isinstance(e, OSError):
                 raise
             reason = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {message_of(e)}"
-            raise (Unreachable if self.fs else UserError)(
-                f"{self.typed} cannot be read ({reason})", "check the path and your rights to it"
-            ) from e
+            what, fix = f"{self.typed} cannot be read ({reason})", "check the path and your rights to it"
+            if self.fs:
+                raise Unreachable(what, fix, "unreachable") from e
+            raise UserError(what, fix, "unreadable") from e
 
 
 def ranges(wanted: Sequence[tuple[Location, int, int]]) -> list[bytes]:

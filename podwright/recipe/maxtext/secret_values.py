@@ -75,4 +75,5 @@ def _variable(recipe: MaxTextRecipe, key: str) -> str:
 def require_none(recipe: MaxTextRecipe) -> None:
     """UserError for a value that looks like a secret."""
     if wrong := problem(recipe):
-        raise UserError(*wrong, "secret-value")
+        what, fix = wrong
+        raise UserError(what, fix, "secret-value")

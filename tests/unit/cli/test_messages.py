@@ -20,7 +20,7 @@ def verb(argv):
     warnings.warn("warned noise")
     print("4 questions", file=sys.stderr)
     if argv == ["wrong"]:
-        raise UserError("data is wrong", "type another")
+        raise UserError("data is wrong", "type another", "a-code")
     if argv == ["crash"]:
         os.kill(os.getpid(), signal.SIGABRT)
     return {"num": 4}

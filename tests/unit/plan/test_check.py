@@ -215,7 +215,7 @@ def test_a_model_directory_without_weights_can_be_planned_but_not_started(
     assert plan.verdict is Verdict.INCONCLUSIVE and plan.memory and plan.step
     (finding,) = [f for f in plan.findings if f.level == "inconclusive"]
     assert "m has a config.json and no weights, which a run needs; put model.safetensors there" in str(
-        UserError(finding.message, finding.fix)
+        UserError(finding.message, finding.fix, finding.code)
     )
     assert main(["run", "qwen3-tiny-arithmetic-grpo", *overrides]) == ExitCode.REFUSED
     assert "model.source=m has a config.json and no weights; put model.safetensors there" in capsys.readouterr().err

@@ -35,7 +35,7 @@ LEFT = CloudSlice("pod", Owned(Request("pw-r-1", "z"), "", AllocationState.READY
     ("fault", "lasts_s", "most"),
     [
         (Barred("the cloud does not list what it has: NoLogin: expired", "type gcloud auth login"), 60, 1),
-        (UserError("the cloud does not list what it has: NoNetwork: x", "try again"), 1200, 0),
+        (UserError("the cloud does not list what it has: NoNetwork: x", "try again", "a-code"), 1200, 0),
     ],
 )
 def test_a_list_that_a_person_must_make_possible_is_waited_for_a_minute(

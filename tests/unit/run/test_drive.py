@@ -541,7 +541,7 @@ def test_only_a_request_that_was_refused_itself_ends_without_a_deletion(
     lost_reply: bool,
 ) -> None:
     def may_not(_: Request) -> None:
-        raise UserError("pw-r-1 cannot be deleted", "ask")
+        raise UserError("pw-r-1 cannot be deleted", "ask", "a-code")
 
     provided = Provided("")
     no = replace(refused("", "BadZone: x; correct zones", Ending.BAD_INPUT), uncreated=uncreated)
@@ -724,7 +724,7 @@ def test_machines_that_cannot_be_requested_from_here_end_the_run_with_the_reason
     run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def create(_: Request) -> Any:
-        raise UserError("command gcloud not found on this machine", "install it")
+        raise UserError("command gcloud not found on this machine", "install it", "missing-program")
 
     def describe(*_: Any) -> Any:
         raise AssertionError("nothing was requested")

@@ -37,7 +37,7 @@ def fails_in(*ranks: int, storage: bool = False) -> Callable[[], None]:
             if rank in ranks and storage:
                 raise StorageFailure(f"what {rank}", f"fix {rank}", Cause.QUOTA)
             if rank in ranks:
-                raise UserError(f"what {rank}", f"fix {rank}")
+                raise UserError(f"what {rank}", f"fix {rank}", "a-code")
 
     return find
 
@@ -54,7 +54,7 @@ def calls_of(find: Callable[[Callable[[], Any]], Any]) -> list[Any]:
 
 
 def refused() -> Any:
-    raise UserError(f"what {jax.process_index()}", "fix")
+    raise UserError(f"what {jax.process_index()}", "fix", "a-code")
 
 
 def arrays(rank: int) -> dict[str, Any]:

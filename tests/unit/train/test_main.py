@@ -263,7 +263,11 @@ def test_a_bucket_of_training_data_is_read_with_patience(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "fault", [StorageFailure("storage gs://b/r failed", "wait", Cause.QUOTA), UserError("data=x is no file", "check")]
+    "fault",
+    [
+        StorageFailure("storage gs://b/r failed", "wait", Cause.QUOTA),
+        UserError("data=x is no file", "check", "no-such-file"),
+    ],
 )
 def test_the_fault_of_another_process_ends_the_run_as_in_that_process(fault):
     other = mesh._decoded(mesh._encoded(fault), 3)
@@ -342,7 +346,7 @@ def test_a_stop_ends_a_compilation_in_which_nothing_is_lost(tmp_path: Path, stat
         assert record["detail"] == "stopped before a step of this attempt had ended"
 
 
-@pytest.mark.parametrize("fault", [UserError("no data", "give some"), RuntimeError("broken"), None])
+@pytest.mark.parametrize("fault", [UserError("no data", "give some", "no-rows"), RuntimeError("broken"), None])
 def test_a_stop_that_comes_after_the_end_writes_no_ending_over_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
 ) -> None:

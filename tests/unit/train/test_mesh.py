@@ -260,7 +260,9 @@ def test_each_process_asks_itself_where_there_is_no_other(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    "fault", [UserError("what", "fix"), StorageFailure("storage gs://b failed", "log in", Cause.LOGIN)], ids=repr
+    "fault",
+    [UserError("what", "fix", "a-code"), StorageFailure("storage gs://b failed", "log in", Cause.LOGIN)],
+    ids=repr,
 )
 def test_a_fault_is_raised_where_it_happened(fault: UserError) -> None:
     with pytest.raises(type(fault)) as raised, mesh.together():
