@@ -41,7 +41,7 @@ print(Shell().answer([sys.executable, "verb.py"], ["eval", *sys.argv[1:]]))
     ("word", "out", "noise"),
     [
         ("", """(0, '{"num": 4}\\n')\n""", False),
-        ("wrong", """(2, '{"error": "data is wrong", "fix": "type another", "code": ""}\\n')\n""", False),
+        ("wrong", """(2, '{"error": "data is wrong", "fix": "type another", "code": "a-code"}\\n')\n""", False),
         ("crash", "(-6, '')\n", True),
     ],
 )
