@@ -577,7 +577,7 @@ def test_a_deletion_that_a_person_must_make_possible_is_repeated_and_the_reason_
     def delete(_: Request) -> None:
         calls.append(clock.now)
         if clock.now < login[0]:
-            raise Barred(expired, "type gcloud auth login")
+            raise Barred(expired, "type gcloud auth login", "a-code")
 
     provided = Provided("")
     provided.provisioner.create = lambda _: refused("", "Quota: x; ask for more", Ending.BAD_INPUT)
