@@ -105,7 +105,7 @@ def _ranked(
     if not fits:
         limit = where.accelerator.program_bytes * (1 + memory.ERROR)
         possible = bool(where.libtpu) and not compiling and any(candidate.need_bytes <= limit for candidate in ranked)
-        fix = memory_search(recipe, dims, options.cwd).larger(recipe, where, destination.gpus_per_node > 0)
+        fix = memory_search(recipe, dims, options.cwd).beyond(recipe, where, destination.gpus_per_node > 0)
         return _nothing(static, recipe, where, fix, possible=possible)
     tried: dict[str, Plan] = {}
     if compiling:

@@ -80,14 +80,28 @@ class MemorySearch(Generic[R]):
             if any(candidate.need_bytes <= limit for candidate in self.candidates(recipe, where)):
                 yield where
 
-    def larger(self, recipe: R, where: Slice, of_target: bool) -> str:
-        """What to type where no settings fit `where`. `of_target`: its GPUs are those of a target, and no other slice can be typed."""
+    def beyond(self, recipe: R, where: Slice, of_target: bool) -> str:
+        """What to type where no settings fit `where`: adapters, or the smallest slice that fits, or else less of what is trained.
+        `of_target`: its GPUs are those of a target, and no other slice can be typed."""
+        ways = [f"type {overrides} --fit (LoRA)" for overrides in self._adapters(recipe, where)]
+        ways += self._larger(recipe, where, of_target)
+        return ", or ".join([ways[0], *(way.removeprefix("type ") for way in ways[1:])]) if ways else LESS
+
+    def _adapters(self, recipe: R, where: Slice) -> list[str]:
+        """The least change of what is trained with which adapters fit, as it is typed."""
+        limit = room(where)
+        for overrides in self.part.with_adapters(recipe):
+            if any(way.need_bytes <= limit for way in self.candidates(changed(recipe, overrides), where)):
+                return [typed(overrides)]
+        return []
+
+    def _larger(self, recipe: R, where: Slice, of_target: bool) -> list[str]:
         for other in self.slices(recipe, where.accelerator):
             if other.num_devices > where.num_devices and other.num_devices % (where.gpus_per_host or 1) == 0:
                 if of_target:
-                    return f"use {other.num_devices} such GPUs, the fewest that hold it"
-                return f"type --on {other.typed} --fit, the smallest that holds it"
-        return LESS
+                    return [f"use {other.num_devices} such GPUs, the fewest that hold it"]
+                return [f"type --on {other.typed} --fit, the smallest that holds it"]
+        return []
 
     def _fitted(self, recipe: R, overrides: Overrides, where: Slice, limit: float) -> Candidate[R]:
         overrides = dict(overrides)

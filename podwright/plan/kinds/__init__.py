@@ -5,7 +5,7 @@ The functions of the other rooms of plan/ know no kinds: what they need of one t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -117,6 +117,10 @@ class PlanPart(Generic[R]):
     def offloaded(self, recipe: R) -> Overrides:
         """What keeps in the hosts' memory that is on the devices now and could wait there; {} where there is nothing."""
         return {}
+
+    def with_adapters(self, recipe: R) -> Iterator[Overrides]:
+        """What trains adapters in place of all parameters, the change that needs most memory first; nothing where that cannot be."""
+        yield from ()
 
     def irrelevant(self, program: str) -> Collection[str]:
         """Sections and keys of the recipe, `section.key`, on which a program does not depend, besides those on which none does."""

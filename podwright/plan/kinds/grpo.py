@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from podwright.plan.checks import (
@@ -74,6 +74,14 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         held = recipe.grpo.beta > 0 and not recipe.model.lora_rank and not recipe.grpo.offload_reference
         return {"grpo.offload_reference": True} if held else {}
 
+    def with_adapters(self, recipe: GrpoRecipe) -> Iterator[Overrides]:
+        """By themselves, then with completions of half the length, and of half of that."""
+        tokens = recipe.rollout.total_generation_steps
+        if not recipe.model.lora_rank:
+            yield {"model.lora_rank": 16}
+            while (tokens := tokens // 2) >= _FEWEST_TOKENS:
+                yield {"model.lora_rank": 16, "rollout.total_generation_steps": tokens}
+
     def irrelevant(self, program: str) -> Collection[str]:
         return _IRRELEVANT[program]
 
@@ -106,6 +114,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         return verdict.results(compiled, where, step)
 
 
+_FEWEST_TOKENS = 64  # of a completion that a search proposes
 _HOST = ("grpo.dynamic_sampling", "grpo.mask_truncated", "grpo.overlong_buffer", "evaluation.every_n_steps")
 _STEP = (*_HOST, "evaluation", "warm_start")  # of what has the recipe's batch
 _LOSS = tuple(f"grpo.{key}" for key in ("num_iterations", "loss", "epsilon", "epsilon_high", "kl", "importance_cap"))

@@ -96,6 +96,17 @@ def test_a_search_names_the_smallest_slice_that_holds_a_recipe():
     assert fix_of_search(name, overrides, below[below.index(found[1]) - 1]) == fix
 
 
+def test_a_search_names_adapters_where_they_fit_and_a_trained_copy_of_the_model_does_not():
+    name, *overrides = DRAWN_GRPO
+    overrides += ["model.name=qwen3-4b", "mesh.fsdp=-1", "rollout.total_generation_steps=2048"]
+    fix = fix_of_search(name, overrides, "1xH100-80GB")
+    adapters = re.fullmatch(r"type (.+) --fit \(LoRA\), or --on \S+ --fit, the smallest that holds it", fix)
+    assert adapters and "model.lora_rank=16" in adapters[1]
+    assert not searched(name, [*overrides, *adapters[1].split()], "1xH100-80GB").errors
+    frozen = fix_of_search(name, [*overrides, "model.lora_rank=16", "rollout.total_generation_steps=30000"], "1xL4-24GB")
+    assert "lora_rank" not in frozen
+
+
 def test_a_search_for_a_target_names_gpus_and_no_slice():
     name, *overrides = DRAWN_GRPO
     recipe = load.load(name, [*overrides, "model.name=qwen3-14b", "mesh.fsdp=-1"])
