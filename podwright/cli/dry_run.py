@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from podwright.plan.document import Plan
 
 Row = Record
-_LATER = re.compile(r"(?<![A-Z_])(TAG|EXPIRES|PORT|CONTROL_PORT|DIGEST|INPUT|MASTER_VERSION|UID|HOST-0)(?![A-Z_])")
+LATER = re.compile(r"(?<![A-Z_])(TAG|EXPIRES|PORT|CONTROL_PORT|DIGEST|INPUT|MASTER_VERSION|UID|HOST-0)(?![A-Z_])")
 """what stands for values that only the run or the cloud knows"""
 
 
@@ -30,7 +30,7 @@ def preview(planned: Plan, shown: Row, *, force: bool = False) -> None:
     else:
         _files(would, request, shown)
     printed = json.dumps([request, calls, shown["argv"], shown["env"], shown["files"]])
-    if later := sorted(set(_LATER.findall(printed))):
+    if later := sorted(set(LATER.findall(printed))):
         print(f"stand for values that are known when the run is there: {', '.join(later)}")
 
 

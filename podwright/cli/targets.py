@@ -44,7 +44,7 @@ def add(
     try:
         values = entries.add(name, [*pairs, *proposed]).model_dump(mode="json", exclude_unset=True)
     except UserError as e:
-        if not proposed:
+        if not proposed or e.code == "missing-key":
             raise
         raise UserError(f"{e.what} ({', '.join(proposed)} from {_SOURCES})", e.fix, e.code) from e
     written = {"name": name, "file": str(targets_file()), "proposed": proposed, **values}

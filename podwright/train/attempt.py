@@ -37,6 +37,11 @@ _REPEATED = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
     *(NameError, SyntaxError, TypeError, ValueError),
 )
+# That are of a file or a disk even where the error names none; a connection or a process has the others too.
+_OF_DISKS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.ENODEV),
+)
 _DISK_FULL = re.compile(r"(?i)no space left|disk quota exceeded|inline_container.*(unexpected pos|failed writing)")
 _NO_ADDRESSES = re.compile(
     r"(?i)(can't|cannot) allocate memory|not enough memory|bad_alloc|start new thread|failed to map segment"
@@ -238,7 +243,8 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {then}"
     if not isinstance(e, OSError) and _DISK_FULL.search(str(e)):
         e = OSError(errno.ENOSPC, str(e))
-    if isinstance(e, OSError) and (of_disk := from_os(e, run.path)):
+    at = run.path if isinstance(e, OSError) and e.errno in _OF_DISKS else ""
+    if isinstance(e, OSError) and e.errno != errno.ENOMEM and (of_disk := from_os(e, at)):
         return Ending.CRASHED, of_disk.what, f"{of_disk.fix}, {then}"
     if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
         raised = "type ulimit -v unlimited where the run is started (a line of setup in the target)"

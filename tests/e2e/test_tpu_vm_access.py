@@ -216,7 +216,8 @@ def test_missing_keys_of_a_new_target_are_taken_from_gclouds_configuration_and_n
 ) -> None:
     cloud.set(properties={"core/project": "my-project", "compute/zone": B})
     assert main(ADD) == 0
-    assert f"gcloud's configuration (gcloud config list): project=my-project zones=[{B}]" in capsys.readouterr().out
+    taken = f"taken from the configuration of gcloud and kubectl: project=my-project zones=[{B}]\n"
+    assert taken in capsys.readouterr().out
     assert yaml.safe_load((tmp_path / "targets.yaml").read_text())["my-v6e"] == {
         "kind": "tpu-vm",
         "accelerator_type": "v6e-16",

@@ -166,7 +166,10 @@ def _network(nodes: Sequence[Facts]) -> Iterator[Finding]:
     rate, met_s = first["all_reduce_bytes_per_s"], max(network["met_s"] for network in answers.values())
     what = f"{len(answers)} machines met within {met_s:.1f} s and all-reduce at {rate / 1e9:.2f} GB/s each, by {first['backend']}"
     yield Finding("network", "info", what)
-    usual = statistics.median([rate for network in answers.values() for rate in network["neighbours"].values()])
+    links = [rate for network in answers.values() for rate in network["neighbours"].values()]
+    if not links:  # of two machines, of which neither is the slow one
+        return
+    usual = statistics.median(links)
     for host, network in answers.items():
         best = max(network["neighbours"].values())
         if best < _SLOW * usual:

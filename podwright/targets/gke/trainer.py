@@ -35,6 +35,7 @@ _SHARED = (
         "__init__.py",
         "errors.py",
         "accelerators.py",
+        "accelerators.yaml",
         "attention_kernels.py",
         "counted_steps.py",
         "growing_file.py",

@@ -118,10 +118,10 @@ def test_when_all_are_damaged_it_is_one_line_and_nothing_is_touched(abstract, sa
     assert e.value.fix.endswith(f"mv {saved} {saved}.damaged && podwright resume {run.typed}")
     run.attempt(1).mkdir(parents=True)
     write_json(run.exit(1), {"ending": "FINISHED"})  # `resume` trains no more
-    saved.parent.with_name(f"{run.name}-2").mkdir()
     with pytest.raises(UserError) as finished:
         opened(saved, 2).restore(abstract)
-    assert finished.value.fix.endswith(f"type podwright run {run.recipe} --name {run.name}-3")
+    assert finished.value.code == e.value.code == "no-checkpoint"
+    assert finished.value.fix.endswith(f"type podwright run {run.recipe}")
 
 
 @pytest.mark.parametrize(

@@ -50,9 +50,16 @@ DISK_FULL = (
 def test_a_full_disk_is_no_lack_of_memory(tmp_path, error):
     ending, detail, fix = explain(error, RunDir(tmp_path / "r"))
     place = getattr(error, "filename", None) or tmp_path / "r"
-    full = ("the disk is full", "your quota of that disk is used up")
-    assert ending is Ending.CRASHED and detail in [f"{place}: {words}" for words in full]
-    assert fix.startswith("free space there") and "then type: podwright resume " in fix
+    words = os.strerror(getattr(error, "errno", errno.ENOSPC))
+    assert ending is Ending.CRASHED and detail == f"{place}: {words}"
+    assert fix.startswith("free some space there") and "then type: podwright resume " in fix
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ECONNREFUSED, errno.EADDRINUSE, errno.EMFILE])
+def test_a_fault_of_no_file_is_not_told_as_one_of_the_run_directory(tmp_path, number):
+    run = RunDir(tmp_path / "r")
+    _, detail, fix = explain(OSError(number, os.strerror(number)), run)
+    assert str(run.path) not in detail and os.strerror(number) in detail and "check that path" not in fix
 
 
 def test_a_lack_of_memory_says_what_to_lower(tmp_path):

@@ -110,7 +110,7 @@ def test_a_fault_that_a_library_tells_in_words_of_its_own_is_told_by_the_files(
     monkeypatch.setattr(Path, "open", failing)
     with pytest.raises(OSError, match="Input/output") as raised:
         saved_states.newest(storage, *STATES, read)
-    assert attempt.explain(raised.value, storage.run)[1] == f"{state}: reading or writing it fails"
+    assert attempt.explain(raised.value, storage.run)[1] == f"{state}: Input/output error"
     assert names(storage) == BOTH
 
 
@@ -193,14 +193,15 @@ def test_a_folder_of_another_user_is_not_an_empty_one(
     with pytest.raises(PermissionError) as raised:
         storage.steps() if half == "jax" else checkpoints.latest(storage)
     ending, what, fix = attempt.explain(raised.value, storage.run)
-    assert ending is Ending.CRASHED and what == f"{storage.run.checkpoints}: you may not read or write it"
-    assert fix.startswith("change its permissions") and fix.endswith(f"podwright resume {storage.run.typed}")
+    assert ending is Ending.CRASHED and what == f"{storage.run.checkpoints}: Permission denied"
+    assert fix.startswith("check that path") and fix.endswith(f"podwright resume {storage.run.typed}")
 
 
 def test_a_disk_that_fails_is_named_with_what_to_do(storage: RunStorage) -> None:
     for number in (errno.ESTALE, errno.EIO):
-        _, what, fix = attempt.explain(OSError(number, os.strerror(number)), storage.run)
-        assert what == f"{storage.run.path}: reading or writing it fails" and "mounted" in fix
+        ending, what, fix = attempt.explain(OSError(number, os.strerror(number)), storage.run)
+        assert ending is Ending.CRASHED and what == f"{storage.run.path}: {os.strerror(number)}"
+        assert fix.startswith("check that path") and fix.endswith(f"podwright resume {storage.run.typed}")
 
 
 def test_a_resume_of_phase_2_ends_instead_of_training_anew(

@@ -351,7 +351,8 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
         run.weights.write_bytes(content)
         with pytest.raises(UserError, match=r"model.pt cannot be read") as e:
             held_out.examine(run.path, "", 0, [])
-        assert e.value.fix.startswith("bring it back from a copy, or type podwright run ") and "--name" in e.value.fix
+        assert e.value.code == "unreadable-weights"
+        assert e.value.fix == f"bring it back from a copy, or type podwright run {run.recipe}"
     run.weights.unlink()
     with pytest.raises(UserError, match=r"has no model.pt, which is written at the end"):
         export.export(run.path, tmp_path / "o", onnx=False)
@@ -375,8 +376,9 @@ def test_what_cannot_be_opened_is_one_line(folder: Path, out: Path, tmp_path: Pa
             trained.open_(copy)
         assert e.value.fix.endswith("or copy it again") and "\n" not in str(e.value)
     (copy / "recipe.json").write_text("{")
-    with pytest.raises(UserError, match=r"copy/recipe\.json cannot be read"):
+    with pytest.raises(UserError, match=r"copy/recipe\.json is not there, or no recipe of a run; bring it back") as e:
         trained.open_(copy)
+    assert e.value.code == "damaged-file"
     assert not (tmp_path / "o").exists()
 
 

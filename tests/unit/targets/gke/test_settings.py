@@ -38,7 +38,7 @@ def add(**changes: str) -> Any:
         ({"cluster": "c" * 41}, "at most 40"),
         ({"recipes": "/nonexistent"}, "recipes=/nonexistent is no directory"),
         ({"cluster": "c;id"}, "is no such name; write small letters"),
-        ({"cluster": ""}, "cluster= must not be empty"),
+        ({"cluster": ""}, "cluster= must have at least 1 character"),
         ({"zones": "[us-central1]"}, "which is no zone; write it like"),
         ({"zones": "[us-central1-a, us-east5-b]"}, "zones: us-east5-b is not in us-central1, where the cluster is"),
         ({"region": "us-east5"}, "zones: us-central1-ai1a is not in us-east5, where the cluster is"),
