@@ -65,7 +65,9 @@ def followed(name, overrides, on):
             found = searched(name, overrides, on)
             if found.errors:
                 fix = found.errors[0].fix
-                assert "--on" in fix or fix == LESS, fix
+                assert "--fit" in fix or fix == LESS, fix
+                return [*plans, found]
+            if found.fit is None:  # only the compiler could decide
                 return [*plans, found]
             fix = f"type {found.fit.typed}"
         slice_, pairs = typed(fix)
@@ -90,10 +92,10 @@ def test_a_search_names_the_smallest_slice_that_holds_a_recipe():
     name, *overrides = DRAWN_GRPO
     overrides += ["model.name=qwen3-32b", "mesh.fsdp=-1"]
     fix = fix_of_search(name, overrides, "v6e-8")
-    found = re.fullmatch(r"type --on (\S+) --fit, the smallest that holds it", fix)
+    found = re.search(r"--on (\S+) --fit, the smallest that holds it$", fix)
     assert found and not searched(name, overrides, found[1]).errors, fix
     below = [s.name for s in slices.sold(slices.parse("v6e-8").accelerator)]
-    assert fix_of_search(name, overrides, below[below.index(found[1]) - 1]) == fix
+    assert fix_of_search(name, overrides, below[below.index(found[1]) - 1]).endswith(found[0])
 
 
 def test_a_search_names_adapters_where_they_fit_and_a_trained_copy_of_the_model_does_not():
@@ -103,8 +105,10 @@ def test_a_search_names_adapters_where_they_fit_and_a_trained_copy_of_the_model_
     adapters = re.fullmatch(r"type (.+) --fit \(LoRA\), or --on \S+ --fit, the smallest that holds it", fix)
     assert adapters and "model.lora_rank=16" in adapters[1]
     assert not searched(name, [*overrides, *adapters[1].split()], "1xH100-80GB").errors
-    frozen = fix_of_search(name, [*overrides, "model.lora_rank=16", "rollout.total_generation_steps=30000"], "1xL4-24GB")
-    assert "lora_rank" not in frozen
+    frozen = fix_of_search(
+        name, [*overrides, "model.lora_rank=16", "rollout.total_generation_steps=30000"], "1xL4-24GB"
+    )
+    assert "model.lora_rank=16" not in frozen
 
 
 def test_a_search_for_a_target_names_gpus_and_no_slice():
