@@ -20,7 +20,7 @@ from pydantic import BaseModel
 from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator
 from podwright.attention_kernels import INSTALLED, HeadDims, Kernel, Layout, choose
 from podwright.cli.app import app
-from podwright.cli.exit_codes import MEANINGS
+from podwright.cli.exit_codes import ExitCode
 from podwright.failures.match import rows as rows_of
 from podwright.plan.compiled.roofline import PHASES
 from podwright.plan.estimates import memory
@@ -49,6 +49,15 @@ The same for all verbs:
 
 """
 _MADE = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- /made -->)", re.DOTALL)
+
+MEANINGS = {
+    ExitCode.OK: "done; of a verb that waits for a run: it has finished. `stop`: the run has stopped or finished",
+    ExitCode.FAILED: "the run has not finished: it failed, lost its machine or was stopped. Or `diagnose` found no known failure, `data check` a fault, or `clean` something to remove, or machines that cost and may be needed",
+    ExitCode.USAGE: "what was typed or supplied is wrong; the line on stderr says what to type",
+    ExitCode.REFUSED: "`plan`, `run`, `doctor` or `target check` found an error: a run would fail there",
+    ExitCode.INCONCLUSIVE: "`plan`, `doctor` or `target check` found no error, but could not check everything",
+    ExitCode.INTERRUPTED: "Ctrl-C; what a run had done is kept",
+}
 
 
 def verbs() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from podwright.targets.gke import attempt_parts, intervention, pod_failures, tar
 from podwright.targets.settings import gke
 
 if filling_s := os.environ.get("FILLING_S"):
-    gke.GkeSettings.filling_s = property(lambda _: float(filling_s))  # type: ignore[assignment]
+    gke.place_patience_s = lambda *_: float(filling_s)
 gke.LAG_S = float(os.environ.get("LAG_S", "1"))
 gke.REPAIR_S = float(os.environ.get("REPAIR_S", gke.REPAIR_S))
 gke.POLL_S, gke.START_GRACE_S, gke.GRACE_S = float(os.environ.get("POLL_S", "0.3")), 3.0, 6.0

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
+import os
 import re
 import sys
 from pathlib import Path
@@ -15,11 +15,14 @@ class UserError(Exception):
     `what` says what is wrong with the value; `fix` says what to type instead. `code` names the fault, whose words may change.
     """
 
-    def __init__(self, what: str, fix: str, code: str = ""):
-        super().__init__(f"{what}; {fix}")
+    def __init__(self, what: str, fix: str, code: str):
+        # Without Exception.__init__ the arguments stay those of the call, and the error comes whole out of a pickle.
         self.what = what
         self.fix = fix
         self.code = code
+
+    def __str__(self) -> str:
+        return f"{self.what}; {self.fix}"
 
 
 def message_of(error: BaseException, most: int = 160) -> str:
@@ -38,63 +41,34 @@ def expanded(path: str | Path) -> Path:
         return Path(path).expanduser()
     except RuntimeError as e:
         user = str(path).partition("/")[0]
-        known = "has no home directory here" if user == "~" else "is no user of this machine"
-        raise UserError(f"{path}: {user} {known}", "give the path from / on") from e
+        raise UserError(f"{path}: {user} is no user of this machine", "give the path from / on", "unknown-user") from e
 
 
 def typed_path(text: str | Path) -> Path:
     """Of an option or argument, with the home of ~ or ~USER; UserError for "", which would be the current directory."""
     if not str(text):
-        raise UserError("'' names no file and no directory", "give a path; . is the current directory")
+        raise UserError("'' names no file and no directory", "give a path; . is the current directory", "empty-path")
     return expanded(text)
-
-
-_OS_ERRORS = {
-    errno.ENOSPC: ("the disk is full", "free space there, or give another place"),
-    errno.EDQUOT: ("your quota of that disk is used up", "free space there, or give another place"),
-    errno.EROFS: ("it is on a read-only disk", "give a place that can be written"),
-    errno.EACCES: ("you may not read or write it", "change its permissions, or give another place"),
-    errno.EPERM: ("you may not do that there", "change its permissions, or give another place"),
-    errno.ENOTDIR: ("part of that path is a file", "give another place"),
-    errno.ENOENT: ("there is no such file or directory", "check the path"),
-    errno.EISDIR: ("that is a directory", "name a file"),
-    errno.EEXIST: ("there is something of that name already", "give another place"),
-    errno.ENOTEMPTY: ("that directory is not empty", "give another place"),
-    errno.ENAMETOOLONG: ("no file can have a name as long as that", "give a shorter one"),
-    errno.ELOOP: ("its links lead in a circle", "fix them, or give another place"),
-    errno.EINVAL: ("nothing can be read or written there", "give another place"),
-    errno.ENXIO: ("nothing can be read or written there", "give another place"),
-    errno.EIO: ("reading or writing it fails", "check that disk, or give another place"),
-}
 
 
 # Names under which files are written before they get their own: .NAME.PID.part, NAME.PID.part, NAME.unfinished.
 _UNFINISHED = re.compile(r"(?:(?<=/)|^)\.?([^/]+?)\.(?:\d+\.part|unfinished)(?=/|$)")
-_ROOM = 1 << 20  # bytes, with less of which a disk counts as full
 
 
 def from_os(error: OSError, at: object = "") -> UserError | None:
-    """A fault of the user's disk as a UserError; None for one that a user cannot fix. `at`: the place, where the error does not say."""
-    if error.errno not in _OS_ERRORS:
+    """A fault of the user's files or disk in the words of the system; None for one of something else. `at`: the path, where the error has none."""
+    path = _UNFINISHED.sub(r"\1", str(error.filename2 or error.filename or at))
+    is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    if error.errno is None or not (path or is_full):
         return None
-    what, fix = _OS_ERRORS[error.errno]
-    place = _UNFINISHED.sub(r"\1", str(error.filename2 or error.filename or at))
-    if not place and error.errno in (errno.ENOSPC, errno.EDQUOT):
-        place = _full()
-        fix = fix if place else "type df -h, which shows the one, and free space there"
-    place = place if len(place) <= 255 else f"{place[:60]}..."
-    return UserError(f"{place}: {what}" if place else what, fix)
-
-
-def _full() -> str:
-    """Of the places that every verb may write to, one whose disk has no room; "" where all have some."""
-    import shutil
-
-    for place in (Path("runs"), Path(), Path("~/.cache").expanduser(), Path("/tmp")):
-        with contextlib.suppress(OSError):
-            if shutil.disk_usage(place).free < _ROOM:
-                return str(place.absolute())
-    return ""
+    path = path if len(path) <= 255 else f"{path[:60]}..."
+    what = f"{path}: {os.strerror(error.errno)}".removeprefix(": ")
+    fix = (
+        "free some space there: `df -h` shows how much each disk has"
+        if is_full
+        else "check that path, or give another one"
+    )
+    return UserError(what, fix, "full-disk" if is_full else "unusable-path")
 
 
 def visible(name: str) -> str:
@@ -112,7 +86,8 @@ def abbreviated(number: float) -> str:
     for power, letter in ((9, "B"), (6, "M"), (3, "K")):
         if number >= 0.9995 * 10**power:
             scaled = number / 10**power
-            return f"{scaled:,.{0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2}f} {letter}"
+            places = sum(scaled < bound for bound in (99.95, 9.995))
+            return f"{scaled:,.{places}f} {letter}"
     return f"{number:,.0f}"
 
 

@@ -24,8 +24,8 @@ from __future__ import annotations
 
 import contextlib
 import enum
-import itertools
 import json
+import math
 import os
 import shlex
 import shutil
@@ -101,16 +101,13 @@ class RunDir:
     @property
     def kept(self) -> Record:
         """storage.json; {} where checkpoints and records are kept in this directory. UserError where the file is damaged."""
-        try:
-            record = json.loads(self.storage.read_text())
-            if record["url"] and isinstance(record["url"], str):
-                return dict(record)
-        except FileNotFoundError:
+        record = read_json(self.storage)
+        if isinstance(record.get("url"), str) and record["url"]:
+            return record
+        if not self.storage.exists():
             return {}
-        except (ValueError, LookupError, TypeError, RecursionError):
-            pass
         fix = 'restore it from a copy of the run, or write {"url": "URL"} to it, with the folder or bucket of the run as URL'
-        raise UserError(f"{self.storage} is damaged: it does not name the storage of the run", fix)
+        raise UserError(f"{self.storage} is damaged: it does not name the storage of the run", fix, "damaged-file")
 
     @property
     def storage_url(self) -> str:
@@ -126,22 +123,22 @@ class RunDir:
     @property
     def is_finished(self) -> bool:
         """Whether an attempt trained it to its last step: `podwright resume` trains no more."""
-        for path in self.path.glob("attempts/*/exit.json"):
-            with contextlib.suppress(OSError, ValueError, LookupError, TypeError):
-                if json.loads(path.read_text())["ending"] == Ending.FINISHED:
-                    return True
-        return False
+        return any(read_json(self.exit(n)).get("ending") == Ending.FINISHED for n in self.attempts)
 
     @property
     def train_again(self) -> str:
-        """What to type to train the same recipe from step 0, under a name that is free beside this run."""
-        name = next(name for n in itertools.count(2) if not (self.path.parent / (name := f"{self.name}-{n}")).exists())
-        return f"podwright run {shlex.quote(str(self.recipe))} --name {shlex.quote(name)}"
+        """What to type to train the same recipe from step 0, as a new run."""
+        return f"podwright run {shlex.quote(str(self.recipe))}"
 
     @property
     def without_checkpoints(self) -> str:
         """What to type where no checkpoint of it is left."""
         return f"podwright resume {self.typed}" if not self.is_finished else self.train_again
+
+    @property
+    def attempts(self) -> list[int]:
+        """The numbers of those that have a folder."""
+        return sorted(int(path.name) for path in self.path.glob("attempts/*") if path.name.isdigit())
 
     def attempt(self, number: int) -> Path:
         return self.path / "attempts" / str(number)
@@ -195,46 +192,24 @@ class RunDir:
     def fault_elsewhere(self, number: int) -> Record | None:
         """The fault that another process than the first wrote down, for when the first has seen nothing but its end."""
         for path in sorted(self.attempt(number).glob("exit-*.json")):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-                record = json.loads(path.read_text())
+            record = read_json(path)
+            if "detail" in record:
                 return record | {"detail": f"{record['detail']} (in process {path.stem.removeprefix('exit-')})"}
         return None
 
 
-_FILES = ("journal.jsonl", "recipe.json", "storage.json", "metrics.jsonl", "events.jsonl", "samples.jsonl")
-_LOCKS = ("launcher.lock", "attended.lock", "trainer.lock")
-_FOLDERS = ("attempts", "evaluations")
-
-
-def require_layout(run: RunDir) -> None:
-    """UserError where a directory stands in the place of a file that every verb reads, or a file in that of a directory."""
-    for name in (*_FILES, *_LOCKS):
-        if (run.path / name).is_dir():
-            fix = f"restore {name} from a copy of the run"
-            if name in _LOCKS:
-                fix = "move that directory elsewhere: podwright creates the file again"
-            raise UserError(f"run {run.name} is damaged: {run.path / name} is a directory and must be a file", fix)
-    for name in _FOLDERS:
-        if (run.path / name).is_file():
-            what = f"run {run.name} is damaged: {run.path / name} is a file and must be a directory"
-            raise UserError(what, f"restore {name}/ from a copy of the run")
-
-
 def recipe_of(run: RunDir) -> Record:
     """recipe.json, the parts that every verb reads among it; UserError where it is damaged."""
+    recipe = read_json(run.recipe)
     try:
-        recipe = json.loads(run.recipe.read_text())
         planned_steps(recipe)
-        if not isinstance(recipe["kind"], str):
-            raise TypeError
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as e:
-        if isinstance(e, OSError):
-            reason = "it is not there" if isinstance(e, FileNotFoundError) else e.strerror
-        else:
-            reason = "it is not JSON" if isinstance(e, ValueError | RecursionError) else "it is no recipe of a run"
-        what = f"{run.recipe} cannot be read ({reason})"
-        raise UserError(what, "bring it back from a copy, or start the run again under another name") from e
-    return dict(recipe)
+        main_stage(recipe)
+    except (ValueError, LookupError, TypeError) as e:
+        what = f"{run.recipe} is not there, or no recipe of a run"
+        raise UserError(
+            what, "bring it back from a copy, or start the run again under another name", "damaged-file"
+        ) from e
+    return recipe
 
 
 def planned_steps(recipe: Record) -> int:
@@ -274,7 +249,7 @@ def replace_file(path: Path, content: bytes, mode: int | None = 0o644) -> None:
     UserError for what is no file, such as a device or a pipe: a rename would put a file in its place."""
     target = path.resolve()
     if target.exists() and not target.is_file():
-        raise UserError(f"{path} is no regular file, and cannot be replaced by one", "name a file")
+        raise UserError(f"{path} is no regular file, and cannot be replaced by one", "name a file", "no-regular-file")
     with part_of(target, f".{target.name}") as part:
         part.write_bytes(content)
         if target.exists():
@@ -316,6 +291,14 @@ def append_jsonl(path: Path, record: Record) -> None:
     short before goes: the step that it was of is done again."""
     with _naming(path):
         growing_file.append(path, json.dumps(record).encode() + b"\n", lambda text: parse_record(text) is not None)
+
+
+def read_json(path: Path) -> Record:
+    """The JSON object in a file; {} where there is no such file, or it holds none."""
+    try:
+        return parse_record(path.read_bytes()) or {}
+    except OSError:
+        return {}
 
 
 def read_jsonl(path: Path) -> Iterator[Record]:
@@ -370,6 +353,17 @@ def read_events(path: Path, name: str = "") -> list[Record]:
     return [record for record in read_jsonl(path) if is_event(record) and name in ("", record["event"])]
 
 
+def finite(value: Any) -> Any:
+    """`value` with every NaN and infinity in it replaced by None, so that it is valid JSON."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, dict):
+        return {key: finite(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [finite(item) for item in value]
+    return value
+
+
 def flat(values: Record, keys: Collection[str] = (), prefix: str = "") -> Record:
     """Dotted keys of nested `values`; what `keys` names stays whole, and a section that is absent (null) keeps its own name."""
     flattened: Record = {}
@@ -386,5 +380,7 @@ def main_stage(recipe: Record) -> str:
     """The stage whose steps are the steps of the run; it is named like the kind of its recipe."""
     kind = recipe.get("kind")
     if not isinstance(kind, str) or not kind:
-        raise UserError(f"a recipe.json without a kind: kind={kind!r}", "start the run again under another name")
+        raise UserError(
+            f"a recipe.json without a kind: kind={kind!r}", "start the run again under another name", "damaged-file"
+        )
     return kind

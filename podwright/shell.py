@@ -93,7 +93,7 @@ class Shell:
     @staticmethod
     def flags() -> dict[str, str]:
         """The compiler flags that every child inherits."""
-        return {name: os.environ[name] for name in FLAG_LISTS if name in os.environ}
+        return Shell.variables(FLAG_LISTS)
 
     @staticmethod
     def hides_gpus() -> bool:
@@ -216,6 +216,7 @@ class Shell:
             raise UserError(
                 f"{folder} is not yours alone, and locks and connections of ssh are kept there",
                 f"type: rm -rf {folder}",
+                "folder-not-private",
             )
         return folder
 

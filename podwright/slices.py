@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from podwright.accelerators import CPU, GIB, GPUS, TPUS, Accelerator, Pod, Topology, gpus_like, nearest_gpus
+from podwright.accelerators import CPU, GIB, TPUS, Accelerator, Pod, Topology, gpus_like, nearest_gpus
 from podwright.accelerators import gpu as gpu_named
 from podwright.errors import UserError, nearest
 
@@ -188,7 +188,8 @@ def one_of_tpus(text: str, key: str) -> Slice:
     devices = of_tpus(text, key)
     if devices.num_slices > 1:
         single = dataclasses.replace(devices, num_slices=1)
-        raise UserError(f"{key}={text} has {devices.num_slices} slices", f"type {key}={single.typed}")
+        what = f"{key}={text} has {devices.num_slices} slices"
+        raise UserError(what, f"type {key}={single.typed}", "several-slices")
     return devices
 
 
@@ -198,18 +199,12 @@ def of_tpus(text: str, key: str) -> Slice:
     try:
         devices = parse(text)
     except UnknownSlice as e:
-        what = e.what.removeprefix("--on ") if _OLDER.fullmatch(text.strip()) else f"{text} is no TPU slice"
-        guess = re.fullmatch(r"did you mean --on (\S+)\?", e.fix)
-        near = _find(guess[1]) if guess and guess[1] != "local" else None
-        raise UserError(f"{key}={what}", f"did you mean {key}={near.typed}?" if near and near.accelerator.pod else example) from e  # fmt: skip
+        raise UserError(f"{key}={text} is no TPU slice", example, e.code) from e
     except UserError as e:
-        if any(gpu.name.lower() in text.lower() for gpu in GPUS):
-            raise UserError(f"{key}={text} is no TPU slice", example) from e
-        raise UserError(e.what, e.fix.replace("--on ", f"{key}=")) from e
-    if devices.accelerator.pod is None:
-        raise UserError(f"{key}={text} is no TPU slice", example)
-    if not devices.accelerator.pod.gke_accelerator:
-        raise UserError(f"{key}={text}: no machines of GKE are known for {devices.accelerator.name}", example)
+        raise UserError(f"{key}={text}: {e.what}", e.fix.replace("--on ", f"{key}="), e.code) from e
+    pod = devices.accelerator.pod
+    if pod is None or not pod.gke_accelerator:
+        raise UserError(f"{key}={text} is no TPU slice of GKE", example, "no-tpu-slice")
     return devices
 
 
@@ -222,10 +217,8 @@ def _find(text: str) -> Slice | None:
     kind, _, size = body.partition("-")
     gpu = gpu_named(body)
     tpu = None if " " in body else next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
-    if (gpu or tpu) and count > MOST:
-        raise UserError(f"{text!r} is more than {MOST:,} of them", f"type --on {'8x' if gpu else ''}{match[2]}")
-    if (gpu or tpu) and count < 1:
-        raise UserError(f"{text!r} is none at all", f"type --on {'1x' if gpu else ''}{match[2]}")
+    if (gpu or tpu) and not 1 <= count <= MOST:
+        raise UserError(f"{text!r}: the count is from 1 to {MOST:,}", f"type --on 2x{match[2]}", "wrong-count")
     if gpu:
         return _gpus(gpu, count)
     if tpu:
@@ -272,10 +265,9 @@ def _gpus(gpu: Accelerator, count: int) -> Slice:
     machines, rest = divmod(count, gpu.node.size)
     if machines and rest:
         size = gpu.node.size
-        raise UserError(
-            f"{count} {gpu.name} are no whole machines of {size}",
-            f"type --on {machines * size}x{gpu.name} or {(machines + 1) * size}x{gpu.name}",
-        )
+        what = f"{count} {gpu.name} are no whole machines of {size}"
+        fix = f"type --on {machines * size}x{gpu.name} or {(machines + 1) * size}x{gpu.name}"
+        raise UserError(what, fix, "slice-not-sold")
     return Slice(gpu, (count, 1, 1))
 
 
@@ -289,34 +281,24 @@ def _chips(tpu: Accelerator, size: str) -> Topology:
     """`size` is a number or a topology."""
     pod = tpu.pod
     assert pod
-    name, num_dims = f"{tpu.name}-{size}", 3 if pod.max_cubes else 2
     if re.fullmatch(r"\d+", size):
         chips, rest = divmod(int(size), _per_chip(tpu))
         sized = None if rest else _of_size(pod, chips)
         if sized is None:
             near = " or ".join(f"{tpu.name}-{n * _per_chip(tpu)}" for n in _near(pod, int(size) / _per_chip(tpu)))
-            what = "chips" if pod.counts == "chips" else f"{pod.counts}, {_per_chip(tpu)} a chip"
-            raise UserError(f"no {tpu.name} slice is sold as {name} (the number counts {what})", f"type --on {near}")
+            what = f"no {tpu.name} slice is sold as {tpu.name}-{size} (the number counts {pod.counts})"
+            raise UserError(what, f"type --on {near}", "slice-not-sold")
         return sized
     if re.fullmatch(r"\d+(x\d+)+", size):
         parts = tuple(map(int, size.split("x")))
-        if len(parts) != num_dims:
-            example = _shown(pod, _of_size(pod, math.prod(parts)) or _of_size(pod, _near(pod, math.prod(parts))[0]))
-            raise UserError(
-                f"{name}: a {tpu.name} topology has {num_dims} dimensions", f"type --on {tpu.name}-{example}"
-            )
-        x, y, z = (*parts, 1)[:3]
-        if (x, y, z) in topologies(pod):
+        x, y, z = (*parts, 1, 1)[:3]
+        if (x, y, z) in topologies(pod) and len(parts) == (3 if pod.max_cubes else 2):
             return (x, y, z)
-        near = " or ".join(f"{tpu.name}-{_shown(pod, t)}" for t in _alike(pod, (x, y, z)))
-        rule = f"{', '.join(_shown(pod, t) for t in pod.topologies)}"
-        if pod.max_cubes:
-            rule += f", and AxBxC with multiples of 4, A <= B <= C, up to {pod.max_cubes * 64} chips"
-        raise UserError(f"no {tpu.name} slice is sold with topology {size}", f"type --on {near} (there are {rule})")
-    example = f"{tpu.name}-{_shown(pod, pod.topologies[-1])}"
-    raise UserError(
-        f"{tpu.name} alone names no size", f"type --on {tpu.name}-{8 * _per_chip(tpu)} or a topology such as {example}"
-    )
+        near = " or ".join(f"{tpu.name}-{_shown(pod, each)}" for each in _alike(pod, parts))
+        what = f"no {tpu.name} slice is sold with topology {size}"
+        raise UserError(what, f"type --on {near}", "slice-not-sold")
+    example = f"{tpu.name}-{8 * _per_chip(tpu)} or {tpu.name}-{_shown(pod, pod.topologies[-1])}"
+    raise UserError(f"{tpu.name} alone names no size", f"type --on {example}", "no-size")
 
 
 def _near(pod: Pod, chips: float) -> list[int]:
@@ -325,55 +307,34 @@ def _near(pod: Pod, chips: float) -> list[int]:
     return [*sorted(n for n in sizes if n < chips)[-1:], *[n for n in sizes if n > chips][:1]] or sizes[:1]
 
 
-def _alike(pod: Pod, wanted: Topology) -> list[Topology]:
-    """The same chips in the order that is sold, or the two that differ least."""
-    ordered = sorted(
-        topologies(pod), key=lambda t: sum(abs(math.log(a / max(b, 1))) for a, b in zip(t, sorted(wanted), strict=True))
-    )
-    turned = [t for t in ordered if sorted(t) == sorted(wanted)]
-    return turned or ordered[:2]
+def _alike(pod: Pod, sides: Sequence[int]) -> list[Topology]:
+    """The same sides in the order that is sold, or the most cubic topologies of about as many chips."""
+    sold_so = [each for each in topologies(pod) if sorted(each) == sorted((*sides, 1)[:3])]
+    chips = math.prod(sides)
+    return sold_so or [each for n in (chips, *_near(pod, chips)) if (each := _of_size(pod, n))][:2]
 
 
-def _shown(pod: Pod, chips: Topology | None) -> str:
-    assert chips
+def _shown(pod: Pod, chips: Topology) -> str:
     return "x".join(map(str, chips if pod.max_cubes else chips[:2]))
 
 
 MOST = 1 << 17
 """GPUs or slices that are looked at: no machine room has more"""
-_OLDER = re.compile(r"(?:\d+\s*x\s*)?(?:tpu-?)?v([234])(?:-.*)?", re.IGNORECASE)
 
 
 def _unknown(text: str) -> UnknownSlice:
-    if older := _OLDER.fullmatch(text.strip()):
-        what = f"--on {text}: TPU v{older[1]} is not supported"
-        return UnknownSlice(
-            what, f"type --on with another TPU ({', '.join(row.name for row in TPUS)}) or a GPU, such as {EXAMPLES}"
-        )
-    if counts := re.fullmatch(r"\s*((?:\d+\s*x\s*){2,})([a-z].*)", text, re.IGNORECASE):
-        number = math.prod(map(int, re.findall(r"\d+", counts[1])))
-        product = f"{number}x{counts[2].strip()}"
-        if _holds(product):
-            return UnknownSlice(f"--on {text!r} has several counts", f"type --on {product}")
     what = f"there is no target and no slice {text!r}"
-    times, body = re.fullmatch(r"(\s*\d+\s*x\s*)?(.*)", text, re.DOTALL).groups("")  # type: ignore[union-attr]
-    kind, _, size = body.partition("-")
-    alike = gpus_like(body)
-    gpus = alike or nearest_gpus(body)
-    if len(gpus) == 1:
-        _find(times + gpus[0])  # a wrong number is said along with it
-    if gpus:
-        names = " or ".join((times.strip() or "1x") + name for name in gpus)
-        return UnknownSlice(what, f"type --on {names}" if alike else f"did you mean --on {names}?")
-    near = nearest(kind.lower(), [a.name for a in (*TPUS, CPU)]) if body[:1].isalpha() else ""
-    guesses = (f"{times}{near}-{size}".replace(" ", ""), nearest(text, ["local"]))
-    if guess := next((g for g in guesses if g == "local" or _holds(g)), ""):
-        return UnknownSlice(what, f"did you mean --on {guess}?")
-    if times or "nvidia" in text.lower():
-        cards = ", ".join(row.name for row in GPUS)
-        known = f"the GPUs that are known are NVIDIA's {cards}"
-        return UnknownSlice(what, f"type --on with a slice such as {EXAMPLES}; {known}")
-    return UnknownSlice(what, f"type --on local, cpu-8, or a slice such as {EXAMPLES}")
+    fix = f"type --on local, cpu-8, or a slice such as {EXAMPLES}"
+    if match := re.fullmatch(r"(\s*\d+\s*x\s*)?([a-z].*)", text, re.IGNORECASE):
+        times, body = match.groups("")
+        kind, _, size = body.partition("-")
+        guess = f"{times}{nearest(kind.lower(), [a.name for a in (*TPUS, CPU)])}-{size}".replace(" ", "")
+        if gpus := gpus_like(body) or nearest_gpus(body):
+            _find(times + gpus[0])  # a wrong number is said first
+            fix = "type --on " + " or ".join((times.strip() or "1x") + name for name in gpus)
+        elif _holds(guess):
+            fix = f"did you mean --on {guess}?"
+    return UnknownSlice(what, fix, "unknown-slice")
 
 
 def _holds(text: str) -> bool:

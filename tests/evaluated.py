@@ -1,7 +1,8 @@
 """A script file run in the sandbox as an import runs it, with the files beside it."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
+from unittest import mock
 
 from podwright.recipe.maxtext import tree
 from podwright.sandbox import evaluation, stage
@@ -17,12 +18,12 @@ def evaluate(
     script: Path,
     values: Mapping[str, str],
     *,
-    arguments: Sequence[str] = (),
-    limit_s: float = 10.0,
+    limit_s: float = evaluation.SECONDS,
     user: str = "user",
     home: str = "",
 ) -> Evaluated:
     """What `script` does with `values` that were typed, for a user with that home (below /home, if none is given)."""
     source = Script(script, stage.read(script), tree.siblings(script))
     seen = Surroundings(user, home or f"/home/{user}", AT_S, "UTC")
-    return evaluation.run(source, values, Shell(), seen, arguments=arguments, limit_s=limit_s)
+    with mock.patch.object(evaluation, "SECONDS", limit_s):
+        return evaluation.run(source, values, Shell(), seen)

@@ -332,7 +332,7 @@ def test_a_kind_is_answered_for_in_every_room(kind: str) -> None:
     row = KINDS[kind]
     assert row.schema.model_fields["kind"].annotation == Literal[kind]
     assert isinstance(kinds.resolve(row.plan), PlanPart)
-    assert kinds.resolve(row.report).STEP
+    assert kinds.resolve(row.report).FACTS.step
     assert bool(row.trainer) == bool(row.command)
     assert not row.trainer or kinds.resolve(row.trainer).kind == kind
     templates = {path.name for path in (PACKAGE / "report" / "templates").iterdir()}

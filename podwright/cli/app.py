@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 import sys
 from pathlib import Path
@@ -20,7 +19,7 @@ from podwright.cli.exit_codes import ExitCode, of_check
 from podwright.cli.log_reports import Language, LogFile, LogProfile, LogRecipe, LogSlice
 from podwright.cli.options import Detach, EvalOverrides, Json, RunName, Runs
 from podwright.errors import UserError, expanded, from_os, typed_path
-from podwright.rundir import RUNS, RunDir, recipe_of, require_layout
+from podwright.rundir import RUNS, RunDir
 
 
 class _Verbs(TyperGroup):
@@ -28,9 +27,9 @@ class _Verbs(TyperGroup):
         try:
             return super().invoke(ctx)
         except typer.BadParameter as e:
-            from podwright.recipe.wrong_values import of_option
+            from podwright.recipe.wrong_values import of_message
 
-            e.message = of_option(e.message)
+            e.message = of_message(e.message)
             raise
 
 
@@ -119,14 +118,12 @@ def diagnose(
     path = expanded(source)
     if source == "-":
         matches = explain.stream(iter(lambda: sys.stdin.buffer.read(1 << 20), b""))
-    elif path.is_dir() and not [
-        *path.glob("journal.jsonl"),
-        *path.glob("*/journal.jsonl"),
-        *(runs / source).glob("*.jsonl"),
-    ]:
-        matches = explain.folder(path)
     elif path.exists() and not path.is_dir():
         matches = explain.file(path)
+    elif path.is_dir() and not any(
+        [*path.glob("journal.jsonl"), *path.glob("*/journal.jsonl"), *(runs / source).glob("*.jsonl")]
+    ):
+        matches = explain.folder(path)
     else:
         matches = explain.run(_find(runs, source, or_log=True))
     show.document({"matches": matches}) if as_json else show.explained(matches)
@@ -186,12 +183,16 @@ def report(
         return
     log_reports.refuse_without_log(recipe=recipe, on=on, profile=profile, language=language)
     if not names:
-        raise UserError("report needs a run or a log", "type podwright report RUN, or podwright report --log FILE")
+        raise UserError(
+            "report needs a run or a log",
+            "type podwright report RUN, or podwright report --log FILE",
+            "missing-argument",
+        )
     if compare:
         from podwright.report.comparison import side_by_side
 
         if readme:
-            raise UserError("--readme works only without --compare", "leave one of them out")
+            raise UserError("--readme works only without --compare", "leave one of them out", "options-exclude")
         comparison = side_by_side.write([log_reports.of_log(name) or _find(runs, name) for name in names], out)
         show.document(comparison) if as_json else show.text(side_by_side.text(comparison))
         return
@@ -200,10 +201,12 @@ def report(
     if len(names) > 1:
         each = list(dict.fromkeys(names))
         fix = f"type podwright report {'--compare ' if len(each) > 1 else ''}{shlex.join(each)}"
-        raise UserError(f"report takes one run, not {len(names)}", fix)
+        raise UserError(f"report takes one run, not {len(names)}", fix, "too-many-runs")
     if out:
         raise UserError(
-            f"--out {out} works only with --compare; the report of a run is written to its directory", "leave --out out"
+            f"--out {out} works only with --compare; the report of a run is written to its directory",
+            "leave --out out",
+            "option-needs-other",
         )
     run = log_reports.of_log(names[0]) or _find(runs, names[0])
     result = page.write(run, readme)
@@ -232,17 +235,14 @@ def evaluate(
     as_json: Json = False,
 ) -> None:
     """Measure the accuracy of a checkpoint."""
-    from podwright.cli import eval_data
     from podwright.run.mirror import is_storage
 
     of_run = runs / checkpoint
     place = of_run if of_run.is_dir() else expanded(checkpoint)
     if not place.exists() or is_storage(Path(checkpoint)):  # a run that is kept in a storage is brought to `runs` first
         place = _find(runs, checkpoint).path
-    require_layout(RunDir(place))
-    eval_data.require(data, place)
-    options = [*(["--data", data] if data else []), *(["--limit", str(limit)] if limit else [])]
-    ask(["eval", str(place), *(overrides or []), *options], as_json, outcomes.evaluation)
+    options = {"path": str(place), "data": data, "limit": limit}
+    ask("eval", options, as_json, outcomes.evaluation, overrides or [])
 
 
 @app.command()
@@ -276,16 +276,14 @@ def predict(
     The answer is JSON in the schema of the run.
     """
     if not (image or audio or video or text):
-        run = RunDir(runs / name)
-        if run.recipe.exists() and (kind := recipe_of(run)["kind"]) != "multimodal":
-            raise UserError(f"{run.path} is a run of kind {kind}", "`podwright predict` takes runs of kind multimodal")
-        raise UserError("predict needs an input", "give --image, --audio, --video or --text")
+        raise UserError("predict needs an input", "give --image, --audio, --video or --text", "missing-argument")
     if out and out.exists():
-        raise UserError(f"--out {out} exists already", "name a new file")
-    given = {"--image": image, "--audio": audio, "--video": video, "--out": out, "--text": text or None}
-    options = [word for option, value in given.items() if value is not None for word in (option, str(value))]
+        raise UserError(f"--out {out} exists already", "name a new file", "exists-already")
+    media = {"image": image, "audio": audio, "video": video}
+    files = {kind: str(path) for kind, path in media.items() if path is not None}
     place = expanded(name) if (expanded(name) / EXPORTED).is_file() else _find(runs, name).path
-    ask(["predict", str(place), *options], as_json, outcomes.prediction)
+    options = {"path": str(place), "files": files, "text": text, "out": str(out or "")}
+    ask("predict", options, as_json, outcomes.prediction)
 
 
 @app.command()
@@ -299,11 +297,8 @@ def export(
     as_json: Json = False,
 ) -> None:
     """Write the trained model as a Hugging Face directory."""
-    ask(
-        ["export", str(_find(runs, name).path), str(directory), *(["--onnx"] if onnx else [])],
-        as_json,
-        outcomes.exported,
-    )
+    options = {"path": str(_find(runs, name).path), "out": str(directory), "onnx": onnx}
+    ask("export", options, as_json, outcomes.exported)
 
 
 _ALONE = {"--compile": "--compile=quick", "--forward": f"--forward={pages.PORT}"}
@@ -319,7 +314,6 @@ def main(argv: list[str] | None = None) -> int:
     """Run the command line; one of the codes of exit_codes.py."""
     argv = words(sys.argv[1:] if argv is None else argv)
     try:
-        _refuse_overrides(argv)
         app(argv, prog_name="podwright")
     except SystemExit as e:
         return e.code if isinstance(e.code, int) else ExitCode.FAILED
@@ -335,14 +329,6 @@ def main(argv: list[str] | None = None) -> int:
         show.error(explained, "--json" in argv)
         return ExitCode.USAGE
     return ExitCode.OK
-
-
-def _refuse_overrides(argv: list[str]) -> None:
-    """UserError for a key of a recipe after `resume`, which takes none."""
-    given = [word for word in argv[2:] if re.fullmatch(r"[a-z][a-z0-9_.]*=.*", word, re.DOTALL)]
-    if argv[:1] == ["resume"] and given:
-        what = f"resume takes no overrides, and {given[0]} is one: a run keeps the recipe that it began with"
-        raise UserError(what, "leave it out, or start a new run with podwright run")
 
 
 def _find(runs: Path, name: str, or_log: bool = False) -> RunDir:

@@ -39,7 +39,11 @@ def checkpoints(
     url = checkpoints.url_of(run)
     if step is None:
         if out:
-            raise UserError(f"--out {out} works only with --fetch", "type --fetch STEP too, or leave --out out")
+            raise UserError(
+                f"--out {out} works only with --fetch",
+                "type --fetch STEP too, or leave --out out",
+                "option-needs-other",
+            )
         rows = [
             {"step": each.step, "time": each.time, "size_bytes": each.size_bytes, "num_files": len(each.objects)}
             for each in checkpoints.listed(run)

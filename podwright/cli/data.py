@@ -42,11 +42,8 @@ def tokenize(
     as_json: Json = False,
 ) -> None:
     """Tokenize text into token shards."""
-    ask(
-        ["data", "tokenize", *files, "--tokenizer", tokenizer, "--out", str(out), "--shard-tokens", str(shard_tokens)],
-        as_json,
-        outcomes.tokenization,
-    )
+    options = {"tokenizer": tokenizer, "out": str(out), "shard_tokens": shard_tokens}
+    ask("data-tokenize", options, as_json, outcomes.tokenization, files)
 
 
 @verbs.command()
@@ -56,7 +53,7 @@ def count(
     as_json: Json = False,
 ) -> None:
     """Count the documents and tokens of a source."""
-    ask(["data", "count", source, *(["--tokenizer", tokenizer] if tokenizer else [])], as_json, outcomes.count)
+    ask("data-count", {"source": source, "tokenizer": tokenizer}, as_json, outcomes.count)
 
 
 @verbs.command()
@@ -103,10 +100,8 @@ def check(
     as_json: Json = False,
 ) -> None:
     """Check a source for faults. Exit code 1: there are faults."""
-    size = ["--vocab-size", str(vocab_size)] if vocab_size else []
-    given = (("--recipe", recipe), ("--answers", answers), ("--root", root))
-    options = [word for option, value in given if value for word in (option, value)] + (["--fix"] if fix else [])
-    code, document = answer(["data", "check", source, *size, *options])
+    options = {"fix": fix, "recipe": recipe or None, "answers": answers or None, "root": root or None}
+    code, document = answer("data-check", {"source": source, "vocab_size": vocab_size, "options": options})
     if document:
         show.document(document) if as_json else show.faults(document)
     raise typer.Exit(of_check(code == 0 and not document["num_faults"]))
@@ -124,5 +119,5 @@ def draw(
     as_json: Json = False,
 ) -> None:
     """Generate synthetic pictures and sounds of cats with labels, to try multimodal training."""
-    sizes = ["--num-train", str(num_train), "--num-test", str(num_test), "--seed", str(seed)]
-    ask(["data", "draw", str(folder), *sizes, *(["--pairs"] if pairs else [])], as_json, outcomes.synthetic)
+    sizes = {"num_train": num_train, "num_test": num_test, "seed": seed}
+    ask("data-draw", {"folder": str(folder), "pairs": pairs, **sizes}, as_json, outcomes.synthetic)

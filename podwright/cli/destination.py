@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -36,15 +36,15 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = (), *, star
     """A target that does not answer this login is an error for a run that is `starting`, and unknown to a plan."""
     target = target.for_slice(slice_of(target, recipe))
     questions = {
-        "target": lambda: [_finding("target", r, starting) for r in target.as_used_by(recipe).check(recipe.kind)],
-        "storage": lambda: [_finding("storage", r, starting) for r in target.look_at_storage(recipe.kind)],
+        "target": lambda: _findings("target", target.as_used_by(recipe).check(recipe.kind), starting),
+        "storage": lambda: _findings("storage", target.look_at_storage(recipe.kind), starting),
         "trackers": lambda: _trackers(recipe),
     }
     findings: list[Finding] = []
     for check, ask in questions.items():
         if not only or check in only:
             findings += ask()
-    findings += [Finding("target", r.level, r.what, r.fix) for r in target.differences(recipe)]
+    findings += _findings("target", target.differences(recipe))
     destination = Destination(target.name, target.slice, tuple(findings), target.is_local, target.gpus_per_node)
     if target.settings is None:
         return destination
@@ -58,9 +58,12 @@ def of(target: ResolvedTarget, recipe: Recipe, only: Sequence[str] = (), *, star
     )
 
 
-def _finding(check: str, remark: Remark, starting: bool) -> Finding:
-    level = "inconclusive" if remark.unanswered and not starting else remark.level
-    return Finding(check, level, remark.what, remark.fix)
+def _findings(check: str, remarks: Iterable[Remark], starting: bool = True) -> list[Finding]:
+    findings = []
+    for remark in remarks:
+        level = "inconclusive" if remark.unanswered and not starting else remark.level
+        findings.append(Finding(check, level, remark.what, remark.fix, "target-remark"))
+    return findings
 
 
 def slice_of(target: ResolvedTarget, recipe: Recipe) -> str:
@@ -71,19 +74,19 @@ def slice_of(target: ResolvedTarget, recipe: Recipe) -> str:
     return named.name if named else ""
 
 
-def remarks(target: ResolvedTarget, kind: str = "") -> list[Finding]:
-    """What stands in the way of runs (of a `kind` of recipe) on a target; it may ask other machines."""
-    return [Finding("target", r.level, r.what, r.fix) for r in target.check(kind)]
+def remarks(target: ResolvedTarget) -> list[Finding]:
+    """What stands in the way of runs on a target; it may ask other machines."""
+    return _findings("target", target.check(""))
 
 
 def access(target: ResolvedTarget) -> list[Finding]:
     """Whether this user can have machines of a target whose machines are requested."""
-    return [Finding("access", r.level, r.what, r.fix) for r in target.check_access()]
+    return _findings("access", target.check_access())
 
 
 def storage(target: ResolvedTarget) -> list[Finding]:
     """Whether this machine can use the storage of a target. It writes there, which a plan does not."""
-    return [Finding("storage", r.level, r.what, r.fix) for r in target.try_storage()]
+    return _findings("storage", target.try_storage())
 
 
 def unchecked_hosts(target: ResolvedTarget) -> list[Finding]:
@@ -96,10 +99,10 @@ def unchecked_hosts(target: ResolvedTarget) -> list[Finding]:
     why = f"only a run logs in to {traits.borrowed}" if traits.borrowed else "they exist only while a run has them"
     what = f"the {hosts} of {target.name} were not looked at (packages, disk, files{access}): {why}"
     fix = "a run that cannot use them ends, and says why" if traits.pods else "a run checks them before it starts"
-    return [Finding("machines", "inconclusive", what, fix)]
+    return [Finding("machines", "inconclusive", what, fix, "hosts-not-checked")]
 
 
 def _trackers(recipe: Recipe) -> list[Finding]:
     from podwright import track
 
-    return [Finding("trackers", "warning", e.what, e.fix) for e in track.check(recipe.trackers)]
+    return [Finding("trackers", "warning", e.what, e.fix, e.code) for e in track.check(recipe.trackers)]

@@ -70,32 +70,31 @@ def doctor(
     machines = []
     if not unchecked and any(f.check == "target" and f.level == "error" for f in planned):
         what = f"the machines of {on} were not looked at: the target has a fault"
-        unchecked = [Finding("machines", "inconclusive", what, "correct the fault first")]
+        unchecked = [Finding("machines", "inconclusive", what, "correct the fault first", "target-fault")]
     if not unchecked:
         needed = kinds.of(chosen).needed(chosen) if chosen else ()
         try:
             machines = target.probe_hosts(arguments)
         except MachinesBusy as e:
-            findings.append(Finding("machines", "inconclusive", e.what, e.fix))
+            findings.append(Finding("machines", "inconclusive", e.what, e.fix, "machines-busy"))
         except UserError as e:  # machines that do not answer are what is wrong there, not what was typed
-            findings.append(Finding("machines", "error", e.what, e.fix))
+            findings.append(Finding("machines", "error", e.what, e.fix, "machines-unreachable"))
         else:
-            findings += judge.findings(machines, needed, place.gpus_per_node) or [_silent(on)]
+            findings += judge.findings(machines, needed, place.gpus_per_node) or [
+                Finding(
+                    "machines",
+                    "inconclusive",
+                    f"no machine of {on} has said what it is",
+                    "try again",
+                    "machines-silent",
+                )
+            ]
     findings += [*planned, *unchecked]
     verdict = verdict_of(findings)
     listed = [asdict(f) for f in findings]
     document = {"target": on, "verdict": verdict, "ok": verdict.ok, "findings": listed, "machines": machines}
     show.document(document) if as_json else show.checked(on, findings, verdict)
     raise typer.Exit(of_verdict(verdict))
-
-
-def _silent(on: str) -> Finding:
-    """Of machines that were asked, and of which none has said anything."""
-    from podwright.plan.findings import Finding
-
-    return Finding(
-        "machines", "inconclusive", f"no machine of {on} has said what it is", f"type podwright doctor --on {on} again"
-    )
 
 
 def _planned(place: ResolvedTarget, recipe: Recipe | None) -> list[Finding]:

@@ -16,18 +16,8 @@ if TYPE_CHECKING:
     from podwright.plan.document import Plan
 
 Row = Record
-LATER = {
-    "TAG": "a checksum of the directory of the run and of the time at which it is created",
-    "EXPIRES": "Unix seconds when the life of the run (max_life) is over",
-    "PORT": "a port from 12000 to 31999, by TAG and the number of the attempt",
-    "CONTROL_PORT": "the port after PORT",
-    "DIGEST": "of the contents of the ConfigMap",
-    "INPUT": "the name in the storage of a file of this machine, by a checksum of its contents",
-    "MASTER_VERSION": "the version of the cluster",
-    "UID": "that the cluster gives to the JobSet",
-    "HOST-0": "the first of the requested hosts",
-}
-"""what a dry run prints a name in capitals for, since only the run or the cloud knows it"""
+LATER = re.compile(r"(?<![A-Z_])(TAG|EXPIRES|PORT|CONTROL_PORT|DIGEST|INPUT|MASTER_VERSION|UID|HOST-0)(?![A-Z_])")
+"""what stands for values that only the run or the cloud knows"""
 
 
 def preview(planned: Plan, shown: Row, *, force: bool = False) -> None:
@@ -40,11 +30,8 @@ def preview(planned: Plan, shown: Row, *, force: bool = False) -> None:
     else:
         _files(would, request, shown)
     printed = json.dumps([request, calls, shown["argv"], shown["env"], shown["files"]])
-    later = [
-        f"  {name}: {meaning}" for name, meaning in LATER.items() if re.search(rf"(?<![A-Z_]){name}(?![A-Z_])", printed)
-    ]
-    if later:
-        print("\n".join(["names in capitals stand for values that are not known yet:", *later]))
+    if later := sorted(set(LATER.findall(printed))):
+        print(f"stand for values that are known when the run is there: {', '.join(later)}")
 
 
 def _files(would: str, request: Row | None, shown: Row) -> None:

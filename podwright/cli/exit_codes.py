@@ -16,16 +16,6 @@ class ExitCode(enum.IntEnum):
     INTERRUPTED = 130
 
 
-MEANINGS = {
-    ExitCode.OK: "done; of a verb that waits for a run: it has finished. `stop`: the run has stopped or finished",
-    ExitCode.FAILED: "the run has not finished: it failed, lost its machine or was stopped. Or `diagnose` found no known failure, `data check` a fault, or `clean` something to remove, or machines that cost and may be needed",
-    ExitCode.USAGE: "what was typed or supplied is wrong; the line on stderr says what to type",
-    ExitCode.REFUSED: "`plan`, `run`, `doctor` or `target check` found an error: a run would fail there",
-    ExitCode.INCONCLUSIVE: "`plan`, `doctor` or `target check` found no error, but could not check everything",
-    ExitCode.INTERRUPTED: "Ctrl-C; what a run had done is kept",
-}
-
-
 _OF_VERDICT = {"ok": ExitCode.OK, "refused": ExitCode.REFUSED, "inconclusive": ExitCode.INCONCLUSIVE}
 
 

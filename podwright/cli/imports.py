@@ -39,19 +39,23 @@ class ImportRequest:
     as_json: bool
     trust: bool = False
 
+    @property
+    def overrides(self) -> list[str]:
+        """Pairs that change keys of the recipe."""
+        return given_values.overrides(self.pairs)
 
-def request(
-    source: Sequence[str], tree: Path | None, out: Path | None, phase: int | None, as_json: bool, trust: bool
-) -> ImportRequest:
-    """Sorts what was typed: the first word, and those without an equals sign, name the source."""
-    words = [source[0], *(word for word in source[1:] if "=" not in word)]
-    return ImportRequest(words, [word for word in source[1:] if "=" in word], tree, out, phase, as_json, trust)
+    @property
+    def xpk_version(self) -> str:
+        """That was typed; ""."""
+        return dict(pair.partition("=")[::2] for pair in self.overrides).get("versions.xpk", "")
 
 
 def run(request: ImportRequest) -> None:
     if not " ".join(request.words).strip():
         raise UserError(
-            "the name of the source is empty", "name a launch script, a configuration file or a folder of them"
+            "the name of the source is empty",
+            "name a launch script, a configuration file or a folder of them",
+            "missing-argument",
         )
     _require_single(request.words)
     place = expanded(request.words[0])
@@ -76,44 +80,37 @@ def run(request: ImportRequest) -> None:
 
 
 def _require_single(words: Sequence[str]) -> None:
-    """UserError for several paths, and for words behind a path: nobody can tell which of them is meant."""
+    """UserError for a path among several words: nobody can tell which of them is meant."""
     paths = [word for word in words if "/" in word or expanded(word).suffix in _SUFFIXES or expanded(word).exists()]
-    if len(words) > 1 and len(paths) == len(words):
+    if len(words) > 1 and paths:
         what = f"{', '.join(words)} are {len(words)} sources, and an import reads one"
-        fix = f"type podwright recipe import {shlex.quote(words[0])}, or name a folder to import every launch script in it"
-        raise UserError(what, fix)
-    if len(words) > 1 and words[0] in paths and expanded(words[0]).is_file():
-        raise UserError(f"{words[1]!r} behind the file {words[0]} is no NAME=VALUE", f"leave {words[1]} out")
+        raise UserError(what, f"type podwright recipe import {shlex.quote(paths[0])}", "several-sources")
 
 
 def _tree(request: ImportRequest, place: Path) -> Path:
     """Where words are looked up. UserError for a path that does not exist."""
     first = request.words[0]
     if len(request.words) == 1 and ("/" in first or place.suffix in _SUFFIXES):
-        raise UserError(f"there is no file {first}", "check the path")
+        raise UserError(f"there is no file {first}", "check the path", "no-such-file")
     if request.tree is None:
         return tree_of_target() or Path()
     if not request.tree.is_dir():
-        raise UserError(f"--tree {request.tree} is no directory", "give the path of a checkout of tpu-recipes")
+        raise UserError(
+            f"--tree {request.tree} is no directory", "give the path of a checkout of tpu-recipes", "not-a-folder"
+        )
     return request.tree
 
 
 def tree_of_target() -> Path | None:
-    """The one checkout that targets of kind gke name as `recipes`."""
-    named = set(checkouts().values()) - {""}
-    return expanded(next(iter(named))) if len(named) == 1 else None
-
-
-def checkouts() -> dict[str, str]:
-    """`recipes` of each target of kind gke, "" where it names none; an entry that is wrong is left out."""
+    """The one checkout that targets of kind gke name as `recipes`; an entry that is wrong is left out."""
     from podwright.targets import entries
 
-    named: dict[str, str] = {}
+    named = set[str]()
     for name in entries.names():
         with contextlib.suppress(UserError):
-            if (checkout := getattr(entries.find(name), "recipes", None)) is not None:
-                named[name] = checkout
-    return named
+            named.add(getattr(entries.find(name), "recipes", ""))
+    named.discard("")
+    return expanded(named.pop()) if len(named) == 1 else None
 
 
 def _kind_of(path: Path) -> str:
@@ -131,7 +128,11 @@ def _kind_of(path: Path) -> str:
 def _values(pairs: Sequence[str]) -> dict[str, str]:
     for pair in pairs:
         if "=" not in pair or pair.startswith("="):
-            raise UserError(f"{pair!r} sets nothing", "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs")
+            raise UserError(
+                f"{pair!r} sets nothing",
+                "write NAME=VALUE, for example BASE_OUTPUT_DIR=gs://bucket/runs",
+                "sets-nothing",
+            )
         given_values.require_settable(pair.partition("=")[0])
     from podwright.shell import user
 
@@ -154,21 +155,10 @@ def _unused(path: Path, values: Mapping[str, str], result: ImportedScript) -> li
 def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
     """Of a script, with what was typed for the recipe."""
     before = load.parse(result.recipe)
-    given_values.require_options(request.pairs, _xpk_version(request) or result.recipe["versions"].get("xpk", ""))
-    recipe = load.require(load.override(before, given_values.overrides(request.pairs)), MaxTextRecipe)
+    given_values.require_options(request.pairs, request.xpk_version or result.recipe["versions"].get("xpk", ""))
+    recipe = load.require(load.override(before, request.overrides), MaxTextRecipe)
     described = read.described(recipe.arguments, recipe.launch.module, recipe.topology)
     return recipe.model_copy(update={"description": described})
-
-
-def _misspelled(request: ImportRequest, result: ImportedScript) -> list[LintFinding]:
-    sentences = load.misspelled(load.parse(result.recipe), given_values.overrides(request.pairs))
-    return [LintFinding("argument", "warning", each, "correct the key, or leave it as it is") for each in sentences]
-
-
-def _xpk_version(request: ImportRequest) -> str:
-    """That was typed; ""."""
-    given = dict(pair.partition("=")[::2] for pair in given_values.overrides(request.pairs))
-    return given.get("versions.xpk", "")
 
 
 def recipe_of(path: Path) -> MaxTextRecipe:
@@ -185,13 +175,15 @@ def _read(path: Path, values: Mapping[str, str], xpk_version: str = "", trust: b
 def _script(request: ImportRequest, path: Path, other_scripts: Sequence[Path] = ()) -> None:
     """`other_scripts`: scripts of the same folder that start training too, and that `path` does not run."""
     if request.phase is not None:
-        raise UserError(f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out")
+        raise UserError(
+            f"{path} is a launch script, which has no phases", f"leave --phase {request.phase} out", "wrong-kind"
+        )
     values = _values(request.pairs)
-    result = _read(path, values, _xpk_version(request), request.trust)
+    result = _read(path, values, request.xpk_version, request.trust)
     unused = {name: values[name] for name in _unused(path, values, result)}
     given_values.refuse(path, unused, _texts(path), result.recipe["arguments"])
     recipe = _recipe(request, result)
-    findings = [*lint.of_recipe(recipe), *lint.of_script(result), *_misspelled(request, result)]
+    findings = [*lint.of_recipe(recipe), *lint.of_script(result)]
     raw = recipe.model_dump(mode="json")
     out = _written(raw, request.out or Path(f"{recipe.name}.recipe.yaml"))
     target = launch_config.words(result.target)
@@ -209,13 +201,13 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     values = _values(request.pairs)
     if request.out and (request.out.suffix in (".yaml", ".yml") or request.out.is_file()):
         what = f"{folder} has {len(scripts)} launch scripts, and --out {request.out} names one file"
-        raise UserError(what, f"type --out DIRECTORY, or import one of them, such as {scripts[0]}")
+        raise UserError(what, f"type --out DIRECTORY, or import one of them, such as {scripts[0]}", "file-for-several")
     rows, unread, unused = list[tuple[Record, MaxTextRecipe]](), dict[str, str](), list(values)
     arguments, left = dict[str, str](), dict[str, str]()
     imported = dict[Path, tuple[ImportedScript, MaxTextRecipe]]()
     for path in scripts:
         try:
-            result = _read(path, values, _xpk_version(request), request.trust)
+            result = _read(path, values, request.xpk_version, request.trust)
             load.parse(result.recipe)
         except UserError as e:
             unread[str(path.relative_to(folder))] = e.what
@@ -230,7 +222,7 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         rows.append((_row(recipe, findings, path.relative_to(folder), result), recipe))
         left |= given_values.left_to_target(values, result)
     if not rows:
-        _refuse_unread(request, folder, unread)
+        _refuse_unread(folder, unread)
     refused = {name: values[name] for name in unused}
     texts = [text for path in scripts if str(path.relative_to(folder)) not in unread for text in _texts(path)]
     given_values.refuse(f"the scripts of {folder}", refused, texts, arguments)
@@ -248,15 +240,12 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         print(f"{name}: {note}")
 
 
-def _refuse_unread(request: ImportRequest, folder: Path, unread: Mapping[str, str]) -> NoReturn:
-    """UserError for a folder of which no script is read, after a line for each but the first."""
-    (_, first), *others = unread.items()
-    if not request.as_json:
-        for path, why in others:
-            print(f"not read: {path}: {why}")
-    what = f"none of the {len(unread)} scripts in {folder} can be read: {first}"
+def _refuse_unread(folder: Path, unread: Mapping[str, str]) -> NoReturn:
+    """UserError for a folder of which no script is read."""
+    path, why = next(iter(unread.items()))
+    what = f"none of the {len(unread)} scripts in {folder} can be read: {path}: {why}"
     raise UserError(
-        what, f"import one of them, such as {folder / next(iter(unread))}, with NAME=VALUE for what it lacks"
+        what, f"import one of them, such as {folder / path}, with NAME=VALUE for what it lacks", "scripts-not-read"
     )
 
 
@@ -273,12 +262,7 @@ def _row(recipe: MaxTextRecipe, findings: Sequence[LintFinding], path: Path, res
     }
 
 
-def _table(
-    request: ImportRequest,
-    folder: Path,
-    rows: Sequence[Record],
-    unread: dict[str, str],
-) -> None:
+def _table(request: ImportRequest, folder: Path, rows: Sequence[Record], unread: dict[str, str]) -> None:
     table = [["NAME", "MODEL", "TOPOLOGY", "PRECISION", "STEPS", "FINDINGS"]]
     for row in rows:
         checks = dict.fromkeys(f["check"] for f in row["findings"] if f["level"] != "info")
@@ -309,7 +293,7 @@ def _written(recipe: Record, place: Path) -> Path:
     if place.is_dir():
         place /= f"{recipe['name']}.recipe.yaml"
     if place.exists() and place.read_text() != text:
-        raise UserError(f"{place} exists already", "name another file with --out")
+        raise UserError(f"{place} exists already", "name another file with --out", "exists-already")
     place.write_text(text)
     return place
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated
 
@@ -34,7 +34,7 @@ def refuse_without_log(recipe: str, on: str, profile: str, language: str) -> Non
     """UserError for an option that needs --log."""
     given = {"--recipe": recipe, "--on": on, "--profile": profile, "--lang": "" if language == "en" else language}
     if name := next((name for name, value in given.items() if value), ""):
-        raise UserError(f"{name} works only with --log", f"add --log FILE, or leave {name} out")
+        raise UserError(f"{name} works only with --log", f"add --log FILE, or leave {name} out", "option-needs-other")
 
 
 def of_log(name: str) -> RunDir | None:
@@ -64,28 +64,27 @@ def write(
     from podwright.report.words import LANGUAGES
     from podwright.watch import log_files
 
-    if override := next((name for name in names if "=" in name), ""):
-        what = f"--log takes no {override}: its recipe is the one that was run"
-        raise UserError(what, f"leave {override} out")
-    if names and re.fullmatch(r"\d+x", on):
-        raise UserError(f"--on {on} {names[0]} is two words", f"type --on {on}{names[0]}")
     if names or compare:
-        what = f"the run {names[0]}" if names else "--compare"
-        raise UserError(f"--log {log} and {what} exclude each other", "type podwright report once for each of them")
+        other = names[0] if names else "--compare"
+        raise UserError(f"--log {log} and {other} exclude each other", f"leave {other} out", "options-exclude")
     if language not in LANGUAGES:
         raise UserError(
-            f"--lang {language} is no language of a write-up", f"type --lang {' or --lang '.join(LANGUAGES)}"
+            f"--lang {language} is no language of a write-up",
+            f"type --lang {' or --lang '.join(LANGUAGES)}",
+            "unknown-language",
         )
     resolved = load_named(recipe) if recipe else None
     if resolved is not None:
         facts.require_maxtext(resolved)
     if on:
         facts.ran_on(on)
-    blocks = (
-        iter(lambda: sys.stdin.buffer.read(1 << 20), b"") if log == "-" else log_files.blocks(expanded(log), COMMAND)
-    )
-    folder = out or Path(f"{'log' if log == '-' else Path(log).stem}-report")
-    run = log_run.create(folder, blocks, log, resolved, on)
+    if log == "-":
+        blocks: Iterable[bytes] = iter(lambda: sys.stdin.buffer.read(1 << 20), b"")
+        folder = Path("log-report")
+    else:
+        blocks = log_files.blocks(expanded(log), COMMAND)
+        folder = Path(f"{Path(log).stem}-report")
+    run = log_run.create(out or folder, blocks, log, resolved, on)
     if profile:
         log_run.note_profile(run, profile_files.fetched(profile, run.path))
     result = page.write(run, readme, language)

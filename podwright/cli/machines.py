@@ -104,37 +104,29 @@ def _named(slices: Sequence[CloudSlice], names: Sequence[str]) -> list[CloudSlic
         if not (of_name := [each for each in slices if each.name == name]):
             there = ", ".join(each.name for each in slices)
             raise UserError(
-                f"the cloud lists no {name} that podwright created", f"there is {there}" if there else "leave it out"
+                f"the cloud lists no {name} that podwright created",
+                f"there is {there}" if there else "leave it out",
+                "no-such-machines",
             )
         if needed := next((each for each in of_name if each.need in (Need.LIVING, Need.ELSEWHERE) and each.run), None):
             assert needed.run
-            raise UserError(f"{name} is in use: {needed.detail}", f"type podwright stop {needed.run.typed}")
+            raise UserError(f"{name} is in use: {needed.detail}", f"type podwright stop {needed.run.typed}", "in-use")
     return [each for each in slices if each.name in names]
 
 
-def _table(rows: Sequence[Record]) -> None:
+def _table(rows: Sequence[Record], *, marked: bool = True) -> None:
+    """`marked`: with whether each is to be removed."""
     if not rows:
         print("nothing of podwright's in the cloud")
         return
-    table = [("NAME", "ZONE", "STATE", "AGE", "COST", "RUN", "")]
-    table += [
-        (
-            r["name"],
-            r["zone"],
-            r["cloud_state"],
-            _age(r["age_s"]),
-            _usd(r["cost"], r["cost_at_most"]),
-            r["run"] or "",
-            _why(r),
-        )
-        for r in rows
-    ]
+    table = [("NAME", "ZONE", "STATE", "AGE", "EXPIRES", "COST", "RUN", "")]
+    for r in rows:
+        remark = "; ".join(word for word in (r["remark"], r["detail"]) if word)
+        age, expires, cost = _age(r["age_s"]), _expiry(r["expires"]), _usd(r["cost"], r["cost_at_most"])
+        if marked:
+            remark = f"remove: {remark}" if r["removable"] else f"keep: {remark}"
+        table.append((r["name"], r["zone"], r["cloud_state"], age, expires, cost, r["run"] or "", remark))
     show.columns(table)
-
-
-def _why(r: Record) -> str:
-    mark = "remove: " if r["removable"] else "keep: "
-    return f"{mark}{r['detail']}{f'; {remark}' if (remark := r['remark']) else ''}"
 
 
 def _outcome(removed: Sequence[str], left: Sequence[Record]) -> None:
@@ -153,16 +145,8 @@ def live(name: str, runs: Path, as_json: bool) -> None:
     rows = [each.document() for each in cleaning.of_target(name, runs)]
     if as_json:
         show.document({"target": name, "machines": rows})
-        return
-    if not rows:
-        print(f"the cloud has no machines for {name}")
-        return
-    table = [("NAME", "ZONE", "STATE", "AGE", "EXPIRES", "COST", "RUN", "")]
-    for r in rows:
-        remark = "; ".join(word for word in (r["remark"], r["detail"]) if word)
-        expires = _expiry(r["expires"])
-        table.append((r["name"], r["zone"], r["cloud_state"], _age(r["age_s"]), expires, _usd(r["cost"], r["cost_at_most"]), r["run"] or "", remark))  # fmt: skip
-    show.columns(table)
+    else:
+        _table(rows, marked=False)
 
 
 def _age(seconds: float | None) -> str:

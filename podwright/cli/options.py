@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from podwright.errors import UserError, typed_path, warn
+from podwright.errors import typed_path, warn
 
 _VARIABLE = re.compile(r"([A-Z_][A-Z0-9_]*)=(.*)", re.DOTALL)
 RecipeName = Annotated[
@@ -24,15 +23,11 @@ RecipeName = Annotated[
 def overrides(help: str) -> typer.models.ArgumentInfo:
     """Changes of keys. Of two with the same key the later one counts, and stderr says so."""
 
-    def checked(context: typer.Context, given: list[str] | None) -> list[str] | None:
+    def checked(given: list[str] | None) -> list[str] | None:
         if given:
             from podwright.recipe import load
 
-            sentences = load.without_effect(given)
-            with contextlib.suppress(UserError):  # said by the verb itself
-                if recipe := context.params.get("recipe"):
-                    sentences += load.misspelled(load.load(str(recipe)), given)
-            for sentence in sentences:
+            for sentence in load.without_effect(given):
                 warn(sentence)
         return given
 

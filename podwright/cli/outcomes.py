@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from podwright.errors import abbreviated, counted
 from podwright.rundir import Record
+from podwright.watch.figures import percent
 
 
 def evaluation(result: Record) -> Iterator[str]:
@@ -16,15 +17,15 @@ def evaluation(result: Record) -> Iterator[str]:
     yield f"{model} on {result['data']}: {_share(graded)} correct of {counted(result['num'], unit)}"
     if "strict" in result:
         yield f"flexible (last number of an answer): {_share(result['flexible'])}"
-        yield f"{result['mean_tokens']:,.0f} tokens an answer (mean); {_percent(result['truncated'])} cut off at the limit"
+        yield f"{result['mean_tokens']:,.0f} tokens an answer (mean); {percent(result['truncated'])} cut off at the limit"
     else:
         yield f"valid JSON: {_share(result['json_valid'])}; loss {result['loss']:.3g}"
         for field, share in result["fields"].items():
             majority = result.get("majority_fields", {}).get(field)
-            yield f"  {field}: {_share(share)}" + ("" if majority is None else f"; majority class {_percent(majority)}")
+            yield f"  {field}: {_share(share)}" + ("" if majority is None else f"; majority class {percent(majority)}")
         for name, without in result.items():
             if name.startswith("without_"):
-                yield f"without {name.removeprefix('without_')}: {_percent(without['accuracy'])}"
+                yield f"without {name.removeprefix('without_')}: {percent(without['accuracy'])}"
     if result["left_out"]:
         yield f"left out: {counted(result['left_out'], unit)} that cannot be used"
 
@@ -113,8 +114,4 @@ def prediction(result: Record) -> Iterator[str]:
 
 
 def _share(graded: Record) -> str:
-    return f"{_percent(graded['accuracy'])} (95 % confidence interval {100 * graded['low']:.1f} to {100 * graded['high']:.1f} %)"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
+    return f"{percent(graded['accuracy'])} (95 % confidence interval {100 * graded['low']:.1f} to {100 * graded['high']:.1f} %)"

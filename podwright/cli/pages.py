@@ -45,7 +45,7 @@ def ui(
 
     if name is None:
         if forward:
-            raise UserError("--forward needs a run", "type podwright ui RUN --forward")
+            raise UserError("--forward needs a run", "type podwright ui RUN --forward", "missing-argument")
         argv = track.ui_argv(runs)
         show.document({"argv": argv}) if as_json else become(argv, {"MLFLOW_DISABLE_TELEMETRY": "true"})
         return
@@ -76,4 +76,4 @@ def _together(argv: Sequence[str], tunnel: Sequence[str], port: int) -> None:
             time.sleep(0.2)
         if processes[0].poll() is not None:
             fix = f"see ssh's message; if the port is in use here, type --forward={port + 1}"
-            raise UserError(f"port {port} of the first host is no longer forwarded", fix)
+            raise UserError(f"port {port} of the first host is no longer forwarded", fix, "port-not-forwarded")

@@ -11,36 +11,16 @@ from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.maxtext import tree
-from podwright.shell import targets_file
 
 
 def load_named(name: str, overrides: Sequence[str] = ()) -> Recipe:
     """With `key.path=value` overrides applied. UserError for a name that nothing has, or several launch scripts."""
-    if load.exists(name):
+    path = None if load.exists(name) else _script(name)
+    if path is None:
         return load.load(name, overrides)
-    if path := _script(name):
-        from podwright.cli import imports
-
-        return load.override(imports.recipe_of(path), overrides)
-    try:
-        return load.load(name, overrides)
-    except UserError as e:
-        raise UserError(e.what, f"{e.fix}{_of_checkouts(name)}") from e
-
-
-def _of_checkouts(name: str) -> str:
-    """Why `name` is not that of a launch script, and what to set; "" where no target can name a checkout, or it is a path."""
     from podwright.cli import imports
 
-    named = imports.checkouts()
-    if not named or "/" in name or Path(name).suffix in (".yaml", ".yml"):
-        return ""
-    given = sorted({each for each in named.values() if each})
-    if not given:
-        return f"; for a recipe of tpu-recipes, set recipes of target {next(iter(named))} to a checkout of it, in {targets_file()}"
-    if len(given) > 1:
-        return f"; targets have {' and '.join(given)} as recipes, and none is looked in: let all have one in {targets_file()}"
-    return f"; {given[0]}, which targets have as recipes, has no such launch script"
+    return load.override(imports.recipe_of(path), overrides)
 
 
 def _script(name: str) -> Path | None:
@@ -49,14 +29,10 @@ def _script(name: str) -> Path | None:
     checkout = imports.tree_of_target()
     if checkout is None or "/" in name or not name.strip():
         return None
-    known, words = tree.named_scripts(checkout), name.lower().replace("-", " ").split()
-    exact = [path for path, its in known.items() if its == name]
-    scripts = exact or [
-        path for path in known if all(tree.has_word(path.relative_to(checkout), word) for word in words)
-    ]
+    names, scripts = tree.matching(name, checkout)
+    scripts = scripts or tree.matching(name.replace("-", " "), checkout)[1]
     if len(scripts) > 1:
-        listed = ", ".join(sorted(tree.proposed(scripts, known))[:6])
-        raise UserError(
-            f"{len(scripts)} launch scripts in {checkout} have {name!r} in their path", f"name one of them: {listed}"
-        )
+        listed = ", ".join(sorted(names[path] for path in scripts)[:3])
+        what = f"{len(scripts)} launch scripts in {checkout} have {name!r} in their path"
+        raise UserError(what, f"name one of them: {listed}", "several-recipes")
     return scripts[0] if scripts else None

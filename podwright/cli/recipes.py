@@ -100,4 +100,7 @@ def import_(
     """Convert configuration of tunix, PurrSight or MaxText to a recipe, and print what became of each part."""
     from podwright.cli import imports
 
-    imports.run(imports.request(source, tree, out, phase, as_json, trust))
+    # The first word names the source, whatever is in it.
+    words = [source[0], *(word for word in source[1:] if "=" not in word)]
+    pairs = [word for word in source[1:] if "=" in word]
+    imports.run(imports.ImportRequest(words, pairs, tree, out, phase, as_json, trust))

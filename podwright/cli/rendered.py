@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
-import re
 import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from podwright import slices
 from podwright.cli import show
 from podwright.cli.options import Json, RecipeName, RunOverrides, variables
-from podwright.errors import UserError, counted, nearest, typed_path
+from podwright.errors import UserError, counted, typed_path
 
 if TYPE_CHECKING:
     from podwright.recipe.kinds import Recipe
@@ -51,16 +47,16 @@ def render(
     from podwright.targets.settings.gke import GkeSettings
 
     if not on:
-        raise UserError("--on is missing", "type --on TARGET; `podwright target list` shows yours")
+        raise UserError("--on is missing", "type --on TARGET; `podwright target list` shows yours", "missing-option")
     if out is None:
-        raise UserError("-o is missing", "type -o DIR, a directory for the scripts")
-    own = entries.find(on)
-    if own is None:
-        raise _no_target(on)
+        raise UserError("-o is missing", "type -o DIR, a directory for the scripts", "missing-option")
+    own = entries.require(on)
     if not isinstance(own, GkeSettings):
         what = f"target {on} is of kind {own.kind}, and scripts are rendered for kind=gke"
         raise UserError(
-            what, f"type podwright run {shlex.quote(recipe)} --on {on} --dry-run, which shows what is submitted there"
+            what,
+            f"type podwright run {shlex.quote(recipe)} --on {on} --dry-run, which shows what is submitted there",
+            "wrong-kind",
         )
     typed, changes = variables(overrides)
     changed = load_named(recipe, changes)
@@ -75,7 +71,7 @@ def render(
     states = folder.write(out, rendered.files, overwrite)
     if as_json:
         files = [{"name": name, "path": str(out / name), "state": state} for name, state in states.items()]
-        submit = ["bash", _argument(out / rendered.submit)]
+        submit = ["bash", str(out / rendered.submit)]
         show.document(
             {
                 "recipe": changed.name,
@@ -98,13 +94,8 @@ def render(
     for line in rendered.by_hand:
         print(f"by hand: {line}")
     print(
-        f"next: bash {shlex.quote(_argument(out / 'setup_training_env.sh'))}, then bash {shlex.quote(_argument(out / rendered.submit))}"
+        f"next: bash {shlex.quote(str(out / 'setup_training_env.sh'))}, then bash {shlex.quote(str(out / rendered.submit))}"
     )
-
-
-def _argument(path: Path) -> str:
-    """A path that no program takes for an option."""
-    return f"./{path}" if str(path).startswith("-") else str(path)
 
 
 def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
@@ -120,41 +111,5 @@ def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
     if errors:
         others = f", and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
         what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"
-        raise UserError(what, f"{_for_target(errors[0].fix, recipe.kind)}; --force renders it nevertheless")
-
-
-def _for_target(fix: str, kind: str) -> str:
-    """A remedy of a plan, whose --on takes slices, for --on of this verb, which takes targets alone."""
-    typed = re.search(r"type --on (\S+)", fix)
-    if typed is None:
-        return fix
-    needed = slices.parse(typed[1])
-    single = dataclasses.replace(needed, num_slices=1).name
-    if kind == "maxtext":
-        instead = f"type topology={single}" + (f" num_slices={needed.num_slices}" if needed.num_slices > 1 else "")
-    elif needed.num_slices > 1:
-        return f"a target of kind=gke has one slice, and {typed[1]} is needed"
-    else:
-        instead = f"name a target whose topology is {single}, and type"
-    return fix.replace(typed[0], instead).removesuffix(", and type")
-
-
-def _no_target(name: str) -> UserError:
-    """Of a name that is none of the targets that this verb takes."""
-    from podwright.targets import entries
-
-    known = [each for each in entries.names() if _kind_of(each) == "gke"]
-    guess = nearest(name, known)
-    there = f"there {'is' if len(known) == 1 else 'are'} {', '.join(known)}; " if known else ""
-    adds = "`podwright target add NAME kind=gke project=PROJECT cluster=CLUSTER 'zones=[ZONE]'` adds one"
-    return UserError(f"there is no target {name!r} of kind=gke", f"did you mean {guess}?" if guess else there + adds)
-
-
-def _kind_of(name: str) -> str:
-    """Of a target; "" where its entry is wrong."""
-    from podwright.targets import entries
-
-    with contextlib.suppress(UserError):
-        own = entries.find(name)
-        return own.kind if own else ""
-    return ""
+        fix = errors[0].fix.replace("type --fit", "type podwright plan with --fit")
+        raise UserError(what, f"{fix}; --force renders it nevertheless", "plan-refused")

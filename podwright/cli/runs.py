@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -75,7 +75,7 @@ def plan(
     place = destination.find(on, resolved, generation=fit, only=checks_named(only))
     planned = make(resolved, place, options)
     if price is not None and not context and planned.step is None and planned.verdict is not Verdict.REFUSED:
-        raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile")
+        raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile", "no-step-time")
     if svg:
         from podwright.report.figures import memory_chart
 
@@ -117,7 +117,9 @@ def run(
     if seeds is not None and (
         seed_overrides := [override for override in overrides or [] if override.startswith("seed=")]
     ):
-        raise UserError(f"{seed_overrides[0]} and --seeds {seeds} both set the seed", "leave one of them out")
+        raise UserError(
+            f"{seed_overrides[0]} and --seeds {seeds} both set the seed", "leave one of them out", "options-exclude"
+        )
     target = targets.resolve(on)
     shared = target.runs if runs == RUNS else None
     typed, changes = variables(overrides)
@@ -144,14 +146,15 @@ def run(
         raise typer.Exit(ExitCode.OK if force else of_verdict(planned.verdict))
     if seeds and detach and not traits.queues:
         what = f"--detach would start the runs of {len(each)} seeds at once on the devices of {on}"
-        raise UserError(what, "leave --detach out, and they run one after another")
+        raise UserError(what, "leave --detach out, and they run one after another", "option-needs-queue")
     if detach:
         require_attended(on, traits)
     if planned.errors and not force:
         _refused(planned, as_json)
     targets.require_programs(traits)
     show.problems(planned)
-    _say_added(ready.added)
+    if ready.added:  # on stderr, for stdout may be a document
+        print(f"added to the arguments: {' '.join(f'{k}={v}' for k, v in ready.added.items())}", file=sys.stderr)
 
     def begin(run_name: str) -> RunDir:
         path = (shared or runs) / run_name
@@ -161,12 +164,6 @@ def run(
     if seeds:
         _several(list(each), begin, at_once=traits.queues, watching=not detach, as_json=as_json)
     drive(begin(base), "submit" if detach else "follow", as_json)
-
-
-def _say_added(arguments: Mapping[str, str]) -> None:
-    """On stderr, for stdout may be a document."""
-    if arguments:
-        print(f"added to the arguments: {' '.join(f'{k}={v}' for k, v in arguments.items())}", file=sys.stderr)
 
 
 def _previews(paths: list[Path], target: ResolvedTarget, recipes: dict[str, Recipe]) -> list[show.Row]:
@@ -231,10 +228,12 @@ def _context(cache: Path, jax: str) -> CompileContext:
 def _compiles(whether: object, price: float | None, jax: str) -> None:
     if price is not None and not 0 < price < float("inf"):
         raise UserError(
-            f"--price {price:g} is not a valid price per chip-hour", "type --price USD with a number above 0"
+            f"--price {price:g} is not a valid price per chip-hour",
+            "type --price USD with a number above 0",
+            "not-a-price",
         )
     if jax and not whether:
-        raise UserError(f"--jax {jax} needs --compile", "add --compile")
+        raise UserError(f"--jax {jax} needs --compile", "add --compile", "option-needs-other")
 
 
 def _refused(plan: Plan, as_json: bool) -> NoReturn:

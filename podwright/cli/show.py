@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import sys
 from collections.abc import Sequence
 from datetime import datetime
@@ -12,11 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 from podwright.cli import outcomes
 from podwright.errors import UserError, counted, warn
-from podwright.rundir import Record, RunDir, flat
+from podwright.rundir import Record, RunDir, finite, flat
 
 if TYPE_CHECKING:
     from podwright.plan.document import (
-        CostEntry,
         FitEntry,
         MemoryEntry,
         PartSeconds,
@@ -34,22 +32,10 @@ VERDICTS = {
     "inconclusive": "inconclusive: not everything could be checked",
 }
 BAR = 40  # characters
-LETTERS = {
-    "weights": "w",
-    "optimizer": "o",
-    "reference": "r",
-    "gradients": "g",
-    "copies": "c",
-    "activations": "a",
-    "layer": "l",
-    "vocabulary": "v",
-    "cache": "k",
-    "batch": "b",
-}
 
 
 def document(value: Any) -> None:
-    print(json.dumps(_finite(value), indent=1, ensure_ascii=False, default=str))
+    print(json.dumps(finite(value), indent=1, ensure_ascii=False, default=str))
 
 
 def text(piece: str) -> None:
@@ -99,7 +85,7 @@ def plan(planned: Plan) -> None:
 def _verdict(verdict: str, findings: Sequence[Finding]) -> str:
     warnings = sum(f.level == "warning" for f in findings)
     if verdict == "ok" and warnings:
-        return f"OK, with {warnings} warning{'s' if warnings > 1 else ''}"
+        return f"OK, with {counted(warnings, 'warning')}"
     return VERDICTS[verdict]
 
 
@@ -151,13 +137,10 @@ def _run_time(run: RunTotals) -> None:
     cost = "" if run.cost is None or run.costs else f", {_short(run.cost)} at {run.price:g} a chip-hour"
     print(f"run: {run.steps} steps{tests}: {_short(run.hours)} h{chips}{cost}")
     for row in run.costs:
-        print(f"  {row.provisioning}: {_planned_cost(row)}")
-
-
-def _planned_cost(row: CostEntry) -> str:
-    if row.cost is None:
-        return f"cost {row.source}"
-    return f"{_short(row.cost)} USD at {row.price:g} a chip-hour ({row.source})"
+        price = f"cost {row.source}"
+        if row.cost is not None:
+            price = f"{_short(row.cost)} USD at {row.price:g} a chip-hour ({row.source})"
+        print(f"  {row.provisioning}: {price}")
 
 
 def _fit(fit: FitEntry, target: str) -> None:
@@ -172,20 +155,16 @@ def _fit(fit: FitEntry, target: str) -> None:
 
 
 def _short(x: float) -> str:
-    return f"{x:,.0f}" if x >= 100 else f"{x:.1f}" if x >= 1 else f"{x:.2g}"
+    if x >= 100:
+        return f"{x:,.0f}"
+    return f"{x:.1f}" if x >= 1 else f"{x:.2g}"
 
 
 def estimates(entries: Sequence[MemoryEntry]) -> None:
-    """A bar for each program, a letter for each part of its memory, dots for what is free; then what the letters mean."""
+    """A line for each program, with the parts of its memory."""
     for e in entries:
-        bar, done = "", 0.0
-        for part, gib in e.parts_gib.items():
-            done += gib
-            bar += LETTERS[part] * (round(BAR * done / e.limit_gib) - len(bar))
-        over = "+" if len(bar) > BAR else ""
-        print(f"{e.name:<10} {bar[:BAR]:.<{BAR}}{over} about {e.estimated_gib:.1f} of {e.limit_gib:.2f} GiB")
-    used = {part for e in entries for part in e.parts_gib}
-    print(" " * 11 + ", ".join(f"{letter} {part}" for part, letter in LETTERS.items() if part in used))
+        parts = ", ".join(f"{part} {_short(gib)}" for part, gib in e.parts_gib.items())
+        print(f"{e.name:<10} about {e.estimated_gib:.1f} of {e.limit_gib:.2f} GiB: {parts}")
 
 
 def problems(planned: Plan) -> None:
@@ -310,7 +289,7 @@ def explained(matches: Sequence[Row]) -> None:
         text("no known failure in this log; read its end, and docs/diagnosis.md for the failures that are known\n")
     for match in matches:
         others = match.get("logs", 1) - 1
-        more = f" and {others} other log{'s' if others > 1 else ''}" if others else ""
+        more = f" and {counted(others, 'other log')}" if others else ""
         where = f" ({match['file']}{more})" if "file" in match else ""
         text(f"{match['rule']}: {match['cause']}{where}\n  log: {match['evidence']}\n  fix: {match['remedy']}\n")
 
@@ -352,14 +331,3 @@ def _step(r: Row) -> str:
 def _finding(f: Finding) -> str:
     fix = f"; {f.fix}" if f.fix else ""
     return f"{f.level}: {f.message}{fix}"
-
-
-def _finite(value: Any) -> Any:
-    """JSON knows no NaN and no infinity."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    if isinstance(value, dict):
-        return {k: _finite(v) for k, v in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(v) for v in value]
-    return value

@@ -18,6 +18,8 @@ from podwright.rundir import RUNS, Record
 
 verbs = typer.Typer(help="Define your clusters and hosts, and check them.", no_args_is_help=True, rich_markup_mode=None)
 
+_SOURCES = "the configuration of gcloud and kubectl"
+"""of values that were not typed"""
 Name = Annotated[str, typer.Argument(metavar="NAME", help="name of the target, as --on takes it")]
 
 
@@ -36,36 +38,22 @@ def add(
     """Add a target to your targets file."""
     from podwright.errors import UserError
     from podwright.shell import targets_file
-    from podwright.targets import entries, kinds
+    from podwright.targets import entries
 
     proposed = [f"{key}={value}" for key, value in entries.proposals(pairs).items()]
     try:
         values = entries.add(name, [*pairs, *proposed]).model_dump(mode="json", exclude_unset=True)
-    except entries.MissingKey as e:
-        given = dict(pair.partition("=")[::2] for pair in (*pairs, *proposed))
-        known, fix = kinds.missing(given["kind"], e.key, given)
-        raise UserError(f"{e.what}; {known}" if known else e.what, fix or e.fix) from e
     except UserError as e:
-        keys = [pair.partition("=")[0] for pair in proposed]
-        wrong = next((key for key in keys if f": {key}=" in e.what or f": {key}: " in e.what), "")
-        if not wrong:
+        if not proposed or e.code == "missing-key":
             raise
-        kind = next((pair for pair in pairs if pair.startswith("kind=")), "")
-        what = f"{e.what}; it was taken from {_sources(kind.removeprefix('kind='))}"
-        raise UserError(what, f"add {wrong}=... to the command, or correct it there") from e
+        raise UserError(f"{e.what} ({', '.join(proposed)} from {_SOURCES})", e.fix, e.code) from e
     written = {"name": name, "file": str(targets_file()), "proposed": proposed, **values}
     if as_json:
         show.document(written)
         return
     if proposed:
-        show.text(f"taken from {_sources(written['kind'])}: {' '.join(proposed)}\n")
+        show.text(f"taken from {_SOURCES}: {' '.join(proposed)}\n")
     show.text(f"wrote {name} to {targets_file()}; `podwright target check {name}` checks it\n")
-
-
-def _sources(kind: str) -> str:
-    """Where values come from that were not typed."""
-    of_gcloud = "gcloud's configuration (gcloud config list)"
-    return f"kubectl (kubectl config get-contexts) and {of_gcloud}" if kind == "gke" else of_gcloud
 
 
 @verbs.command()
@@ -85,11 +73,8 @@ def remove(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
         folders += [folder for folder in [Path(own.runs)] if folder.is_dir()] if own and own.runs else []
     for folder in folders:
         if run := listing.living(folder, name):
-            stop = (
-                f"type podwright stop {run.typed}, then remove the target; if its machines are gone for good, "
-                f"remove the lines of {name} from {targets_file()} by hand"
-            )
-            raise UserError(f"run {run.name} on target {name} has not ended ({folder})", stop)
+            what = f"run {run.typed} on target {name} has not ended ({folder})"
+            raise UserError(what, f"type podwright stop {run.typed}, then remove the target", "in-use")
     entries.remove(name)
     removed = {"name": name, "file": str(targets_file())}
     show.document(removed) if as_json else show.text(f"removed {name} from {targets_file()}\n")
@@ -154,7 +139,7 @@ def check(name: Name, as_json: Json = False) -> None:
     if place.traits.storage and not unchecked:
         what = f"the hosts of {name} were not checked for access to storage={place.traits.storage}"
         fix = f"type podwright doctor --on {name}, which checks them"
-        unchecked = [Finding("storage", "inconclusive", what, fix)]
+        unchecked = [Finding("storage", "inconclusive", what, fix, "hosts-not-checked")]
     remarks += unchecked
     verdict = verdict_of(remarks)
     document = {"target": name, "verdict": verdict, "ok": verdict.ok, "findings": [asdict(f) for f in remarks]}

@@ -59,7 +59,9 @@ def generate(
     for name, value in (("num_train", num_train), ("num_test", num_test)):
         if value < 1:
             raise UserError(
-                f"data.{name}={value} makes no arithmetic problems", f"type data.{name}=N with N at least 1"
+                f"data.{name}={value} makes no arithmetic problems",
+                f"type data.{name}=N with N at least 1",
+                "no-examples",
             )
     rng = random.Random(f"arithmetic {seed}")
     parts: tuple[list[Problem], list[Problem]] = ([], [])
@@ -123,6 +125,7 @@ def _problems(pool: list[_Chain], size: int, seen: set[str], rng: random.Random,
             raise UserError(
                 f"there are not enough different problems with {limits}",
                 "type smaller data.num_train and data.num_test, or a larger data.max_operations",
+                "too-few-problems",
             )
         chain = pool[turn % len(pool)]
         turn += 1

@@ -62,7 +62,7 @@ def compiled(template: str) -> jinja2.Template:
     try:
         return _environment().from_string(template)
     except jinja2.TemplateError as e:
-        raise UserError(f"the chat template is wrong ({e})", FIX) from e
+        raise UserError(f"the chat template is wrong ({e})", FIX, "chat-template") from e
 
 
 def render(template: jinja2.Template, **variables: Any) -> str:
@@ -71,7 +71,7 @@ def render(template: jinja2.Template, **variables: Any) -> str:
         return template.render(**variables)
     except Exception as e:  # its expressions raise what Python raises for them, such as ZeroDivisionError
         reason = str(e) if isinstance(e, jinja2.TemplateError) else f"{type(e).__name__}: {e}"
-        raise UserError(f"the chat template cannot be rendered ({reason})", FIX) from e
+        raise UserError(f"the chat template cannot be rendered ({reason})", FIX, "chat-template") from e
 
 
 def _environment() -> ImmutableSandboxedEnvironment:

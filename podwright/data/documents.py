@@ -173,14 +173,16 @@ def _tokenized(documents: Iterator[str], source: str, tokenizer: Tokenizer, voca
 def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, vocab_size: int | None) -> Documents:
     """Each record a document of little-endian ids, all of them in memory: records do not say how long they are."""
     if vocab_size is None:
-        raise UserError(f"{source} does not say how wide its ids are", "name the vocabulary they are of")
+        raise UserError(
+            f"{source} does not say how wide its ids are", "name the vocabulary they are of", "no-vocabulary"
+        )
     dtype = np.dtype(token_files.id_dtype(vocab_size)).newbyteorder("<")
     parts = []
     for file in files:
         contents = token_files.read_records(file, dtype.itemsize)
         parts.append([np.frombuffer(raw, dtype) for raw in contents if raw])
     if not any(parts):
-        raise UserError(f"{source} has no documents", "give files with records")
+        raise UserError(f"{source} has no documents", "give files with records", "no-examples")
     arrays = tuple(np.concatenate(part) for part in parts if part)
     return _cut(
         arrays, [np.cumsum([len(d) for d in part]) for part in parts if part], source, vocab_size, tokenizer, arrays

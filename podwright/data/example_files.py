@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import shlex
+from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.data.rows import container
 from podwright.errors import UserError
-from podwright.recipe import held_out
 from podwright.recipe.corpus import COMPRESSIONS, SUFFIXES
 from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
 
@@ -51,8 +50,8 @@ def files(source: str, path: Path) -> ExampleFiles:
             require_all_numbered(str(folder), (file.name for file in (*train_tables, *test_tables)))
             return ExampleFiles(train_tables, test_tables)
         if (train_tables or test_tables) and not train:
-            raise _half(folder, train_tables, test_tables)
-    raise _missing(source, path, train, test)
+            raise _missing(source, train_tables, test_tables)
+    raise _missing(source, train, test)
 
 
 def of_split(path: Path, split: str, more: tuple[str, ...] = ()) -> list[Path]:
@@ -64,47 +63,25 @@ def of_split(path: Path, split: str, more: tuple[str, ...] = ()) -> list[Path]:
         if file.is_file():
             present.append(file)
         elif file.exists():
-            raise UserError(f"{file} is not a file", "replace it by a file of rows")
+            raise UserError(f"{file} is not a file", "replace it by a file of rows", "not-a-file")
     return present
 
 
-def _missing(source: str, path: Path, train: list[Path], test: list[Path]) -> UserError:
-    """Of a directory that has not both parts."""
-    if train:
-        absent = path / train[0].name.replace("train", "test", 1)
-        if other := held_out.misnamed(path, absent.name):
-            return UserError(f"there is no {absent}", held_out.renaming(other, absent.name))
-        fix = f"add it, or type data.source={train[0]} to hold a part of that file out"
-        return UserError(f"there is no {absent}", fix)
-    if not any(path.iterdir()):
-        return UserError(f"data.source={source} is an empty directory", f"give one with {_SPLITS}")
+def _missing(source: str, train: Sequence[Path], test: Sequence[Path]) -> UserError:
+    """An error for a directory that has not both parts."""
+    absent = "test" if train else "train"
     fix = f"give a directory with {_SPLITS}"
-    singles = [file for file in sorted(path.iterdir()) if file.is_file() and container(file)]
-    below = sorted(p.parent for p in path.glob("*/train.jsonl"))
-    if below or (len(singles) == 1 and not test):
-        fix = f"type {shlex.quote(f'data.source={below[0] if below else singles[0]}')}"
-    return UserError(f"there is no {path / 'train.jsonl'}", fix)
+    if len(train) == 1:
+        fix = f"add it, or type data.source={train[0]} to hold a part of that file out"
+    elif train or test:
+        fix = f"add {absent}.jsonl, or name the files train*.parquet and test*.parquet"
+    return UserError(f"data.source={source} has no file of its {absent} part", fix, "no-such-file")
 
 
 def unread(files: ExampleFiles) -> tuple[str, str] | None:
     """What is wrong with a directory that holds more files of these names than are read, and what to do."""
     if not files.unread:
         return None
-    names = ", ".join(path.name for path in files.unread[:_NAMED]) + ", ..." * (len(files.unread) > _NAMED)
-    read = f"{files.train[0].name} and {files.test[0].name}"
-    what = f"of {files.unread[0].parent} the files {read} are read, and {names} not"
+    names = ", ".join(path.name for path in files.unread[:_NAMED])
+    what = f"{files.train[0].name} and {files.test[0].name} are read, and of {files.unread[0].parent} are not: {names}"
     return what, "move those out of the directory that are not to be read"
-
-
-def _half(folder: Path, train: tuple[Path, ...], test: tuple[Path, ...]) -> UserError:
-    """Of a folder with parquet files of one part only."""
-    absent = "train" if test else "test"
-    others = [p for p in sorted(folder.glob("*.parquet")) if p not in train + test]
-    if others:
-        new = shlex.join(["mv", str(others[0]), str(others[0].with_name(f"{absent}.parquet"))])
-        fix = f"type {new} if {others[0].name} is that part"
-    elif len(train) == 1:
-        fix = f"add it, or type data.source={train[0]} to hold a part of that file out"
-    else:
-        fix = f"add {absent}.parquet"
-    return UserError(f"{folder} has {(train + test)[0].name}, and no {absent}*.parquet", fix)

@@ -26,9 +26,6 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     """{lines, valid, num_faults, faults: [{line, field, message}]} of text; of shards {shards, valid, tokens, max_token,
     num_faults, faults: [{file, offset, message}]}, sizes, checksums, ends and ids being held against each other.
     """
-    if source == "arithmetic":
-        what = "arithmetic is generated when it is read: there is no file to check"
-        raise UserError(what, "type podwright plan with data.source=arithmetic, or podwright data tokenize arithmetic")
     place = Location.of(source)
     if place.local is not None and place.local.is_dir() and example_files.is_of_grpo(place.local):
         return {"source": source, **_examples(source, place.local)}

@@ -55,11 +55,6 @@ class Parts(NamedTuple):
     """examples of each part of the source"""
 
 
-def load(data: GrpoData, seed: int) -> tuple[list[Example], list[Example]]:
-    """(train, test) of a run that begins."""
-    return parts(data, seed)[:2]
-
-
 def parts(data: GrpoData, seed: int, began: Mapping[str, int] = MappingProxyType({})) -> Parts:
     """Training and test, each cut to the first `num_train` / `num_test`. Raises UserError for whatever is wrong with the source.
 
@@ -88,7 +83,7 @@ def parts(data: GrpoData, seed: int, began: Mapping[str, int] = MappingProxyType
 
 
 def sampled(data: GrpoData, seed: int) -> SampledData:
-    """(train, test) as `load` has them, in bounded time: of large files, large numbers of problems and of the hub some examples."""
+    """(train, test) as `parts` has them, in bounded time: of large files, large numbers of problems and of the hub some examples."""
     path = expanded(data.source)
     if data.source == "arithmetic":
         sizes, most = (data.num_train, data.num_test), _STEPS // data.max_operations

@@ -21,17 +21,20 @@ def load(name: str, columns: Collection[str], *, streaming: bool = False) -> tup
     try:
         import datasets
     except ImportError as e:
-        raise MissingPackage("reading the hub needs the package datasets", extras.install("jax")) from e
+        raise MissingPackage(
+            "reading the hub needs the package datasets", extras.install("jax"), "missing-package"
+        ) from e
     try:
         dataset = datasets.load_dataset(name, _CONFIGS.get(name), streaming=streaming)
     except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there is no data
         raise UserError(
             f"data.source={name} is no local path and cannot be had from the Hugging Face hub ({type(e).__name__}: {message_of(e)})",
             _ELSEWHERE,
+            "hub-unreachable",
         ) from e
     test = "test" if "test" in dataset else "validation"
     if "train" not in dataset or test not in dataset:
-        raise UserError(f"{name} has the parts {', '.join(dataset)}", "give a set with train and test")
+        raise UserError(f"{name} has the parts {', '.join(dataset)}", "give a set with train and test", "no-examples")
     return _named(f"{name} train", dataset["train"], columns), _named(f"{name} {test}", dataset[test], columns)
 
 
@@ -45,4 +48,6 @@ def _named(name: str, table: Any, columns: Collection[str]) -> LocatedRows:
         for number, row in enumerate(table.select_columns(wanted) if names else table, 1):
             yield f"{name} row {number}", dict.fromkeys(names) | row
     except Exception as e:  # of the network, or of a file that is no table
-        raise UserError(f"{name} cannot be read ({type(e).__name__}: {message_of(e)})", _ELSEWHERE) from e
+        raise UserError(
+            f"{name} cannot be read ({type(e).__name__}: {message_of(e)})", _ELSEWHERE, "hub-unreachable"
+        ) from e

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,10 +18,9 @@ from podwright.recipe import answers, extras, held_out
 from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.load import load, require
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.recipe.paths import media_folder, project_root, require_no_dead_link, require_root
+from podwright.recipe.paths import require_no_dead_link, require_root
 
 _LISTED = 100
-_NAMED = 1000  # files that are looked for below another folder
 _LEAST, _ONE_SIDED = 20, 0.9  # lines, and the share of one value from which on a field teaches little
 L = TypeVar("L", bound=ValidLine)
 Opened = Callable[[str, Path], str]
@@ -99,7 +96,7 @@ def of_annotated(path: Path, options: CheckOptions) -> tuple[Record, LineFile[An
             what = f"prompt and response need {needed[0]} + {needed[1]} tokens, max_text_length={recipe.data.max_text_length}"
             yield fault(example.line, "response", f"line {example.line}: response {what}")
 
-    record, valid = _record(file, options, root, too_long)
+    record, valid = _record(file, options, too_long)
     classes = {f: collections.Counter(str(e.answer[f]) for e in valid.good) for f in schema.fields}
     for field, counts in classes.items():
         (value, most), *_ = counts.most_common(1) or [("", 0)]
@@ -117,12 +114,14 @@ def _budget(recipe: MultimodalRecipe, training: list[AnnotatedExample], schema: 
     if source.is_dir():
         return annotated.budget(Tokenizer.load(source), recipe.data.system_prompt, schema)
     what = f"the tokenizer of model.source={recipe.model.source} is not on this machine: tokens cannot be counted"
-    raise UserError(what, "leave --recipe out, or name a recipe whose model.source is random or a directory")
+    raise UserError(
+        what, "leave --recipe out, or name a recipe whose model.source is random or a directory", "no-tokenizer"
+    )
 
 
 def of_pairs(path: Path, options: CheckOptions) -> tuple[Record, LineFile[Pair]]:
     file = line_files.read(path, pairs.reader(options.root or ""))
-    record, valid = _record(file, options, options.root or "", lambda pair: ())
+    record, valid = _record(file, options, lambda pair: ())
     lone = sum(pairs.alone(pair.contents) for pair in valid.good)
     if valid.good and lone == len(valid.good):
         record["faults"].insert(0, fault(0, None, str(nothing_to_pair(path))))
@@ -133,7 +132,7 @@ def of_pairs(path: Path, options: CheckOptions) -> tuple[Record, LineFile[Pair]]
 
 
 def _record(
-    file: LineFile[L], options: CheckOptions, root: str, more: Callable[[L], Iterable[Record]]
+    file: LineFile[L], options: CheckOptions, more: Callable[[L], Iterable[Record]]
 ) -> tuple[Record, LineFile[L]]:
     """What is the same of both kinds; and the file with those of its good lines whose files can be read."""
     faults, valid = list(file.faults), []
@@ -146,11 +145,7 @@ def _record(
     if not file.total:
         faults.append(fault(0, None, f"{file.path} holds no lines"))
     record = {"source": str(file.path), "lines": file.total, "valid": len(valid), "num_faults": len(faults)}
-    elsewhere = other_root(file, root)
-    warnings = [
-        f"the files that lines name are below {Path(elsewhere).resolve()}: type --root {shlex.quote(elsewhere)}"
-    ]
-    record |= {"faults": faults[:_LISTED], "warnings": warnings if elsewhere else []}
+    record |= {"faults": faults[:_LISTED], "warnings": []}
     good = file._replace(good=valid)
     return record | ({"fixed": str(line_files.write_good(good))} if options.fix else {}), good
 
@@ -166,16 +161,9 @@ def _decoded(field: str, path: Path) -> str:
     try:
         return media.check(field, path)
     except ImportError as e:
-        raise UserError("PIL and av, which decode files, are not installed", extras.install("torch")) from e
-
-
-def other_root(file: LineFile[Any], root: str) -> str:
-    """A folder below which all files are that lines name, where none is below that of the recipe; "" where there is none."""
-    named = [path for line in file.good[:_NAMED] for path in line.paths.values()]
-    if not named or any(map(os.path.isfile, named)):
-        return ""
-    folder = media_folder(file.path, root)
-    return project_root([os.path.relpath(path, folder) for path in named], file.path, Path.cwd())
+        raise UserError(
+            "PIL and av, which decode files, are not installed", extras.install("torch"), "missing-package"
+        ) from e
 
 
 def repeated(file: LineFile[Pair]) -> Iterator[tuple[str, str]]:

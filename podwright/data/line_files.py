@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from podwright.data import example_files, layouts, rows
-from podwright.errors import UserError
+from podwright.errors import UserError, counted
 from podwright.recipe.answers import FieldFault
 from podwright.recipe.paths import media_folder, missing, require_file, require_file_or_directory
 
@@ -75,13 +75,17 @@ def files(source: str, path: Path) -> list[Path]:
     """A file of lines, or that of training and perhaps the held-out one of a directory; UserError where they are not there."""
     if not os.path.lexists(path):
         fault = missing("data.source", source, Path())
-        raise UserError(fault.what, fault.fix if "did you mean" in fault.fix else f"{fault.fix}, or {DRAWN}")
+        raise UserError(
+            fault.what, fault.fix if "did you mean" in fault.fix else f"{fault.fix}, or {DRAWN}", "no-such-file"
+        )
     require_file_or_directory(f"data.source={source}", path)
     if path.is_file():
         return [path]
     parts = [part(path, name) for name in ("train", "val")]
     if not parts[0]:
-        raise UserError(f"data.source={source} has no train.jsonl", "name a directory that does, or a file")
+        raise UserError(
+            f"data.source={source} has no train.jsonl", "name a directory that does, or a file", "no-such-file"
+        )
     return [listed[0] for listed in parts if listed]
 
 
@@ -132,7 +136,7 @@ def require_good(file: LineFile[T], options: str = "") -> LineFile[T]:
     """UserError where a line is bad, or there is none. `options` of the verb that lists all that is wrong."""
     if file.faults:
         lines = len({fault["line"] for fault in file.faults})
-        what = f"{file.path} has {lines} bad line{'s' if lines > 1 else ''}, such as {file.faults[0]['message']}"
+        what = f"{file.path} has {counted(lines, 'bad line')}, such as {file.faults[0]['message']}"
         fix = f"type podwright data check {file.path} --fix{options}"
         raise UserError(what, fix if file.good else "give a file with lines as docs/data.md shows them", "bad-lines")
     if not file.total:
@@ -164,7 +168,7 @@ def good_path(path: Path) -> Path:
     out = path.with_name(f"{path.name.partition('.')[0]}.good.jsonl")
     if out.exists():
         fix = f"move it away, or leave --fix out; if it may go, type: rm {shlex.quote(str(out))}"
-        raise UserError(f"{out} is there already", fix)
+        raise UserError(f"{out} is there already", fix, "exists-already")
     return out
 
 

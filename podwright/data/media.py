@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from podwright.errors import from_os, message_of
-from podwright.recipe import text_lines
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,8 +111,6 @@ class _explained:
     def __enter__(self) -> None:
         if "\0" in str(self._path):
             raise Unreadable("its name holds a NUL byte")
-        if not text_lines.is_encodable(str(self._path)):
-            raise Unreadable("its name holds half a character (a lone surrogate)")
         if os.path.isdir(self._path):
             raise Unreadable("it cannot be read (a directory, not a file)")
         if os.path.exists(self._path) and not os.path.isfile(self._path):  # a pipe would be waited for

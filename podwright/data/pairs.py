@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +46,12 @@ def is_pair(row: Row) -> bool:
 def alone(fields: Collection[str]) -> bool:
     """Whether there is nothing to pair with, as far as names can tell; a video may bring its sound."""
     return len(fields) < 2 and "video" not in fields
+
+
+def modalities(lines: Iterable[Pair]) -> list[str]:
+    """Those that lines name, in their order: a video may bring pictures and sound."""
+    fields = {field for line in lines for field in line.contents}
+    return [m for m in ("text", "image", "audio") if m in fields or (m != "text" and "video" in fields)]
 
 
 def _fields(where: str, row: Row) -> dict[str, Any]:

@@ -10,7 +10,7 @@ import contextlib
 import csv
 import io
 import itertools
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -114,7 +114,7 @@ def _place(source: Path | Location) -> Location:
 def _path(place: Location) -> Path:
     if place.local is None:
         what = f"{place.typed} is a parquet file in a store, and those are read from this machine only"
-        raise UserError(what, "copy it here")
+        raise UserError(what, "copy it here", "not-local")
     return place.local
 
 
@@ -160,10 +160,14 @@ def _decompressed(place: Location, file: IO[bytes]) -> IO[bytes]:
     try:
         import fsspec.compression
     except ImportError as e:
-        raise MissingPackage(f"reading {place.name} needs the package fsspec", extras.install("jax")) from e
+        raise MissingPackage(
+            f"reading {place.name} needs the package fsspec", extras.install("jax"), "missing-package"
+        ) from e
     name = COMPRESSIONS[place.suffix]
     if name not in fsspec.compression.compr:  # fsspec has zstd where that package is
-        raise MissingPackage(f"reading {place.name} needs the package zstandard", "type pip install zstandard")
+        raise MissingPackage(
+            f"reading {place.name} needs the package zstandard", "type pip install zstandard", "missing-package"
+        )
     return io.BufferedReader(fsspec.compression.compr[name](file, mode="rb"))  # the reader of zstandard has no lines
 
 
@@ -273,68 +277,47 @@ def _csv(place: Location) -> LocatedRows:
             raise UserError(f"{place.typed} is not CSV ({e})", "put values in double quotes", "not-csv") from e
 
 
+@contextlib.contextmanager
+def _parquet_file(path: Path) -> Iterator[Any]:
+    """A parquet file of pyarrow, which reads row groups one by one and fills no cache, as `datasets` would."""
+    try:
+        import pyarrow.parquet
+    except ImportError as e:
+        what = f"reading {path.name} needs the package pyarrow"
+        raise MissingPackage(what, extras.install("jax"), "missing-package") from e
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            yield file
+    except UnicodeError as e:
+        raise not_utf8(path) from e
+    except (OSError, pyarrow.ArrowException, OverflowError, ValueError) as e:  # the last two: values Python has not
+        of_disk = from_os(e, path) if isinstance(e, OSError) else None
+        what = f"{path} cannot be read as parquet ({message_of(e, 80)})"
+        raise of_disk or UserError(what, "write or fetch it again", "unreadable") from e
+
+
 def _parquet(path: Path, columns: Collection[str]) -> LocatedRows:
-    with _ParquetFile(path) as file:
-        yield from file.rows(range(file.num_row_groups), columns)
+    with _parquet_file(path) as file:
+        yield from _parquet_rows(path, file, range(file.num_row_groups), columns)
 
 
 def _sampled_parquet(path: Path, columns: Collection[str]) -> SampledRows:
-    with _ParquetFile(path) as file:
-        groups = range(file.num_row_groups)
-        if file.num_rows <= _SMALL_ROWS:
-            return SampledRows([*file.rows(groups, columns)], file.num_rows, True, file.num_rows)
-        ends = [itertools.islice(file.rows(part, columns), _END_ROWS) for part in (groups[:1], groups[-1:])]
-        listed: list[tuple[str, Row | UserError]] = [*itertools.chain(*ends)]
-        return SampledRows(listed, file.num_rows, False, 0, file.num_rows / len(listed))
+    with _parquet_file(path) as file:
+        groups, total = range(file.num_row_groups), file.metadata.num_rows
+        if total <= _SMALL_ROWS:
+            return SampledRows([*_parquet_rows(path, file, groups, columns)], total, True, total)
+        listed: list[tuple[str, Row | UserError]] = []
+        for end in (groups[:1], groups[-1:]):
+            listed += itertools.islice(_parquet_rows(path, file, end, columns), _END_ROWS)
+        return SampledRows(listed, total, False, 0, total / len(listed))
 
 
-class _ParquetFile:
-    """A parquet file, by pyarrow, which reads its row groups one by one and fills no cache, as `datasets` would."""
-
-    def __init__(self, path: Path):
-        try:
-            import pyarrow.parquet
-        except ImportError as e:
-            raise MissingPackage(f"reading {path.name} needs the package pyarrow", extras.install("jax")) from e
-        self._path = path
-        self._faults = (
-            OSError,
-            pyarrow.ArrowException,
-            OverflowError,
-            ValueError,
-        )  # the last two: values Python has not
-        try:
-            self._file = pyarrow.parquet.ParquetFile(path)
-        except self._faults as e:
-            raise self._unreadable(e) from e
-        self._names: list[str] = self._file.schema_arrow.names
-        self.num_rows: int = self._file.metadata.num_rows
-        self.num_row_groups: int = self._file.metadata.num_row_groups
-
-    def __enter__(self) -> _ParquetFile:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._file.close()
-
-    def rows(self, groups: Iterable[int], columns: Collection[str]) -> LocatedRows:
-        """Of these row groups, which are those of the whole file or one of its ends."""
-        listed = list(groups)
-        number = sum(self._file.metadata.row_group(n).num_rows for n in range(listed[0] if listed else 0))
-        wanted = [name for name in self._names if name in columns]
-        try:
-            for batch in self._file.iter_batches(1024, row_groups=listed, columns=wanted):
-                for row in batch.to_pylist():
-                    number += 1
-                    yield f"{self._path} row {number}", dict.fromkeys(self._names) | row
-        except self._faults as e:
-            raise self._unreadable(e) from e
-
-    def _unreadable(self, e: Exception) -> UserError:
-        if isinstance(e, OSError) and (of_disk := from_os(e, self._path)):
-            return of_disk
-        if isinstance(e, UnicodeError):
-            return not_utf8(self._path)
-        return UserError(
-            f"{self._path} cannot be read as parquet ({message_of(e, 80)})", "write or fetch it again", "unreadable"
-        )
+def _parquet_rows(path: Path, file: Any, groups: range, columns: Collection[str]) -> LocatedRows:
+    """Of these row groups, which are those of the whole file or one of its ends."""
+    number = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
+    names = file.schema_arrow.names
+    wanted = [name for name in names if name in columns]
+    for batch in file.iter_batches(1024, row_groups=[*groups], columns=wanted):
+        for row in batch.to_pylist():
+            number += 1
+            yield f"{path} row {number}", dict.fromkeys(names) | row

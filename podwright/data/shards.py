@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import sys
 import time
@@ -18,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from podwright.data import example_files, texts, token_files
+from podwright.data import texts, token_files
 from podwright.data.token_files import Ids
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
@@ -27,18 +26,22 @@ from podwright.recipe.location import Location
 from podwright.recipe.paths import require_new_directory
 
 Record = dict[str, Any]
-_EVERY_S = 10.0  # a line, where stderr is no terminal
+_EVERY_S = 10.0
 
 
 def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> Record:
     """Write the documents of `files` of text (or `arithmetic`) as token shards into the new directory `out`."""
     if "://" in str(out) or ":/" in str(out):  # Path makes one slash of two
         raise UserError(
-            f"--out {out} is not on this machine", "name a new directory here, and copy it to the store afterwards"
+            f"--out {out} is not on this machine",
+            "name a new directory here, and copy it to the store afterwards",
+            "not-local",
         )
     require_new_directory(f"--out {out}", out)
     if shard_tokens < 1:
-        raise UserError(f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000")
+        raise UserError(
+            f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000", "wrong-value"
+        )
     loaded = texts.named_tokenizer(tokenizer)
     total = sum(map(_text_bytes, files))
     temporary = out.absolute().parent / f".{out.name}.{os.getpid()}.part"
@@ -62,16 +65,16 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
 def count(source: str, tokenizer: str = "") -> Record:
     """Documents and tokens of a source; a text is tokenized for it."""
     if not corpus.is_text(source):
-        local = Location.of(source).local
-        if local is not None and example_files.is_of_grpo(local):
-            what = f"{source} holds questions with answers for GRPO, which are counted in lines and not in tokens"
-            raise UserError(what, f"type podwright data check {shlex.quote(source)}")
         files = token_files.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
     if not tokenizer:
         if source != "arithmetic":
             Location.of(source).size()  # UserError where there is none
-        raise UserError(f"{source} is text", "say what is to count its tokens: --tokenizer bytes, or --tokenizer DIR")
+        raise UserError(
+            f"{source} is text",
+            "say what is to count its tokens: --tokenizer bytes, or --tokenizer DIR",
+            "no-tokenizer",
+        )
     num_documents = num_tokens = num_bytes = 0
 
     def measured() -> Iterator[str]:
@@ -93,35 +96,22 @@ def count(source: str, tokenizer: str = "") -> Record:
 
 
 def progress(total: int) -> Callable[[int], None]:
-    """Takes the bytes that were read; says on stderr how far, how fast and until when.
-
-    A line that is written over on a terminal, else one every ten seconds.
-    """
-    done, began, last_shown, terminal = 0, time.monotonic(), time.monotonic(), sys.stderr.isatty()
+    """Takes the bytes that were read; says on stderr every ten seconds how far, how fast and until when."""
+    done, began, last_shown = 0, time.monotonic(), time.monotonic()
 
     def on(size: int) -> None:
         nonlocal done, last_shown
         done += size
         now = time.monotonic()
-        if now - last_shown < (0.5 if terminal else _EVERY_S):
+        if now - last_shown < _EVERY_S:
             return
-        last_shown, rate = now, done / (now - began)
+        last_shown, rate = now, max(1.0, done / (now - began))
         share = min(1.0, done / max(1, total))  # of a compressed file more is read than it has
-        left = max(0, total - done) / rate if rate else 0.0
-        line = f"{share:.0%} of {total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s, {_clock(left)} left"
-        print(f"\r\033[K{line}" if terminal else line, end="" if terminal else "\n", file=sys.stderr, flush=True)
+        minutes = max(0, total - done) / rate / 60
+        line = f"{share:.0%} of {total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s, {minutes:,.0f} min left"
+        print(line, file=sys.stderr, flush=True)
 
     return on
-
-
-def _clock(seconds: float) -> str:
-    return (
-        f"{seconds / 3600:.1f} h"
-        if seconds > 5400
-        else f"{seconds / 60:.0f} min"
-        if seconds > 90
-        else f"{max(0, seconds):.0f} s"
-    )
 
 
 def _text_bytes(source: str) -> int:
@@ -129,7 +119,9 @@ def _text_bytes(source: str) -> int:
         return 0
     if not corpus.is_text(source):
         raise UserError(
-            f"{source} is not text to tokenize", "give files of texts, such as .jsonl or .txt, or arithmetic"
+            f"{source} is not text to tokenize",
+            "give files of texts, such as .jsonl or .txt, or arithmetic",
+            "not-text",
         )
     return Location.of(source).size()
 

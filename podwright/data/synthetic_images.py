@@ -20,6 +20,7 @@ import numpy as np
 from podwright.data.media import SAMPLE_RATE
 from podwright.recipe import answers
 from podwright.recipe.ethogram import CHOICES, CLASSIFICATION, MARKERS, RISK
+from podwright.recipe.yaml_file import facts
 
 if TYPE_CHECKING:
     from PIL import ImageDraw
@@ -36,40 +37,7 @@ _AT_REST = {
     f"{MARKERS}.posture": "relaxed",
     f"{MARKERS}.vocalization": "silent",
 }
-_STRAIN = {
-    "sideways": 1,
-    "flattened": 2,
-    "alert": 1,
-    "tucked": 1,
-    "lashing": 2,
-    "puffed": 2,
-    "crouched": 1,
-    "arched": 2,
-    "tense": 2,
-}
-_VOICES = {
-    "purr": "soft",
-    "chirp": "soft",
-    "trill": "soft",
-    "meow": "plain",
-    "silent": "plain",
-    "hiss": "harsh",
-    "growl": "harsh",
-}
-# how strained it looks, how it sounds -> group, state, arousal, risk
-_MEANINGS = {
-    ("calm", "soft"): ("social_affiliative", "content", "low", 1),
-    ("calm", "plain"): ("maintenance", "neutral", "low", 1),
-    ("calm", "harsh"): ("agonistic", "distressed", "medium", 4),
-    ("wary", "soft"): ("social_affiliative", "playful", "medium", 2),
-    ("wary", "plain"): ("predatory", "anxious", "medium", 3),
-    ("wary", "harsh"): ("agonistic", "anxious", "high", 4),
-    ("strained", "soft"): ("predatory", "playful", "high", 2),
-    ("strained", "plain"): ("maintenance", "anxious", "high", 3),
-    ("strained", "harsh"): ("agonistic", "aggressive", "high", 5),
-}
-_SUMMARIES = {"calm": "The cat is at ease", "wary": "The cat is on its guard", "strained": "The cat is under strain"}
-_ADVICE = {1: "可以轻轻抚摸", 2: "可以陪它玩", 3: "先观察", 4: "保持距离", 5: "立即远离"}
+_FACTS = facts(__file__)
 
 
 def write(folder: Path, num_train: int, num_test: int, seed: int, files: bool = True) -> None:
@@ -92,16 +60,19 @@ def write_lines(folder: Path, num_train: int, num_test: int, seed: str, make: Ma
 
 def answer(markers: dict[str, str]) -> dict[str, Any]:
     """The true answer to what is to be seen and heard, as dotted fields."""
-    strain = sum(_STRAIN.get(markers[f"{MARKERS}.{name}"], 0) for name in ("ears", "tail", "posture"))
-    look = "calm" if strain <= 1 else "wary" if strain <= 3 else "strained"
+    strain = sum(_FACTS["strain"].get(markers[f"{MARKERS}.{name}"], 0) for name in ("ears", "tail", "posture"))
+    look = "strained"
+    if strain <= 3:
+        look = "calm" if strain <= 1 else "wary"
     voice = markers[f"{MARKERS}.vocalization"]
-    group, state, arousal, risk = _MEANINGS[look, _VOICES[voice]]
-    classes = dict(zip(("ethogram_group", "affective_state", "arousal_level"), (group, state, arousal), strict=True))
+    meaning = dict(_FACTS["meanings"][look][_FACTS["voices"][voice]])
+    risk = meaning.pop("risk")
+    sounds = "says nothing" if voice == "silent" else f"lets out a {voice}"
     texts = {
-        "behavioral_summary": f"{_SUMMARIES[look]} and {'says nothing' if voice == 'silent' else f'lets out a {voice}'}.",
-        "human_actionable_insight": f"{_ADVICE[risk]}。",
+        "behavioral_summary": f"{_FACTS['summaries'][look]} and {sounds}.",
+        "human_actionable_insight": f"{_FACTS['advice'][risk]}。",
     }
-    return {**markers, **{f"{CLASSIFICATION}.{k}": v for k, v in classes.items()}, RISK: risk, **texts}
+    return {**markers, **{f"{CLASSIFICATION}.{key}": value for key, value in meaning.items()}, RISK: risk, **texts}
 
 
 def _line(folder: Path, part: str, number: int, rng: random.Random, files: bool) -> dict[str, Any]:

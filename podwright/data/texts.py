@@ -99,7 +99,7 @@ def decoded(place: Location, content: bytes, start: int = 0, size: int | None = 
     """A piece of a .txt file of `size` bytes (None: this is all of it) that begins at byte `start`, without a byte order mark and the
     parts of characters at its ends; UserError where it is no text in UTF-8."""
     if not content:
-        raise UserError(f"{place.typed} is empty", "give a file with plain text")
+        raise UserError(f"{place.typed} is empty", "give a file with plain text", "empty-text")
     if fault := text_lines.pointer(place.typed, content):
         raise fault
     cut = next((n for n, byte in enumerate(content[:4]) if byte & 0xC0 != 0x80), 0) if start else 0
@@ -145,7 +145,7 @@ def tokenizer_of_text(source: str, name: str, vocab_size: int | None, cwd: Path 
     """The tokenizer called `name` for a source of text; UserError where there is none, or one with more tokens than the model."""
     if not name:
         what = f"{source} is text, and there is no tokenizer for it"
-        raise UserError(what, "type data.tokenizer=bytes, or a Hugging Face directory")
+        raise UserError(what, "type data.tokenizer=bytes, or a Hugging Face directory", "no-tokenizer")
     tokenizer = named_tokenizer(name, cwd)
     token_files.require_fits(tokenizer.vocab_size, vocab_size, f"the tokenizer {name}")
     return tokenizer

@@ -25,9 +25,9 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from podwright.data.rows import MissingPackage
 from podwright.errors import UserError, counted
 from podwright.recipe import extras
-from podwright.recipe.corpus import ENDS, META, RECORDS, TEXT, is_text
+from podwright.recipe.corpus import ENDS, META, RECORDS, TEXT
 from podwright.recipe.location import Location
-from podwright.recipe.paths import absent, is_hub_id, require_all_numbered, require_file
+from podwright.recipe.paths import absent, require_all_numbered, require_file
 
 Ids = np.ndarray[Any, Any]
 FORMAT: Literal["podwright-tokens-1"] = "podwright-tokens-1"
@@ -110,8 +110,7 @@ class TokenFiles:
         """What a check says of shards without a checksum of where documents end; "" of others."""
         if all(shard.documents is None or shard.ends_crc32 is not None for shard in self.shards):
             return ""
-        what = f"where documents end was not verified by a checksum: {META} has none for the *{ENDS} files"
-        return f"{what}; tokenize again to write it"
+        return f"where documents end was not verified by a checksum, which {META} has not; tokenize again to write it"
 
 
 def look(place: Location) -> TokenFiles:
@@ -125,10 +124,8 @@ def look(place: Location) -> TokenFiles:
         return _described(place, files)
     shards = [name for name in files if name.endswith(".npy") and not name.endswith(ENDS)]
     if not shards:
-        fix = "give a directory that podwright data tokenize wrote, or one with .npy files"
-        if texts := [name for name in files if is_text(name) and not _is_note(name)]:
-            fix = f"type data.source={shlex.quote(place.typed.rstrip('/') + '/' + texts[0])} to read one of its files"
-        raise UserError(f"{place.typed} holds no token shards", fix)
+        fix = "give a directory that podwright data tokenize wrote or one with .npy files, or name a file of text in it"
+        raise UserError(f"{place.typed} holds no token shards", fix, "no-tokens")
     require_all_numbered(place.typed, shards)
     return TokenFiles(place, tuple(_array_file(place / name, files[name]) for name in shards))
 
@@ -138,15 +135,12 @@ def _no_directory(place: Location) -> UserError:
         if place.local is not None:
             require_file(place.typed, place.local)
         what = f"{place.typed} is no source of text or tokens"
-        return UserError(what, f"give a directory of token shards, or a file with the ending .npy, {TEXT} or .jsonl")
+        return UserError(
+            what, f"give a directory of token shards, or a file with the ending .npy, {TEXT} or .jsonl", "no-tokens"
+        )
     if place.local is None:
-        return UserError(f"there is no {place.typed}", "check the path")
-    if not is_hub_id(place.typed, place.local):
-        return absent(place.typed, place.local)
-    folder = place.typed.rpartition("/")[2]
-    fetch = shlex.join(["hf", "download", "--repo-type", "dataset", place.typed, "--local-dir", folder])
-    what = f"there is no {place.typed}, and data sets of the hub are not fetched for pretraining"
-    return UserError(what, f"type {fetch}, and give one of its files")
+        return UserError(f"there is no {place.typed}", "check the path", "no-such-file")
+    return absent(place.typed, place.local)
 
 
 def records(place: Location) -> list[Location]:
@@ -157,7 +151,7 @@ def records(place: Location) -> list[Location]:
     places = [place / name for name in files if name.endswith(RECORDS)]
     if places and place.local is None:
         what = f"{place.typed} holds {RECORDS} files, which are read from this machine only"
-        raise UserError(what, "copy the directory here")
+        raise UserError(what, "copy the directory here", "not-local")
     if META in files:
         return []
     require_all_numbered(place.typed, (file.name for file in places))
@@ -193,22 +187,24 @@ def _described(place: Location, files: dict[str, int]) -> TokenFiles:
     for entry in meta.shards:
         here = place / entry.file
         if entry.file not in files:
-            raise UserError(f"{here.typed} is missing; {META} names it", "copy the whole directory again")
+            raise UserError(
+                f"{here.typed} is missing; {META} names it", "copy the whole directory again", "files-missing"
+            )
         if files[entry.file] != entry.bytes:
             fault = "truncated" if files[entry.file] < entry.bytes else "another file"
             what = f"{here.typed} is {fault}: it has {files[entry.file]:,} bytes, {META} says {entry.bytes:,}"
-            raise UserError(what, _COPY_AGAIN)
+            raise UserError(what, _COPY_AGAIN, "damaged-tokens")
         header = entry.bytes - entry.tokens * dtype.itemsize
         if header < _LEAST_HEADER or entry.tokens < 0:
             what = f"{META} says {entry.tokens:,} tokens of {here.typed}, which has {entry.bytes:,} bytes"
-            raise UserError(what, _COPY_AGAIN)
+            raise UserError(what, _COPY_AGAIN, "damaged-tokens")
         shard = Shard(here, entry.tokens, dtype, header, entry.documents, entry.crc32, entry.ends_crc32)
         if shard.ends.name not in files:
             what = f"{shard.ends.typed} is missing; {entry.file} needs it"
-            raise UserError(what, "copy the whole directory again")
+            raise UserError(what, "copy the whole directory again", "files-missing")
         shards.append(shard)
     if not sum(shard.tokens for shard in shards):
-        raise UserError(f"{place.typed} holds no tokens", "tokenize files that hold some text")
+        raise UserError(f"{place.typed} holds no tokens", "tokenize files that hold some text", "no-tokens")
     return TokenFiles(place, tuple(shards), meta.tokenizer, meta.vocab_size, meta.eos_id)
 
 
@@ -219,7 +215,9 @@ def _meta(place: Location) -> TokenMeta:
         first = e.errors()[0]
         where = ".".join(map(str, first["loc"]))
         reason = f"{where} is missing or none of this version" if where else "it is no JSON object"
-        raise UserError(f"{place.typed} cannot be read: {reason}", "tokenize again, or copy the directory again") from e
+        raise UserError(
+            f"{place.typed} cannot be read: {reason}", "tokenize again, or copy the directory again", "damaged-tokens"
+        ) from e
 
 
 def _array_file(place: Location, size: int, instead: str = "remove it") -> Shard:
@@ -232,19 +230,21 @@ def _array_file(place: Location, size: int, instead: str = "remove it") -> Shard
         else:
             shape, _, dtype = np.lib.format.read_array_header_2_0(head)
     except ValueError as e:
-        raise UserError(f"{place.typed} is no .npy file", f"write it with numpy.save, or {instead}") from e
+        raise UserError(f"{place.typed} is no .npy file", f"write it with numpy.save, or {instead}", "not-npy") from e
     if len(shape) != 1:
-        raise UserError(f"{place.typed} has the shape {shape}, not one dimension", "save the tokens as a 1-D array")
+        raise UserError(
+            f"{place.typed} has the shape {shape}, not one dimension", "save the tokens as a 1-D array", "not-npy"
+        )
     if dtype.name not in DTYPES or dtype.str.startswith(">"):
         what = f"{place.typed} holds values of the type {dtype}, not token ids"
-        raise UserError(what, f"save it as one of {', '.join(DTYPES)}")
+        raise UserError(what, f"save it as one of {', '.join(DTYPES)}", "not-npy")
     header, (tokens,) = head.tell(), shape
     if size != header + tokens * dtype.itemsize:
         present = max(0, size - header) // dtype.itemsize
         what = f"{place.typed} is truncated or another file: its header says {tokens:,} tokens, {present:,} are there"
-        raise UserError(what, "copy it again")
+        raise UserError(what, "copy it again", "damaged-tokens")
     if not tokens:
-        raise UserError(f"{place.typed} holds no tokens", instead)
+        raise UserError(f"{place.typed} holds no tokens", instead, "no-tokens")
     return Shard(place, tokens, dtype.newbyteorder("<"), header)
 
 
@@ -255,20 +255,22 @@ def ends(shard: Shard, eos_id: int | None) -> Ids:
             return np.append(np.arange(PIECE, shard.tokens, PIECE), shard.tokens)
         at = [np.flatnonzero(ids == eos_id) + offset + 1 for offset, ids in scan(shard)]
         return np.union1d(np.concatenate(at), [shard.tokens])
+    damaged = UserError(
+        f"{shard.ends.typed} is not what was written, or does not fit {shard.place.name}", _COPY_AGAIN, "damaged-tokens"
+    )
     content = shard.ends.read()
     if shard.ends_crc32 not in (None, zlib.crc32(content)):
-        what = f"{shard.ends.typed} is not what was written: its checksum differs from {META}"
-        raise UserError(what, _COPY_AGAIN)
+        raise damaged
     try:
         written: Ids = np.load(io.BytesIO(content))
     except (ValueError, EOFError) as e:
-        raise UserError(f"{shard.ends.typed} cannot be read", _COPY_AGAIN) from e
+        raise damaged from e
     if written.ndim != 1 or written.dtype.kind not in "iu":
-        raise UserError(f"{shard.ends.typed} cannot be read", _COPY_AGAIN)
+        raise damaged
     written = written.astype(np.int64)
     last = written[-1] if len(written) else 0
     if len(written) != shard.documents or last != shard.tokens or (np.diff(written, prepend=0) <= 0).any():
-        raise UserError(f"{shard.ends.typed} does not fit {shard.place.name}", _COPY_AGAIN)
+        raise damaged
     return written
 
 
@@ -283,11 +285,12 @@ def scan(shard: Shard) -> Iterator[tuple[int, Ids]]:
 
 def read_records(file: Location, item_bytes: int) -> list[bytes]:
     """Of an array_record file; UserError where one is not a number of ids of `item_bytes` each."""
-    contents = _records(file)
+    with _opened(file) as reader:
+        contents: list[bytes] = reader.read_all()
     for number, raw in enumerate(contents):
         if len(raw) % item_bytes:
             what = f"{file.typed}: record {number} has {len(raw):,} bytes, which are no uint{8 * item_bytes} ids"
-            raise UserError(what, "write ids of that width")
+            raise UserError(what, "write ids of that width", "damaged-tokens")
     return contents
 
 
@@ -297,24 +300,20 @@ def require_record(file: Location) -> None:
         pass
 
 
-def _records(file: Location) -> list[bytes]:
-    with _opened(file) as reader:
-        contents: list[bytes] = reader.read_all()
-        return contents
-
-
 @contextlib.contextmanager
 def _opened(file: Location) -> Iterator[Any]:
     try:
         from array_record.python.array_record_module import ArrayRecordReader
     except ImportError as e:
-        raise MissingPackage(f"reading {file.name} needs the package array_record", extras.install("jax")) from e
+        raise MissingPackage(
+            f"reading {file.name} needs the package array_record", extras.install("jax"), "missing-package"
+        ) from e
     try:
         reader = ArrayRecordReader(file.path)
         yield reader
         reader.close()
     except (RuntimeError, ValueError) as e:  # of the library's C++ side
-        raise UserError(f"{file.typed} cannot be read as array_record", "copy it again") from e
+        raise UserError(f"{file.typed} cannot be read as array_record", "copy it again", "damaged-tokens") from e
 
 
 def id_dtype(vocab_size: int) -> str:
@@ -326,7 +325,7 @@ def require_fits(theirs: int | None, vocab_size: int | None, whose: str) -> None
     """UserError where a vocabulary is larger than the model's."""
     if theirs and vocab_size and theirs > vocab_size:
         what = f"{whose} has a vocabulary of {theirs:,}, the model one of {vocab_size:,}"
-        raise UserError(what, "train a model with a vocabulary as large")
+        raise UserError(what, "train a model with a vocabulary as large", "vocabulary-too-large")
 
 
 def require_in_vocabulary(ids: Ids, vocab_size: int | None, where: str, start: int) -> None:
@@ -339,13 +338,15 @@ def require_in_vocabulary(ids: Ids, vocab_size: int | None, where: str, start: i
 
 def out_of_range(where: str, offset: int, token: int, vocab_size: int) -> UserError:
     what = f"{where}: token {token:,} at offset {offset:,} is outside the vocabulary of {vocab_size:,}"
-    return UserError(what, "tokenize with the model's own tokenizer, or copy the file again")
+    return UserError(what, "tokenize with the model's own tokenizer, or copy the file again", "outside-vocabulary")
 
 
 def nothing_to_predict(source: str, eos_id: int | None = None) -> UserError:
     """Of a source whose documents have one token each, which `data.eos_id` made of it where `eos_id` is given."""
     if eos_id is not None:
         what = f"every document of {source} is only its end token, data.eos_id={eos_id}"
-        return UserError(what, "type data.eos_id=ID with the id that ends documents in it, or data.eos_id=null")
+        return UserError(
+            what, "type data.eos_id=ID with the id that ends documents in it, or data.eos_id=null", "nothing-to-predict"
+        )
     what = f"every document of {source} has a single token, so that there is no next token to predict"
-    return UserError(what, "tokenize files that hold some text")
+    return UserError(what, "tokenize files that hold some text", "damaged-tokens")

@@ -40,18 +40,6 @@ _LEARNED_WORD = 1000
 _LONG_WORDS = re.compile(rf"(\w{{{_LEARNED_WORD}}})\w+|(\s{{{_LEARNED_WORD}}})\s+|([^\w\s]{{{_LEARNED_WORD}}})[^\w\s]+")
 
 
-def _unread(files: Mapping[str, bytes]) -> str:
-    """Which of the files is at fault."""
-    for name, content in files.items():
-        try:
-            json.loads(content) if name.endswith(".json") else content.decode()
-        except (ValueError, RecursionError):
-            return f"{name} is not {'JSON' if name.endswith('.json') else 'UTF-8'}"
-    if "tokenizer.json" not in files:
-        return "there is no tokenizer.json"
-    return "its files do not fit together, or are of a newer version of the package tokenizers"
-
-
 class Tokenizer:
     """The tokenizer that `files` (name -> content of a Hugging Face directory) describe."""
 
@@ -84,7 +72,9 @@ class Tokenizer:
         if not (path / "tokenizer.json").is_file():
             of_run = path.name == "tokenizer" and (path.parent / "recipe.json").is_file()
             fix = "give a Hugging Face directory that was saved with a fast tokenizer"
-            raise UserError(f"{path} has no tokenizer.json", "bring it back from a copy" if of_run else fix)
+            raise UserError(
+                f"{path} has no tokenizer.json", "bring it back from a copy" if of_run else fix, "no-tokenizer"
+            )
         return cls.of_files({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()}, str(path))
 
     @classmethod
@@ -98,10 +88,11 @@ class Tokenizer:
             loaded._place = f"{place}: "
             return loaded
         except UserError as e:
-            raise UserError(f"{place}: {e.what}", e.fix) from e
+            raise UserError(f"{place}: {e.what}", e.fix, e.code) from e
         except Exception as e:  # the library raises bare Exception for a tokenizer.json it cannot use
-            what = f"the tokenizer in {place} cannot be read: {_unread(files)}"
-            raise UserError(what, "bring the directory back from a copy, or fetch it again") from e
+            what = f"the tokenizer in {place} cannot be read ({message_of(e)})"
+            fix = "fetch the directory again, or install a newer version of the package tokenizers"
+            raise UserError(what, fix, "unreadable") from e
 
     @classmethod
     def train(cls, texts: Sequence[str], vocab_size: int) -> Tokenizer:
@@ -109,7 +100,9 @@ class Tokenizer:
         added = len(SPECIAL) + len(THINK)
         if vocab_size < _NUM_BYTES + added:
             raise UserError(
-                f"a vocabulary of {vocab_size} has no room for all bytes", f"use {_NUM_BYTES + added} or more"
+                f"a vocabulary of {vocab_size} has no room for all bytes",
+                f"use {_NUM_BYTES + added} or more",
+                "unusable-tokenizer",
             )
         inner = tokenizers.Tokenizer(models.BPE())
         inner.normalizer = normalizers.NFC()
@@ -167,20 +160,20 @@ class Tokenizer:
         )
 
     def chats(self, questions: Sequence[str], instruction: str, enable_thinking: bool) -> list[str]:
-        """`chat` of each question; UserError where the template gives different questions the same prompt."""
-        texts = [self.chat(question, instruction, enable_thinking) for question in questions]
-        if len(set(texts)) == 1 < len(set(questions)):
-            what = f"{self._place}the chat template leaves the question out: every prompt is the same text"
-            raise UserError(what, chat.FIX)
-        return texts
+        """`chat` of each question; UserError where the template leaves the question out."""
+        self.require_messages("")
+        return [self.chat(question, instruction, enable_thinking) for question in questions]
 
     def require_messages(self, system_prompt: str) -> None:
         """UserError where the template gives different messages of a user the same prompt."""
         system = [{"role": "system", "content": system_prompt}] if system_prompt else []
-        chats = ([*system, {"role": "user", "content": content}] for content in ("a", "b"))
-        if len({self.render(chat, add_generation_prompt=True, enable_thinking=True) for chat in chats}) == 1:
+        prompts = set()
+        for content in ("a", "b"):
+            messages = [*system, {"role": "user", "content": content}]
+            prompts.add(self.render(messages, add_generation_prompt=True, enable_thinking=True))
+        if len(prompts) == 1:
             what = f"{self._place}the chat template leaves the user's message out: every prompt is the same text"
-            raise UserError(what, chat.FIX)
+            raise UserError(what, chat.FIX, "chat-template")
 
     def require_known(self, texts: Iterable[str]) -> None:
         """UserError where all of `texts`, by their first characters, become the token for what is unknown."""
@@ -189,7 +182,7 @@ class Tokenizer:
         starts = [text[:_START] for text in texts if text.strip()] if unknown is not None else []
         if starts and all(set(self.encode(start)) == {unknown} for start in starts):
             what = f"{self._place}the tokenizer has no token for any word of the data: every token is {name}"
-            raise UserError(what, "give the tokenizer that the model was trained with")
+            raise UserError(what, "give the tokenizer that the model was trained with", "unusable-tokenizer")
 
     def render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool, enable_thinking: bool) -> str:
         """A conversation of {"role", "content"} turns as text, by the tokenizer's own chat template or Qwen3's format."""
@@ -202,7 +195,7 @@ class Tokenizer:
                 **self._names,
             )
         except UserError as e:
-            raise UserError(f"{self._place}{e.what}", e.fix) from e
+            raise UserError(f"{self._place}{e.what}", e.fix, e.code) from e
 
     def encode(self, text: str) -> list[int]:
         """Ids of `text`; special tokens written in it become their ids, and nothing is added.
@@ -238,16 +231,20 @@ class Tokenizer:
 
     def _not_encoded(self, error: Exception) -> UserError:
         fix = "give a tokenizer whose vocabulary has all bytes, or a token for what is unknown"
-        return UserError(f"{self._place}the tokenizer cannot encode a text of the data ({message_of(error)})", fix)
+        return UserError(
+            f"{self._place}the tokenizer cannot encode a text of the data ({message_of(error)})",
+            fix,
+            "unusable-tokenizer",
+        )
 
     def _settings(self, name: str) -> dict[str, Any]:
         """The JSON object in the file `name`; {} where there is no such file."""
         try:
             settings = json.loads(self._files.get(name, b"{}"))
         except ValueError as e:
-            raise UserError(f"{name} is not JSON ({e})", "fetch the directory again") from e
+            raise UserError(f"{name} is not JSON ({e})", "fetch the directory again", "unusable-tokenizer") from e
         if not isinstance(settings, dict):
-            raise UserError(f"{name} is no JSON object", "fetch the directory again")
+            raise UserError(f"{name} is no JSON object", "fetch the directory again", "unusable-tokenizer")
         return settings
 
     def _find_stop_ids(self) -> tuple[int, ...]:
@@ -258,11 +255,13 @@ class Tokenizer:
         listed = [] if listed is None else listed if isinstance(listed, list) else [listed]
         if not all(isinstance(i, int) for i in listed):
             what = f"eos_token_id in generation_config.json is {json.dumps(listed)}"
-            raise UserError(what, "write the id of a token, or a list of ids")
+            raise UserError(what, "write the id of a token, or a list of ids", "unusable-tokenizer")
         ids += listed
         if not ids:
             raise UserError(
-                "the tokenizer has no token that ends a text", "name eos_token in its tokenizer_config.json"
+                "the tokenizer has no token that ends a text",
+                "name eos_token in its tokenizer_config.json",
+                "unusable-tokenizer",
             )
         return tuple(dict.fromkeys(ids))
 

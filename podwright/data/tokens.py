@@ -130,6 +130,7 @@ def split(
         raise UserError(
             f"sequence_length={sequence_length:,} is more than all {documents.tokens:,} tokens of {documents.source}",
             f"type a sequence_length of {max(1, documents.tokens // 10):,} or less, or give more data",
+            "too-few-tokens",
         )
     if not holdout:
         return Rows(everything, sequence_length, seed=seed, multiple_of=multiple_of), None
@@ -144,6 +145,7 @@ def split(
                 f"{holdout} rows of {sequence_length:,} tokens held out of {documents.source} are most of its {documents.tokens:,} tokens "
                 f"in {len(documents):,} documents",
                 "hold out fewer rows, or give more data",
+                "too-few-tokens",
             )
         before = int(_room(documents, multiple_of)[order[: count - 1]].sum())
         rest, held = _cut(documents, order, count, wanted - before)
@@ -214,6 +216,7 @@ def batches(
         raise UserError(
             f"batch_size={batch_size} is more than the {len(rows):,} rows of {rows.sequence_length:,} tokens in {rows.documents.source}",
             f"type batch_size={len(rows)} or less, or give more data",
+            "too-few-tokens",
         )
     num_steps = None if max_epochs is None else max_epochs * len(rows) // batch_size
     mine = range(batch_size)[process_rows or slice(None)]

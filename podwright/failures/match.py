@@ -18,32 +18,7 @@ import yaml
 
 from podwright.rundir import Ending
 
-FILES = {
-    "log": "logs",
-    "trainer": "logs",
-    "gke": "gcloud",
-    "tpu_vm": "gcloud",
-    "gcloud_login": "gcloud",
-    "kubectl": "cluster",
-    "own_queue": "waiting",
-    "kueue": "waiting",
-    "kueue_inactive": "waiting",
-    "creation": "waiting",
-    "scheduler": "waiting",
-    "container": "waiting",
-    "host": "hosts",
-    "ssh": "hosts",
-    "jump_host": "hosts",
-    "tpu_ssh": "hosts",
-    "tpu_worker": "hosts",
-    "tpu_peer": "hosts",
-    "slurm_state": "slurm",
-    "slurm_record": "slurm",
-    "slurm_waiting": "slurm",
-    "slurm_command": "slurm",
-    "sbatch": "slurm",
-    "ending": "endings",
-}
+FILES: dict[str, str] = yaml.safe_load(Path(__file__).with_name("places.yaml").read_text())
 """where a text is seen -> the file of its rows; a file is read when one of its rows is needed"""
 
 

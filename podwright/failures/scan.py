@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,7 +20,6 @@ from podwright.failures.match import Failure, match_row, rows
 BLOCK = 1 << 20  # bytes that are read at a time
 _LINE = 2_000  # bytes before and after a match, of one line
 _CONTEXT = 16_384  # bytes before and after a line in which its time may stand
-_NEAR = 1_024  # of these, bytes that are looked at first
 _SHOWN = 300  # characters of a line that are evidence
 _STATES_BYTES = 16 << 20  # that the states of an automaton may take
 _PREFIX = re.compile(rf"^{timestamps.KUBECTL_PREFIX}")
@@ -149,16 +148,10 @@ def _line_at(buffer: bytes, position: int) -> tuple[int, int, str]:
 
 
 def _time_at(buffer: bytes, first: int, last: int) -> float | None:
-    """Returns the time of the last stamp before `last`; most are in the line itself or near, and a search of the whole context takes milliseconds."""
+    """Returns the time of the last stamp before `last`; most are in the line itself, and a search of the whole context takes milliseconds."""
     start = max(0, first - _CONTEXT)
-    near = buffer.find(b"\n", max(start, first - _NEAR), first) + 1
-    for begin in (first, near or first, start):
+    for begin in (first, start):
         if before := list(timestamps.STAMP.finditer(buffer, begin, last)):
             return timestamps.seconds(before[-1])
     stamp = timestamps.STAMP.search(buffer, last, last + _CONTEXT)
     return timestamps.seconds(stamp) if stamp else None
-
-
-def text_blocks(lines: Iterable[str]) -> Iterator[bytes]:
-    for line in lines:
-        yield line.rstrip("\n").encode(errors="replace") + b"\n"

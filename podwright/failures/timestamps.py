@@ -26,17 +26,12 @@ def seconds(stamp: re.Match[bytes]) -> float | None:
         if iso is not None:
             return _iso_minute(iso[:16], zone) + float(iso[17:] + (fraction or b"").replace(b",", b"."))
         if glog is not None:
-            return glog_minute(glog[:10]) + float(glog[11:] + micros)
+            return _latest_minute(glog[:10], "%m%d %H:%M") + float(glog[11:] + micros)
         if epoch is not None:
             return float(epoch)
         return _latest_minute(syslog[:12], "%b %d %H:%M") + float(syslog[13:])
     except ValueError:
         return None
-
-
-def glog_minute(text: bytes) -> float:
-    """Seconds since 1970 of `1123 14:05`, as UTC in the latest such year. ValueError for a number that only looks like a time."""
-    return _latest_minute(text, "%m%d %H:%M")
 
 
 @functools.lru_cache(maxsize=64)

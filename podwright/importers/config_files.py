@@ -33,7 +33,11 @@ def owners_of(raw: dict[Any, Any]) -> list[str]:
 def require_single_owner(path: Path, owners: Sequence[str]) -> None:
     """UserError for a file with settings of several: which of them is meant, only its user knows."""
     if len(owners) > 1:
-        raise UserError(f"{path} has settings of {' and of '.join(owners)}", "split it into two files, and import each")
+        raise UserError(
+            f"{path} has settings of {' and of '.join(owners)}",
+            "split it into two files, and import each",
+            "several-programs",
+        )
 
 
 def imported(path: Path, phase: int | None = None, overrides: Sequence[str] = ()) -> Imported:
@@ -46,10 +50,14 @@ def imported(path: Path, phase: int | None = None, overrides: Sequence[str] = ()
     require_single_owner(path, owners)
     if owners == ["tunix"]:
         if phase is not None:
-            raise UserError(f"{path} is a file of tunix, which has no phases", f"leave --phase {phase} out")
+            raise UserError(
+                f"{path} is a file of tunix, which has no phases", f"leave --phase {phase} out", "unknown-option"
+            )
         return Imported(*tunix.converted(path, tunix_file.settings(path, raw, overrides)), [])
     if overrides:
         raise UserError(
-            f"{overrides[0]}: keys are typed after a file of tunix only", "change the recipe that is written"
+            f"{overrides[0]}: keys are typed after a file of tunix only",
+            "change the recipe that is written",
+            "not-an-override",
         )
     return Imported(*purrsight.converted(path, raw, phase))

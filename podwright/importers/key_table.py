@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ConfigDict
 
 from podwright.errors import UserError
 from podwright.recipe.load import Raw
+from podwright.recipe.yaml_file import facts
 
 Settings = dict[str, Any]
 """values of a file by dotted key"""
@@ -74,8 +74,7 @@ class KeyTable(BaseModel):
 @functools.cache
 def read(name: str) -> KeyTable:
     """The table of a program, by the name of its file in this folder."""
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    return KeyTable.model_validate(yaml.load((Path(__file__).parent / f"{name}.yaml").read_text(), loader))
+    return KeyTable.model_validate(facts(Path(__file__).with_name(name)))
 
 
 def assign(raw: Raw, key: str, value: Any) -> str:
@@ -90,7 +89,11 @@ def _converted(conversion: Conversion, value: Any, written: str) -> Any:
             return ours
     if conversion.others:
         return value
-    raise UserError(f"{written}={value!r:.40} has no counterpart", f"write {', '.join(map(str, conversion.values))}")
+    raise UserError(
+        f"{written}={value!r:.40} has no counterpart",
+        f"write {', '.join(map(str, conversion.values))}",
+        "no-counterpart",
+    )
 
 
 def _implemented(values: list[Any], value: Any, written: str) -> str:
@@ -98,7 +101,7 @@ def _implemented(values: list[Any], value: Any, written: str) -> str:
         return f"{NOTHING}it is so here"
     shown = "''" if values[0] == "" else str(values[0])
     fix = f"set it to {shown.lower() if isinstance(values[0], bool) else shown}, or leave it out"
-    raise UserError(f"{written}={value!r:.40} is not implemented", fix)
+    raise UserError(f"{written}={value!r:.40} is not implemented", fix, "no-counterpart")
 
 
 def _equal(listed: Any, value: Any) -> bool:
@@ -108,11 +111,15 @@ def _equal(listed: Any, value: Any) -> bool:
 def number(key: str, value: Any, least: float = 0, most: float = 2**31 - 1) -> Any:
     """`value`, where it is a number from `least` to `most`."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not least <= value <= most:
-        raise UserError(f"{key}={value!r:.40} must be a number from {least:g} to {most:.10g}", "change this value")
+        raise UserError(
+            f"{key}={value!r:.40} must be a number from {least:g} to {most:.10g}", "change this value", "not-a-number"
+        )
     return value
 
 
 def count(key: str, value: Any) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 < value < 2**31:
-        raise UserError(f"{key}={value!r:.40} must be a whole number from 1 to {2**31 - 1}", "change this value")
+        raise UserError(
+            f"{key}={value!r:.40} must be a whole number from 1 to {2**31 - 1}", "change this value", "not-a-number"
+        )
     return value

@@ -74,12 +74,12 @@ def _name_model(values: Settings, raw: Raw) -> None:
     if name in llm.MODELS:
         if hidden not in (None, llm.MODELS[name].hidden_size):
             what = f"llm_hidden_dim={hidden}: {name} has {llm.MODELS[name].hidden_size}"
-            raise UserError(what, "fix it, or leave it out")
+            raise UserError(what, "fix it, or leave it out", "dimensions-contradict")
         raw["model"]["name"] = name
     if values.get("lora_enabled") is False:
         if values.get("freeze_llm") is True:
             what = "lora.enabled=false with freeze_llm=true: the projector alone is not trained"
-            raise UserError(what, "set one of them otherwise")
+            raise UserError(what, "set one of them otherwise", "no-counterpart")
         raw["model"]["lora_rank"] = 0
 
 
@@ -91,7 +91,9 @@ def _note(flat: str, settings: PurrsightSettings, raw: Raw) -> str:
     note = table().note(flat, value, raw, key)
     if note is None:
         raise UserError(
-            f"{key} is no known key of phase2_cluster.yaml", "take it out; `podwright recipes show` lists ours"
+            f"{key} is no known key of phase2_cluster.yaml",
+            "take it out; `podwright recipes show` lists ours",
+            "unknown-key",
         )
     return note
 
@@ -132,20 +134,16 @@ def _warmup(key: str, values: Settings, raw: Raw) -> str:
 
 def _held_out(key: str, values: Settings, raw: Raw) -> str:
     share = number(key, values["val_split"], most=1)
-    lines = _lines(expanded(str(values.get("data_dir"))))
-    examples = str(max(1, round(share * lines))) if lines else f"N, where N is {share} x lines"
-    return f"the last lines are held out where there is no val.jsonl, a tenth and 200 at most; for {share} of them type data.num_test={examples}"
+    what = "the last lines are held out where there is no val.jsonl, a tenth and 200 at most"
+    return f"{what}; for {share} of them type data.num_test=N, where N is {share} x lines"
 
 
 def _saving(key: str, values: Settings, raw: Raw) -> str:
     every = count(key, values["save_every_n_epochs"])
     if every == 1:
         return f"{NOTHING}a checkpoint is written at the end of every epoch"
-    # Without val.jsonl some of the lines are held out.
-    all_trained = (expanded(str(values.get("data_dir"))) / "val.jsonl").is_file()
-    steps = _steps_per_epoch(values, values.get("num_gpus")) if all_trained else None
-    shown = f"N, where N is {every} x the steps of an epoch" if steps is None else str(every * steps)
-    return f"a checkpoint is written at the end of every epoch; for every {every} epochs type checkpoint.every_n_steps={shown}"
+    steps = f"N, where N is {every} x the steps of an epoch"
+    return f"a checkpoint is written at the end of every epoch; for every {every} epochs type checkpoint.every_n_steps={steps}"
 
 
 _PARTICULAR: dict[str, Callable[[str, Settings, Raw], str]] = {

@@ -54,7 +54,7 @@ def settings(path: Path, raw: dict[Any, Any], phase: int | None) -> PurrsightSet
         return _flat(path, raw, phase)
     chosen = phase or listed[-1]
     if chosen not in listed:
-        raise UserError(f"{path} has no section phase{chosen}", f"type --phase {listed[0]}")
+        raise UserError(f"{path} has no section phase{chosen}", f"type --phase {listed[0]}", "no-such-section")
     values: Settings = {}
     keys: dict[str, str] = {}
     for section in ("common", f"phase{chosen}"):
@@ -62,32 +62,32 @@ def settings(path: Path, raw: dict[Any, Any], phase: int | None) -> PurrsightSet
         for key, value in _leaves(section, raw.get(section) or {}, names).items():
             values[names[key]], keys[names[key]] = value, f"{section}.{key}"
     for section in raw.keys() - table().sections.keys():
-        raise UserError(f"{section} is no known section of {path.name}", "take it out")
+        raise UserError(f"{section} is no known section of {path.name}", "take it out", "unknown-key")
     return PurrsightSettings(chosen, values, keys, tuple(n for n in listed if n != chosen))
 
 
 def _flat(path: Path, raw: dict[Any, Any], phase: int | None) -> PurrsightSettings:
     if not recognised(raw):
-        raise UserError(f"{path} is no phase2_cluster.yaml: it has no llm_model_name", IMPORTABLE)
+        raise UserError(f"{path} is no phase2_cluster.yaml: it has no llm_model_name", IMPORTABLE, "no-such-section")
     if phase == 1:
-        raise UserError(f"{path} has no settings of phase 1", "leave --phase 1 out")
-    cluster = raw.get("cluster") or {}
-    if not isinstance(cluster, dict):
-        fix = "write cluster:, and indented below it slurm_partition: gpu"
-        raise UserError(f"cluster={cluster!r}: cluster is a section", fix)
+        raise UserError(f"{path} has no settings of phase 1", "leave --phase 1 out", "no-such-section")
+    cluster = _section("cluster", raw.get("cluster") or {})
     values = {key: value for key, value in raw.items() if key != "cluster"}
     values |= {f"cluster.{key}": value for key, value in cluster.items()}
     return PurrsightSettings(2, values, {key: key for key in values})
 
 
+def _section(name: str, given: Any) -> Settings:
+    if not isinstance(given, dict):
+        fix = f"write {name}:, and its keys indented below it"
+        raise UserError(f"{name}={given!r}: {name} is a section", fix, "not-a-section")
+    return given
+
+
 def _leaves(section: str, given: Any, names: dict[str, str]) -> Settings:
     """Dotted keys of a section; what is a section in `names` is one here."""
-    if not isinstance(given, dict):
-        raise UserError(
-            f"{section}={given!r}: {section} is a section", f"write {section}:, and its keys indented below it"
-        )
     leaves: Settings = {}
-    for key, value in given.items():
+    for key, value in _section(section, given).items():
         below = {name.removeprefix(f"{key}."): flat for name, flat in names.items() if name.startswith(f"{key}.")}
         if below:
             leaves |= {f"{key}.{name}": leaf for name, leaf in _leaves(f"{section}.{key}", value or {}, below).items()}
@@ -95,7 +95,7 @@ def _leaves(section: str, given: Any, names: dict[str, str]) -> Settings:
             leaves[key] = value
         else:
             fix = "take it out; `podwright recipes show` lists ours"
-            raise UserError(f"{section}.{key} is no known key of PurrSight's files", fix)
+            raise UserError(f"{section}.{key} is no known key of PurrSight's files", fix, "unknown-key")
     return leaves
 
 

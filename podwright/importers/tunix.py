@@ -62,7 +62,7 @@ def _note(key: str, values: Settings, raw: Raw) -> str:
     if key == "grpo_config.loss_agg_mode" and raw["grpo"]["loss"] == "gspo":
         return f"{NOTHING}gspo counts every completion the same"
     note = table().note(f"model.{rest}" if role in ROLES else key, value, raw, key)
-    return _section_or_unknown(key, value) if note is None else note
+    return _without_counterpart(key, value) if note is None else note
 
 
 def _require_equal(key: str, rest: str, values: Settings) -> None:
@@ -71,23 +71,17 @@ def _require_equal(key: str, rest: str, values: Settings) -> None:
         other = values.get(f"{role}.{rest}", values[key])
         if other != values[key] and not rest.startswith("mesh"):
             what = f"{key}={values[key]!r:.40} and {role}.{rest}={other!r:.40} differ: policy, reference and rollout are one model here"
-            raise UserError(what, "write the same in both")
+            raise UserError(what, "write the same in both", "settings-contradict")
 
 
-def _section_or_unknown(key: str, value: Any) -> str:
+def _without_counterpart(key: str, value: Any) -> str:
+    if value in (None, {}):
+        return f"{NOTHING}it is empty"
     names = [*table().names(), *_PARTICULAR, *ROLES, "reward_functions"]
-    model = key.partition(".")[0] in ROLES
-    if (
-        key in ROLES
-        or any(name.startswith(f"{key}.") for name in names)
-        or (model and key.endswith(("mesh", "lora_config")))
-    ):
-        if value in (None, {}):
-            return f"{NOTHING}it is empty"
-        raise UserError(f"{key}={value!r:.40} is a section", f"write {key}:, and its keys indented below it")
-    guess = "" if model else nearest(key, names)
-    fix = f"did you mean {guess}? Else take it out" if guess else "take it out; `podwright recipes show` lists ours"
-    raise UserError(f"{key} is no key of tunix that is known here", fix)
+    fix = "take it out; `podwright recipes show` lists ours"
+    if guess := nearest(key, names):
+        fix = f"did you mean {guess}? Else take it out"
+    raise UserError(f"{key} is no key of tunix that is known here", fix, "unknown-key")
 
 
 def _batch(key: str, values: Settings, raw: Raw) -> str:
@@ -101,7 +95,7 @@ def _micro_batch(key: str, values: Settings, raw: Raw) -> str:
     """Prompts of a micro-batch there, parts of a batch here."""
     size, batch = count(key, values[key]), count("batch_size", values["batch_size"])
     if batch % size:
-        raise UserError(f"{key}={size} must divide batch_size={batch}", "write a divisor")
+        raise UserError(f"{key}={size} must divide batch_size={batch}", "write a divisor", "does-not-divide")
     return assign(raw, "training.gradient_accumulation_steps", batch // size) + f": {batch} / {size} prompts"
 
 
@@ -115,7 +109,11 @@ def _mini_batch(key: str, values: Settings, raw: Raw) -> str:
 def _accumulation(key: str, values: Settings, raw: Raw) -> str:
     parts = count(key, values[key])
     if f"{TRAINING}.train_micro_batch_size" in values and parts != 1:
-        raise UserError(f"{key}={parts} and {TRAINING}.train_micro_batch_size are both set", "leave one of them out")
+        raise UserError(
+            f"{key}={parts} and {TRAINING}.train_micro_batch_size are both set",
+            "leave one of them out",
+            "settings-contradict",
+        )
     if parts == 1:
         return f"{NOTHING}it is so here"
     note = assign(raw, "training.gradient_accumulation_steps", parts)
@@ -181,34 +179,19 @@ def _dataset(key: str, values: Settings, raw: Raw) -> str:
             assign(raw, "data.source", name)
             + "; for rows with other columns type data.columns={question: ..., answer: ...}"
         )
-    raise UserError(f"{key}={name!r:.40} is not read here", "write gsm8k, and type data.source=FILE.jsonl when it runs")
-
-
-def _test_batches(key: str, values: Settings, raw: Raw) -> str:
-    size = count(key, values[key]) * count("batch_size", values["batch_size"])
-    return f"all test questions are asked; for {values[key]} batches of them type data.num_test={size}"
-
-
-def _tokenizer(key: str, values: Settings, raw: Raw) -> str:
-    sources = [values[f"{role}.model_id"] for role in ROLES if f"{role}.model_id" in values]
-    if not sources or values[key] in sources:
-        return f"{NOTHING}the tokenizer is that of the checkpoint"
-    return f"the tokenizer is that of model.source={sources[0]}; for {values[key]} put its files into a directory with the weights and type model.source=DIRECTORY"
-
-
-def _profiler(key: str, values: Settings, raw: Raw) -> str:
-    section = f"{TRAINING}.profiler_options"
-    if key == section or values.get(key) is None:
-        return f"{NOTHING}nothing is traced"
-    first = int(number(f"{section}.skip_first_n_steps", values.get(f"{section}.skip_first_n_steps", 1))) + 1
-    steps = count(f"{section}.profiler_steps", values.get(f"{section}.profiler_steps", 9))
-    return f"type --profile {first}-{first + steps - 1}"
+    raise UserError(
+        f"{key}={name!r:.40} is not read here",
+        "write gsm8k, and type data.source=FILE.jsonl when it runs",
+        "no-counterpart",
+    )
 
 
 def _importance(key: str, values: Settings, raw: Raw) -> str:
     mode, cap = values.get("grpo_config.sampler_is"), values.get("grpo_config.sampler_is_threshold", 2.0)
     if mode not in (None, "token"):
-        raise UserError(f"grpo_config.sampler_is={mode!r:.40} has no counterpart", "write token or null")
+        raise UserError(
+            f"grpo_config.sampler_is={mode!r:.40} has no counterpart", "write token or null", "no-counterpart"
+        )
     if "grpo_config.sampler_is" not in values:
         return f"{NOTHING}tunix reads it with sampler_is: token only; grpo.importance_cap is {raw['grpo']['importance_cap']}"
     return assign(raw, "grpo.importance_cap", None if mode is None else cap)
@@ -219,7 +202,7 @@ def _model_source(key: str, values: Settings, raw: Raw) -> str:
         return f"{NOTHING}model.source is a directory or an id of the Hugging Face hub"
     if values[key] in ("kaggle", "gcs", "internal", "maxtext"):
         return f"weights are read in Hugging Face's layout; type model.source=DIRECTORY of such a checkpoint, in place of {values[key]}"
-    raise UserError(f"{key}={values[key]!r:.40} is no source", "write huggingface")
+    raise UserError(f"{key}={values[key]!r:.40} is no source", "write huggingface", "no-counterpart")
 
 
 _OF_MODEL: dict[str, Callable[[str, Settings, Raw], str]] = {"model_source": _model_source}
@@ -233,13 +216,8 @@ _PARTICULAR: dict[str, Callable[[str, Settings, Raw], str]] = {
     f"{TRAINING}.max_steps": _unused_length,
     "num_train_epochs": _unused_length,
     "num_batches": _unused_length,
-    "num_test_batches": _test_batches,
     f"{TRAINING}.mini_batch_size": _mini_batch,
     f"{TRAINING}.train_micro_batch_size": _micro_batch,
     f"{TRAINING}.gradient_accumulation_steps": _accumulation,
-    f"{TRAINING}.profiler_options": _profiler,
-    f"{TRAINING}.profiler_options.skip_first_n_steps": _profiler,
-    f"{TRAINING}.profiler_options.profiler_steps": _profiler,
     "dataset_name": _dataset,
-    "tokenizer_config.tokenizer_path": _tokenizer,
 }

@@ -9,12 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from podwright.errors import UserError
 from podwright.importers import key_table
 from podwright.importers.key_table import KeyTable, Settings
-from podwright.recipe.yaml_file import Loader
+from podwright.recipe.load import value_of
 
 ROLES = ("model_config", "actor_model_config", "reference_model_config", "rollout_model_config")
 TRAINING = "rl_training_config"
@@ -44,12 +42,13 @@ def settings(path: Path, raw: dict[Any, Any], overrides: Sequence[str] = ()) -> 
     for text in overrides:
         key, equals, value = text.partition("=")
         if not key or not equals:
-            raise UserError(f"{text!r} is not an override", "write key=value, such as grpo_config.num_generations=4")
+            raise UserError(
+                f"{text!r} is not an override",
+                "write key=value, such as grpo_config.num_generations=4",
+                "not-an-override",
+            )
         _refuse_twice(key, typed, "the command line has")
-        try:
-            typed[key] = yaml.load(value, Loader)
-        except yaml.YAMLError as e:
-            raise UserError(f"{key}={value} cannot be read as a value", "quote it") from e
+        typed[key] = value_of(key, value)
     for key in typed:
         values = {name: value for name, value in values.items() if not f"{name}.".startswith(f"{key}.")}
     return values | dict(_leaves(typed))
@@ -59,7 +58,7 @@ def _refuse_twice(key: str, values: Settings, where: str) -> None:
     for other in values:
         if f"{key}.".startswith(f"{other}.") or f"{other}.".startswith(f"{key}."):
             both = key if key == other else f"{other} and {key}"
-            raise UserError(f"{where} the key {both} twice", "leave one of them out")
+            raise UserError(f"{where} the key {both} twice", "leave one of them out", "key-twice")
 
 
 def _leaves(raw: dict[Any, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:

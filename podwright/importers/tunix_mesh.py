@@ -32,12 +32,12 @@ def _sizes(role: str, values: Settings) -> dict[str, int]:
     names = _tuple(f"{role}.mesh.axis_names", values.get(f"{role}.mesh.axis_names", "('fsdp','tp')"), str)
     if len(shape) != len(names):
         what = f"{role}.mesh has {len(shape)} sizes and {len(names)} names of axes"
-        raise UserError(what, "write shape: \"(4,4)\" and axis_names: \"('fsdp','tp')\"")
+        raise UserError(what, "write shape: \"(4,4)\" and axis_names: \"('fsdp','tp')\"", "unknown-mesh")
     sizes = {"data": 1, "fsdp": 1, "tensor": 1}
     for size, name in zip(shape, names, strict=True):
         if name not in _AXES or size < 1:
             what = f"{role}.mesh: axis {name!r} of size {size} has no counterpart"
-            raise UserError(what, f"axes are {', '.join(_AXES)}, of size 1 or more")
+            raise UserError(what, f"axes are {', '.join(_AXES)}, of size 1 or more", "unknown-mesh")
         sizes[_AXES[name]] *= size
     return sizes
 
@@ -52,5 +52,5 @@ def _tuple(key: str, value: Any, kind: type) -> tuple[Any, ...]:
             parsed = None
     if not isinstance(parsed, list | tuple) or not all(type(x) is kind for x in parsed) or not parsed:
         example = '"(4,4)"' if kind is int else "\"('fsdp','tp')\""
-        raise UserError(f"{key}={value!r:.40} is no tuple", f"write {example}")
+        raise UserError(f"{key}={value!r:.40} is no tuple", f"write {example}", "unknown-mesh")
     return tuple(parsed)

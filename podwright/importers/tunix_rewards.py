@@ -23,7 +23,9 @@ def converted(path: Path, value: Any, shipped: list[dict[str, Any]]) -> tuple[li
     names = value if isinstance(value, list) else [] if value is None else [value]
     if any(not isinstance(name, str) or not name for name in names):
         raise UserError(
-            f"reward_functions={value!r:.60} is no list of files", "write reward_functions: [my_rewards.py]"
+            f"reward_functions={value!r:.60} is no list of files",
+            "write reward_functions: [my_rewards.py]",
+            "not-a-list",
         )
     rewards: list[dict[str, Any]] = []
     notes = []
@@ -64,7 +66,9 @@ def _functions(file: Path) -> tuple[list[str], list[str]]:
         body = ast.parse(file.read_text()).body
     except (OSError, ValueError, SyntaxError, RecursionError) as e:
         line = f" line {e.lineno}" if isinstance(e, SyntaxError) else ""
-        raise UserError(f"{file}{line} is not Python", "fix that line, or take it out of reward_functions") from e
+        raise UserError(
+            f"{file}{line} is not Python", "fix that line, or take it out of reward_functions", "not-python"
+        ) from e
     public = {node.name: node.args for node in body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"}
     rewards = [
         name for name, args in public.items() if {arg.arg for arg in (*args.args, *args.kwonlyargs)} >= _ARGUMENTS

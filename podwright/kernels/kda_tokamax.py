@@ -50,6 +50,6 @@ def library() -> tuple[Any, Any]:
     except ImportError as e:
         what = f"model.kda=tokamax: the library tokamax is missing or too old here ({e})"
         raise UserError(
-            what, "in Python 3.12 or newer type: pip install 'tokamax>=0.0.17', or model.kda=chunked"
+            what, "in Python 3.12 or newer type: pip install 'tokamax>=0.0.17', or model.kda=chunked", "missing-package"
         ) from e
     return kimi_delta_attention, cross_compile

@@ -276,7 +276,7 @@ def _sources(lengths_P: Array, s: int, g: int, t: int) -> Array:
     return jnp.where(at < length, at, jnp.where(at < length + t, own, at - t))
 
 
-def _targets(lengths_P: Array, s: int, g: int, t: int) -> Array:
+def _targets(lengths_P: Array, s: int, t: int) -> Array:
     """The place of each completion's row that a token of its prompt, then of itself, stands at, [P, S + T]: undoes `_sources`."""
     at, length = jnp.arange(s + t), lengths_P[:, None]
     return jnp.where(at < s, jnp.where(at < length, at, at + t), length + at - s)
@@ -326,7 +326,7 @@ _collect.defvjp(lambda rows, lengths, s, g: (_collect(rows, lengths, s, g), leng
 def _straight(rows: Array, lengths_P: Array, s: int, g: int) -> Array:
     """Rows with the prompt, its filling and the completion where groups have them: [P*G, S + T, ...] -> [P, G, S + T, ...]."""
     t = rows.shape[1] - s
-    target = jnp.repeat(_targets(lengths_P, s, g, t), g, axis=0)
+    target = jnp.repeat(_targets(lengths_P, s, t), g, axis=0)
     return _take(rows, target).reshape(-1, g, *rows.shape[1:])
 
 

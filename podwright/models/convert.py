@@ -45,7 +45,7 @@ def _to_ours(theirs: np.ndarray, shape: tuple[int, ...], name: str) -> np.ndarra
 
 def read_config(path: Path) -> Qwen3Dims:
     """The dimensions of the checkpoint in `path`; UserError unless every value of its config.json and every tensor is implemented."""
-    dims = hf_config.qwen3(hf_config.read(path, model_type="qwen3"))
+    dims = hf_config.qwen3(hf_config.read(path))
     hf_weights.check(path, hf_weights.qwen3(dims))
     return dims
 
@@ -74,7 +74,9 @@ def _opener(path: Path, dims: Qwen3Dims) -> Callable[[str], np.ndarray]:
         files = {file: safe_open(file, "np") for file in {tensor.file for tensor in tensors.values()}}
     except (OSError, SafetensorError) as e:
         raise UserError(
-            f"{path} holds no readable safetensors weights ({e})", "check that the download is complete"
+            f"{path} holds no readable safetensors weights ({e})",
+            "check that the download is complete",
+            "not-safetensors",
         ) from e
 
     def stored(name: str) -> np.ndarray:
@@ -138,7 +140,9 @@ def _save(shard: dict[str, np.ndarray], file: Path) -> None:
     try:
         save_file(shard, file, metadata={"format": "pt"})
     except SafetensorError as e:
-        raise UserError(f"{file} cannot be written ({e})", "free some space there, or name another directory") from e
+        raise UserError(
+            f"{file} cannot be written ({e})", "free some space there, or name another directory", "not-writable"
+        ) from e
 
 
 def _shards(dims: Qwen3Dims, itemsize: int) -> dict[str, str]:

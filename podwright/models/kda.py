@@ -164,7 +164,9 @@ def check(kda: Kda, mesh: Mesh) -> None:
     if kda.kernel == "tokamax":
         if platform != "tpu":
             raise UserError(
-                f"model.kda=tokamax is a kernel for TPUs, and these devices are of {platform}", "type model.kda=chunked"
+                f"model.kda=tokamax is a kernel for TPUs, and these devices are of {platform}",
+                "type model.kda=chunked",
+                "wrong-accelerator",
             )
         kda_tokamax.library()
 

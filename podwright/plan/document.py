@@ -18,13 +18,13 @@ from podwright.rundir import Record
 
 
 class PlanRecord(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 class SliceEntry(BaseModel):
     """The devices that the plan is for, and the names that their vendors' tools have for them."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", defer_build=True)
 
     name: str
     accelerator: str
@@ -238,7 +238,7 @@ class Plan(PlanRecord):
         """Raise the first error as a UserError, if there is one."""
         if self.errors:
             more = f" (and {len(self.errors) - 1} more: `podwright plan` shows all)" if len(self.errors) > 1 else ""
-            raise UserError(self.errors[0].message + more, self.errors[0].fix)
+            raise UserError(self.errors[0].message + more, self.errors[0].fix, self.errors[0].code)
 
     @classmethod
     def read(cls, path: Path) -> Plan:
@@ -250,12 +250,11 @@ class Plan(PlanRecord):
             version = record.pop("version", None)
             return cls.model_validate(record)
         except ValidationError as e:
-            key = ".".join(map(str, e.errors()[0]["loc"]))
             author = f"Podwright {version}" if version else "a Podwright that did not write its version"
             fault = f"was written by {author}, and {__version__} cannot read it"
             fault = "is damaged" if version == __version__ else fault
-            what = f"{path} {fault}: {key or 'it'} is not as expected"
-            raise UserError(what, "type podwright plan RECIPE for a new one") from e
+            raise UserError(f"{path} {fault}", "type podwright plan RECIPE for a new one", "damaged-plan") from e
         except (OSError, ValueError, AttributeError, TypeError, RecursionError) as e:
             reason = e.strerror if isinstance(e, OSError) else "it is no plan in JSON"
-            raise UserError(f"{path} cannot be read ({reason})", "type podwright plan RECIPE for a new one") from e
+            what = f"{path} cannot be read ({reason})"
+            raise UserError(what, "type podwright plan RECIPE for a new one", "damaged-plan") from e

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -52,3 +53,9 @@ def verdict_of(findings: Iterable[Finding]) -> Verdict:
     if "error" in levels:
         return Verdict.REFUSED
     return Verdict.INCONCLUSIVE if "inconclusive" in levels else Verdict.OK
+
+
+def missing_package(error: str) -> str:
+    """The package that a process of the compute half did not find, by the last line that it wrote; "" for another error."""
+    named = re.search(r"No module named '(\w+)'", error)
+    return named[1] if named else ""

@@ -20,9 +20,9 @@ from podwright.plan.checks.meshes import axes
 from podwright.plan.compiled import compile as aot
 from podwright.plan.document import FitEntry, FitRow, Plan
 from podwright.plan.estimates import memory
-from podwright.plan.findings import Finding, InconclusiveCheck, Level, Verdict
+from podwright.plan.findings import Finding, InconclusiveCheck, Verdict
 from podwright.plan.options import Destination, PlanOptions
-from podwright.plan.remedies import Candidate, MemoryRemedy, MemorySearch, room
+from podwright.plan.remedies import LESS, Candidate, MemorySearch, room
 from podwright.plan.settings import differing, divisible_slices, typed
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
@@ -43,7 +43,7 @@ def fitted(recipe: JaxRecipe, destination: Destination, options: PlanOptions) ->
     if dims is None:
         static = make.static(recipe, destination, options, compiling=False)
         what = f"no settings were searched: the dimensions of {recipe.model.name} are not known here"
-        return static.with_finding(Finding("fit", "inconclusive", what, DIRECTORY))
+        return static.with_finding(Finding("fit", "inconclusive", what, DIRECTORY, "unknown-dimensions"))
     plan: Plan | None = None
     for where in _places(destination, recipe, dims, options.cwd):
         name = destination.name if destination.where else where.name
@@ -55,29 +55,23 @@ def fitted(recipe: JaxRecipe, destination: Destination, options: PlanOptions) ->
 
 
 def _places(destination: Destination, recipe: JaxRecipe, dims: Dims, cwd: Path) -> Iterator[Slice]:
-    where = destination.where
+    where, on = destination.where, f"--on {destination.name}"
     row = None if where else next((row for row in (*TPUS, *GPUS) if row.name == destination.name), None)
     if row is None:
         if where is None and destination.gpus_per_node:
-            raise UserError(
-                f"--on {destination.name} does not name its GPUs, so --fit has no limit of memory",
-                f"add a line such as accelerator: H100-80GB to {destination.name} in {targets_file()}",
-            )
+            fix = f"add a line such as accelerator: H100-80GB to {destination.name} in {targets_file()}"
+            raise UserError(f"{on} does not name its GPUs, so --fit has no limit of memory", fix, "no-memory-limit")
         if where is None or not where.accelerator.program_bytes:
-            raise UserError(
-                f"--on {destination.name} has no limit of memory that --fit could keep",
-                "leave --fit out, or type podwright plan with a slice such as --on v6e-16",
-            )
+            fix = "leave --fit out, or type podwright plan with a slice such as --on v6e-16"
+            raise UserError(f"{on} has no limit of memory that --fit could keep", fix, "no-memory-limit")
         yield where
         return
     holding = memory_search(recipe, dims, cwd).slices(recipe, row)
     if (first := next(holding, None)) is None:
         *_, largest = [next(slices.sold(row)), *divisible_slices(recipe, dims, row)]
-        raise UserError(
-            f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}: searched up to {largest.name}, "
-            f"the largest over which batch and model can be split",
-            MemoryRemedy(memory_search(recipe, dims, cwd), recipe, largest).beyond(),
-        )
+        what = f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}"
+        searched = f"searched up to {largest.name}, the largest over which batch and model can be split"
+        raise UserError(f"{what}: {searched}", LESS, "too-large")
     yield first
     yield from holding
 
@@ -111,8 +105,8 @@ def _ranked(
     if not fits:
         limit = where.accelerator.program_bytes * (1 + memory.ERROR)
         possible = bool(where.libtpu) and not compiling and any(candidate.need_bytes <= limit for candidate in ranked)
-        remedy = MemoryRemedy(memory_search(recipe, dims, options.cwd), recipe, where, destination.gpus_per_node > 0)
-        return _nothing(static, recipe, where, remedy.beyond(), possible=possible)
+        fix = memory_search(recipe, dims, options.cwd).beyond(recipe, where, destination.gpus_per_node > 0)
+        return _nothing(static, recipe, where, fix, possible=possible)
     tried: dict[str, Plan] = {}
     if compiling:
         for candidate in _of_each_mesh(fits)[:COMPILED]:
@@ -155,7 +149,7 @@ def pareto(rated: Iterable[Candidate[JaxRecipe]]) -> list[Candidate[JaxRecipe]]:
 
 
 def memory_search(recipe: JaxRecipe, dims: Dims, cwd: Path) -> MemorySearch[JaxRecipe]:
-    return MemorySearch(kinds.of(recipe), dims, cwd, {})
+    return MemorySearch(kinds.of(recipe), dims, cwd)
 
 
 def _of_each_mesh(fits: list[Candidate[JaxRecipe]]) -> list[Candidate[JaxRecipe]]:
@@ -179,11 +173,9 @@ def _fits(plan: Plan) -> bool | None:
 
 
 def _listed(fits: list[Candidate[JaxRecipe]], tried: Mapping[str, Plan]) -> list[Candidate[JaxRecipe]]:
-    wanted = {
-        id(candidate): candidate
-        for candidate in (*(candidate for candidate in fits if candidate.typed in tried), *pareto(fits))
-    }
-    return sorted(wanted.values(), key=lambda candidate: candidate.step_s)[:LISTED]
+    compiled = [candidate for candidate in fits if candidate.typed in tried]
+    listed = {id(candidate): candidate for candidate in (*compiled, *pareto(fits))}
+    return sorted(listed.values(), key=lambda candidate: candidate.step_s)[:LISTED]
 
 
 def _row(candidate: Candidate[JaxRecipe], plan: Plan | None, chosen: bool, where: Slice) -> FitRow:
@@ -206,8 +198,9 @@ def _row(candidate: Candidate[JaxRecipe], plan: Plan | None, chosen: bool, where
 def _nothing(static: Plan, recipe: JaxRecipe, where: Slice, fix: str, *, possible: bool) -> Plan:
     """`possible`: the estimate of some settings is so near to the limit that only the compiler, which is not installed, can decide."""
     message = f"none of the settings that were searched makes {recipe.name} with batch_size={recipe.batch_size} fit {where.name}"
-    level: Level = "error"
+    finding = Finding("fit", "error", message, fix, "too-large")
     if possible:
-        level, message = "inconclusive", f"{message} with the margin of {memory.ERROR:.0%} that an estimate needs"
+        message += f" with the margin of {memory.ERROR:.0%} that an estimate needs"
+        finding = Finding("fit", "inconclusive", message, fix, "near-the-limit")
     kept = tuple(f for f in static.findings if f.check not in _SEARCHED)
-    return static.model_copy(update={"findings": kept, "step": None}).with_finding(Finding("fit", level, message, fix))
+    return static.model_copy(update={"findings": kept, "step": None}).with_finding(finding)

@@ -14,7 +14,6 @@ from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
 from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, Verdict, verdict_of
 from podwright.plan.options import Destination, PlanOptions
-from podwright.plan.remedies import MemoryRemedy, MemorySearch
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.slices import Slice
 
@@ -75,7 +74,7 @@ def _planned(recipe: Recipe, destination: Destination, options: PlanOptions) -> 
     if not options.depth:
         return static(recipe, destination, options)
     if options.depth not in ("quick", "full"):
-        raise UserError(f"--compile={options.depth} is no depth", "type --compile or --compile=full")
+        raise UserError(f"--compile={options.depth} is no depth", "type --compile or --compile=full", "bad-value")
     if destination.here and destination.where is None:
         destination = replace(destination, where=this_machine.devices())
     return compiled(static(recipe, destination, options), recipe, destination, options)
@@ -85,45 +84,58 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
     """Without a compiler. One who is `compiling` learns of memory and time from the programs, not from a closed form."""
     compiling = bool(options.depth) if compiling is None else compiling
     part, where = kinds.of(recipe), destination.where
+    wanted = checks_named(options.only)
     findings = part.checks(recipe, where, options.cwd) + unused_keys.check(recipe, part.unused_keys)
     findings += part.to_start(recipe, options.cwd) if options.starting else []
     entries: list[MemoryEntry] = []
     sound = not any(f.level == "error" and f.check in _NEEDED for f in findings)
-    if where is not None and where.accelerator.hbm_bytes and sound:
+    with_memory = sound and (not wanted or "memory" in wanted)
+    if where is not None and where.accelerator.hbm_bytes and with_memory:
         entries = part.memory(recipe, where, options.cwd)
         if not compiling:
-            findings += _memory(part, entries, recipe, where, options.cwd, destination.gpus_per_node > 0)
+            findings += _memory(part, entries, recipe, where)
     if destination.here:
-        findings = part.here(recipe) + findings
-        if sound and part.closed_form:  # of what jax trains
-            if where is None:
-                findings += this_machine.gpu_plugin()
-                findings += this_machine.mesh(cast(JaxPlan, part), cast(JaxRecipe, recipe), options.cwd)
-            if not any(f.level == "error" and f.check in ("mesh", "context") for f in findings):  # which come first
-                findings += this_machine.memory(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, options.cwd)
-        elif sound and (where is not None or not this_machine.has_accelerator()):
-            findings += this_machine.host_memory(part, recipe, where.num_devices if where else 1, options.cwd)
+        of_machine = _here(part, recipe, where, options.cwd, findings) if sound else []
+        findings = part.here(recipe) + findings + of_machine
     findings += destination.findings
     if options.starting and destination.provisioning:
         findings = [_required_where_rented(f) for f in findings]
     step = None
-    if where is not None and sound and not compiling and verdict_of(findings) is not Verdict.REFUSED:
+    if where is not None and with_memory and not compiling and verdict_of(findings) is not Verdict.REFUSED:
         step = part.step(recipe, where, options.cwd, options.price)
-    wanted = checks_named(options.only)
     if wanted:
         findings = _only(wanted, _needed(recipe, wanted), findings)
-    if wanted and "memory" not in wanted:
-        entries, step = [], None
+    entry = None
+    if where is not None:
+        meshes = part.meshes(recipe, where, options.cwd)
+        entry = SliceEntry.model_validate(where.document() | {"meshes": meshes})
     return Plan(
         recipe=recipe.name,
         target=destination.name,
-        slice=where and _slice(recipe, where, options),
+        slice=entry,
         verdict=verdict_of(findings),
         findings=tuple(findings),
         memory=tuple(entries),
         programs=(),
         step=step,
     )
+
+
+def _here(
+    part: kinds.PlanPart[Recipe], recipe: Recipe, where: Slice | None, cwd: Path, before: list[Finding]
+) -> list[Finding]:
+    """What this machine says of a recipe whose mesh, batch and model are sound by the findings `before`."""
+    if not part.closed_form:
+        if where is None and this_machine.has_accelerator():
+            return []
+        return this_machine.host_memory(part, recipe, where.num_devices if where else 1, cwd)
+    findings: list[Finding] = []
+    if where is None:
+        findings += this_machine.gpu_plugin()
+        findings += this_machine.mesh(cast(JaxPlan, part), cast(JaxRecipe, recipe), cwd)
+    if not any(f.level == "error" and f.check in ("mesh", "context") for f in before + findings):  # which come first
+        findings += this_machine.memory(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, cwd)
+    return findings
 
 
 def _required_where_rented(finding: Finding) -> Finding:
@@ -141,7 +153,7 @@ def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: Plan
         return plan
     if destination.where is None:
         what = f"what `{destination.name}` has is known only when a run starts"
-        raise UserError(what, "type --on cpu-1, or a slice such as --on v6e-16")
+        raise UserError(what, "type --on cpu-1, or a slice such as --on v6e-16", "unknown-devices")
     part = kinds.of(recipe)
     try:
         added = part.compiled(recipe, destination.where, options)
@@ -166,7 +178,9 @@ def checks_named(names: str) -> list[str]:
         if name not in CHECKS:
             guess = nearest(name, list(CHECKS))
             raise UserError(
-                f"--only {name} is no check", f"type --only {guess}" if guess else f"there are {', '.join(CHECKS)}"
+                f"--only {name} is no check",
+                f"type --only {guess}" if guess else f"there are {', '.join(CHECKS)}",
+                "unknown-check",
             )
     return wanted
 
@@ -175,7 +189,7 @@ def _refuse_without_memory(wanted: list[str], options: PlanOptions) -> None:
     option = "--fit" if options.fit else "--compile" if options.depth else ""
     if wanted and option and "memory" not in wanted:
         what = f"--only {options.only} leaves out the memory, for which {option} is"
-        raise UserError(what, f"type --only {','.join([*wanted, 'memory'])}, or leave {option} out")
+        raise UserError(what, f"type --only {','.join([*wanted, 'memory'])}, or leave {option} out", "left-out")
 
 
 def _needed(recipe: Recipe, wanted: list[str]) -> set[str]:
@@ -192,23 +206,14 @@ def _only(wanted: list[str], needed: set[str], findings: list[Finding]) -> list[
     return [Finding(wanted[0], "info", what), *kept]
 
 
-def _memory(
-    part: kinds.PlanPart[Recipe], entries: list[MemoryEntry], recipe: Recipe, where: Slice, cwd: Path, of_target: bool
-) -> list[Finding]:
+def _memory(part: kinds.PlanPart[Recipe], entries: list[MemoryEntry], recipe: Recipe, where: Slice) -> list[Finding]:
     if entries:
-        search = MemorySearch(cast(JaxPlan, part), part.dimensions(recipe, cwd), cwd, {})
-        remedy = MemoryRemedy(search, cast(JaxRecipe, recipe), where, of_target)
         near = "type --compile" if where.libtpu else "start it there with --smoke 3, which shows what it needs"
-        return memory.findings(entries, remedy.text, near, bool(where.libtpu))
+        return memory.findings(entries, near)
     if part.closed_form:
         what = "the memory of its programs was not estimated: the dimensions of its model are not known here"
-        return [Finding("memory", "inconclusive", what, DIRECTORY)]
+        return [Finding("memory", "inconclusive", what, DIRECTORY, "unknown-dimensions")]
     what = (
         f"whether a step fits into memory was not looked at: there is no closed form for recipes of kind {recipe.kind}"
     )
-    return [Finding("memory", "inconclusive", what, part.memory_fix)]
-
-
-def _slice(recipe: Recipe, where: Slice, options: PlanOptions) -> SliceEntry:
-    meshes = kinds.of(recipe).meshes(recipe, where, options.cwd)
-    return SliceEntry.model_validate(where.document() | {"meshes": meshes})
+    return [Finding("memory", "inconclusive", what, part.memory_fix, "no-estimate")]

@@ -42,27 +42,25 @@ def with_costs(plan: Plan, destination: Destination, prices: Mapping[str, ListPr
     totals = plan.step.run if plan.step else None
     if plan.step is None or plan.slice is None or totals is None or totals.chip_hours is None:
         return plan
-    if plan.slice.accelerator not in {row.name for row in accelerators.TPUS}:
+    if all(plan.slice.accelerator != row.name for row in accelerators.TPUS):
         return plan
     listed = prices.get(plan.slice.accelerator)
-    rows = {name: _row(name, destination, listed) for name in (ON_DEMAND, SPOT, destination.provisioning) if name}
-    counted = destination.price if destination.price is not None else listed.usd if listed else None
-    chip_hours = totals.chip_hours
+    counted = listed.usd if listed else None
+    if destination.price is not None:
+        counted = destination.price
+    ways = dict.fromkeys((ON_DEMAND, SPOT, destination.provisioning or SPOT))
     changes = {
         "price": counted,
-        "cost": None if counted is None else counted * chip_hours,
-        "costs": tuple(
-            row.model_copy(update={"cost": None if row.price is None else row.price * chip_hours})
-            for row in rows.values()
-        ),
+        "cost": None if counted is None else counted * totals.chip_hours,
+        "costs": tuple(_cost(way, destination, listed, totals.chip_hours) for way in ways),
     }
     run = totals.model_copy(update=changes)
     return plan.model_copy(update={"step": plan.step.model_copy(update={"run": run})})
 
 
-def _row(provisioning: str, destination: Destination, listed: ListPrice | None) -> CostEntry:
-    """Without a cost yet."""
-    price, source = None, ""
+def _cost(provisioning: str, destination: Destination, listed: ListPrice | None, chip_hours: float) -> CostEntry:
+    price = None
+    source = "not known: type --price USD, the price of a chip-hour"
     if provisioning == destination.provisioning and destination.price is not None:
         price, source = destination.price, f"price of target {destination.name}"
     elif provisioning == ON_DEMAND and listed:
@@ -71,6 +69,5 @@ def _row(provisioning: str, destination: Destination, listed: ListPrice | None) 
         source = f"not known: set price of target {destination.name}, in USD per chip-hour"
     elif destination.provisioning:
         source = f"not known: set provisioning={provisioning} and price of a target, in USD per chip-hour"
-    else:
-        source = "not known: type --price USD, the price of a chip-hour"
-    return CostEntry(provisioning=provisioning, price=price, cost=None, source=source)
+    cost = None if price is None else price * chip_hours
+    return CostEntry(provisioning=provisioning, price=price, cost=cost, source=source)

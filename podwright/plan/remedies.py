@@ -1,15 +1,15 @@
-"""Settings of a recipe that fit a slice, by the closed form of their memory, and what to type when programs are too large.
+"""Settings of a recipe that fit a slice, by the closed form of their memory, and what to type where none do.
 
 Mesh, micro-batches, remat, rows of a test batch and where a reference waits change how fast a recipe runs and what it needs, not what it
-computes. `--fit` (fit.py) takes the fastest of those that fit, a remedy the nearest to the recipe's own.
+computes. `--fit` (fit.py) takes the fastest of those that fit.
 """
 
 from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -17,15 +17,16 @@ from podwright.accelerators import Accelerator
 from podwright.plan.checks import meshes
 from podwright.plan.estimates import memory
 from podwright.plan.kinds import PlanPart
-from podwright.plan.settings import Overrides, changed, differing, divisible_slices, every, halved, typed
+from podwright.plan.settings import Overrides, changed, divisible_slices, every, typed
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.slices import Slice
 
 R = TypeVar("R", bound=JaxRecipe)
 
+LESS = "take a smaller model, shorter sequences or a smaller batch, or train adapters by model.lora_rank"
+"""what to do where no slice holds a recipe"""
 _SMALLEST_TEST = 8  # rows of each part of a test batch
-_ADAPTERS, _COMPLETIONS = "model.lora_rank", "rollout.total_generation_steps"
 
 
 @dataclass(frozen=True)
@@ -59,12 +60,11 @@ def _certain(where: Slice) -> float:
 
 @dataclass(frozen=True)
 class MemorySearch(Generic[R]):
-    """The settings of recipes of one kind and one model. `scales`: the compiler's total of a program by the closed form's."""
+    """The settings of recipes of one kind and one model."""
 
     part: PlanPart[R]
     dims: Dims
     cwd: Path
-    scales: Mapping[str, float]
 
     def candidates(self, recipe: R, where: Slice) -> Iterator[Candidate[R]]:
         """All that divide model and batch, each with fewer rows of a test where its program alone is too large, and with the reference
@@ -80,15 +80,28 @@ class MemorySearch(Generic[R]):
             if any(candidate.need_bytes <= limit for candidate in self.candidates(recipe, where)):
                 yield where
 
-    def nearest(self, recipe: R, where: Slice) -> Candidate[R] | None:
-        """The settings that fit and are nearest to the recipe's; those that fit for certain before those that are near the limit."""
-        own, limit = meshes.resolved(recipe, where), room(where)
-        fitting = [candidate for candidate in self.candidates(recipe, where) if candidate.need_bytes <= limit]
+    def beyond(self, recipe: R, where: Slice, of_target: bool) -> str:
+        """What to type where no settings fit `where`: adapters, or the smallest slice that fits, or else less of what is trained.
+        `of_target`: its GPUs are those of a target, and no other slice can be typed."""
+        ways = [f"type {overrides} --fit (LoRA)" for overrides in self._adapters(recipe, where)]
+        ways += self._larger(recipe, where, of_target)
+        return ", or ".join([ways[0], *(way.removeprefix("type ") for way in ways[1:])]) if ways else LESS
 
-        def distance(candidate: Candidate[R]) -> tuple[float, ...]:
-            return (candidate.need_bytes > _certain(where), *_distance(recipe, own, candidate.overrides))
+    def _adapters(self, recipe: R, where: Slice) -> list[str]:
+        """The least change of what is trained with which adapters fit, as it is typed."""
+        limit = room(where)
+        for overrides in self.part.with_adapters(recipe):
+            if any(way.need_bytes <= limit for way in self.candidates(changed(recipe, overrides), where)):
+                return [typed(overrides)]
+        return []
 
-        return min(fitting, key=distance, default=None)
+    def _larger(self, recipe: R, where: Slice, of_target: bool) -> list[str]:
+        for other in self.slices(recipe, where.accelerator):
+            if other.num_devices > where.num_devices and other.num_devices % (where.gpus_per_host or 1) == 0:
+                if of_target:
+                    return [f"use {other.num_devices} such GPUs, the fewest that hold it"]
+                return [f"type --on {other.typed} --fit, the smallest that holds it"]
+        return []
 
     def _fitted(self, recipe: R, overrides: Overrides, where: Slice, limit: float) -> Candidate[R]:
         overrides = dict(overrides)
@@ -111,126 +124,4 @@ class MemorySearch(Generic[R]):
 
     def _needs(self, recipe: R, where: Slice) -> dict[str, float]:
         entries = self.part.memory(recipe, where, self.cwd, self.dims)
-        return {e.name: e.estimated_gib * memory.GIB * self.scales.get(e.name, 1.0) for e in entries}
-
-
-@dataclass(frozen=True)
-class MemoryRemedy(Generic[R]):
-    """What to type for a recipe whose programs are too large on `where`. Every remedy that is named was planned."""
-
-    search: MemorySearch[R]
-    recipe: R
-    where: Slice
-    of_target: bool = False
-    """whether the GPUs are those of a target, so that no other slice can be typed in its place"""
-
-    def text(self) -> str:
-        best = self.search.nearest(self.recipe, self.where)
-        if best is None:
-            return self.beyond()
-        search = "; --fit searches for the fastest" if self.search.part.searches else ""
-        return f"type {self._typed(best, self.where)}{search}"
-
-    def beyond(self) -> str:
-        """What to type where no settings fit: adapters, the smallest larger slice, or else less of what is trained."""
-        adapters, larger = self._with_adapters(), self._larger()
-        if larger is None:
-            return self._less()
-        where, settings = larger
-        if self.of_target:
-            with_settings = f" with {settings}" if settings else ""
-            on = f"use {where.num_devices} such GPUs{with_settings} (the fewest that hold it)"
-        else:
-            on = f"--on {where.typed} {settings}".rstrip() + " (the smallest that holds it)"
-        if adapters is not None:
-            how = "LoRA, shorter completions" if _COMPLETIONS in adapters.overrides else "LoRA"
-            return f"type {self._typed(adapters, self.where)} ({how}), or {on}"
-        return on if self.of_target else f"type {on}"
-
-    def _typed(self, candidate: Candidate[R], where: Slice) -> str:
-        """Settings that differ from what the recipe has on `where`, where fsdp=-1 stands for a number; with the compiler where it decides."""
-        own = dict(zip(meshes.axes(self.recipe), meshes.resolved(self.recipe, where), strict=True))
-        other = differing(self.recipe, candidate.overrides)
-        words = typed({k: v for k, v in other.items() if own.get(k.removeprefix("mesh.")) != v})
-        near = candidate.need_bytes > _certain(where) and not self.search.scales
-        return f"{words} --compile".lstrip() if near else words
-
-    def _larger(self) -> tuple[Slice, str] | None:
-        """The smallest slice of the same accelerator that has more devices and fits, and the settings with which it does."""
-        for where in self._above():
-            if (best := self.search.nearest(self.recipe, where)) is not None:
-                return where, self._typed(best, where)
-        return None
-
-    def _above(self) -> Iterator[Slice]:
-        each = self.where.gpus_per_host
-        for where in divisible_slices(self.recipe, self.search.dims, self.where.accelerator):
-            if where.num_devices > self.where.num_devices and where.num_devices % (each or 1) == 0:
-                yield replace(where, gpus_per_host=each)
-
-    def _changed(self, overrides: Overrides) -> Candidate[R] | None:
-        """The nearest settings that fit once the recipe has other values of what is trained; with these among them."""
-        best = self.search.nearest(changed(self.recipe, overrides), self.where)
-        return best and replace(best, overrides=overrides | best.overrides)
-
-    def _with_adapters(self) -> Candidate[R] | None:
-        """Where all parameters are trained and could be frozen: with adapters, or with these and shorter completions."""
-        rank, _ = self.search.part.lengths(self.recipe).get(_ADAPTERS, (1, 1))
-        held: Overrides = {}
-        for overrides in self._smaller() if rank == 0 else ():
-            held |= overrides  # adapters are the first of them
-            if len(held) > 2:
-                return None
-            if (best := self._changed(held)) is not None:
-                return best
-        return None
-
-    def _smaller(self) -> Iterator[Overrides]:
-        """Other values of what is trained, each key by itself, the least change of it first."""
-        for key, (value, least) in self.search.part.lengths(self.recipe).items():
-            if value == 0:
-                yield {key: least}
-            while (value := halved(value)) >= least:
-                yield {key: value}
-
-    def _together(self) -> Candidate[R] | None:
-        """Several keys, where none is enough by itself: one after the other as small as it may be, until it fits."""
-        held: Overrides = {}
-        for overrides in self._smaller():
-            held |= overrides
-            if (best := self._changed(held)) is not None:
-                return best
-        return None
-
-    def _less(self) -> str:
-        """What else of the recipe makes it fit, by itself and as much as it takes."""
-        row, dims = self.where.accelerator, self.search.dims
-        last = list(divisible_slices(self.recipe, dims, row))[-1:]
-        searched = ""
-        if last and last[0].num_devices > self.where.num_devices:
-            searched = f"no slice up to {last[0].name} holds it, beyond which batch and model cannot be split; "
-        ways: dict[str, Candidate[R]] = {}
-        for overrides in self._smaller():
-            key = next(iter(overrides))
-            if key not in ways and (best := self._changed(overrides)) is not None:
-                ways[key] = best
-        fitting = list(ways.values()) or [way for way in [self._together()] if way is not None]
-        if not fitting:
-            return f"{searched}take a smaller model"
-        settings = ", or ".join(self._typed(way, self.where) for way in fitting)
-        return f"{searched}type {settings}, which changes what is trained"
-
-
-def _distance(recipe: JaxRecipe, own: meshes.Shape, overrides: Overrides) -> tuple[float, ...]:
-    """How far settings are from the recipe's: the mesh first, then remat, the reference, micro-batches and rows of a test."""
-    shape = [int(overrides[f"mesh.{axis}"]) for axis in meshes.axes(recipe)]
-    moved = sum(abs(math.log(n / max(1, old))) for n, old in zip(shape, own, strict=True))
-    parts = int(overrides["training.gradient_accumulation_steps"])
-    return (
-        round(moved, 6),
-        overrides["model.remat"] != recipe.model.remat,
-        "grpo.offload_reference" in overrides,
-        abs(math.log(parts / recipe.training.gradient_accumulation_steps)),
-        "evaluation.batch_size" in overrides,
-        *map(float, reversed(shape)),
-    )
+        return {e.name: e.estimated_gib * memory.GIB for e in entries}

@@ -12,6 +12,7 @@ from podwright.plan.checks.meshes import BATCH_AXES, axes, largest_axes, mappabl
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.recipe.schema import divisors
+from podwright.rundir import flat
 from podwright.slices import MOST_DEVICES, Slice, sold
 
 R = TypeVar("R", bound=Recipe)
@@ -67,18 +68,8 @@ def changed(recipe: R, overrides: Overrides) -> R:
 
 def differing(recipe: JaxRecipe, overrides: Overrides) -> Overrides:
     """Those that are not the recipe's own values."""
-    before = recipe.model_dump()
-    kept = {}
-    for key, value in overrides.items():
-        section, dot, name = key.partition(".")
-        if (before[section][name] if dot else before[key]) != value:
-            kept[key] = value
-    return kept
-
-
-def halved(value: int) -> int:
-    """The next smaller value that a remedy tries: the half, of an odd one the power of two below it; 0 after 1."""
-    return value // 2 if value % 2 == 0 else (1 << (value - 1).bit_length()) // 2
+    before = flat(recipe.model_dump())
+    return {key: value for key, value in overrides.items() if before[key] != value}
 
 
 def typed(overrides: Overrides) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from podwright.recipe.yaml_file import facts
 from podwright.rundir import Record, RunDir, read_events
 
 BEGINS_AGAIN = "training begins again at step 0"
@@ -36,49 +37,17 @@ class RecipeAdvice:
     """the same in Chinese, of kinds whose reports may be Chinese"""
 
 
-_PLANNED = "; podwright plan says what fits"
-_JAX = "a larger training.gradient_accumulation_steps or mesh.fsdp, model.remat=layer, or a smaller"
-ADVICE = {
-    "grpo": RecipeAdvice(
-        f"type {_JAX} rollout.total_generation_steps or batch_size{_PLANNED}", "type a smaller batch_size"
-    ),
-    "pretrain": RecipeAdvice(f"type {_JAX} sequence_length or batch_size{_PLANNED}", "type a smaller batch_size"),
-    "multimodal": RecipeAdvice(
-        "type a smaller per_device_batch_size with a larger training.gradient_accumulation_steps, or "
-        f"model.gradient_checkpointing=true{_PLANNED}",
-        "type a smaller data.num_workers or per_device_batch_size",
-        "a smaller optimizer.learning_rate, or model.mixed_precision=bf16 in place of fp16",
-        compiler="install g++ there, or type training.compile=false",
-    ),
-    "contrastive": RecipeAdvice(
-        "type a smaller per_device_batch_size, or take GPUs with more memory",
-        "type a smaller data.num_workers or per_device_batch_size",
-    ),
-    "maxtext": RecipeAdvice(
-        f"type a smaller arguments.per_device_batch_size, or arguments.remat_policy=full{_PLANNED}",
-        "take machines with more memory, or a slice with more hosts",
-        "a smaller arguments.learning_rate",
-        "a smaller arguments.steps",
-        "starts it again: from its last checkpoint, or from step 0 if none was saved",
-        packages="build it into the image, or add pip install PACKAGE to launch.setup",
-        libtpu="build jax, jaxlib and libtpu of versions that belong together into the image",
-        zh=RecipeAdvice(
-            device_memory="输入更小的 arguments.per_device_batch_size，或 arguments.remat_policy=full；podwright plan 可告知哪些设置能容纳",
-            host_memory="使用内存更大的机器，或主机更多的 slice",
-            not_finite="更小的 arguments.learning_rate",
-            fewer_steps="更小的 arguments.steps",
-            resumes="重新开始：从最近的 checkpoint，若没有保存过则从 step 0",
-            compiler="在该处安装 g++",
-            packages="将它构建进镜像，或在 launch.setup 中加入 pip install PACKAGE",
-            libtpu="将版本相互匹配的 jax、jaxlib 与 libtpu 一起构建进镜像",
-        ),
-    ),
-}
+def _read() -> dict[str, RecipeAdvice]:
+    rows = facts(__file__)
+    for row in rows.values():
+        if "zh" in row:
+            row["zh"] = RecipeAdvice(**row["zh"])
+    return {kind: RecipeAdvice(**row) for kind, row in rows.items()}
+
+
+ADVICE = _read()
 """by kind of recipe"""
-GENERAL = RecipeAdvice(
-    f"type a smaller batch_size (of some kinds: per_device_batch_size){_PLANNED}",
-    "type a smaller batch_size (of some kinds: per_device_batch_size)",
-)
+GENERAL = ADVICE.pop("general")
 """where the kind is not known, as of a log that is no run's"""
 
 

@@ -6,23 +6,22 @@ training writes by it, decoding is bound to it.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
-import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
 from podwright.errors import UserError, expanded, nearest
 from podwright.recipe import yaml_file
 from podwright.recipe.text_lines import JsonFault, is_encodable, parse_json
+from podwright.recipe.wrong_values import in_words
 from podwright.recipe.wrong_values import shown as typed
 
 DEFAULT = "ethogram"
 MEDIA = ("image", "audio", "video")
-_NAME = re.compile(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", re.ASCII)
-_KEYS = ("version", "instruction", "fields", "at_least", "texts")
 _MOST_RATINGS = 101
 
 FieldFault = tuple[str, str]
@@ -30,29 +29,83 @@ FieldFault = tuple[str, str]
 Value = str | int
 
 
-@dataclasses.dataclass(frozen=True)
-class Floor:
+def _values(given: object) -> object:
+    """The values of a field: a list of texts, or {from: 1, to: 5} for the whole numbers of a rating."""
+    if isinstance(given, dict):
+        first: Any = given.get("from")
+        last: Any = given.get("to")
+        are_integers = type(first) is int and type(last) is int
+        if given.keys() == {"from", "to"} and are_integers and 0 < last - first < _MOST_RATINGS:
+            return tuple(range(first, last + 1))
+        raise ValueError(f"must be a range of at most {_MOST_RATINGS} whole numbers, written {{from: 1, to: 5}}")
+    if not isinstance(given, list) or not all(isinstance(value, str) and value.strip() for value in given):
+        raise ValueError("must be a list of texts, in quotes as 'no' or '3', or {from: 1, to: 5}")
+    if len(given) < 2 or len(set(given)) < len(given):
+        raise ValueError("must have two values or more, each of them once")
+    return tuple(given)
+
+
+_STRICT = ConfigDict(strict=True, extra="forbid", frozen=True)
+Name = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)*$")]
+
+
+class Floor(BaseModel):
     """A rating that is at least `value` where a field has one of certain values."""
 
+    model_config = _STRICT
     field: str
     value: int
-    when: Mapping[str, tuple[str, ...]]
+    when: dict[str, list[str]]
 
 
-@dataclasses.dataclass(frozen=True)
-class AnswerSchema:
+class AnswerSchema(BaseModel):
     """Fields are dotted names of values in nested objects, in the order in which they are written."""
 
-    version: str
-    instruction: str
+    model_config = _STRICT
+    version: str = "V1"
+    instruction: str = "Describe it."
     """what a model is asked that was not trained on lines at hand"""
-    options: Mapping[str, tuple[Value, ...]]
+    options: dict[Name, Annotated[tuple[Value, ...], BeforeValidator(_values)]] = Field(alias="fields", min_length=1)
     """the values of each field that an answer is graded by; whole numbers of a rating"""
-    floors: tuple[Floor, ...]
-    texts: tuple[str, ...]
+    floors: list[Floor] = Field([], alias="at_least")
+    texts: list[Name] = []
     """free texts, written after the fields"""
     file: str = ""
     """that it was read from; "" for a shipped one"""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> AnswerSchema:
+        self._require_layout()
+        for floor in self.floors:
+            self._require_floor(floor)
+        return self
+
+    def _require_layout(self) -> None:
+        """ValueError unless the names are leaves of nested objects that are written in their order."""
+        names = [*self.options, *self.texts]
+        leaves = [name.rpartition(".")[2] for name in self.options]
+        for name in names:
+            if names.count(name) > 1:
+                raise ValueError(f"{name} is there twice")
+            if any(other.startswith(f"{name}.") for other in names):
+                raise ValueError(f"{name} is a field, and has fields below it")
+        for leaf in leaves:
+            if leaves.count(leaf) > 1:
+                raise ValueError(f"two fields end in {leaf}, the name under which a report lists them")
+        for name, written_name in zip(names, _dotted(nested(dict.fromkeys(names))), strict=True):
+            if name != written_name:
+                raise ValueError(f"{name} is not next to the other fields of its group, texts last")
+
+    def _require_floor(self, floor: Floor) -> None:
+        if not self.is_rating(floor.field) or floor.value not in self.options[floor.field]:
+            raise ValueError(f"at_least: {floor.value} is no rating of {floor.field}")
+        before = self.fields[: self.fields.index(floor.field)]
+        for cause, values in floor.when.items():
+            if cause not in before:
+                raise ValueError(f"at_least: {cause} is no field before {floor.field}")
+            for value in values:
+                if value not in self.options[cause]:
+                    raise ValueError(f"at_least: {shown(value)} is no value of {cause}")
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -138,33 +191,20 @@ class AnswerSchema:
         if field in self.texts:
             is_text = isinstance(value, str) and value.strip() and is_encodable(value)
             return "" if is_text else f"{shown(value)} is not a text"
-        known = self.options[field]
+        options = self.options[field]
+        if value in options and type(value) is type(options[0]):
+            return ""
         if self.is_rating(field):
-            is_integer = isinstance(value, int) and not isinstance(value, bool)
-            return (
-                ""
-                if is_integer and value in known
-                else f"{shown(value)} is not a whole number from {known[0]} to {known[-1]}"
-            )
-        return (
-            ""
-            if isinstance(value, str) and value in known
-            else f"{shown(value)} is none of {', '.join(map(str, known))}"
-        )
+            return f"{shown(value)} is not a whole number from {options[0]} to {options[-1]}"
+        return f"{shown(value)} is none of {', '.join(map(str, options))}"
 
     def _unknown(self, answer: dict[str, Any]) -> Iterator[FieldFault]:
         """Keys that would be lost in silence."""
-        known = {*self.fields, *self.texts}
-        groups = {".".join(path[:n]) for path in (field.split(".") for field in known) for n in range(1, len(path))}
-        for path in ("", *sorted(groups)):
-            level = _at(answer, path) if path else answer
-            for name in level if isinstance(level, dict) else ():
-                field = f"{path}.{name}" if path else name
-                if field not in known | groups:
-                    yield (
-                        field if is_encodable(field) else path or "response",
-                        f"{shown(name)} is no field of the schema of answers {self.version}",
-                    )
+        for field in _dotted(answer):
+            if field not in (*self.fields, *self.texts):
+                name = field.rpartition(".")[2]
+                message = f"{shown(name)} is no field of the schema of answers {self.version}"
+                yield field if is_encodable(field) else "response", message
 
 
 def of(value: str | dict[str, Any]) -> AnswerSchema:
@@ -177,17 +217,16 @@ def content(value: Any) -> Any:
     if isinstance(value, dict):
         parse(value)
         return value
+    fix = f"give a YAML file, or {', '.join(shipped())}"
     if not isinstance(value, str):
-        raise UserError(
-            f"data.answers={shown(value)} is no schema of answers", f"give a YAML file, or {', '.join(shipped())}"
-        )
+        raise UserError(f"data.answers={shown(value)} is no schema of answers", fix, "answer-schema")
     if value in shipped():
         return value
     path = expanded(value)
     if not path.exists():
-        guess = nearest(value, list(shipped()))
-        fix = f"did you mean {guess}?" if guess else f"give a YAML file, or {', '.join(shipped())}"
-        raise UserError(f"data.answers={value} is not there", fix)
+        if guess := nearest(value, list(shipped())):
+            fix = f"did you mean {guess}?"
+        raise UserError(f"data.answers={value} is not there", fix, "no-such-file")
     raw = yaml_file.read(path, "start it with 'version: V1'") | {"file": value}
     parse(raw)
     return raw
@@ -201,113 +240,21 @@ def shipped() -> dict[str, Path]:
 def _shipped(name: str) -> AnswerSchema:
     files = shipped()
     if name not in files:
-        raise UserError(f"there is no schema of answers {name!r}", f"give a YAML file, or {', '.join(files)}")
+        fix = f"give a YAML file, or {', '.join(files)}"
+        raise UserError(f"there is no schema of answers {name!r}", fix, "answer-schema")
     return parse(yaml_file.read(files[name]))
 
 
 def parse(raw: Mapping[str, Any]) -> AnswerSchema:
     """UserError for what is no schema, with the key and its value."""
-    file = raw.get("file", "")
-    where = file or "data.answers"
-    if unknown := [key for key in raw if key not in (*_KEYS, "file")]:
-        raise UserError(f"{where}: {unknown[0]} is no key of a schema of answers", f"known: {', '.join(_KEYS)}")
-    texts = _names(where, "texts", raw.get("texts", []))
-    fields = raw.get("fields")
-    if not isinstance(fields, dict) or not fields:
-        raise UserError(
-            f"{where}: fields={shown(fields)} is no mapping", "write fields:, and below it NAME: [value, value]"
-        )
-    options = {field: _options(where, field, given) for field, given in fields.items()}
-    _names(where, "fields", [*fields, *texts])
-    _layout(where, [*fields, *texts], [*fields])
-    floors = tuple(_floor(where, given, options) for given in _listed(where, "at_least", raw.get("at_least", [])))
-    version, instruction = (
-        raw.get(key, default) for key, default in (("version", "V1"), ("instruction", "Describe it."))
-    )
-    for key, value in (("version", version), ("instruction", instruction), ("file", file)):
-        if not isinstance(value, str) or not is_encodable(value):
-            raise UserError(f"{where}: {key}={shown(value)} is not a text", "write it in quotes")
-    return AnswerSchema(version, instruction, options, floors, texts, file)
-
-
-def _listed(where: str, key: str, given: Any) -> list[Any]:
-    if not isinstance(given, list | tuple):
-        raise UserError(f"{where}: {key}={shown(given)} is no list", f"write {key}: [ ... ]")
-    return list(given)
-
-
-def _names(where: str, key: str, given: Any) -> tuple[str, ...]:
-    names = _listed(where, key, given)
-    for name in names:
-        if not isinstance(name, str) or not _NAME.fullmatch(name):
-            raise UserError(
-                f"{where}: {key}: {shown(name)} is no name of a field",
-                "use letters, digits and _, with dots between levels",
-            )
-        if names.count(name) > 1:
-            raise UserError(f"{where}: {name} is there twice", "leave one of them out")
-    return tuple(names)
-
-
-def _options(where: str, field: str, given: Any) -> tuple[Value, ...]:
-    if isinstance(given, dict):
-        first, last = given.get("from", 0), given.get("to", 0)
-        if given.keys() != {"from", "to"} or not (_is_integer(first) and _is_integer(last) and first < last):
-            raise UserError(
-                f"{where}: {field}={shown(given)} is no range of whole numbers", f"write {field}: {{from: 1, to: 5}}"
-            )
-        if last - first >= _MOST_RATINGS:
-            raise UserError(f"{where}: {field} has {last - first + 1} values", f"give at most {_MOST_RATINGS}")
-        return tuple(range(first, last + 1))
-    values = _listed(where, str(field), given)
-    for value in values:
-        if not isinstance(value, str) or not value.strip() or not is_encodable(value):
-            raise UserError(f"{where}: {field}: {shown(value)} is not a text", "write it in quotes, as 'no' or '3'")
-    if len(values) < 2 or len(set(values)) < len(values):
-        raise UserError(f"{where}: {field}={shown(given)}", "give two values or more, each of them once")
-    return tuple(values)
-
-
-def _layout(where: str, names: list[str], graded: list[str]) -> None:
-    """UserError unless the names are leaves of nested objects that are written in their order."""
-    for name in names:
-        if below := next((other for other in names if other.startswith(f"{name}.")), None):
-            raise UserError(f"{where}: {name} is a field, and has {below} below it", "name them apart")
-    written_in_order = list(_dotted(nested(dict.fromkeys(names))))
-    if written_in_order != names:
-        moved = next(a for a, b in zip(names, written_in_order, strict=True) if a != b)
-        raise UserError(
-            f"{where}: {moved} is not next to the other fields of its group",
-            "list the fields of a group one after the other, texts last",
-        )
-    leaves = [name.rpartition(".")[2] for name in graded]
-    if twice := next((leaf for leaf in leaves if leaves.count(leaf) > 1), None):
-        raise UserError(
-            f"{where}: two fields end in {twice}, the name under which a report lists them", "name one otherwise"
-        )
-
-
-def _floor(where: str, given: Any, options: Mapping[str, tuple[Value, ...]]) -> Floor:
-    example = "write {field: risk, value: 4, when: {group: [agonistic]}}"
-    if not isinstance(given, dict) or given.keys() != {"field", "value", "when"} or not isinstance(given["when"], dict):
-        raise UserError(f"{where}: at_least: {shown(given)} is no rule", example)
-    field, value, order = given["field"], given["value"], list(options)
-    if field not in options or not _is_integer(value) or value not in options[field]:
-        raise UserError(
-            f"{where}: at_least: {shown(value)} is no value of {shown(field)}, a range of whole numbers", example
-        )
-    when = {cause: tuple(_listed(where, f"at_least: {cause}", values)) for cause, values in given["when"].items()}
-    for cause, values in when.items():
-        if cause not in options or order.index(cause) >= order.index(field):
-            raise UserError(
-                f"{where}: at_least: {shown(cause)} is no field before {field}", "list it before that field"
-            )
-        if strange := [v for v in values if v not in options[cause] or isinstance(v, int)]:
-            raise UserError(
-                f"{where}: at_least: {shown(strange[0])} is no value of {cause}",
-                f"known: {', '.join(map(str, options[cause]))}",
-            )
-    return Floor(field, value, when)
+    try:
+        return AnswerSchema.model_validate(raw)
+    except ValidationError as e:
+        first = e.errors()[0]
+        where, key = raw.get("file") or "data.answers", ".".join(map(str, first["loc"]))
+        value = f"{key}={shown(first['input'])}: " if key else ""
+        fix = "correct it; recipes/answers/ethogram.yaml shows every key"
+        raise UserError(f"{where}: {value}{in_words(first)}", fix, "answer-schema") from e
 
 
 def _cause(floor: Floor, values: Mapping[str, Any]) -> str:
@@ -339,8 +286,9 @@ def written(value: Any) -> str:
 
 
 def _dotted(tree: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The names of the leaves, an empty object among them."""
     for name, value in tree.items():
-        if isinstance(value, dict):
+        if isinstance(value, dict) and value:
             yield from _dotted(value, f"{prefix}{name}.")
         else:
             yield prefix + name
@@ -350,7 +298,3 @@ def _at(answer: Any, field: str) -> Any:
     for name in field.split("."):
         answer = answer.get(name) if isinstance(answer, dict) else None
     return answer
-
-
-def _is_integer(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)

@@ -59,21 +59,19 @@ def capacities(num_train: int, num_test: int, max_operations: int, max_number: i
 
 def shortage(num_train: int, num_test: int, max_operations: int, max_number: int) -> tuple[str, bool]:
     """Why there may not be as many problems, and whether that is certain; "" where there are enough."""
-    if (number := _operations(num_train, num_test, max_operations)) > MOST_OPERATIONS:
+    problems = f"{num_train:,} training and {num_test:,} test problems of up to {counted(max_operations, 'operation')}"
+    number = _operations(num_train, num_test, max_operations)
+    if number > MOST_OPERATIONS:
         what = (
-            f"{num_train:,} training and {num_test:,} test problems of up to {counted(max_operations, 'operation')} have {number:,} operations, "
-            f"and at most {MOST_OPERATIONS:,} are generated, which takes minutes"
+            f"{problems} have {number:,} operations, and at most {MOST_OPERATIONS:,} are generated, which takes minutes"
         )
         return what, True
     for capacity in capacities(num_train, num_test, max_operations, max_number):
         if capacity.wanted > capacity.sure:
             certain = capacity.wanted > capacity.most
-            what = (
-                f"{num_train:,} training and {num_test:,} test problems of up to {counted(max_operations, 'operation')} take "
-                f"{capacity.wanted:,} of 1 operation for the {capacity.part} part"
-            )
             there = f"are {capacity.most:,}" if certain else f"may be no more than {capacity.sure:,}"
-            return f"{what}, and there {there}", certain
+            what = f"{problems} take {capacity.wanted:,} of 1 operation for the {capacity.part} part, and there {there}"
+            return what, certain
     return "", False
 
 

@@ -16,11 +16,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 
+from pydantic import BaseModel, Field, ValidationError
+
 from podwright.errors import UserError
 from podwright.recipe.hf_config import refuse_pointer
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
-from podwright.recipe.paths import dead_link, require_file
+from podwright.recipe.paths import require_file
 
 Shapes = dict[str, tuple[int, ...]]
 
@@ -56,6 +58,12 @@ QWEN3_LAYER: Mapping[str, str] = MappingProxyType(
 """our name of a layer's weight -> Hugging Face's"""
 
 
+class _Index(BaseModel):
+    """The index of a checkpoint in several files."""
+
+    weight_map: dict[str, str] = Field(min_length=1)
+
+
 @dataclasses.dataclass(frozen=True)
 class StoredTensor:
     file: Path
@@ -82,19 +90,15 @@ def refuse_other_layouts(directory: Path) -> None:
     for name in sorted(path.name for path in directory.iterdir()):
         if name.endswith(".safetensors") or _OTHER_WEIGHTS.fullmatch(name):
             what = f"{directory} has {name}, and neither {SINGLE} nor {INDEX}"
-            raise UserError(what, "download the model's safetensors files with their index, or save it in that format")
+            raise UserError(
+                what, "download the model's safetensors files with their index, or save it in that format", "no-weights"
+            )
 
 
 def require_regular(file: Path) -> None:
     """UserError for a dead link, a directory, a pipe or a device of that name; nothing may be there."""
-    if os.path.islink(file) and not os.path.exists(file):
-        raise dead_link(str(file), file)
-    if not os.path.exists(file):
-        return
-    try:
+    if os.path.lexists(file):
         require_file(str(file), file)
-    except UserError as e:
-        raise UserError(e.what, "put the file of the weights in its place") from e
 
 
 def stored(directory: Path) -> dict[str, StoredTensor]:
@@ -114,6 +118,7 @@ def stored(directory: Path) -> dict[str, StoredTensor]:
             raise UserError(
                 f"{name} does not fit {index}: {odd[0]} is a weight that the index {where}",
                 "download the checkpoint again",
+                "weights-differ",
             )
         tensors |= held
     return tensors
@@ -125,16 +130,11 @@ def _shard_of(index: Path) -> dict[str, str]:
     try:
         content = index.read_bytes()
         refuse_pointer(index, content)
-        record = json.loads(content)
-    except (OSError, ValueError, RecursionError) as e:
-        reason = e.strerror if isinstance(e, OSError) else "it is not JSON"
-        raise UserError(f"{index} cannot be read ({reason})", fix) from e
-    shard_of = record.get("weight_map") if isinstance(record, dict) else None
-    if not isinstance(shard_of, dict) or not shard_of:
-        raise UserError(f"{index} has no weight_map that gives the file of each weight", fix)
-    if odd := [name for name, file in shard_of.items() if not isinstance(file, str)]:
-        raise UserError(f"{index}: weight_map gives {odd[0]} no file name, but {json.dumps(shard_of[odd[0]])}", fix)
-    return shard_of
+        return _Index.model_validate_json(content).weight_map
+    except OSError as e:
+        raise UserError(f"{index} cannot be read ({e.strerror})", fix, "unreadable") from e
+    except ValidationError as e:
+        raise UserError(f"{index} has no weight_map that gives the file of each weight", fix, "unreadable") from e
 
 
 def _header(file: Path) -> dict[str, StoredTensor]:
@@ -150,7 +150,9 @@ def _header(file: Path) -> dict[str, StoredTensor]:
             size = int.from_bytes(f.read(8), "little")
             header = json.loads(f.read(size))
     except FileNotFoundError as e:
-        raise UserError(f"{file.parent} has no {file.name}", "check that the download is complete") from e
+        raise UserError(
+            f"{file.parent} has no {file.name}", "check that the download is complete", "no-such-file"
+        ) from e
     except OSError as e:
         raise _unreadable(file, e.strerror or "reading it fails") from e
     except SafetensorError as e:
@@ -163,7 +165,9 @@ def _header(file: Path) -> dict[str, StoredTensor]:
 
 
 def _unreadable(file: Path, reason: str) -> UserError:
-    return UserError(f"{file} cannot be read ({reason})", "check that the download is complete, or copy it again")
+    return UserError(
+        f"{file} cannot be read ({reason})", "check that the download is complete, or copy it again", "unreadable"
+    )
 
 
 def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
@@ -175,9 +179,10 @@ def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
         require_float(name, tensor, directory)
     for name, shape in wanted.items():
         if name not in tensors:
-            raise UserError(f"weight {name} is not in {directory}", _OWN)
+            raise UserError(f"weight {name} is not in {directory}", _OWN, "weights-differ")
         if tensors[name].shape != shape:
-            raise _misshapen(name, directory, tensors[name].shape, shape)
+            what = f"weight {name} in {directory} has shape {list(tensors[name].shape)}"
+            raise UserError(f"{what}; its config.json asks for {list(shape)}", _OWN, "weight-shape")
     for name in tensors.keys() - wanted.keys():
         if name == HEAD:
             _require_tied(directory, tensors)
@@ -185,6 +190,7 @@ def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
             raise UserError(
                 f"weight {name} in {directory} has no place in the model of its config.json",
                 _OWN,
+                "weights-differ",
             )
     for name, tensor in tensors.items():
         require_finite(name, tensor, directory)
@@ -195,7 +201,7 @@ def require_float(name: str, tensor: StoredTensor, directory: Path) -> None:
     """UserError for a weight in a dtype that is not read."""
     if tensor.dtype not in _BYTES:
         what = f"weight {name} in {directory} is {tensor.dtype}, which is not supported"
-        raise UserError(what, "give the bfloat16 checkpoint that it was made from")
+        raise UserError(what, "give the bfloat16 checkpoint that it was made from", "unsupported-dtype")
 
 
 def require_finite(name: str, tensor: StoredTensor, directory: Path) -> None:
@@ -210,19 +216,19 @@ def refuse_adapter(directory: Path) -> None:
     """UserError for an adapter beside weights: transformers would load it too, and models that are read here would not."""
     if (directory / "adapter_config.json").exists():
         what = f"{directory} holds an adapter (adapter_config.json) beside its weights"
-        raise UserError(what, "merge the adapter into its model, or move adapter_config.json away")
+        raise UserError(what, "merge the adapter into its model, or move adapter_config.json away", "adapter-only")
 
 
 def not_finite(name: str, where: Path) -> UserError:
     """Of a weight with NaN or infinity, with which no learning rate helps."""
     what = f"weight {name} in {where} holds values that are not finite (NaN or infinity)"
-    return UserError(what, "give a checkpoint from before its training diverged, or copy it again")
+    return UserError(what, "give a checkpoint from before its training diverged, or copy it again", "not-finite")
 
 
 def beyond_float32(name: str, where: Path) -> UserError:
     """Of a weight that is finite in float64, and infinite in float32, to which weights are converted."""
     what = f"weight {name} in {where} is float64 and holds values beyond the largest of float32 (3.4e38), to which it is converted"
-    return UserError(what, "give a checkpoint whose weights fit float32")
+    return UserError(what, "give a checkpoint whose weights fit float32", "beyond-float32")
 
 
 def _ends_are_below(bits: int, tensor: StoredTensor) -> bool:
@@ -241,12 +247,6 @@ def _ends_are_below(bits: int, tensor: StoredTensor) -> bool:
     return True
 
 
-def _misshapen(name: str, directory: Path, shape: tuple[int, ...], wanted: tuple[int, ...]) -> UserError:
-    transposed = ", transposed" if shape == wanted[::-1] else ""
-    what = f"weight {name} in {directory} has shape {list(shape)}{transposed}; its config.json asks for {list(wanted)}"
-    return UserError(what, _OWN)
-
-
 def _require_tied(directory: Path, tensors: Mapping[str, StoredTensor]) -> None:
     head, embedding = tensors[HEAD], tensors[EMBEDDING]
     if (head.dtype, head.shape) != (embedding.dtype, embedding.shape) or _samples(head) != _samples(embedding):
@@ -257,6 +257,7 @@ def untied(directory: Path) -> UserError:
     return UserError(
         f"{directory} holds an {HEAD} that differs from {EMBEDDING}, and its config.json says tie_word_embeddings=true",
         "write tie_word_embeddings: false into config.json if the model was trained with a head of its own",
+        "untied-head",
     )
 
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Literal
+from typing import Any, Literal
 
 from podwright.errors import UserError
+from podwright.recipe.models import ROWS
 
 CHUNK = 64  # tokens that KDA takes at a time
 BLOCK = 16  # tokens of them over which the gradients of tokamax's kernel multiply decays up
@@ -163,37 +164,15 @@ class HybridDims:
         return (2 * self.num_active_params() + core) * tokens
 
 
-_ALMODEL_MLA = Mla(20, 512, 256, 128, 64, 128, 5e4, Yarn(32, 4096, 1.0, 1.0))
-_ALMODEL_KDA = Kda(20, 128, "bounded", 0)
-_ALMODEL_MOE = Moe(64, 6, 1280, 1, 2.827)
-
-MODELS: dict[str, HybridDims] = {
-    # The source calls it 8B; its own table of dimensions makes 19.06 B parameters, 3.2 B of them active.
-    "almodel-8b": HybridDims(2560, 28, 163840, 6656, 1, _ALMODEL_MLA, _ALMODEL_MOE, _ALMODEL_KDA, 4),
-    "deepseek-v3": HybridDims(
-        7168,
-        61,
-        129280,
-        18432,
-        3,
-        Mla(128, 1536, 512, 128, 64, 128, 1e4, Yarn(40, 4096)),
-        Moe(256, 8, 2048, 1, 2.5, 8, 4),
-        max_positions=163840,
-    ),
-    "almodel-tiny": HybridDims(
-        64,
-        4,
-        259,
-        192,
-        1,
-        Mla(2, 32, 32, 32, 16, 32, 5e4, Yarn(32, 128, 1.0, 1.0)),
-        Moe(8, 2, 48, 1, 2.827),
-        Kda(2, 32, "bounded", 0),
-        4,
-    ),
-}
+def _dims(row: dict[str, Any]) -> HybridDims:
+    mla = row["mla"]
+    if "yarn" in mla:
+        mla["yarn"] = Yarn(**mla["yarn"])
+    kda = Kda(**row["kda"]) if "kda" in row else None
+    return HybridDims(**row | {"mla": Mla(**mla), "moe": Moe(**row["moe"]), "kda": kda})
 
 
+MODELS = {name: _dims(row) for name, row in ROWS["hybrid"].items()}
 MAXTEXT_NAMES = {"al_model": "almodel-8b"}
 """`model_name` in a fork of MaxText -> its row: ALModel in configs/models/al_model.yml of its original project, 2026-02-22"""
 
@@ -230,11 +209,13 @@ def find(
         kda = dataclasses.replace(kda, gate=gate, gate_rank=kda.head_dim if gate == "softplus" else 0)
     if kernel == "tokamax" and kda.gate == "softplus":
         raise UserError(
-            "model.kda=tokamax is for bounded decays alone, and those of softplus may be any", "type model.kda=chunked"
+            "model.kda=tokamax is for bounded decays alone, and those of softplus may be any",
+            "type model.kda=chunked",
+            "no-kda-layers",
         )
     return dataclasses.replace(dims, kda=kda)
 
 
 def no_kda(name: str, gate: str, kernel: str) -> UserError:
     key, value = ("gate", gate) if gate else ("kda", kernel)
-    return UserError(f"model.{key}={value}: {name} has no KDA layers", f"leave model.{key} out")
+    return UserError(f"model.{key}={value}: {name} has no KDA layers", f"leave model.{key} out", "no-kda-layers")

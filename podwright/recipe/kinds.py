@@ -138,11 +138,11 @@ KINDS: dict[str, RecipeKind] = {
 def find(name: object) -> RecipeKind:
     """The kind of that name; UserError for a kind that this version does not know."""
     if name is None:
-        raise UserError("the recipe has no key kind", f"write kind: grpo; known: {', '.join(KINDS)}")
+        raise UserError("the recipe has no key kind", f"write kind: grpo; known: {', '.join(KINDS)}", "unknown-kind")
     if not isinstance(name, str) or name not in KINDS:
         guess = nearest(name, list(KINDS)) if isinstance(name, str) else None
         fix = f"did you mean {guess}?" if guess else f"known: {', '.join(KINDS)}"
-        raise UserError(f"kind={name!r} is not a kind of recipe", fix)
+        raise UserError(f"kind={name!r} is not a kind of recipe", fix, "unknown-kind")
     return KINDS[name]
 
 

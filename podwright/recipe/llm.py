@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from podwright.recipe.models import unknown
+from podwright.recipe.models import ROWS, unknown
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,13 +47,7 @@ class LlmDims:
         return (dim + 1) * width + (width + 1) * out + out
 
 
-MODELS: dict[str, LlmDims] = {
-    "qwen2.5-tiny": LlmDims(128, 384, 4, 4, 2, 512, max_position_embeddings=2048),
-    "qwen2.5-0.5b": LlmDims(896, 4864, 24, 14, 2, 151936),
-    "qwen2.5-1.5b": LlmDims(1536, 8960, 28, 12, 2, 151936),
-    "qwen2.5-3b": LlmDims(2048, 11008, 36, 16, 2, 151936),
-}
-"""huggingface.co/Qwen/Qwen2.5-*-Instruct, config.json"""
+MODELS = {name: LlmDims(**row) for name, row in ROWS["qwen2"].items()}
 
 IMAGE_DIMS = {"tiny": 512, "mobilenetv4_conv_small": 960}
 AUDIO_DIMS = {"tiny": 512, "cnn14": 2048}

@@ -13,13 +13,12 @@ from typing import Any, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from podwright.errors import UserError, expanded, nearest
+from podwright.errors import UserError, expanded, nearest, visible
 from podwright.recipe import answers, kinds, multimodal
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.schema import RefusedValue
 from podwright.recipe.wrong_values import in_words, shown
-from podwright.recipe.yaml_file import SHIPPED, Dumper, Loader, read, scalars
-from podwright.recipe.yaml_keys import RepeatedKey
+from podwright.recipe.yaml_file import SHIPPED, Dumper, Loader, fault_of, read, scalars
 
 Raw = dict[str, Any]
 """a recipe as its file has it"""
@@ -87,11 +86,14 @@ def without_effect(overrides: Sequence[str]) -> list[str]:
     return sentences
 
 
-def unused(overrides: Sequence[str], keys: Sequence[str], use: str) -> list[str]:
-    """A sentence for each override of `keys`, keys and sections that `use` does not read."""
-    given = [(text, text.partition("=")[0]) for text in overrides]
-    without = [text for text, key in given if any(f"{key}.".startswith(f"{unread}.") for unread in keys)]
-    return [f"{text} has no effect on {use}: leave it out" for text in without]
+def unused(overrides: Sequence[str], read: Sequence[str], use: str) -> list[str]:
+    """A sentence for each override of which `use` reads nothing; `read`: the keys and sections that it reads."""
+    sentences = []
+    for text in overrides:
+        key = text.partition("=")[0] + "."
+        if not any(key.startswith(f"{name}.") or f"{name}.".startswith(key) for name in read):
+            sentences.append(f"{text} has no effect on {use}: leave it out")
+    return sentences
 
 
 def _steps(raw: Raw) -> float:
@@ -108,7 +110,9 @@ def smoke(recipe: Recipe, steps: int) -> Recipe:
     """`recipe` cut down to `steps` steps and little data, to see whether the whole path works."""
     if steps not in SMOKE_STEPS:
         raise UserError(
-            f"--smoke {steps} is not a smoke run", f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}"
+            f"--smoke {steps} is not a smoke run",
+            f"type --smoke {' or --smoke '.join(map(str, SMOKE_STEPS))}",
+            "wrong-value",
         )
     raw = recipe.model_dump(mode="json")
     for key, value in kinds.find(recipe.kind).smoke(recipe, steps).items():
@@ -141,7 +145,7 @@ def require(recipe: Recipe, schema: type[R]) -> R:
     """`recipe`, which has to be of the kind with that schema; else UserError."""
     if not isinstance(recipe, schema):
         (kind,) = get_args(schema.model_fields["kind"].annotation)
-        raise UserError(f"{recipe.name} is a recipe of kind {recipe.kind}", f"name one of kind {kind}")
+        raise UserError(f"{recipe.name} is a recipe of kind {recipe.kind}", f"name one of kind {kind}", "other-kind")
     return recipe
 
 
@@ -179,44 +183,44 @@ def _find(name_or_path: str) -> Path:
     if name_or_path in names:
         return names[name_or_path]
     if not name_or_path.strip():
-        raise UserError("the recipe has no name", "name a YAML file; `podwright recipes list` shows shipped recipes")
+        raise UserError(
+            "the recipe has no name",
+            "name a YAML file; `podwright recipes list` shows shipped recipes",
+            "unknown-recipe",
+        )
     path = expanded(name_or_path)
     if path.is_file():
         return path
     if path.is_dir():
-        raise UserError(f"{name_or_path} is a folder, and a recipe is a YAML file", _in_folder(path))
+        raise UserError(f"{name_or_path} is a folder, and a recipe is a YAML file", _in_folder(path), "not-a-file")
     if path.suffix in (".yaml", ".yml"):
-        raise UserError(f"there is no recipe file {name_or_path}", "check the path")
-    guess = nearest(name_or_path, list(names))
-    raise UserError(
-        f"there is no recipe {name_or_path!r}",
-        f"did you mean {guess}? `podwright recipes list` shows all" if guess else "`podwright recipes list` shows all",
-    )
+        raise UserError(f"there is no recipe file {name_or_path}", "check the path", "no-such-file")
+    fix = "`podwright recipes list` shows all"
+    if guess := nearest(name_or_path, list(names)):
+        fix = f"did you mean {guess}? {fix}"
+    raise UserError(f"there is no recipe {name_or_path!r}", fix, "unknown-recipe")
 
 
 def _in_folder(path: Path) -> str:
-    """What to type in place of a folder: the recipe of a run, the only YAML file there, or how to look for one."""
-    if (path / _STORED).is_file():
-        return f"type {shlex.quote(str(path / _STORED))}"
-    files = sorted(p for p in path.glob("*.y*ml") if p.is_file())
-    if not files and any(path.glob("*.sh")):
-        return f"type podwright recipe import {shlex.quote(str(path))} --out DIRECTORY, which reads its launch scripts"
-    if len(files) == 1:
-        return f"type {shlex.quote(str(files[0]))}"
-    return (
-        f"name a YAML file in it, such as {files[0]}"
-        if files
-        else "give a YAML file; `podwright recipes list` shows shipped recipes"
-    )
+    """What to type in place of a folder: the recipe of a run, or the YAML file there."""
+    candidates = [path / _STORED, *sorted(path.glob("*.y*ml"))]
+    file = next((candidate for candidate in candidates if candidate.is_file()), None)
+    if file is None:
+        return "give a YAML file; `podwright recipes list` shows shipped recipes"
+    return f"type {shlex.quote(str(file))}"
 
 
 def _override(raw: Raw, text: str) -> None:
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise UserError(f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10")
+        raise UserError(
+            f"{text!r} is not an override", "write key.path=value, for example training.max_steps=10", "not-an-override"
+        )
     if key == "kind":
         raise UserError(
-            f"{text}: the kind of a recipe cannot be changed", "name a recipe of that kind; `podwright recipes list`"
+            f"{text}: the kind of a recipe cannot be changed",
+            "name a recipe of that kind; `podwright recipes list`",
+            "other-kind",
         )
     model = kinds.find(raw.get("kind")).schema
     table, _, entry = key.partition(".")
@@ -228,7 +232,7 @@ def _override(raw: Raw, text: str) -> None:
     sections = {k.rsplit(".", 1)[0] for k in known if "." in k}
     if key not in known and key not in sections:
         raise _unknown(key, known)
-    parsed = _text_of(key, value) if _is_text(model, key) else _value_of(key, value)
+    parsed = _text_of(key, value) if _is_text(model, key) else value_of(key, value)
     *path, last = key.split(".")
     here = raw
     for part in path:
@@ -238,20 +242,17 @@ def _override(raw: Raw, text: str) -> None:
     here[last] = "" if parsed is None and _is_text(model, key) else parsed
 
 
-def _value_of(key: str, value: str) -> Any:
+def value_of(key: str, value: str) -> Any:
     """What is typed behind an equals sign, as YAML."""
     try:
         return yaml.load(value, Loader)
     except yaml.YAMLError as e:
-        twice = isinstance(e, RepeatedKey)
-        raise UserError(
-            f"{key}={value} {e if twice else 'cannot be read as a value'}", "leave one out" if twice else "quote it"
-        ) from e
+        raise UserError(f"{key}={value} cannot be read as a value: {fault_of(e)[1]}", "quote it", "not-yaml") from e
 
 
 def _text_of(key: str, value: str) -> Any:
     """The same where a text is wanted: as it is typed, without the quotes around it."""
-    return _value_of(key, value) if value.startswith(("'", '"')) else value
+    return value_of(key, value) if value.startswith(("'", '"')) else value
 
 
 def _tables(model: type[BaseModel]) -> list[str]:
@@ -269,32 +270,6 @@ def _of_texts(model: type[BaseModel]) -> list[str]:
     ]
 
 
-def misspelled(recipe: Recipe, overrides: Sequence[str]) -> list[str]:
-    """A sentence for each override that adds a key to a section of another program's keys, one character away from a key that is there."""
-    sentences = []
-    for text in overrides:
-        table, _, entry = text.partition("=")[0].partition(".")
-        if not entry or table not in _tables(type(recipe)):
-            continue
-        held = getattr(recipe, table)
-        near = next((name for name in held if entry not in held and _one_apart(name, entry)), "")
-        if near:
-            sentences.append(f"{table}.{entry} is new; the recipe has {table}.{near}")
-    return sentences
-
-
-def _one_apart(name: str, other: str) -> bool:
-    """Whether a character that is added, left out, changed or swapped with the next makes one name of the other; case and _ count less."""
-    if name.replace("_", "").lower() == other.replace("_", "").lower():
-        return True
-    short, long = sorted((name, other), key=len)
-    start = next((n for n, (a, b) in enumerate(zip(short, long, strict=False)) if a != b), len(short))
-    rest, longer = short[start:], long[start:]
-    if len(short) == len(long):
-        return rest[1:] == longer[1:] or (rest[:2] == longer[:2][::-1] and rest[2:] == longer[2:])
-    return rest == longer[1:]
-
-
 def _is_text(model: type[BaseModel], key: str) -> bool:
     """Whether nothing after the equals sign is an empty text, and not the absence of a value."""
     *path, last = key.split(".")
@@ -305,12 +280,13 @@ def _is_text(model: type[BaseModel], key: str) -> bool:
 
 def _unknown(key: str, known: list[str]) -> UserError:
     leaf = key.rsplit(".", 1)[-1]
-    same_leaf = [k for k in known if k.rsplit(".", 1)[-1] == leaf]
-    guess = nearest(key, same_leaf) or (same_leaf[0] if same_leaf else nearest(key, known))
-    fix = f"did you mean {guess}?" if guess else "`podwright recipes show NAME` lists all keys"
-    if not guess and "arguments" in known and "." not in key:
+    same_leaf = [name for name in known if name.rsplit(".", 1)[-1] == leaf]
+    fix = "`podwright recipes show NAME` lists all keys"
+    if guess := nearest(key, same_leaf, cutoff=0) or nearest(key, known):
+        fix = f"did you mean {guess}?"
+    elif "arguments" in known and "." not in key:
         fix = f"type arguments.{key}=VALUE, if MaxText has it; {fix}"
-    return UserError(f"unknown key {key}", fix)
+    return UserError(f"unknown key {key}", fix, "unknown-key")
 
 
 def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
@@ -321,14 +297,11 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
         return _unknown(key, list(fields(model)))
     if first["type"] == "missing":
         meaning = fields(model).get(key)
-        return UserError(f"{key} is missing", f"type {key}=VALUE{f': {meaning}' if meaning else ''}")
-    if first["type"] == "invalid_key":
-        key = ".".join([*map(str, first["loc"][:-1]), shown(first["input"])])
-        return UserError(f"{key} is no key of a recipe: keys are text", "`podwright recipes show NAME` lists all keys")
+        return UserError(f"{key} is missing", f"type {key}=VALUE{f': {meaning}' if meaning else ''}", "missing-key")
     message = in_words(first)
     refused = first.get("ctx", {}).get("error")
     if isinstance(refused, RefusedValue):
-        return UserError(message, refused.fix)
+        return UserError(message, refused.fix, "wrong-value")
     meaning = fields(model).get(key, "")
-    given = f"{key}={shown(first['input'])}"
-    return UserError(f"{given}: {message}", f"{key}: {meaning}" if meaning else "change this value")
+    given = f"{visible(key)}={shown(first['input'])}"
+    return UserError(f"{given}: {message}", f"{key}: {meaning}" if meaning else "change this value", "wrong-value")

@@ -27,7 +27,7 @@ def storage_failure(error: UserError) -> StorageFailure | None:
     if isinstance(error, StorageFailure):
         return error
     cause = cause_of(error) if isinstance(error, Unreachable) else None
-    return StorageFailure.of_parts(error.what, error.fix, cause) if cause else None
+    return StorageFailure(error.what, error.fix, cause) if cause else None
 
 
 _GCS = "-e '.[gcs]' in podwright's clone"
@@ -48,7 +48,9 @@ class Location:
         """UserError when the URL's kind is unknown; Unreachable when it needs a package that is not installed."""
         protocol, separator, rest = typed.partition("://")
         if not typed.strip():
-            raise UserError(f"the source {typed!r} is empty", "give a path, or a URL such as gs://bucket/directory")
+            raise UserError(
+                f"the source {typed!r} is empty", "give a path, or a URL such as gs://bucket/directory", "no-such-place"
+            )
         if not separator:
             return cls(typed, str(cwd / expanded(typed)))
         if protocol == "file":
@@ -66,7 +68,9 @@ class Location:
             raise _no_place(typed, e) from e
         except Exception as e:  # clients look for credentials as soon as they are made, and raise dozens of types
             raise Unreachable(
-                f"{typed} cannot be read ({type(e).__name__}: {message_of(e)})", "check the URL and your credentials"
+                f"{typed} cannot be read ({type(e).__name__}: {message_of(e)})",
+                "check the URL and your credentials",
+                "unreadable",
             ) from e
 
     @staticmethod
@@ -81,6 +85,7 @@ class Location:
             raise Unreachable(
                 f"reading {typed} needs the package {_package(e)}",
                 f"type pip install {_INSTALL.get(protocol, 'fsspec')}",
+                "missing-package",
             ) from e
         except ValueError as e:
             raise _no_place(typed, e) from e
@@ -155,16 +160,17 @@ class Location:
         except FileNotFoundError as e:
             if self.fs is None:
                 raise absent(self.typed, Path(self.path)) from e
-            raise UserError(f"there is no {self.typed}", "check the path") from e
+            raise UserError(f"there is no {self.typed}", "check the path", "no-such-file") from e
         except Exception as e:
             if isinstance(e, OSError) and e.errno == errno.ELOOP:
                 raise absent(self.typed, Path(self.path)) from e
             if self.fs is None and not isinstance(e, OSError):
                 raise
             reason = e.strerror if isinstance(e, OSError) and e.strerror else f"{type(e).__name__}: {message_of(e)}"
-            raise (Unreachable if self.fs else UserError)(
-                f"{self.typed} cannot be read ({reason})", "check the path and your rights to it"
-            ) from e
+            what, fix = f"{self.typed} cannot be read ({reason})", "check the path and your rights to it"
+            if self.fs:
+                raise Unreachable(what, fix, "unreachable") from e
+            raise UserError(what, fix, "unreadable") from e
 
 
 def ranges(wanted: Sequence[tuple[Location, int, int]]) -> list[bytes]:
@@ -179,7 +185,9 @@ def ranges(wanted: Sequence[tuple[Location, int, int]]) -> list[bytes]:
 
 def _no_place(typed: str, e: ValueError) -> UserError:
     return UserError(
-        f"{typed} is no place that can be read ({message_of(e)})", "give a path, or a URL such as gs://bucket/directory"
+        f"{typed} is no place that can be read ({message_of(e)})",
+        "give a path, or a URL such as gs://bucket/directory",
+        "no-such-place",
     )
 
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from podwright.errors import UserError, nearest
 from podwright.recipe.schema import GrpoRecipe
+from podwright.recipe.yaml_file import facts
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,21 +84,8 @@ def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, new_toke
     return forward * (1 + recipe.grpo.num_scores + (1 + backward) * recipe.grpo.num_iterations)
 
 
-def _qwen3(hidden: int, ffn: int, layers: int, heads: int, tied: bool) -> Qwen3Dims:
-    return Qwen3Dims(hidden, ffn, layers, heads, 8, 128, 151_936, tied)
-
-
-# Sizes from the config.json of each model's Hugging Face repository (Qwen/Qwen3-*).
-MODELS: dict[str, Qwen3Dims] = {
-    "qwen3-0.6b": _qwen3(1024, 3072, 28, 16, True),
-    "qwen3-1.7b": _qwen3(2048, 6144, 28, 16, True),
-    "qwen3-4b": _qwen3(2560, 9728, 36, 32, True),
-    "qwen3-8b": _qwen3(4096, 12288, 36, 32, False),
-    "qwen3-14b": _qwen3(5120, 17408, 40, 40, False),
-    "qwen3-32b": _qwen3(5120, 25600, 64, 64, False),
-    "qwen3-tiny": Qwen3Dims(128, 384, 3, 4, 2, 32, 512, True, rope_theta=1e4, max_positions=2048),
-    "qwen3-micro": Qwen3Dims(32, 64, 2, 2, 1, 16, 384, True, max_positions=2048),
-}
+ROWS = facts(__file__)
+MODELS = {name: Qwen3Dims(**row) for name, row in ROWS["qwen3"].items()}
 
 
 # What must be equal for weights to fit; the rest of the dimensions only says how they are used.
@@ -123,7 +111,7 @@ def unknown(name: str, known: Iterable[str]) -> UserError:
     names = list(known)
     guess = nearest(name, names)
     fix = f"type model.name={guess}" if guess else f"known: {', '.join(names)}"
-    return UserError(f"model.name={name!r} is not a known model", fix)
+    return UserError(f"model.name={name!r} is not a known model", fix, "unknown-model")
 
 
 def check_name(name: str, source: str, dims: Qwen3Dims) -> None:
@@ -136,4 +124,5 @@ def check_name(name: str, source: str, dims: Qwen3Dims) -> None:
         raise UserError(
             f"model.source={source} has {has}; {name} has {wanted}",
             "change model.source, or call it by a name of its own, as in model.name=mine",
+            "dimensions-contradict",
         )

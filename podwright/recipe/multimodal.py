@@ -201,10 +201,10 @@ def completed(raw: dict[str, Any]) -> dict[str, Any]:
 def require_drawn(num_train: int, num_test: int, root: str) -> None:
     """RefusedValue for lines that cannot be generated as a recipe has it."""
     if not (num_train and num_test):
+        fixes = {"data.num_train=2000": num_train, "data.num_test=64": num_test}
         raise RefusedValue(
-            "data.source=drawn needs how many lines to make, at least 1 each, and has "
-            f"data.num_train={num_train} and data.num_test={num_test}",
-            "type " + " ".join(["data.num_train=2000"] * (not num_train) + ["data.num_test=64"] * (not num_test)),
+            f"data.source=drawn makes at least 1 line of each part, and has data.num_train={num_train} and data.num_test={num_test}",
+            "type " + " ".join(fix for fix, number in fixes.items() if not number),
         )
     for key, number in (("num_train", num_train), ("num_test", num_test)):
         if number > MOST_DRAWN:

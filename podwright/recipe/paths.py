@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import errno
 import os
 import re
 import shlex
@@ -21,7 +20,6 @@ _SUFFIXES |= {".tar", ".zst", ".bin", ".pt", ".pth", ".safetensors", ".gguf", ".
 _FOLDERS = {"data", "dataset", "datasets", "model", "models", "checkpoint", "checkpoints", "weights", "runs", "out"}
 _FOLDERS |= {"output", "outputs", "corpus", "shared", "tmp"}
 _NUMBERED = re.compile(r"(?P<stem>.+?)[-_.](?P<number>\d+)-of-(?P<total>\d+)\b")
-_ON_HUB = re.compile(r"huggingface\.co/(?:datasets/)?([\w.-]+/[\w.-]+)/?$")
 _KINDS = {
     stat.S_ISCHR: "a device",
     stat.S_ISBLK: "a device",
@@ -45,78 +43,49 @@ def looks_like_file(source: str) -> bool:
     return not _HUB_ID.fullmatch(source) or Path(source).suffix.lower() in _SUFFIXES
 
 
-def is_hub_id(typed: str, path: Path) -> bool:
-    """Whether a value with nothing at its `path` is OWNER/NAME, and no folder of that owner's name is there."""
-    return "/" in typed and not looks_like_file(typed) and not os.path.exists(path.parent)
-
-
 def missing(key: str, source: str, cwd: Path) -> UserError:
-    """An error for a path with nothing there, with the nearest name beside the first part of it that is not there."""
+    """An error for a path with nothing there, typed as key=source, with the nearest name in its folder."""
+    what = f"{key}={visible(source)} is not there"
     if "://" in source:
-        return _url(key, source)
+        what = f"{key}={source} is a URL, and files are read from this machine here"
+        return UserError(what, "copy it to this machine, and give its path", "not-local")
     path = cwd / expanded(source)
     if os.path.islink(path):
         return dead_link(f"{key}={source}", path)
-    what = f"{key}={visible(source)} is not there"
-    parts = [*reversed(path.parents), path]
-    absent_part = next((part for part in parts if not os.path.exists(part)), path)
-    guess = _nearest(absent_part.name, absent_part.parent, _LIKE)
-    near = absent_part.with_name(guess or absent_part.name) / path.relative_to(absent_part)
-    if os.path.exists(near):
-        typed = near.relative_to(cwd) if near.is_relative_to(cwd) and not source.startswith(("/", "~")) else near
-        return UserError(what, f"did you mean {shlex.quote(f'{key}={typed}')}?")
-    if looks_like_file(source) or "/" not in source:
-        return UserError(what, "check the path")
-    return UserError(
-        what, f"check the path; on the Hugging Face hub an id is OWNER/NAME, and {source} is taken for a path"
-    )
-
-
-def _url(key: str, source: str) -> UserError:
-    """An error for a URL where a path of this machine is read."""
-    scheme, _, rest = source.partition("://")
-    what = f"{key}={source} is a URL, and files are read from this machine here"
-    of_hub = _ON_HUB.match(rest)
-    if of_hub or scheme == "file":
-        return UserError(what, f"type {shlex.quote(f'{key}={of_hub[1] if of_hub else rest}')}")
-    return UserError(what, "copy it to this machine, and give its path")
+    fix = "check the path"
+    if guess := _nearest(path.name, path.parent, _LIKE):
+        nearest_source = str(Path(source).with_name(guess))
+        fix = f"did you mean {shlex.quote(f'{key}={nearest_source}')}?"
+    elif "/" in source and not looks_like_file(source):
+        fix = f"check the path; on the Hugging Face hub an id is OWNER/NAME, and {source} is taken for a path"
+    return UserError(what, fix, "no-such-file")
 
 
 def no_tokenizer(typed: str, path: Path) -> UserError:
-    """Of a tokenizer, `path` where it was `typed`, that is not there or has no tokenizer.json."""
+    """An error for a tokenizer, `path` where it was `typed`, that is not there or has no tokenizer.json."""
     if os.path.exists(path):
-        return UserError(
-            f"{typed} has no tokenizer.json", "give a Hugging Face directory that was saved with a fast tokenizer"
-        )
+        fix = "give a Hugging Face directory that was saved with a fast tokenizer"
+        return UserError(f"{typed} has no tokenizer.json", fix, "no-tokenizer")
+    fix = "give a directory of this machine: ids of the Hugging Face hub are not fetched"
     if guess := nearest(typed, ["bytes"]):
-        return UserError(f"there is no tokenizer {typed}", f"did you mean {guess}?")
-    if looks_like_file(typed) or ("/" in typed and not is_hub_id(typed, path)):
-        return absent(typed, path)
-    folder = shlex.quote(typed.rpartition("/")[2])
-    what = f"there is no directory {typed}: a tokenizer is read from this machine, ids of the Hugging Face hub are not fetched"
-    fetched = f"hf download {shlex.quote(typed)} tokenizer.json tokenizer_config.json --local-dir {folder}"
-    return UserError(what, f"type {fetched}, and give {folder} in its place")
+        fix = f"did you mean {guess}?"
+    return UserError(f"there is no tokenizer {typed}", fix, "no-tokenizer")
 
 
 def absent(typed: str, path: Path) -> UserError:
-    """Of a path of this machine that is not an override's value, with nothing there."""
+    """An error for a path of this machine that is not an override's value, with nothing there."""
     if os.path.islink(path):
         return dead_link(typed, path)
-    guess = _nearest(path.name, path.parent, _LIKE)
-    near = str(Path(typed).with_name(guess)) if guess and typed.strip("/.") else ""
-    return UserError(
-        f"there is no {visible(typed)}", f"did you mean {shlex.quote(near)}?" if near else "check the path"
-    )
+    fix, guess = "check the path", _nearest(path.name, path.parent, _LIKE)
+    if guess and typed.strip("/."):
+        fix = f"did you mean {shlex.quote(str(Path(typed).with_name(guess)))}?"
+    return UserError(f"there is no {visible(typed)}", fix, "no-such-file")
 
 
 def dead_link(name: str, path: str | Path) -> UserError:
-    """Of a link that leads to nothing, or back to itself."""
-    try:
-        os.stat(path)
-    except OSError as e:
-        if e.errno == errno.ELOOP:
-            return UserError(f"{name} is a link to {os.readlink(path)}, and its links lead in a circle", "fix the link")
-    return UserError(f"{name} is a link to {os.readlink(path)}, which is not there", "fix the link")
+    """An error for a link that leads to nothing, or back to itself."""
+    what = f"{name} is a link to {os.readlink(path)}, which is not there"
+    return UserError(what, "fix the link", "dead-link")
 
 
 def require_no_dead_link(path: Path) -> None:
@@ -148,17 +117,6 @@ def check_options(root: str, answers: str = "") -> str:
     return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
 
 
-def project_root(names: Sequence[str], lines: Path, cwd: Path) -> str:
-    """The nearest folder above a file of lines, or the working directory, below which all files of these names are; "" where there is
-    none. As it is typed: the working directory is ".".
-    """
-    relative = [name for name in names if not os.path.isabs(name)]
-    for folder in (cwd, *(cwd / lines).resolve().parent.parents) if relative else ():
-        if all(os.path.isfile(folder / name) for name in relative):
-            return "." if folder == cwd else str(folder)
-    return ""
-
-
 def _nearest(name: str, folder: Path, cutoff: float) -> str:
     """The most similar name in a folder, what they share as the suffix of a data file left aside; "" where none is similar."""
     try:
@@ -178,15 +136,18 @@ def _bare(name: str) -> str:
 
 def require_file_or_directory(key: str, path: Path) -> None:
     """UserError for what can be neither read to its end nor listed: a device, a pipe, a socket; and for what may not be looked at."""
+    if os.path.islink(path) and not os.path.exists(path):
+        raise dead_link(key, path)
     try:
         mode = path.stat().st_mode
-    except (OSError, ValueError) as e:  # ValueError: a null byte
-        if os.path.islink(path) and not os.path.exists(path):
-            raise dead_link(key, path) from e
-        error = from_os(e, path) if isinstance(e, OSError) else None
-        raise UserError(f"{key}: {error.what if error else e}", error.fix if error else "check the path") from e
-    if kind := next((kind for is_kind, kind in _KINDS.items() if is_kind(mode)), ""):
-        raise UserError(f"{key} is {kind}, not a file", "give a file or a directory")
+    except OSError as e:
+        error = from_os(e, path) or UserError(str(e), "check the path", "unreadable")
+        raise UserError(f"{key}: {error.what}", error.fix, "unreadable") from e
+    except ValueError as e:  # a null byte
+        raise UserError(f"{key}: {e}", "check the path", "unreadable") from e
+    for is_kind, kind in _KINDS.items():
+        if is_kind(mode):
+            raise UserError(f"{key} is {kind}, not a file", "give a file or a directory", "not-a-file")
 
 
 def require_all_numbered(folder: str, names: Iterable[str]) -> None:
@@ -198,22 +159,21 @@ def require_all_numbered(folder: str, names: Iterable[str]) -> None:
     for stem, by_total in numbers.items():
         if len(by_total) > 1:
             sizes = " and ".join(map(str, sorted(by_total)))
-            raise UserError(f"{folder} holds {stem} files of {sizes}, which are two sets", "remove one of the two")
+            what = f"{folder} holds {stem} files of {sizes}, which are two sets"
+            raise UserError(what, "remove one of the two", "files-missing")
         ((total, present),) = by_total.items()
         first = int(total in present)  # some writers count from 1
-        wanted = range(first, first + total)  # by a name, which may say any number
-        lacking = total - sum(number in wanted for number in present)
+        lacking = total - sum(first <= number < first + total for number in present)
         if lacking:
-            listed = [number for number in wanted[: len(present) + 5] if number not in present][:5]
-            what = f"{folder} lacks {lacking:,} of the {total:,} {stem} files: number {', '.join(map(str, listed))}"
-            raise UserError(what + (" and others" if lacking > 5 else ""), "copy or fetch the whole set again")
+            what = f"{folder} lacks {lacking:,} of the {total:,} {stem} files"
+            raise UserError(what, "copy or fetch the whole set again", "files-missing")
 
 
 def require_file(key: str, path: Path) -> None:
     """As `require_file_or_directory`, and a directory is none either."""
     require_file_or_directory(key, path)
     if path.is_dir():
-        raise UserError(f"{key} is a directory, not a file", "name a file in it")
+        raise UserError(f"{key} is a directory, not a file", "name a file in it", "not-a-file")
 
 
 def require_weights(key: str, source: str, path: Path, fix: str, words: Sequence[str] = ("random",)) -> None:
@@ -223,20 +183,20 @@ def require_weights(key: str, source: str, path: Path, fix: str, words: Sequence
     if os.path.lexists(path):
         require_file(f"{key}={source}", path)
     if not looks_like_file(source) and (guess := nearest(source, list(words))):
-        raise UserError(f"there is no {key}={source}", f"did you mean {key}={guess}?")
-    raise UserError(f"{key}={source} is not there", fix)
+        fix = f"did you mean {key}={guess}?"
+    raise UserError(f"{key}={source} is not there", fix, "no-such-file")
 
 
 def require_directory(key: str, path: Path) -> None:
     require_file_or_directory(key, path)
     if not path.is_dir():
-        raise UserError(f"{key} is a file, not a directory", "name the directory that it lies in")
+        raise UserError(f"{key} is a file, not a directory", "name the directory that it lies in", "not-a-directory")
 
 
 def require_new_directory(typed: str, path: Path) -> None:
     """UserError where a directory that is to be written would replace something; an empty one may be there."""
     fix = "name a directory that does not exist yet or is empty"
     if path.exists() and not path.is_dir():
-        raise UserError(f"{typed} is a file, and a directory is written", fix)
+        raise UserError(f"{typed} is a file, and a directory is written", fix, "not-a-directory")
     if path.exists() and any(path.iterdir()):
-        raise UserError(f"{typed} is there already and not empty", fix)
+        raise UserError(f"{typed} is there already and not empty", fix, "exists-already")

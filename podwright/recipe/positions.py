@@ -15,7 +15,7 @@ def exceeded(rollout: Rollout, positions: int) -> UserError | None:
         f"rollout.max_prompt_length={prompt} and rollout.total_generation_steps={completion} are {prompt + completion:,} tokens, "
         f"the model has {positions:,} positions"
     )
-    return UserError(what, f"type {typed(rollout, *possible(rollout, positions, prompt, completion))}")
+    return UserError(what, f"type {typed(rollout, *possible(rollout, positions, prompt, completion))}", "too-long")
 
 
 def possible(rollout: Rollout, positions: int, longest: int, longest_answer: int = 0) -> tuple[int, int]:

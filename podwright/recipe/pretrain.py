@@ -37,8 +37,7 @@ class PretrainModel(Section):
     )
     remat: Literal["none", "layer", "attention", "products"] = Field(
         "layer",
-        description="what the backward pass computes again: nothing, whole layers, layers but for their attention's output, or but for "
-        "that and the products of KDA and of experts",
+        description="what the backward pass computes again: nothing, layers, all but attention's output, or all but that and products",
     )
     gate: Literal["", "softplus", "bounded"] = Field(
         "", description="KDA's decay: of Kimi-Linear (low rank) or of Ling 3.0 (full rank); empty for the model's own"

@@ -73,7 +73,9 @@ def require_divisor(batch_size: int, parts: int) -> None:
 
 
 class Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False)
+    model_config = ConfigDict(
+        extra="forbid", frozen=True, protected_namespaces=(), allow_inf_nan=False, defer_build=True
+    )
 
     @field_validator("*", mode="before")
     @classmethod
@@ -86,17 +88,10 @@ class Section(BaseModel):
 
     @field_validator("*", mode="after")
     @classmethod
-    def _is_a_float_of_32_bits(cls, value: object, info: ValidationInfo) -> object:
+    def _is_a_float_of_32_bits(cls, value: object) -> object:
         """Beyond them a float is infinite where it is used, or 0, by which a temperature divides."""
         if isinstance(value, float) and value and not _SMALLEST <= abs(value) <= _LARGEST:
-            bounds = cls.model_fields[info.field_name or ""].metadata
-            above_0 = any(getattr(bound, "gt", None) == 0 for bound in bounds)
-            below = next((bound.lt for bound in bounds if hasattr(bound, "lt")), None)
-            most = next((bound.le for bound in bounds if hasattr(bound, "le")), _LARGEST)
-            upper = f"below {below:g}" if below is not None else f"at most {most:g}"
-            signed = not any(hasattr(bound, name) for bound in bounds for name in ("gt", "ge"))
-            least = f"{'in size ' if signed else ''}at least {_SMALLEST:g}"
-            raise ValueError(f"must be {'' if above_0 else '0, or '}{least} and {upper}, as floats of 32 bits are")
+            raise ValueError(f"must be 0, or from {_SMALLEST:g} to {_LARGEST:g} in size, as floats of 32 bits are")
         return value
 
 
@@ -281,7 +276,11 @@ class GrpoRecipe(Section):
         steps = max(1, self.training.num_epochs * num_examples // self.batch_size)
         if steps >= LIMIT:
             what = f"training.num_epochs={self.training.num_epochs} of {num_examples:,} examples are {steps:,} steps, more than {LIMIT - 1:,}"
-            raise UserError(what, f"type training.num_epochs={LIMIT * self.batch_size // num_examples - 1} or less")
+            raise UserError(
+                what,
+                f"type training.num_epochs={LIMIT * self.batch_size // num_examples - 1} or less",
+                "too-many-steps",
+            )
         training = self.training.model_copy(update={"max_steps": steps, "num_epochs": 0})
         return self.model_copy(update={"training": training})
 

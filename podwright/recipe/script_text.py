@@ -21,30 +21,27 @@ _HEREDOC = re.compile(r"<<(-?)[ \t]*(?:'([^'\n]+)'|\"([^\"\n]+)\"|\\?([\w.-]+))"
 BARE, NESTED, DOUBLE, SINGLE, COMMENT, HEREDOC, EXPANSION = "bndsche"
 
 
-def with_placeholders(text: str, values: Mapping[str, str] | None = None) -> tuple[str, dict[str, str]]:
-    """The script with every `<name>` as one literal word or, where `values` has the name, as its value.
+def with_placeholders(text: str, values: Mapping[str, str] | None = None) -> tuple[str, list[str]]:
+    """The script with every `<name>` as one literal word or, where `values` has the name, as its value; and the names that are left.
 
-    `<your-project-id>` has the names your-project-id, project-id and PROJECT_ID. Also the placeholders that are left: name -> where, such as
-    `line 3, line 9 (in quotes)`. Comments are neither changed nor reported.
+    `<your-project-id>` has the names your-project-id, project-id and PROJECT_ID. Comments are neither changed nor reported.
     """
     kinds = contexts(text)
     given = {_key(name): value for name, value in (values or {}).items()}
-    parts, places, end = [], dict[str, list[str]](), 0
-    line, counted = 1, 0
+    parts, left, end = [], dict[str, None](), 0
     for match in _PLACEHOLDER.finditer(text):
         kind, name = kinds[match.start()], match[1]
         bare = kind in (BARE, NESTED)
         if kind == COMMENT or (bare and not _meant_as_placeholder(text, match)):
             continue
+        word = quoted(match[0]) if bare else match[0]
         if _key(name) in given:
             word = _escaped(given[_key(name)], kind)
         else:
-            word = quoted(match[0]) if bare else match[0]
-            line, counted = line + text.count("\n", counted, match.start()), match.start()
-            places.setdefault(name, []).append(f"line {line}" + ("" if bare else " (in quotes)"))
+            left[name] = None
         parts += [text[end : match.start()], word]
         end = match.end()
-    return "".join([*parts, text[end:]]), {name: ", ".join(lines) for name, lines in places.items()}
+    return "".join([*parts, text[end:]]), list(left)
 
 
 def _key(name: str) -> str:
@@ -78,11 +75,6 @@ def _escaped(value: str, kind: str) -> str:
 def quoted(value: str) -> str:
     """`value` as one word of a shell, in single quotes."""
     return "'" + value.replace("'", "'\\''") + "'"
-
-
-def is_variable(name: str) -> bool:
-    """Whether a shell could have a variable of that name."""
-    return re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name) is not None
 
 
 @functools.lru_cache(maxsize=8)

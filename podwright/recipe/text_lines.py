@@ -1,4 +1,4 @@
-"""Lines of JSON and what is wrong with them, in words of our own."""
+"""Lines of JSON, and what is wrong with them."""
 
 from __future__ import annotations
 
@@ -7,22 +7,9 @@ import shlex
 from pathlib import PurePosixPath
 from typing import Any
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 
 _POINTER = b"version https://git-lfs.github.com/"
-_JSON_FAULTS = {
-    "Expecting value": "a value is missing at column {}",
-    "Expecting property name enclosed in double quotes": "a key in double quotes is missing at column {}",
-    "Expecting ':' delimiter": "a colon is missing at column {}",
-    "Expecting ',' delimiter": "a comma or a closing bracket is missing at column {}",
-    "Unterminated string starting at": "the text that begins at column {} has no closing quote",
-    "Invalid control character at": "a control character at column {} is not written as an escape such as \\n",
-    "Invalid \\escape": "the backslash at column {} begins no escape; write \\\\ for a backslash",
-    "Invalid \\uXXXX escape": "the \\u at column {} has no four hex digits",
-    "Extra data": "something follows the value at column {}",
-    "Illegal trailing comma before end of object": "there is a comma too many at column {}",
-    "Illegal trailing comma before end of array": "there is a comma too many at column {}",
-}
 
 
 class JsonFault(ValueError):
@@ -34,56 +21,42 @@ def pointer(file: str, head: bytes) -> UserError | None:
     if not head.startswith(_POINTER):
         return None
     folder = shlex.quote(str(PurePosixPath(file).parent))
-    return UserError(f"{file} is a pointer of git-lfs, and not the file itself", f"type git -C {folder} lfs pull")
+    return UserError(
+        f"{file} is a pointer of git-lfs, and not the file itself", f"type git -C {folder} lfs pull", "git-lfs-pointer"
+    )
 
 
 def parse_json(line: bytes) -> Any:
-    """The value of a line; UnicodeDecodeError, or JsonFault in words. A byte order mark is passed over."""
+    """The value of a line; UnicodeDecodeError, or JsonFault with the parser's reason. A byte order mark is passed over."""
     text = line.decode().removeprefix("\ufeff").rstrip("\r\n")
     try:
         return json.loads(text)
     except RecursionError as e:
         raise JsonFault("it is nested too deeply") from e
-    except ValueError as e:
-        raise JsonFault(json_fault(e, text)) from e
+    except json.JSONDecodeError as e:
+        raise JsonFault(f"{e.msg} at column {e.pos + 1:,}") from e
+    except ValueError as e:  # Python reads no whole number of so many digits
+        raise JsonFault("it holds a number with more than 4,300 digits") from e
 
 
-def json_fault(error: ValueError, text: str) -> str:
-    """What a JSON parser says of a `text`, in words."""
-    if "\0" in text:
-        return f"it holds {counted(text.count(chr(0)), 'NUL byte')}, as a write that was cut off leaves them"
-    if not isinstance(error, json.JSONDecodeError):
-        return "it holds a number with more than 4,300 digits"
-    if error.pos >= len(text.rstrip()):
-        return "it ends too early"
-    return _JSON_FAULTS.get(error.msg, "it breaks off at column {}").format(f"{error.pos + 1:,}")
+_KINDS = {dict: "an object", list: "a list", str: "text", bool: "true or false", int: "a number", float: "a number"}
 
 
 def json_kind(value: Any) -> str:
-    """What a value that was read from JSON is, with an article."""
-    if value is None or isinstance(value, bool):
-        return "null" if value is None else "true" if value else "false"
-    if isinstance(value, list):
-        return f"a list of {counted(len(value), 'value')}"
-    return {str: "text", int: "a number", float: "a number", dict: "an object"}.get(
-        type(value), "a value of another type"
-    )
+    """The kind of a value that was read from JSON, with its article."""
+    if value is None:
+        return "null"
+    return _KINDS.get(type(value), "a value of another type")
 
 
 def require_text(where: str, key: str, value: Any) -> str:
-    """The text of a field; UserError naming what it is instead, and what to write."""
+    """The text of a field; UserError with the kind of any other value."""
     if not isinstance(value, str):
-        if value is None:
-            fix = f"fill {key} in, or remove the line"
-        elif isinstance(value, list | dict):
-            fix = f'write {key} as one text: "{key}": "..."'
-        elif isinstance(value, bool | int | float):
-            fix = f'put {key} in quotes: "{key}": "{json.dumps(value)}"'
-        else:
-            fix = f"write {key} as text"
-        raise UserError(f"{where}: {key} is {json_kind(value)}, not text", fix)
+        fix = f"write {key} as text in quotes, or remove the line"
+        raise UserError(f"{where}: {key} is {json_kind(value)}, not text", fix, "not-text")
     if not is_encodable(value):
-        raise UserError(f"{where}: {key} holds half a character (a lone surrogate)", "write the whole character")
+        what = f"{where}: {key} holds half a character (a lone surrogate)"
+        raise UserError(what, "write the whole character", "half-character")
     return value
 
 

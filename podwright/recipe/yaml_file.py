@@ -10,49 +10,39 @@ from typing import Any
 import yaml
 
 from podwright.errors import UserError, from_os
-from podwright.recipe.yaml_keys import RepeatedKey, once
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 SHIPPED = next(d for d in (_PACKAGE / "recipes", _PACKAGE.parent / "recipes") if d.is_dir())  # a wheel, a checkout
 
 
-_NO_VALUE = "no value"
-_OTHER = "something is there that does not belong there"
-_FAULTS = (
-    (_NO_VALUE, "a value looks like a date or a number, and is none: put it in quotes"),
-    (
-        "mapping values are not allowed",
-        "a second ': ' follows on the line, or its indentation is wrong: put a text with ': ' in quotes",
-    ),
-    (r"character '\\t'", "a tab is where only spaces may be: indent with spaces"),
-    (r"character '(.)' that cannot", r"a value begins with \1: put it in quotes"),
-    (r"expected ',' or '(.)'.*stream end", r"a list or mapping in brackets has no closing \1"),
-    (r"expected ',' or '(.)'", r"a comma or a closing \1 is missing"),
-    ("end of stream", "a text in quotes begins and has no closing quote"),
-    (
-        "expected <block end>",
-        "something does not continue the lines before: check quotes and indentation",
-    ),
-    (r"undefined alias '?([^']*)", r"*\1 names no value before it: put it in quotes"),
-    ("could not find expected ':'", "a key has no colon and value"),
-    (r"constructor for the tag '(.*)'", r"\1 is no tag that is read: put the value in quotes"),
-    ("escape", "a backslash in double quotes begins no escape: use single quotes"),
-    ("chomping or indentation", "a value begins with | or >: put it in quotes"),
-    ("another document", "a second document begins: leave one in the file"),
-    ("expected the node content", "a value is missing"),
-    ("unhashable key", "a key is a list or a mapping: put a value with { or [ in quotes"),
-)
-"""what PyYAML calls a problem -> what to call it"""
+def facts(module: str | Path) -> Any:
+    """The YAML file of facts that lies beside a module and has its name."""
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # several times as fast, where PyYAML was built with it
+    return yaml.load(Path(module).with_suffix(".yaml").read_text(), loader)
+
+
+def once(node: yaml.MappingNode) -> yaml.MappingNode:
+    """`node`, which a loader has composed; YAMLError for a key that stands twice, of which PyYAML would lose one."""
+    keys: set[str] = set()
+    for key, _ in node.value:
+        if not isinstance(key, yaml.ScalarNode):
+            continue
+        if key.value in keys:
+            problem = f"the key {key.value} is there twice"
+            raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+        keys.add(key.value)
+    return node
 
 
 class Loader(yaml.SafeLoader):
-    """YAML 1.1 reads 3e-6 as text; here it is a number, as everywhere else in the field. Of a key that stands twice, PyYAML loses one."""
+    """YAML 1.1 reads 3e-6 as text; here it is a number, as everywhere else in the field. A key stands once."""
 
     def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
         try:
             return super().construct_object(node, deep)
         except ValueError as e:  # of a date, a number
-            raise yaml.constructor.ConstructorError(None, None, _NO_VALUE, node.start_mark) from e
+            problem = "this looks like a date or a number, and is none: put it in quotes"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark) from e
 
     def compose_mapping_node(self, anchor: Any) -> yaml.MappingNode:
         return once(super().compose_mapping_node(anchor))
@@ -91,38 +81,32 @@ def scalars(path: Path, tables: Collection[str]) -> dict[str, dict[str, str]]:
 
 
 def fault_of(error: yaml.YAMLError) -> tuple[int, str]:
-    """The line that a parser stopped at, from 1 (0: not known), and what is wrong there in words, with the column."""
+    """The line that a parser stopped at, from 1 (0: not known), and the parser's reason with the column."""
     if isinstance(error, yaml.reader.ReaderError):
         return 0, f"it holds the control character U+{error.character:04X}, as a binary file does"
-    problem = str(getattr(error, "problem", None) or "")
-    # What has no end is found at the end of the file: the line to name is where it begins.
-    begins = (
-        getattr(error, "context_mark", None)
-        if re.search(r"end of stream|stream end|not find expected", problem)
-        else None
-    )
-    mark = begins or getattr(error, "problem_mark", None)
-    words = next((match.expand(text) for pattern, text in _FAULTS if (match := re.search(pattern, problem))), _OTHER)
-    return (mark.line + 1, f"at column {mark.column + 1}, {words}") if mark else (0, words)
+    assert isinstance(error, yaml.MarkedYAMLError)
+    mark = error.problem_mark
+    if error.context_mark and re.search("end of stream|stream end|could not find", str(error.problem)):
+        mark = error.context_mark  # where the part begins that has no end
+    return (mark.line + 1, f"at column {mark.column + 1}, {error.problem}") if mark else (0, str(error.problem))
 
 
 def read(path: Path, start: str = "start it with 'kind: grpo'") -> dict[str, Any]:
     """What a YAML file holds; `start` says how one begins."""
     try:
         raw = yaml.load(path.read_text(), Loader)
-    except FileNotFoundError as e:
-        raise UserError(f"there is no file {path}", "check the path") from e
-    except RepeatedKey as e:
-        raise UserError(f"{path} {e}", "leave one of them out") from e
     except yaml.YAMLError as e:
         line, fault = fault_of(e)
-        raise UserError(f"{path}{f' line {line}' if line else ''} is not YAML: {fault}", "fix that line") from e
+        place = f"{path} line {line}" if line else str(path)
+        raise UserError(f"{place} is not YAML: {fault}", "fix that line", "not-yaml") from e
     except RecursionError as e:
-        raise UserError(f"{path} is nested too deeply", "give a file with fewer levels") from e
+        raise UserError(f"{path} is nested too deeply", "give a file with fewer levels", "not-yaml") from e
     except UnicodeDecodeError as e:
-        raise UserError(f"{path} is not text", "give a YAML file") from e
+        raise UserError(f"{path} is not text", "give a YAML file", "not-utf8") from e
     except OSError as e:
-        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a file that can be read") from e
+        raise from_os(e, path) or UserError(
+            f"{path} cannot be read: {e}", "give a file that can be read", "unreadable"
+        ) from e
     if not isinstance(raw, dict):
-        raise UserError(f"{path} holds no mapping of keys", start)
+        raise UserError(f"{path} holds no mapping of keys", start, "not-a-mapping")
     return raw

@@ -6,17 +6,14 @@ import statistics
 
 from podwright.report import timing
 from podwright.report.figures import style
-from podwright.report.figures.drawing import Plot, one_line, raw_and_smooth
+from podwright.report.figures.drawing import Plot, raw_and_smooth
 from podwright.report.figures.series import MOST_POINTS, Line
-from podwright.report.records import Records, Result, known, number
+from podwright.report.records import Records, Result, inner, known, number
 from podwright.report.wording import percent
 from podwright.rundir import Record
 
 MUCH_WAITING = 0.05
 LITTLE_USE = 50.0  # percent
-UNITS = {
-    "device_use": "means over the samples during steps: percent, MiB, W, degrees Celsius; of memory and temperature also the most"
-}
 _SHOWN = (
     ("utilization_percent", "utilization, %", "blue"),
     ("memory_mib", "memory in use, GiB", "teal"),
@@ -58,7 +55,8 @@ def warnings(records: Records) -> list[str]:
     sentences = []
     waited = timing.share_waited(timing.warm_steps(records))
     if waited is not None and waited > MUCH_WAITING:
-        split = ", with training.gradient_accumulation_steps as much smaller" if _parts(records) > 1 else ""
+        parts = inner(records.raw, "training.gradient_accumulation_steps") or 1
+        split = ", with training.gradient_accumulation_steps as much smaller" if parts > 1 else ""
         fix = f"give each process more CPU cores, or type a larger per_device_batch_size{split}"
         sentences.append(f"The devices waited for data for {percent(waited)} of the step time: {fix}.")
     gpus = [s for s in _during_steps(records) if s["device"].startswith("gpu")]
@@ -74,14 +72,6 @@ def warnings(records: Records) -> list[str]:
             f"GPU utilization during steps was {mean:.0f} %, and {percent(room)} of GPU memory was never used: type {more}."
         )
     return sentences
-
-
-def throughput(records: Records, result: Result) -> Plot | None:
-    steps = timing.warm_steps(records) or records.steps()
-    caption = "Training samples per second over all devices."
-    return one_line(
-        steps, "samples_per_s", "Samples per second", "samples/s", "teal", caption, 0.0, name="samples-per-s", x="step"
-    )
 
 
 def plot(records: Records, result: Result) -> Plot | None:
@@ -127,12 +117,6 @@ def _during_steps(records: Records) -> list[Record]:
         for s in records.devices
         if any(s["attempt"] == n and start <= (s["time_s"] or 0.0) <= stop for n, start, stop in spans)
     ]
-
-
-def _parts(records: Records) -> int:
-    training = records.raw.get("training")
-    parts = training.get("gradient_accumulation_steps") if isinstance(training, dict) else None
-    return parts if isinstance(parts, int) else 1
 
 
 def _means(samples: list[Record]) -> Record:

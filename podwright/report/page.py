@@ -9,9 +9,10 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from podwright.errors import UserError, from_os
+from podwright.errors import counted
 from podwright.report import kinds, markdown, prediction, readme, records, reproduce, wording
-from podwright.report.figures import plots, style
+from podwright.report.figures import style
+from podwright.report.figures.drawing import Plot
 from podwright.report.records import Result
 from podwright.report.result import of_records
 from podwright.report.words import Words
@@ -33,32 +34,31 @@ def write(run: RunDir, readme_file: Path | None = None, language: str = "en") ->
     read, t = records.read(run), Words(language)
     result = of_records(run, read)
     text = kinds.page_text(result, t)
-    drawn = plots.plots(read, result)
+    drawn = kinds.plots(read, result)
     context = _context(read, result, text, drawn) | {"t": t}
-    if run.report.is_file():
-        raise UserError(
-            f"{run.report} is a file, and the report is a directory of that name",
-            f"move that file elsewhere, then type podwright report {run.typed}",
+    save(run.report, "report", context, drawn)
+    for path in run.report.glob("*.svg"):
+        if path.stem not in {plot.name for plot in drawn}:
+            path.unlink()
+    write_json(run.report / "result.json", result)
+    if readme_file is not None:
+        link = Path(os.path.relpath(run.report / "report.md", readme_file.resolve().parent)).as_posix()
+        section, table = (
+            markdown_templates().get_template(f"{name}.md.j2").render(context, link=link)
+            for name in ("section", "table")
         )
-    try:
-        run.report.mkdir(parents=True, exist_ok=True)
-        _remove_old_plots(run.report, drawn)
-        for name, svg in plots.files(drawn):
-            replace_file(run.report / name, svg.encode())
-        for name, templates in (("report.md", markdown_templates()), ("report.html", html_templates())):
-            replace_file(run.report / name, templates.get_template(f"{name}.j2").render(context).encode())
-        write_json(run.report / "result.json", result)
-        if readme_file is not None:
-            link = Path(os.path.relpath(run.report / "report.md", readme_file.resolve().parent)).as_posix()
-            section, table = (
-                markdown_templates().get_template(f"{name}.md.j2").render(context, link=link)
-                for name in ("section", "table")
-            )
-            title = t("title", model=markdown.escape(result.get("model") or _title(read)))
-            readme.put(readme_file, result.get("mark", read.name), section, title, table)
-    except OSError as e:
-        raise from_os(e) or UserError(f"the report cannot be written: {e}", "give a place that can be written") from e
+        title = t("title", model=markdown.escape(result.get("model") or _title(read)))
+        readme.put(readme_file, result.get("mark", read.name), section, title, table)
     return result
+
+
+def save(folder: Path, name: str, context: Record, drawn: list[Plot]) -> None:
+    """Write the plots, and the pages NAME.md and NAME.html, into a folder."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for plot in drawn:
+        replace_file(folder / f"{plot.name}.svg", style.standalone(plot.svg).encode())
+    for page, templates in ((f"{name}.md", markdown_templates()), (f"{name}.html", html_templates())):
+        replace_file(folder / page, templates.get_template(f"{page}.j2").render(context).encode())
 
 
 def summary(result: Result, language: str = "en") -> list[str]:
@@ -71,18 +71,17 @@ def summary(result: Result, language: str = "en") -> list[str]:
     lines += [f"{t('To do')}: {text.fix}"] if text.fix else []
     lines += [*text.notes, text.expected]
     if result["notices"]:
-        number = len(result["notices"])
-        lines += [f"{number} notice{'' if number == 1 else 's'} of the trainer in the report."]
+        lines += [f"{counted(len(result['notices']), 'notice')} of the trainer in the report."]
     return [wording.visible(" ".join(line.split())) for line in lines if line]
 
 
-def _context(read: records.Records, result: Result, text: kinds.PageText, drawn: list[plots.Plot]) -> Record:
-    settings, kind = reproduce.settings(read.recipe), kinds.of(result)
+def _context(read: records.Records, result: Result, text: kinds.PageText, drawn: list[Plot]) -> Record:
+    settings, kind, steps = reproduce.settings(read.recipe), kinds.of(result), read.steps()
     breakdown = result["wall_time"][f"inside_{read.main}_s"]
     return {
         "r": result,
         "kind": result["kind"],
-        "step": kind.STEP,
+        "step": kind.FACTS.step,
         "text": text,
         "plots": drawn,
         "changed": [s for s in settings if s.changed],
@@ -91,9 +90,9 @@ def _context(read: records.Records, result: Result, text: kinds.PageText, drawn:
         "num_samples": len(pairs(read.samples)),
         "phases": _shares(result["wall_time"]["phases_s"]),
         "parts": _shares({k: v for k, v in breakdown.items() if v}),
-        "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in kind.STEADY.items()],
-        "log": _log(read.steps()),
-        "first_and_last": _first_and_last(read.steps()),
+        "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in kind.FACTS.steady.items()],
+        "log": _log(steps),
+        "first_and_last": steps if len(steps) <= FIRST_ROWS + LAST_ROWS else steps[:FIRST_ROWS] + steps[-LAST_ROWS:],
         "light": style.variables(0),
         "dark": style.variables(1),
     }
@@ -124,36 +123,14 @@ def _log(steps: list[Record]) -> list[Record]:
     return [steps[round(i * (len(steps) - 1) / (LOG_ROWS - 1))] for i in range(LOG_ROWS)]
 
 
-def _first_and_last(steps: list[Record]) -> list[Record]:
-    """All steps of a short run."""
-    return steps if len(steps) <= FIRST_ROWS + LAST_ROWS else steps[:FIRST_ROWS] + steps[-LAST_ROWS:]
-
-
 def _title(read: records.Records) -> str:
-    model = read.raw.get("model")
-    name = model.get("name") if isinstance(model, dict) else None
-    return str(name or read.raw.get("name") or read.name)
-
-
-def _remove_old_plots(folder: Path, drawn: list[plots.Plot]) -> None:
-    kept = {f"{plot.name}.svg" for plot in drawn}
-    for path in folder.glob("*.svg"):
-        if path.name not in kept:
-            path.unlink()
+    return str(records.inner(read.raw, "model.name") or read.raw.get("name") or read.name)
 
 
 def html_templates() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
+    environment = _environment(autoescape=True)
     environment.filters["code_spans"] = _code_spans
-    return _with_filters(environment)
+    return environment
 
 
 def _code_spans(text: Any) -> str:
@@ -167,17 +144,17 @@ def _code_spans(text: Any) -> str:
 
 
 def markdown_templates() -> Environment:
+    environment = _environment(finalize=markdown.escape, keep_trailing_newline=True)
+    environment.filters |= {"code": markdown.code, "fence": markdown.fence}
+    return environment
+
+
+def _environment(**options: Any) -> Environment:
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
     environment = Environment(
-        loader=FileSystemLoader(TEMPLATES), finalize=markdown.escape, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )  # fmt: skip
-    environment.filters |= {"code": markdown.code, "fence": markdown.fence}
-    return _with_filters(environment)
-
-
-def _with_filters(environment: Environment) -> Environment:
+        loader=FileSystemLoader(TEMPLATES), undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True, **options
+    )
     words = (
         wording.percent, wording.interval, wording.points, wording.figure, wording.duration, wording.date, wording.setting,
         wording.visible, wording.parameters, wording.chance, wording.signed_percent,

@@ -10,8 +10,7 @@ from collections.abc import Iterator
 from podwright.errors import UserError
 from podwright.plan.document import Plan, StepEntry
 from podwright.recipe.load import SMOKE_STEPS
-from podwright.report.comparison.comparable import inner
-from podwright.report.records import Records, Result, known, number
+from podwright.report.records import Records, Result, inner, known, number
 from podwright.rundir import Ending, Record, RunDir
 
 NOTHING = "No prediction: a plan predicts memory and time only for a slice whose devices are known."
@@ -58,14 +57,10 @@ def _memory(plan: Plan, records: Records) -> Iterator[Record]:
     need = compiled or {e.name: e.estimated_gib for e in plan.memory}
     if not need:
         return
-    source = _source(estimated=not compiled)
+    source = "compiled" if compiled else "estimated"
     yield _row("peak memory per device", "GiB", max(need.values()), _peak_gib(records), source)
     for name, gib in need.items() if len(need) > 1 else ():
         yield _row(f"memory of {name}", "GiB", gib, None, source)
-
-
-def _source(*, estimated: bool) -> str:
-    return "estimated" if estimated else "compiled"
 
 
 def _peak_gib(records: Records) -> float | None:
@@ -76,7 +71,7 @@ def _peak_gib(records: Records) -> float | None:
 
 
 def _times(step: StepEntry, figures: Result) -> Iterator[Record]:
-    source = _source(estimated=step.estimated)
+    source = "estimated" if step.estimated else "compiled"
     for what, unit, field, measured in _RATES:
         yield _row(what, unit, getattr(step, field), number(inner(figures, measured)), source)
         for part in step.programs if field == "step_s" and len(step.programs) > 1 else ():
@@ -91,6 +86,7 @@ def _totals(step: StepEntry, figures: Result) -> Iterator[Record]:
     hours = seconds / 3600 if seconds is not None and figures["ending"] == Ending.FINISHED else None
     if step.run is None or step.run.steps <= max(SMOKE_STEPS):  # which mostly loads and compiles
         return
+    source = "estimated" if step.estimated else "compiled"
     chips = _ratio(step.run.chip_hours, step.run.hours)
     chip_hours = None if hours is None or chips is None else hours * chips
     if hours is not None and figures["usage"]:
@@ -100,7 +96,7 @@ def _totals(step: StepEntry, figures: Result) -> Iterator[Record]:
     if hours is not None and figures["usage"] and step.run.costs:
         cost = figures["usage"]["cost"]
     for (what, unit, field), measured in zip(_TOTALS, (hours, chip_hours, cost), strict=True):
-        yield _row(what, unit, getattr(step.run, field), measured, _source(estimated=step.estimated))
+        yield _row(what, unit, getattr(step.run, field), measured, source)
 
 
 def _row(what: str, unit: str, predicted: float | None, measured: float | None, source: str) -> Record:

@@ -26,15 +26,13 @@ def put(path: Path, run: str, section: str, title: str, table: str = "") -> None
 
 def content(path: Path, beginning: str) -> bytes:
     """Of a README, or the `beginning` of one that is to be created. UserError for what cannot be one."""
-    if path.is_dir():
-        raise UserError(f"{path} is a directory", f"name a file in it, for example {path / 'README.md'}")
     if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no regular file", "name a file, which is created where there is none")
-    if not path.resolve().parent.is_dir():
-        raise UserError(f"there is no directory {path.parent}", f"create it: mkdir -p {path.parent}")
+        raise UserError(
+            f"{path} is no regular file", "name a file, which is created where there is none", "no-regular-file"
+        )
     text = path.read_bytes() if path.exists() else beginning.encode()
     if b"\0" in text:
-        raise UserError(f"{path} is a binary file", "name a README, or a file that does not exist yet")
+        raise UserError(f"{path} is a binary file", "name a README, or a file that does not exist yet", "not-text")
     return text
 
 
@@ -78,7 +76,9 @@ def _span(text: bytes, run: str, path: Path) -> tuple[int, int] | None:
         return None
     if len(starts) != 1 or len(ends) != 1 or starts[0].start() > ends[0].start():
         raise UserError(
-            f"{path} does not hold '{begin}' and '{end}' once each and in this order", "restore the pair or delete both"
+            f"{path} does not hold '{begin}' and '{end}' once each and in this order",
+            "restore the pair or delete both",
+            "broken-markers",
         )
     return starts[0].start(), ends[0].end()
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import json
 import math
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,17 @@ from podwright.counted_steps import WARM_START, counted
 from podwright.errors import UserError
 from podwright.recipe.kinds import KINDS, Recipe, resolve
 from podwright.recipe.load import stored
-from podwright.rundir import DEVICE_COLUMNS, Record, RunDir, is_metric, main_stage, read_events, read_jsonl, recipe_of
+from podwright.rundir import (
+    DEVICE_COLUMNS,
+    Record,
+    RunDir,
+    is_metric,
+    main_stage,
+    read_events,
+    read_json,
+    read_jsonl,
+    recipe_of,
+)
 
 Result = dict[str, Any]
 """what result.json holds"""
@@ -47,7 +56,7 @@ class Records:
     attempts: list[Attempt]
     devices: list[Record]
     """samples of devices-K.csv with their `attempt` and `process`"""
-    metrics: list[Record] = dataclasses.field(default_factory=list)
+    metrics: list[Record]
     """the steps of all stages as they were written, with those that do not count"""
 
     @property
@@ -68,8 +77,6 @@ class Records:
 
 def read(run: RunDir) -> Records:
     """What is new in the log of a trainer that is not ours is brought to the records first."""
-    if not run.recipe.exists() and not run.journal.exists():
-        raise UserError(f"{run.path} is not a run", "`podwright list` shows the runs")
     raw = recipe_of(run)
     main = main_stage(raw)
     if main in KINDS and (follow := KINDS[main].follow):
@@ -87,20 +94,9 @@ def read(run: RunDir) -> Records:
         samples=_records_with(run.samples, "when", "question"),
         journal=_records_with(run.journal),
         attempts=_attempts(run, metrics + events),
-        devices=[sample for path in sorted(run.path.glob("attempts/*/devices-*.csv")) for sample in _samples(path)],
+        devices=[sample for n in run.attempts for path in _device_files(run, n) for sample in _samples(path, n)],
         metrics=metrics,
     )
-
-
-def finite(value: Any) -> Any:
-    """`value` with every NaN and infinity in it replaced by None, so that it is valid JSON."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {key: finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    return value
 
 
 def number(value: Any) -> float | None:
@@ -108,6 +104,13 @@ def number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     return float(value) if math.isfinite(value) else None
+
+
+def inner(value: Any, path: str) -> Any:
+    """What lies at a dotted path; None where nothing does."""
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def column(records: list[Record], figure: str) -> list[float | None]:
@@ -125,49 +128,39 @@ def _typed(raw: dict[str, Any]) -> Recipe | None:
         return None
 
 
-def _json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def _records_with(path: Path, *keys: str) -> list[Record]:
     """The records of `path` that have `keys`."""
     return [r for r in read_jsonl(path) if all(k in r for k in keys)]
 
 
 def _attempts(run: RunDir, timed: list[Record]) -> list[Attempt]:
-    numbers = {int(p.name) for p in (run.path / "attempts").glob("*") if p.name.isdigit()}
+    numbers = set(run.attempts)
     numbers |= {r["attempt"] for r in timed if isinstance(r.get("attempt"), int)}
     return [_attempt(run, n, timed) for n in sorted(numbers)]
 
 
 def _attempt(run: RunDir, n: int, timed: list[Record]) -> Attempt:
     times = [t for r in timed if r.get("attempt") == n and (t := number(r.get("time"))) is not None]
-    return Attempt(n, _json(run.exit(n)), min(times, default=None), max(times, default=None))
+    return Attempt(n, read_json(run.exit(n)) or None, min(times, default=None), max(times, default=None))
 
 
-def _samples(path: Path) -> list[Record]:
+def _device_files(run: RunDir, attempt: int) -> list[Path]:
+    return sorted(run.attempt(attempt).glob("devices-[0-9]*.csv"))
+
+
+def _samples(path: Path, attempt: int) -> list[Record]:
     """Of one process's device, evenly apart; what is no number is None."""
     try:
         with path.open(newline="", errors="replace") as f:
             rows = [row for row in csv.DictReader(f) if None not in row.values()]  # the last may be cut short
     except (OSError, csv.Error):
         return []
-    whose = {"attempt": _digits(path.parent.name), "process": _digits(path.stem)}
+    process = int(path.stem.partition("-")[2])
     return [
-        whose
-        | {"device": row.get("device", "")}
+        {"attempt": attempt, "process": process, "device": row.get("device", "")}
         | {name: _float(row.get(name, "")) for name in DEVICE_COLUMNS if name != "device"}
         for row in rows[:: max(1, len(rows) // MOST_SAMPLES)]
     ]
-
-
-def _digits(name: str) -> int:
-    digits = "".join(c for c in name if c.isdigit())
-    return int(digits) if digits else 0
 
 
 def _float(text: str) -> float | None:
@@ -175,6 +168,10 @@ def _float(text: str) -> float | None:
         return number(float(text))
     except ValueError:
         return None
+
+
+def difference(value: float | None, before: float | None) -> float | None:
+    return None if value is None or before is None else value - before
 
 
 def newest(tests: list[Record], when: str) -> Record:

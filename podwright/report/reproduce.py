@@ -10,7 +10,6 @@ from typing import Any
 from pydantic import BaseModel
 from pydantic_core import PydanticUndefined
 
-from podwright.errors import UserError
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import fields, load, shipped
 from podwright.report.records import Records
@@ -57,16 +56,10 @@ def _recipe_words(run: RunDir, records: Records) -> list[str]:
     recipe = records.recipe
     if recipe is None or recipe.name not in shipped():
         return [str(run.recipe)]
-    try:
-        base = load(recipe.name)
-    except UserError:
-        return [str(run.recipe)]
     keys = set(fields(type(recipe)))
-    was, now = (flat(r.model_dump(mode="json"), keys) for r in (base, recipe))
-    return [
-        recipe.name,
-        *(f"{key}={_word(value)}" for key, value in now.items() if key not in was or value != was[key]),
-    ]
+    was, now = (flat(r.model_dump(mode="json"), keys) for r in (load(recipe.name), recipe))
+    changed = [f"{key}={_word(value)}" for key, value in now.items() if key not in was or value != was[key]]
+    return [recipe.name, *changed]
 
 
 def _word(value: Any) -> str:

@@ -1,6 +1,6 @@
 """result.json: every figure of a run, with null for what was not measured.
 
-A run that was stopped at any moment has a result. How it looks is decided in `plots.py` and `page.py`.
+A run that was stopped at any moment has a result. How it looks is decided in `figures` and `page.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from podwright.recipe.advice import with_records
 from podwright.recipe.load import fingerprint
 from podwright.report import kinds, prediction, reproduce, timing
 from podwright.report import records as reading
-from podwright.report.records import Records, Result, number
+from podwright.report.records import Records, Result, difference, inner, number
 from podwright.run import cost, journal
 from podwright.run.journal import RunState, fold
 from podwright.run.states import Phase, advice
-from podwright.rundir import Ending, Record, RunDir, planned_steps
+from podwright.rundir import Ending, Record, RunDir, finite, planned_steps
 from podwright.watch import damage
 from podwright.watch.metrics import Progress
 
@@ -29,7 +29,7 @@ def result(run: RunDir) -> Result:
 
 def of_records(run: RunDir, records: Records) -> Result:
     steps, kind = records.steps(), kinds.of(records.raw)
-    measured = evaluations(records, kind.TESTED)
+    measured = evaluations(records, kind.FACTS.tested)
     of_kind = kind.figures(records, measured)
     figures: Result = {
         "name": records.name,
@@ -42,7 +42,7 @@ def of_records(run: RunDir, records: Records) -> Result:
         "steps_planned": planned_steps(records.raw) or records.last("environment").get("max_steps"),
         **of_kind,
         "evaluations": measured,
-        "steady_state": timing.steady_state(records, kind.STEADY),
+        "steady_state": timing.steady_state(records, kind.FACTS.steady),
         "profile": _profile(run, steps),
         "wall_time": timing.wall_time(records) | {f"inside_{records.main}_s": kind.breakdown(records)},
         "environment": _environment(records),
@@ -57,7 +57,7 @@ def of_records(run: RunDir, records: Records) -> Result:
     figures["warnings"] = [f"{sentence}." for sentence in figures["damaged"]] + figures.get("warnings", [])
     figures["expected"] = expected(records.raw.get("expect"), figures)
     figures["predicted"], figures["not_predicted"] = prediction.compared(run, records, figures)
-    clean: Result = reading.finite(figures)
+    clean: Result = finite(figures)
     return clean
 
 
@@ -129,15 +129,15 @@ def expected(expect: Any, figures: Result) -> Record:
     expect = expect if isinstance(expect, dict) else {}
     metric = expect.get("metric")
     value, tolerance = number(expect.get("value")), number(expect.get("tolerance")) or 0.0
-    measured = number(_inner(figures, *str(metric).split(".")))
-    difference = None if value is None or measured is None else measured - value
+    measured = number(inner(figures, str(metric)))
+    error = difference(measured, value)
     return {
         "metric": metric,
         "value": value,
         "tolerance": tolerance,
         "measured": measured,
-        "difference": difference,
-        "verdict": _verdict(value, difference, tolerance),
+        "difference": error,
+        "verdict": _verdict(value, error, tolerance),
         "hardware": expect.get("hardware"),
         "time": expect.get("time"),
         "evidence": expect.get("evidence") or "",
@@ -176,9 +176,3 @@ def _attempt(attempt: reading.Attempt, records: Records) -> Record:
         "first_step_s": first.get("seconds"),
         "programs": first.get("programs"),
     }
-
-
-def _inner(value: Any, *path: str) -> Any:
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value

@@ -100,7 +100,9 @@ def setting(value: Any) -> str:
 
 def chance(p_value: Any) -> str:
     p = number(p_value)
-    return DASH if p is None else "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
+    if p is None:
+        return DASH
+    return "p < 0.0001" if p < 1e-4 else f"p = {p:.2g}"
 
 
 def visible(text: Any) -> str:
@@ -143,6 +145,11 @@ def training_loss(result: Result, unit: str, more: str = "") -> str:
     if last is None:
         return ""
     return f"The training loss went from {figure(result['loss']['first'])} to {figure(last)} {unit}{more}."
+
+
+def so_far(result: Result, step: str, unit: str) -> str:
+    """How far a run is, and its training loss."""
+    return f"{how_far(result, step)} {training_loss(result, unit)}".strip()
 
 
 def speed(result: Result) -> str:
@@ -215,11 +222,9 @@ def _after(result: Result) -> str:
     if gain is None:
         return f"{text}; it was not tested before."
     size = f"{100 * abs(gain):.1f} points"
-    return (
-        f"{text}, {size} {'more' if gain > 0 else 'less'} than before."
-        if round(gain, 4)
-        else f"{text}, as many as before."
-    )
+    if not round(gain, 4):
+        return f"{text}, as many as before."
+    return f"{text}, {size} {'more' if gain > 0 else 'less'} than before."
 
 
 def _questions(num: Any) -> str:

@@ -7,7 +7,7 @@ machine has taken over, a stop or a release would hit that machine's attempt.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
@@ -31,6 +31,19 @@ from podwright.watch.diagnose import AttemptOutcome, outcome
 MOST_BARRED = 4
 """calls in a row, within half a minute, that a person has to make possible: a stop then waits no longer"""
 
+_NAME_A_HOST = (Ending.CRASHED, Ending.UNKNOWN, Ending.STALLED, Ending.NODE_LOST)
+"""endings of which the host on which a process failed first may be the cause"""
+
+
+@dataclass(frozen=True)
+class ObservedRun:
+    """What an act is about: the target, the run by its journal, its process and its machines."""
+
+    target: Target
+    state: RunState
+    polled: Polled
+    cloud: Allocation
+
 
 class Carrier:
     """Carries out acts on one run; called under its launcher lock."""
@@ -40,7 +53,9 @@ class Carrier:
         self._mirror = mirror
         self._warn = warn
 
-    def request(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+    def request(self, observed: ObservedRun) -> None:
+        target = observed.target
+        state = observed.state
         provisioner, number = _provisioner(target), state.allocation.number + 1 if state.allocation else 1
         avoid = avoided(state.capacity, target.traits.zones, journal.now())
         try:
@@ -49,72 +64,76 @@ class Carrier:
         except (UserError, OSError) as e:  # before anything costs
             self._journal("abandoned", state, **asdict(_not_startable(e)))
             return
-        self._allocation("requested", number, request=asdict(request), target=target.identity)
+        fields = {"request": asdict(request), "target": target.identity}
+        journal.append(self._run, "allocation requested", allocation=number, **fields)
         self._mirror.publish()
         self._refused_at_once(number, _created(provisioner, request))
 
-    def create(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
-        record = state.allocation
+    def create(self, observed: ObservedRun) -> None:
+        record = observed.state.allocation
         assert record
-        self._allocation("requested", record.number, request=asdict(record.request), target=record.target)
+        self._allocation("requested", observed.state, request=asdict(record.request), target=record.target)
         self._mirror.publish()
-        self._refused_at_once(record.number, _created(_provisioner(target), record.request))
+        self._refused_at_once(record.number, _created(_provisioner(observed.target), record.request))
 
-    def allocated(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
-        assert state.allocation
-        hosts = [asdict(host) for host in cloud.hosts]
-        self._allocation("ready", state.allocation.number, hosts=hosts, since=cloud.since)
+    def allocated(self, observed: ObservedRun) -> None:
+        hosts = [asdict(host) for host in observed.cloud.hosts]
+        self._allocation("ready", observed.state, hosts=hosts, since=observed.cloud.since)
 
-    def charged(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
-        assert state.allocation and cloud.charged
-        self._allocation("charged", state.allocation.number, **asdict(cloud.charged))
+    def charged(self, observed: ObservedRun) -> None:
+        assert observed.cloud.charged
+        self._allocation("charged", observed.state, **asdict(observed.cloud.charged))
 
-    def lacking(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
-        assert state.allocation
-        missing = cloud.state in (AllocationState.FILLING, AllocationState.REPAIRING)
-        self._allocation("lacking", state.allocation.number, state=str(cloud.state) if missing else "")
+    def lacking(self, observed: ObservedRun) -> None:
+        state = observed.state
+        missing = observed.cloud.state in (AllocationState.FILLING, AllocationState.REPAIRING)
+        self._allocation("lacking", state, state=str(observed.cloud.state) if missing else "")
 
-    def refused(self, target: Target, state: RunState, _: Polled, cloud: Allocation) -> None:
-        record = state.allocation
+    def refused(self, observed: ObservedRun) -> None:
+        cloud = observed.cloud
+        record = observed.state.allocation
         assert record
         if cloud.state is not AllocationState.REFUSED:
-            waited = f"for more than {target.traits.place_patience_s / 60:g} min"
+            waited = f"for more than {observed.target.traits.place_patience_s / 60:g} min"
             reason = cloud.reason or "Absent: the cloud shows nothing of the request"
             cloud = machines.refused(record.request.zone, f"{reason}, {waited}")
         self._refused_at_once(record.number, cloud)
 
-    def lost(self, target: Target, state: RunState, _: Polled, cloud: Allocation) -> None:
-        assert state.allocation
+    def lost(self, observed: ObservedRun) -> None:
+        state = observed.state
+        cloud = observed.cloud
         ending = cloud.ending or Ending.NODE_LOST
         reason = cloud.reason or "Lost: the machines no longer exist"
         if cloud.state is AllocationState.REPAIRING:
-            reason += f", for more than {target.traits.repair_s / 60:g} min"
+            reason += f", for more than {observed.target.traits.repair_s / 60:g} min"
         elif cloud.ending is None and cloud.state not in (AllocationState.GONE, AllocationState.DELETING):
-            reason = f"Silent: no host has answered for {target.traits.silence_s / 60:g} min"
+            reason = f"Silent: no host has answered for {observed.target.traits.silence_s / 60:g} min"
             reason += f"; the cloud says of them: {cloud.reason or cloud.state}"
-        self._allocation("lost", state.allocation.number, ending=ending, reason=reason, since=cloud.since)
+        self._allocation("lost", state, ending=ending, reason=reason, since=cloud.since)
 
-    def delete(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+    def delete(self, observed: ObservedRun) -> None:
+        state = observed.state
         record = state.allocation
         assert record
-        self._allocation("deleting", record.number)
+        self._allocation("deleting", state)
         self._mirror.publish()
         refusal = ""
         try:
-            _provisioner(target).delete(record.request)
+            _provisioner(observed.target).delete(record.request)
         except UserError as e:  # what keeps a request from being taken often keeps it from being deleted
             refusal = str(e)
         if refusal and record.uncreated:
-            self._allocation("gone", record.number)
+            self._allocation("gone", state)
         elif refusal != record.undeleted:
-            self._allocation("undeleted", record.number, refusal=refusal)
+            self._allocation("undeleted", state, refusal=refusal)
 
-    def gone(self, _: Target, state: RunState, __: Polled, cloud: Allocation) -> None:
-        assert state.allocation
-        since = cloud.since if cloud.state is AllocationState.GONE else None  # borrowed machines stay
-        self._allocation("gone", state.allocation.number, since=since)
+    def gone(self, observed: ObservedRun) -> None:
+        since = observed.cloud.since if observed.cloud.state is AllocationState.GONE else None  # borrowed machines stay
+        self._allocation("gone", observed.state, since=since)
 
-    def submit(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+    def submit(self, observed: ObservedRun) -> None:
+        target = observed.target
+        state = observed.state
         record = state.allocation if target.provisioner else None
         try:
             job = self._job(target, state)
@@ -134,67 +153,71 @@ class Carrier:
             return
         journal.append(self._run, "submitted", attempt=job.attempt, handle=handle)
 
-    def adopt(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
-        self._journal("submitted", state, handle=polled.handle or state.handle)
+    def adopt(self, observed: ObservedRun) -> None:
+        self._journal("submitted", observed.state, handle=observed.polled.handle or observed.state.handle)
 
-    def refresh(self, _: Target, state: RunState, polled: Polled, __: Allocation) -> None:
-        self._journal("refreshed", state, handle=polled.handle)
+    def refresh(self, observed: ObservedRun) -> None:
+        self._journal("refreshed", observed.state, handle=observed.polled.handle)
 
-    def signal(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+    def signal(self, observed: ObservedRun) -> None:
+        state = observed.state
         self._mirror.publish()  # `stopping` is in the journal
-        answer = target.stop(state.handle or {})
+        answer = observed.target.stop(state.handle or {})
         if answer.acknowledged:
             self._journal("signalled", state)
             return
         self._journal("stop unanswered", state, reason=answer.reason)
         if answer.barred and state.calls >= MOST_BARRED:
-            raise UserError(f"run {self._run.name} was not stopped: {answer.reason}", self._then_stop)
+            raise UserError(
+                f"run {self._run.name} was not stopped: {answer.reason}",
+                f"then type podwright stop {self._run.typed}",
+                "stop-unanswered",
+            )
 
-    def kill(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
-        self._journal("killing", state)
+    def kill(self, observed: ObservedRun) -> None:
+        self._journal("killing", observed.state)
         self._mirror.publish()
-        target.stop(state.handle or {}, force=True)
+        observed.target.stop(observed.state.handle or {}, force=True)
 
-    def end(self, target: Target, state: RunState, polled: Polled, _: Allocation) -> None:
+    def end(self, observed: ObservedRun) -> None:
+        state = observed.state
+        polled = observed.polled
         if state.attempt > state.ended_attempt:
             polled = _as_the_cloud_tells(state, polled)
             self._mirror.bring_ended(state.attempt)
             ended = outcome(self._run, state.attempt, polled, state.stop_wanted)
-            blamed = _names_a_host(ended.ending)
-            hosts = list(polled.failed_hosts) if blamed else []
+            hosts = list(polled.failed_hosts) if ended.ending in _NAME_A_HOST else []
             self._journal("ended", state, **asdict(ended), failed_hosts=hosts, bootstrap=polled.bootstrap)
         elif state.stop_wanted:
-            self._journal(
-                "ended", state, **asdict(AttemptOutcome(Ending.STOPPED, "stopped before an attempt was started"))
-            )
+            stopped = AttemptOutcome(Ending.STOPPED, "stopped before an attempt was started")
+            self._journal("ended", state, **asdict(stopped))
         else:
-            self._journal("abandoned", state, **asdict(_no_machines(state, target.traits.zones)))
+            self._journal("abandoned", state, **asdict(_no_machines(state, observed.target.traits.zones)))
 
-    def release(self, target: Target, state: RunState, _: Polled, __: Allocation) -> None:
+    def release(self, observed: ObservedRun) -> None:
+        state = observed.state
         self._mirror.publish()
-        if not state.handle or (answer := target.release(state.handle)).done:
+        if not state.handle or (answer := observed.target.release(state.handle)).done:
             self._journal("released", state)
             return
         self._journal("release unanswered", state, reason=answer.reason)
         if answer.given_up or (answer.barred and state.stop_wanted and state.calls >= MOST_BARRED):
             what = f"attempt {state.attempt} of run {self._run.name} has ended ({state.ending}), and what it has created was not seen to be gone"
             verb = "resume" if retries(state) else "stop"
-            raise UserError(f"{what}: {answer.reason}", f"then type podwright {verb} {self._run.typed}")
+            raise UserError(
+                f"{what}: {answer.reason}", f"then type podwright {verb} {self._run.typed}", "release-unanswered"
+            )
 
-    def retry(self, _: Target, state: RunState, __: Polled, ___: Allocation) -> None:
-        self._journal("retrying", state)
+    def retry(self, observed: ObservedRun) -> None:
+        self._journal("retrying", observed.state)
 
-    def report(self, _: Target, state: RunState, __: Polled, ___: Allocation) -> None:
+    def report(self, observed: ObservedRun) -> None:
         error = write_report(self._run)
         self._mirror(last=True)  # after the report, which a tracker may keep as an artifact
         if error:
             self._warn(f"the report could not be written: {error}; `podwright report {self._run.typed}` tries again")
-        self._journal("reported", state, error=error)
+        self._journal("reported", observed.state, error=error)
         self._mirror.publish()  # whoever observes the run waits for this
-
-    @property
-    def _then_stop(self) -> str:
-        return f"then type podwright stop {self._run.typed}"
 
     def _job(self, target: Target, state: RunState) -> Job:
         cwd = self._folder_to_start_in(state)
@@ -233,12 +256,16 @@ class Carrier:
             return cwd
         if not self._run.storage_url:
             fix = "bring it back: the recipe's paths start there"
-            raise UserError(f"{cwd}, where run {self._run.name} was started, is gone", fix)
+            raise UserError(f"{cwd}, where run {self._run.name} was started, is gone", fix, "no-such-folder")
         if not (self._run.path / inputs.LIST).exists():
             what = (
                 f"the files that the recipe of run {self._run.name} names were not uploaded to {self._run.storage_url}"
             )
-            raise UserError(what, f"type podwright resume there: in {cwd}, on the machine where the run was started")
+            raise UserError(
+                what,
+                f"type podwright resume there: in {cwd}, on the machine where the run was started",
+                "inputs-not-uploaded",
+            )
         cwd = Path.cwd()
         self._journal("moved", state, cwd=str(cwd))
         return cwd
@@ -246,18 +273,22 @@ class Carrier:
     def _journal(self, event: str, state: RunState, **fields: object) -> None:
         journal.append(self._run, event, attempt=state.attempt, **fields)
 
-    def _allocation(self, event: str, number: int, **fields: object) -> None:
-        journal.append(self._run, f"allocation {event}", allocation=number, **fields)
+    def _allocation(self, event: str, state: RunState, /, **fields: object) -> None:
+        """Write down an event of the newest allocation."""
+        assert state.allocation
+        journal.append(self._run, f"allocation {event}", allocation=state.allocation.number, **fields)
 
     def _refused_at_once(self, number: int, cloud: Allocation) -> None:
         if cloud.state is AllocationState.REFUSED:
             fields = {"scope": cloud.scope, "reason": cloud.reason, "ending": cloud.ending}
-            self._allocation("refused", number, uncreated=cloud.uncreated, **fields)
+            journal.append(self._run, "allocation refused", allocation=number, uncreated=cloud.uncreated, **fields)
 
 
 def _provisioner(target: Target) -> Provisioner:
     if target.provisioner is None:
-        raise UserError("the target of this run no longer creates machines", "give its entry the kind it had")
+        raise UserError(
+            "the target of this run no longer creates machines", "give its entry the kind it had", "target-changed"
+        )
     return target.provisioner
 
 
@@ -277,11 +308,6 @@ def _as_the_cloud_tells(state: RunState, polled: Polled) -> Polled:
     if record.phase is AllocationPhase.READY:
         return polled
     return replace(polled, process=Process.ENDED, ending=record.ending, detail=record.reason)
-
-
-def _names_a_host(ending: Ending) -> bool:
-    """Whether the host on which a process failed first may be the cause."""
-    return ending in (Ending.CRASHED, Ending.UNKNOWN, Ending.STALLED, Ending.NODE_LOST)
 
 
 def _not_startable(fault: UserError | OSError) -> AttemptOutcome:
@@ -306,24 +332,7 @@ def _no_machines(state: RunState, places: Sequence[str]) -> AttemptOutcome:
     return AttemptOutcome(Ending.NO_CAPACITY, f"no machines in {waited}{last}")
 
 
-Perform = Callable[[Carrier, Target, RunState, Polled, Allocation], None]
-ACTS: dict[Act, Perform] = {
-    Act.REQUEST: Carrier.request,
-    Act.CREATE: Carrier.create,
-    Act.ALLOCATED: Carrier.allocated,
-    Act.CHARGED: Carrier.charged,
-    Act.LACKING: Carrier.lacking,
-    Act.REFUSED: Carrier.refused,
-    Act.LOST: Carrier.lost,
-    Act.DELETE: Carrier.delete,
-    Act.GONE: Carrier.gone,
-    Act.SUBMIT: Carrier.submit,
-    Act.ADOPT: Carrier.adopt,
-    Act.REFRESH: Carrier.refresh,
-    Act.SIGNAL: Carrier.signal,
-    Act.KILL: Carrier.kill,
-    Act.END: Carrier.end,
-    Act.RELEASE: Carrier.release,
-    Act.RETRY: Carrier.retry,
-    Act.REPORT: Carrier.report,
+# Each act is carried out by the method of its name.
+ACTS: dict[Act, Callable[[Carrier, ObservedRun], None]] = {
+    act: getattr(Carrier, act.value) for act in Act if act not in (Act.WAIT, Act.DONE)
 }

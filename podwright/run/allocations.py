@@ -88,33 +88,30 @@ def after(record: AllocationRecord | None, event: Record) -> AllocationRecord | 
         return _requested(event) if fresh else record
     if number != record.number or (phase := ALLOCATION_TRANSITIONS.get((record.phase, name))) is None:
         return record
-    calling = name in ("allocation requested", "allocation deleting")
-    calls = (record.calls + 1 if phase is record.phase else 1) if calling else record.calls
+    changes: dict[str, Any] = {"phase": phase}
+    if phase is not record.phase:
+        changes["since"] = time
+    if name in ("allocation requested", "allocation deleting"):
+        changes |= {"calls": record.calls + 1 if phase is record.phase else 1, "called": time}
+    if "hosts" in event:
+        changes["hosts"] = tuple(HostAddress(**host) for host in event["hosts"])
+    changes |= {key: event[key] for key in ("reason", "scope") if key in event}
+    if event.get("uncreated"):
+        changes["uncreated"] = record.calls == 1
+    if event.get("ending"):
+        changes["ending"] = Ending(event["ending"])
     since = event.get("since")
-    return replace(
-        record,
-        phase=phase,
-        since=record.since if phase is record.phase else time,
-        calls=calls,
-        called=time if calling else record.called,
-        hosts=tuple(HostAddress(**host) for host in event["hosts"]) if "hosts" in event else record.hosts,
-        ready_since=(time if since is None else since) if name == "allocation ready" else record.ready_since,
-        reason=event.get("reason", record.reason),
-        scope=event.get("scope", record.scope),
-        uncreated=record.calls == 1 if event.get("uncreated") else record.uncreated,
-        ending=Ending(event["ending"]) if event.get("ending") else record.ending,
-        undeleted=event["refusal"] if name == "allocation undeleted" else record.undeleted,
-        charged=ChargedChips(event["chips"], since) if name == "allocation charged" else record.charged,
-        **_lacking(name, event),
-    )
-
-
-def _lacking(name: str, event: Record) -> dict[str, Any]:
-    """What an event changes of since when machines are missing."""
-    if name != "allocation lacking":
-        return {}
-    state = AllocationState(event["state"]) if event["state"] else None
-    return {"lacking": state, "lacking_since": event["time"]}
+    match name:
+        case "allocation ready":
+            changes["ready_since"] = time if since is None else since
+        case "allocation undeleted":
+            changes["undeleted"] = event["refusal"]
+        case "allocation charged":
+            changes["charged"] = ChargedChips(event["chips"], since)
+        case "allocation lacking":
+            changes["lacking"] = AllocationState(event["state"]) if event["state"] else None
+            changes["lacking_since"] = time
+    return replace(record, **changes)
 
 
 def _requested(event: Record) -> AllocationRecord:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 from collections.abc import Iterator
 from typing import TextIO
 
 import psutil
 
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, parse_record
 
 
 @contextlib.contextmanager
@@ -48,16 +47,13 @@ def unattended(run: RunDir) -> Iterator[bool]:
 def holder(lock: TextIO) -> tuple[str, int]:
     """Host and number of the process that wrote itself into the launcher lock; "" and 0 where none did."""
     lock.seek(0)
-    try:
-        written = json.loads(lock.read())
-        return str(written["host"]), int(written["pid"])
-    except (ValueError, KeyError, TypeError):
-        return "", 0
+    written = parse_record(lock.read().encode()) or {}
+    return written.get("host", ""), written.get("pid", 0)
 
 
-def is_stopped(pid: int) -> bool:
-    """Whether a process waits for SIGCONT."""
+def is_at_work(pid: int) -> bool:
+    """Whether a process of this machine lives and does not wait for SIGCONT, as after Ctrl-Z."""
     try:
-        return bool(psutil.Process(pid).status() == psutil.STATUS_STOPPED)
+        return bool(psutil.Process(pid).status() != psutil.STATUS_STOPPED)
     except psutil.Error:
         return False

@@ -64,15 +64,11 @@ def fetch(run: RunDir, step: int, out: Path) -> StoredCheckpoint:
     if step not in checkpoints:
         there = ", ".join(map(str, checkpoints))
         fix = f"type one of {there}" if there else "wait until one is saved"
-        raise UserError(f"run {run.name} has no checkpoint of step {step} in {url_of(run)}", fix)
+        raise UserError(f"run {run.name} has no checkpoint of step {step} in {url_of(run)}", fix, "no-such-checkpoint")
     if out.exists():
-        raise UserError(f"--out {out} exists already", "name a new directory")
+        raise UserError(f"--out {out} exists already", "name a new directory", "exists-already")
     checkpoint = checkpoints[step]
     out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    free_bytes = shutil.disk_usage(out.absolute().parent).free
-    if free_bytes < checkpoint.size_bytes:
-        what = f"the checkpoint has {checkpoint.size_bytes:,} bytes, and the disk of {out} has {free_bytes:,} left"
-        raise UserError(what, "name a directory on another disk with --out")
     part = out.with_name(f".{out.name}.part")
     shutil.rmtree(part, ignore_errors=True)
     storage = open_storage(url_of(run), _PATIENCE_S)
@@ -82,7 +78,9 @@ def fetch(run: RunDir, step: int, out: Path) -> StoredCheckpoint:
         part.rename(out)
     except FileNotFoundError as e:
         what = f"the checkpoint of step {step} was removed while it was copied: a run keeps only the newest"
-        raise UserError(what, f"`podwright checkpoints {run.typed}` shows which there are now") from e
+        raise UserError(
+            what, f"`podwright checkpoints {run.typed}` shows which there are now", "no-such-checkpoint"
+        ) from e
     finally:
         shutil.rmtree(part, ignore_errors=True)
     return checkpoint

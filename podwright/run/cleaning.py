@@ -145,7 +145,7 @@ def inventory(name: str, runs: Path) -> Inventory:
             return known
         entries.require(name)
         what = f"target {name} creates nothing in a cloud"
-        raise UserError(what, "name a target of kind=tpu-vm or gke, or none for all")
+        raise UserError(what, "name a target of kind=tpu-vm or gke, or none for all", "creates-no-machines")
     journals = _journals(runs)
     slices: dict[Key, CloudSlice] = {}
     borrowed: set[tuple[str, str]] = set()
@@ -188,7 +188,7 @@ def of_target(name: str, runs: Path) -> list[CloudSlice]:
     """What the cloud lists for target `name`, borrowed machines among it. UserError where it creates and borrows none."""
     if creating(name) is None:
         fix = "leave --live out, or name a target of kind=tpu-vm or gke whose runs create machines"
-        raise UserError(f"target {name} creates no machines", fix)
+        raise UserError(f"target {name} creates no machines", fix, "creates-no-machines")
     journals = _journals(runs)
     return [_slice(name, owned, journals) for owned in _listed(name)[0]]
 
@@ -206,9 +206,9 @@ def _listed(name: str) -> tuple[list[Owned], UserError | None]:
     try:
         listed = opened[1].list_owned()
     except UserError as e:
-        raise UserError(f"target {name}: {e.what}", e.fix) from e
+        raise UserError(f"target {name}: {e.what}", e.fix, e.code) from e
     fault = opened[0].attempt_objects.unlisted if isinstance(opened[0], KeepsObjects) else None
-    return listed, fault and UserError(f"target {name}: {fault.what}", fault.fix)
+    return listed, fault and UserError(f"target {name}: {fault.what}", fault.fix, fault.code)
 
 
 def _journals(runs: Path) -> dict[str, RunDir]:

@@ -3,12 +3,12 @@ the list price on demand, an upper bound for spot. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from podwright.errors import counted
-from podwright.plan.prices import LIST_PRICES, ListPrice
+from podwright.plan.prices import LIST_PRICES
 from podwright.rundir import Record
 from podwright.targets.machines import Request
 
@@ -89,7 +89,7 @@ class AllocationCost:
         return max(0.0, (now if self.ended is None else self.ended) - self.begun) / 3600 * chips
 
 
-def usage(events: Iterable[Record], now: float, prices: Mapping[str, ListPrice] = LIST_PRICES) -> Usage | None:
+def usage(events: Iterable[Record], now: float) -> Usage | None:
     """From when machines were ready until they were lost or gone, as TPUs are charged (https://cloud.google.com/tpu/pricing: while READY).
     A cloud that tells of machines one by one (`allocation charged`): each from its start until it is no longer there, ready or not.
 
@@ -118,7 +118,7 @@ def usage(events: Iterable[Record], now: float, prices: Mapping[str, ListPrice] 
     for each in allocations.values():
         if each.meter or each.begun is not None:
             chip_hours = each.chip_hours(now)
-            price, source = _price(each.request, prices)
+            price, source = _price(each.request["chip"], each.request["price"])
             sources[each.request["chip"]] = source
             hours += chip_hours
             costs.append(None if price is None else price * chip_hours)
@@ -136,11 +136,9 @@ def as_json(usage: Usage | None) -> dict[str, Any] | None:
     return asdict(usage) if usage else None
 
 
-def of_chips(
-    chip: str, chip_hours: float, price: float | None, prices: Mapping[str, ListPrice] = LIST_PRICES
-) -> float | None:
+def of_chips(chip: str, chip_hours: float, price: float | None) -> float | None:
     """USD, by `price` per chip-hour where a target names it, else by the table; None where neither knows it."""
-    known = _price({"chip": chip, "price": price}, prices)[0]
+    known, _ = _price(chip, price)
     return None if known is None else known * chip_hours
 
 
@@ -154,9 +152,9 @@ def rate(request: Request) -> str:
     return f"{counted(request.num_chips, f'{request.chip} chip')} {price}"
 
 
-def _price(request: Record, prices: Mapping[str, ListPrice]) -> tuple[float | None, str]:
+def _price(chip: str, price: float | None) -> tuple[float | None, str]:
     """Per chip-hour, and where it is from."""
-    if request["price"] is not None:
-        return request["price"], "price of the target"
-    row = prices.get(request["chip"])
+    if price is not None:
+        return price, "price of the target"
+    row = LIST_PRICES.get(chip)
     return (row.usd, f"on demand, {row}") if row else (None, "not known")

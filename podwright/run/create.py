@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import re
 import shutil
@@ -11,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 from podwright.recipe import kinds
 from podwright.recipe.kinds import JaxRecipe, PreparedRecipe, Recipe
 from podwright.recipe.load import fingerprint
@@ -36,7 +35,9 @@ def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str
         names = [base, *(f"{base}-{n}" for n in range(2, 100))]
         return next(name for name in names if not any((folder / name).exists() for folder in folders))
     if not _NAME.fullmatch(wanted):
-        raise UserError(f"--name {wanted!r} cannot be the name of a directory", "use letters, digits, '.', '_' and '-'")
+        raise UserError(
+            f"--name {wanted!r} cannot be the name of a directory", "use letters, digits, '.', '_' and '-'", "bad-name"
+        )
     for folder in folders:
         if (folder / wanted).exists():
             raise _in_use(folder / wanted)
@@ -45,14 +46,10 @@ def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str
 
 def _require_writable(folder: Path) -> None:
     """Of a folder that is not there yet, the nearest one above it that is."""
-    there = next(path for path in (folder, *folder.absolute().parents) if os.path.lexists(path))
-    typed = f"--runs {folder}" + ("" if there == folder else f": {there}")
-    if not there.is_dir():
-        raise UserError(f"{typed} is not a directory", "type --runs with a directory, or leave it out")
-    if not os.access(there, os.W_OK | os.X_OK):
-        raise UserError(
-            f"{typed} cannot be written", "type --runs with a directory that can be, or change its permissions"
-        )
+    existing = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+    if not existing.is_dir() or not os.access(existing, os.W_OK | os.X_OK):
+        what = f"--runs {folder}: {existing} is no directory that can be written"
+        raise UserError(what, "type --runs with one that can be, or change its permissions", "unusable-path")
 
 
 def require_startable(recipe: Recipe, target: ResolvedTarget) -> None:
@@ -62,7 +59,7 @@ def require_startable(recipe: Recipe, target: ResolvedTarget) -> None:
         return
     what = f"{recipe.name} is of kind {recipe.kind}, which target {target.name} cannot start"
     others = "of GKE" if "pods" in starts_on else "that is not of kind=gke"
-    raise UserError(what, f"type --on with a target {others}; `podwright target list` shows yours")
+    raise UserError(what, f"type --on with a target {others}; `podwright target list` shows yours", "wrong-kind")
 
 
 def prepared(recipe: Recipe, target: ResolvedTarget, typed: Mapping[str, str]) -> PreparedRecipe:
@@ -74,7 +71,7 @@ def prepared(recipe: Recipe, target: ResolvedTarget, typed: Mapping[str, str]) -
         ready: PreparedRecipe = kinds.resolve(prepare)(recipe, target.require_settings(), target.name, typed)
         return ready
     if typed:
-        raise UserError(f"{recipe.name} has no variable {next(iter(typed))}", "leave it out")
+        raise UserError(f"{recipe.name} has no variable {next(iter(typed))}", "leave it out", "unknown-variable")
     return PreparedRecipe(recipe, recipe)
 
 
@@ -83,15 +80,19 @@ def steps(text: str, recipe: Recipe) -> list[int]:
     match = re.fullmatch(r"([1-9]\d{0,8})(?:-([1-9]\d{0,8}))?", text)
     first, last = (int(match[1]), int(match[2] or match[1])) if match else (1, 0)
     if first > last:
-        raise UserError(f"--profile {text!r} names no steps", "type --profile 10, or --profile 10-12")
+        raise UserError(f"--profile {text!r} names no steps", "type --profile 10, or --profile 10-12", "bad-step-range")
     if not kinds.find(recipe.kind).traced:
         raise UserError(
-            f"--profile {text}: jax's profiler cannot trace a run of kind {recipe.kind}", "leave --profile out"
+            f"--profile {text}: jax's profiler cannot trace a run of kind {recipe.kind}",
+            "leave --profile out",
+            "wrong-kind",
         )
     most = cast(JaxRecipe, recipe).training.max_steps
     if most and last > most:
         raise UserError(
-            f"--profile {text}: there is no step {last}, training.max_steps={most}", f"type --profile {most} or less"
+            f"--profile {text}: there is no step {last}, training.max_steps={most}",
+            f"type --profile {most} or less",
+            "bad-step-range",
         )
     return list(range(first, last + 1))
 
@@ -99,31 +100,24 @@ def steps(text: str, recipe: Recipe) -> list[int]:
 def seeded(recipe: Recipe, base: str, text: str, folders: Sequence[Path]) -> dict[str, Recipe]:
     """By the name of its run, the recipe with each of the seeds that `--seeds TEXT` names."""
     if "seed" not in type(recipe).model_fields:
-        raise UserError(f"--seeds {text}: a recipe of kind {recipe.kind} has no seed", "leave --seeds out")
+        raise UserError(
+            f"--seeds {text}: a recipe of kind {recipe.kind} has no seed", "leave --seeds out", "wrong-kind"
+        )
     parts = [re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part.strip()) for part in text.split(",")]
     ranges = [range(int(part[1]), int(part[2] or part[1]) + 1) for part in parts if part]
     if (count := sum(map(len, ranges))) > _MOST_SEEDS:
-        raise UserError(f"--seeds {text} are {count} runs", f"at most {_MOST_SEEDS} are started at once")
+        raise UserError(
+            f"--seeds {text} are {count} runs", f"at most {_MOST_SEEDS} are started at once", "too-many-runs"
+        )
     numbers = [n for group in ranges for n in group]
     if None in parts or not all(ranges) or len(set(numbers)) != len(numbers):
-        raise UserError(f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4")
-    for folder in folders[:1]:
-        _require_writable(folder)
-    names = {f"{base}-seed-{n}": n for n in numbers}
-    used = [name for name in names if any(os.path.lexists(folder / name) for folder in folders)]
-    if used:
-        others = (f"{base}-{n}" for n in itertools.count(2))
-        free = next(
-            other
-            for other in others
-            if not any(os.path.lexists(folder / f"{other}-seed-{n}") for folder in folders for n in numbers)
+        raise UserError(
+            f"--seeds {text!r} names no seeds, or one twice", "type --seeds 0,1,2, or --seeds 0-4", "bad-seeds"
         )
-        listed = ", ".join(used[:4]) + (", ..." if len(used) > 4 else "")
-        what = f"--seeds {text}: {counted(len(used), 'run')} of these names exist{'s' if len(used) == 1 else ''} already: {listed}"
-        rest = [n for name, n in names.items() if name not in used]
-        fix = f"type --name {free}"
-        raise UserError(what, f"{fix}, or --seeds {','.join(map(str, rest))} for the others" if rest else fix)
-    return {name: recipe.model_copy(update={"seed": n}) for name, n in names.items()}
+    recipes: dict[str, Recipe] = {f"{base}-seed-{n}": recipe.model_copy(update={"seed": n}) for n in numbers}
+    for name in recipes:
+        choose_name(folders, recipe.name, name)
+    return recipes
 
 
 def create(
@@ -164,9 +158,7 @@ def linked(run: RunDir, runs: Path) -> RunDir:
 
 
 def _in_use(path: Path) -> UserError:
-    if not RunDir(path).journal.exists():
-        return UserError(f"{path} exists and is no run", "type another --name, or move it away")
+    what = f"run name {path.name!r} is in use: {path} exists"
     return UserError(
-        f"run name {path.name!r} is in use",
-        f"type `podwright resume {RunDir(path).typed}` to resume it, or another --name",
+        what, f"type `podwright resume {RunDir(path).typed}` to resume it, or another --name", "name-in-use"
     )

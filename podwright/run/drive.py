@@ -18,14 +18,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, TextIO
 
-import psutil
-
 from podwright import targets
 from podwright.errors import UserError
 from podwright.recipe import kinds, load
 from podwright.recipe.kinds import Recipe
 from podwright.run import attended, journal, mirror, silence
-from podwright.run.act import ACTS, Carrier
+from podwright.run.act import ACTS, Carrier, ObservedRun
 from podwright.run.allocations import AllocationRecord
 from podwright.run.attempt_job import job_of
 from podwright.run.decide import Act, Observed, next_action, outlived, past, settled
@@ -38,7 +36,7 @@ from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget, entries
-from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target, Traits
+from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target
 from podwright.targets.machines import GONE, AllocationState, HostAddress
 from podwright.targets.polling import Poller
 from podwright.watch import damage
@@ -81,7 +79,7 @@ class Driver:
         self._carrier = Carrier(run, self._mirror, warn)
         self._pollers: dict[str, Poller] = {}
         self._locked_out: tuple[float, int] | None = None
-        self._stopping: tuple[int, float, float] | None = None
+        self._stopping: tuple[int, float] | None = None
         self._barred: tuple[float, str] | None = None
         self._offline = -math.inf
         self._waits_since: dict[str, float] = {}
@@ -116,10 +114,8 @@ class Driver:
             self._offline = time.monotonic()
         unheard_s = 0.0 if polled.barred else min(silent_s, time.monotonic() - self._offline)
         seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, silent_s, unheard_s)
-        traits = self._poller(record.target).target.traits if record else Traits(place_patience_s=0.0)
-        limits = traits.place_patience_s, traits.silence_s
-        at = self._kill_at(state)
-        self._waiting = reason(state, seen, polled.waiting, journal.now(), at, *limits, self.run.typed)
+        patience_s = self._poller(record.target).target.traits.place_patience_s if record else 0.0
+        self._waiting = reason(state, seen, polled.waiting, journal.now(), patience_s)
         return Look(state, polled, seen)
 
     def step(self) -> Act:
@@ -135,7 +131,7 @@ class Driver:
                 return Act.WAIT
             act, look, target = self._decide()
             if act in ACTS:
-                ACTS[act](self._carrier, target, look.state, look.polled, look.seen.allocation)
+                ACTS[act](self._carrier, ObservedRun(target, look.state, look.polled, look.seen.allocation))
                 if act in (Act.CHARGED, Act.LACKING):  # which change nothing in the cloud
                     return act
                 self._cloud = None
@@ -172,7 +168,7 @@ class Driver:
         what = f"run {name} {sent}, and whether it has ended cannot be seen: {why}"
         if _undeleted(state.allocation):
             what = f"the machines of run {name} are not deleted, and may cost: {why}"
-        raise UserError(what, f"then type podwright stop {self.run.typed}")
+        raise UserError(what, f"then type podwright stop {self.run.typed}", "machines-unanswered")
 
     def _require_answers(self, state: RunState) -> None:
         """UserError for machines that the cloud does not delete, and for a stop or a release that nobody answers, for long."""
@@ -188,7 +184,7 @@ class Driver:
                 self._waits_since.pop(what, None)
             elif time.monotonic() - self._waits_since.setdefault(what, time.monotonic()) > limit_s:
                 why = f"run {self.run.name}: {what} after that was asked for: {self._waiting}"
-                raise UserError(why, f"then type podwright stop {self.run.typed}")
+                raise UserError(why, f"then type podwright stop {self.run.typed}", "machines-unanswered")
 
     def settle(self) -> RunState:
         """Bring what is past up to date without starting anything: until the run is ready or its end is written down."""
@@ -239,15 +235,8 @@ class Driver:
             self._stopping = None
             return 0.0
         if self._stopping is None or self._stopping[0] != state.attempt:
-            before_s = journal.since(state.signalled_clock)
-            self._stopping = state.attempt, time.monotonic() - before_s, journal.now() - before_s
+            self._stopping = state.attempt, time.monotonic() - journal.since(state.signalled_clock)
         return time.monotonic() - self._stopping[1]
-
-    def _kill_at(self, state: RunState) -> float:
-        """When an attempt that has acknowledged a stop is killed, in Unix seconds; 0 where there is none."""
-        if self._stopping is None or not state.handle:
-            return 0.0
-        return self._stopping[2] + self._poller(state.handle).target.traits.grace_s
 
     def _unchanged_s(self, state: RunState, cloud: AllocationState) -> float:
         """Since this launcher first saw the allocation in this state, by the cloud and by the journal: another launcher writes there too.
@@ -276,24 +265,19 @@ class Driver:
             yield True
 
     def _wait_for_lock(self, lock: TextIO) -> None:
-        """A holder on this machine that lives is at work, perhaps for minutes; so is one that writes to the journal."""
-        stopped, (host, pid) = "", attended.holder(lock)
-        if host == socket.gethostname() and psutil.pid_exists(pid):
-            stopped = f"type kill -CONT {pid} to let it go on, or kill -KILL {pid}" if attended.is_stopped(pid) else ""
+        """A holder on this machine that lives, and is not suspended, is at work, perhaps for minutes; so is one that writes to the journal."""
+        host, pid = attended.holder(lock)
+        if host == socket.gethostname() and attended.is_at_work(pid):
             self._waiting = f"Busy: another podwright (process {pid}) is at work on the run"
-            if not stopped:
-                self._locked_out = None
-                return
-            self._waiting += f", and is stopped; {stopped}"
+            self._locked_out = None
+            return
         written = self.run.journal.stat().st_size
         if self._locked_out is None or self._locked_out[1] != written:
             self._locked_out = time.monotonic(), written
         if time.monotonic() - self._locked_out[0] > LOCK_WAIT_S:
-            raise UserError(
-                f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s",
-                stopped
-                or f"wait for it, or end {f'process {pid} on host {host}' if host else 'what holds launcher.lock'}",
-            )
+            holder = f"process {pid} on host {host}" if host else "what holds launcher.lock"
+            what = f"another podwright has been busy with run {self.run.name} for {LOCK_WAIT_S:.0f} s"
+            raise UserError(what, f"wait for it, or end {holder}", "run-is-busy")
 
 
 def _recorded(state: RunState) -> dict[str, Any] | None:
@@ -356,7 +340,7 @@ def _require_target(run: RunDir, state: RunState, kind: str) -> None:
 def _refuse(remarks: Sequence[Remark], levels: Sequence[str], why: str) -> None:
     for remark in remarks:
         if remark.level in levels:
-            raise UserError(f"{why}: {remark.what}", remark.fix)
+            raise UserError(f"{why}: {remark.what}", remark.fix, "target-refuses")
 
 
 def stop(driver: Driver, interrupts: Interrupts | None = None) -> RunState:

@@ -47,11 +47,17 @@ def hosts_of(name: str, runs: Path, run_name: str = "", number: int | None = Non
     target = targets.resolve(name).open()
     if not isinstance(target, HostRunner):
         raise UserError(
-            f"target {name} has no hosts that podwright reaches itself", "name a target of kind=ssh or kind=tpu-vm"
+            f"target {name} has no hosts that podwright reaches itself",
+            "name a target of kind=ssh or kind=tpu-vm",
+            "no-hosts",
         )
     if target.provisioner is None:
         if run_name:
-            raise UserError(f"--run {run_name}: the hosts of {name} are the same for all runs", "leave --run out")
+            raise UserError(
+                f"--run {run_name}: the hosts of {name} are the same for all runs",
+                "leave --run out",
+                "option-not-needed",
+            )
         hosts = target.own_hosts(())
     else:
         record = _allocation(name, runs, run_name)
@@ -59,7 +65,11 @@ def hosts_of(name: str, runs: Path, run_name: str = "", number: int | None = Non
         assert isinstance(target, HostRunner)
         hosts = target.own_hosts(record.hosts)
     if number is not None and number >= len(hosts):
-        raise UserError(f"--host {number}: there are {len(hosts)} hosts", f"type a number from 0 to {len(hosts) - 1}")
+        raise UserError(
+            f"--host {number}: there are {len(hosts)} hosts",
+            f"type a number from 0 to {len(hosts) - 1}",
+            "no-such-host",
+        )
     return hosts if number is None else [hosts[number]]
 
 
@@ -70,12 +80,8 @@ def _allocation(name: str, runs: Path, run_name: str) -> AllocationRecord:
         (created, record) for run in candidates if (known := _machines_of(run, name)) for created, record in [known]
     ]
     if not having:
-        who = (
-            f"run {run_name} has no machines of target {name}"
-            if run_name
-            else f"no run of target {name} in {runs} has machines"
-        )
-        raise UserError(f"{who} now", f"`podwright target show {name} --live` shows what the cloud has")
+        what = f"no machines of target {name} for {run_name or 'a run'} in {runs} now"
+        raise UserError(what, f"`podwright target show {name} --live` shows what the cloud has", "no-machines")
     return max(having, key=lambda pair: pair[0])[1]
 
 
@@ -95,7 +101,7 @@ def forward_argv(run: RunDir, port: int) -> list[str]:
     target = targets.of_handle(handle) if handle else None
     if handle is None or not isinstance(target, HostRunner):
         what = f"run {run.name} has no hosts that podwright reaches itself"
-        raise UserError(what, "leave --forward out: on this machine no port has to be forwarded")
+        raise UserError(what, "leave --forward out: on this machine no port has to be forwarded", "no-hosts")
     return target.hosts_of(handle)[0].transport.forward(port)
 
 

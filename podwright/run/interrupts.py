@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable
-from types import FrameType, TracebackType
+from types import FrameType
 
 STOPPING = "stopping, after a checkpoint if it trains; Ctrl-C again leaves the run to that"
 
@@ -35,9 +35,7 @@ class Interrupts:
         self._before = signal.signal(signal.SIGINT, self._interrupted)
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         signal.signal(signal.SIGINT, self._before)
 
     def _interrupted(self, number: int, frame: FrameType | None) -> None:

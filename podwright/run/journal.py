@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import time
@@ -98,24 +97,15 @@ def elapsed(clock: tuple[str, float], time_s: float) -> float:
 def append(run: RunDir, event: str, **fields: Any) -> None:
     """Write one decision down, to the disk: what it allows may cost money."""
     boot, seconds = uptime()
-    try:
-        append_jsonl(run.journal, {"event": event, "time": now(), "boot": boot, "uptime": seconds, **fields})
-        with run.journal.open("rb") as f:
-            os.fsync(f.fileno())
-    except OSError as e:
-        if e.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        what = f"the disk of {run.path} is full: {event!r} cannot be written to {run.journal}"
-        raise UserError(what, f"free some space there, then type podwright resume {run.typed}") from e
+    append_jsonl(run.journal, {"event": event, "time": now(), "boot": boot, "uptime": seconds, **fields})
+    with run.journal.open("rb") as f:
+        os.fsync(f.fileno())
 
 
 def read(run: RunDir) -> RunState:
     """UserError for a journal that is damaged or of another version: by a part of it nothing may be decided."""
     text = run.journal.read_bytes() if run.journal.exists() else b""
-    if not text and not run.path.exists():
-        fix = "type another --name, or bring the directory back; a trainer of this machine or of a shared folder ends within a minute"
-        raise UserError(f"the run directory {run.path} was deleted", fix)
-    state = parse(text, str(run.journal), f"; its checkpoints and records in {run.path} are as they were")
+    state = parse(text, str(run.journal))
     if state.handle and "run_dir" in state.handle:  # the directory may have been moved, or fetched from another machine
         state = replace(state, handle=state.handle | {"run_dir": str(run.path.resolve())})
     return state
@@ -135,8 +125,8 @@ def dated(event: Record, clock: tuple[str, float] | None = None) -> Record:
     return event | {key: event[key] + moved for key in keys if event.get(key) is not None}
 
 
-def parse(text: bytes, source: str, kept: str = "") -> RunState:
-    """Of the lines of a journal; `kept`: what is said of one that is damaged."""
+def parse(text: bytes, source: str) -> RunState:
+    """Of the lines of a journal."""
     state, count = RunState(), 0
     clock = uptime()
     for number, line in enumerate(text.splitlines(keepends=True), 1):
@@ -149,21 +139,14 @@ def parse(text: bytes, source: str, kept: str = "") -> RunState:
             event["time"] = float(event["time"])
             state, count = fold_into(state, dated(event, clock)), count + 1
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as e:
-            if isinstance(e, json.JSONDecodeError) and _is_cut_short(line):
-                continue
             what = f"{source} line {number} is damaged or of another version: {line.decode(errors='replace')[:60]!r}"
-            raise UserError(what, f"restore the file from a copy, or start a run under another name{kept}") from e
+            raise UserError(
+                what, "restore the file from a copy, or start a run under another name", "damaged-file"
+            ) from e
     if not count:
-        state_lost = "is cut off in its first line" if text.strip() else "is empty"
         fix = "restore the file from a copy, or start the run again under another name"
-        raise UserError(f"{source} {state_lost}: the state of the run is lost", fix)
+        raise UserError(f"{source} has no event: the state of the run is lost", fix, "damaged-file")
     return state
-
-
-def _is_cut_short(line: bytes) -> bool:
-    """Whether a launcher was killed while it wrote this line, before it did what the line says; the next one has ended the line."""
-    begin = b'{"event": "'
-    return line.startswith(begin) or begin.startswith(line.rstrip())
 
 
 def fold(events: Iterable[Record]) -> RunState:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +21,7 @@ from podwright.run.finish import bring_steps
 from podwright.run.journal import RunState
 from podwright.run.states import ENDINGS, AllocationPhase, Phase, advice
 from podwright.run.waiting import DELETING, RELEASING, reason
-from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of, require_layout
+from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of
 from podwright.targets.base import Handle, MissingProgram, Polled, PollsTogether, Process
 from podwright.targets.machines import GONE, Allocation, AllocationState
 from podwright.targets.polling import Poller
@@ -69,21 +68,16 @@ def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
         return mirror.fetch(name, runs)
     for path in (runs / name, expanded(name)):
         if (path / "journal.jsonl").exists():
-            require_layout(run := RunDir(path))
-            return run
-        if all((path / part).is_file() for part in ("recipe.json", "plan.json")):
-            fix = "restore the file from a copy, or start the run again under another name"
-            raise UserError(f"{path / 'journal.jsonl'} is missing: the state of the run is lost", fix)
-    if or_log and Path(name).is_dir():
-        raise UserError(f"{name} is a directory, but not a run's", "name a log file in it")
+            return RunDir(path)
     known = [run.name for run in run_dirs(runs)]
     guess = nearest(name, known)
-    raise UserError(
+    what = (
         f"there is no file {name!r}, and no run of that name in {runs}"
         if or_log
-        else f"there is no run {name!r} in {runs}",
-        f"did you mean {guess}?" if guess else "`podwright list` shows all, --runs DIR looks elsewhere",
+        else f"there is no run {name!r} in {runs}"
     )
+    fix = f"did you mean {guess}?" if guess else "`podwright list` shows all, --runs DIR looks elsewhere"
+    raise UserError(what, fix, "no-such-run")
 
 
 def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
@@ -92,18 +86,17 @@ def log(run: RunDir, follow: bool, process: int = 0) -> Iterator[str]:
     state = journal.read(run)
     if not state.handle:
         raise UserError(
-            f"run {run.name} has no log: nothing was started yet", f"`podwright resume {run.typed}` starts it"
+            f"run {run.name} has no log: nothing was started yet",
+            f"`podwright resume {run.typed}` starts it",
+            "no-log-yet",
         )
     if only_observed(run):
-        return _or_why(run, process, iter([run.log_since(state.attempt, 0, process)[0]]))
-    started = state.phase is not Phase.SUBMITTING
-    if started and not (folder := run.attempt(state.attempt)).is_dir():
-        raise UserError(f"the log of run {run.name} is gone: {folder} is missing", "restore it from a copy of the run")
-    return _or_why(run, process, logs.read(targets.of_handle(state.handle), state.handle, follow, process))
+        return _or_why(run, iter([run.log_since(state.attempt, 0, process)[0]]))
+    return _or_why(run, logs.read(targets.of_handle(state.handle), state.handle, follow, process))
 
 
-def _or_why(run: RunDir, process: int, pieces: Iterator[str]) -> Iterator[str]:
-    """UserError where nothing was logged: why, and which other files of the attempt there are."""
+def _or_why(run: RunDir, pieces: Iterator[str]) -> Iterator[str]:
+    """UserError where nothing was logged, and why."""
     empty = True
     for text in pieces:
         empty = empty and not text
@@ -111,23 +104,19 @@ def _or_why(run: RunDir, process: int, pieces: Iterator[str]) -> Iterator[str]:
     if empty:
         state = journal.read(run)
         phase, ending, detail, fix = _standing_of(run, state)
-        path = run.log(state.attempt, process)
-        if ending and not path.exists() and run.exit(state.attempt).exists():
-            raise UserError(f"there is no log {path}", "restore it from a copy of the run: its trainer wrote one")
-        why = f"it ended {ending}" if ending else f"it is {phase}"
-        others = [str(p) for p in sorted(run.attempt(state.attempt).glob("*.txt")) if p.stat().st_size]
-        steps = [f"read {' and '.join(others)}"] if others else []
-        steps += [fix] if fix else [] if others else [f"type podwright {'diagnose' if ending else 'watch'} {run.typed}"]
+        verb, standing = ("diagnose", f"ended {ending}") if ending else ("watch", f"is {phase}")
+        what = f"attempt {state.attempt} of run {run.name} has logged nothing: it {standing}"
         raise UserError(
-            f"attempt {state.attempt} of run {run.name} has logged nothing: {why}{f' ({detail})' if detail else ''}",
-            ", then ".join(steps),
+            f"{what} ({detail})" if detail else what, fix or f"type podwright {verb} {run.typed}", "no-such-run"
         )
 
 
 def run_dirs(runs: Path) -> list[RunDir]:
     if not runs.is_dir():
         if os.path.lexists(runs):
-            raise UserError(f"--runs {runs} is not a directory", "type --runs with the directory of your runs")
+            raise UserError(
+                f"--runs {runs} is not a directory", "type --runs with the directory of your runs", "not-a-folder"
+            )
         return []
     return [
         RunDir(path.parent) for path in sorted(runs.glob("*/journal.jsonl")) if not path.parent.name.startswith(".")
@@ -170,7 +159,6 @@ def _row_or_fault(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None) 
 
 def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None) -> dict[str, Any]:
     """`known`: by directory and attempt, what targets have told already."""
-    require_layout(run)
     state = journal.read(run)
     if not state.reported:
         mirror.look(run)  # what stands in the way does not matter here: the rest is shown
@@ -221,23 +209,20 @@ def _cleanup(state: RunState) -> str:
 
 
 def _unattended(run: RunDir, state: RunState) -> str:
-    """What is not done for lack of a launcher, and what to type; "" where one follows the run, or none is needed."""
+    """What to type where a run needs a launcher, and none follows it; else ""."""
     record = state.allocation
     machines = record is not None and record.phase is not AllocationPhase.GONE
-    if state.phase is Phase.ENDED:
-        done = (state.released or machines_away(state)) and state.report_final and not machines
-        what, verb = "" if done else "nobody has cleaned up after it", "stop"
-        if retries(state):
-            what, verb = "its next attempt is not started", "resume"
+    needed, verb = True, "resume"
+    if state.phase is Phase.RUNNING:
+        needed = machines  # somebody has to delete them once it has ended
     elif state.phase is Phase.STOPPING:
-        what, verb = "nobody sees to it that it stops", "stop"
-    elif state.phase is Phase.RUNNING:
-        what, verb = "nobody deletes its machines once it has ended" if machines else "", "resume"
-    else:
-        what, verb = "nothing more happens", "resume"
-    if not what or only_observed(run) or is_attended(run):
+        verb = "stop"
+    elif state.phase is Phase.ENDED and not retries(state):
+        needed = machines or not state.report_final or not (state.released or machines_away(state))
+        verb = "stop"
+    if not needed or only_observed(run) or is_attended(run):
         return ""
-    return f"no launcher follows run {run.name}, and {what}; type podwright {verb} {run.typed}"
+    return f"no launcher follows run {run.name}; type podwright {verb} {run.typed}"
 
 
 def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
@@ -250,14 +235,12 @@ def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
 
 def _machines(run: RunDir, state: RunState, polled: Polled, answers: Answers) -> str:
     """Why a run waits for the machines that it has requested, as the cloud tells now, or for an attempt on them."""
-    cloud, silence_s, record = GONE, math.inf, state.allocation
+    cloud, record = GONE, state.allocation
     if record and record.may_exist:
-        poller = Poller(targets.of_handle(record.target))
-        cloud, silence_s = poller.describe(record.request, record.ready_since), poller.target.traits.silence_s
+        cloud = Poller(targets.of_handle(record.target)).describe(record.request, record.ready_since)
         answers.cloud = cloud
     silent_s = max(1.0, silence.known_s(run, state.attempt)) if polled.silent else 0.0
-    seen = Observed(polled.process, cloud, silent_s=silent_s, unheard_s=0.0 if polled.barred else silent_s)
-    return reason(state, seen, polled.waiting, journal.now(), silence_s=silence_s, typed=run.typed)
+    return reason(state, Observed(polled.process, cloud, silent_s=silent_s), polled.waiting, journal.now())
 
 
 def _standing(run: RunDir, state: RunState, answers: Answers) -> dict[str, Any]:

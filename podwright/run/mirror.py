@@ -34,15 +34,10 @@ class DrivenElsewhere(UserError):
     """Another machine has gone on with the run."""
 
     def __init__(self, run: RunDir):
-        continued = f"run {run.name} was continued from another machine"
-        if observes(run):  # somebody has fetched it here since this launcher began
-            fix = f"type podwright watch {run.typed}; if that machine is gone, type podwright resume {run.typed}"
-            super().__init__(f"{continued} and is only observed here", fix)
-        else:
-            super().__init__(
-                f"{continued}: {run.journal} and the journal in {run.storage_url} differ",
-                f"type podwright watch {run.storage_url} to replace the journal here and observe the run",
-            )
+        fix = f"type podwright watch {run.storage_url}; if that machine is gone, then type podwright resume {run.typed}"
+        super().__init__(
+            f"run {run.name} was continued from another machine, and can only be observed here", fix, "driven-elsewhere"
+        )
 
 
 class KeptRun:
@@ -146,8 +141,8 @@ def fetch(url: str, runs: Path) -> RunDir:
     run, storage = RunDir(runs / name_of_run(url)), open_storage(url)
     if run.path.exists():
         if run.storage_url != url:
-            kept = f" is kept in {run.storage_url}" if run.storage_url else " is another run"
-            raise UserError(f"{run.path}{kept}, not in {url}", "type --runs DIR for another place")
+            what = f"{run.path} is another run than that in {url}"
+            raise UserError(what, "type --runs DIR for another place", "other-run")
         there = _journal_in(storage, url)
         if not run.journal.read_bytes().startswith(there.data):
             write_json(run.storage, {"url": url, "observer": True})
@@ -225,7 +220,9 @@ def _bring_all(run: RunDir, storage: Storage) -> None:
 
 def _journal_in(storage: Storage, url: str) -> Versioned:
     if (there := storage.read(_JOURNAL)) is None:
-        raise UserError(f"there is no run in {url}", "check the URL: NAME-TAG below the storage of a target")
+        raise UserError(
+            f"there is no run in {url}", "check the URL: NAME-TAG below the storage of a target", "no-such-run"
+        )
     return there
 
 
@@ -251,6 +248,4 @@ def _require_kept(run: RunDir, storage: Storage) -> None:
     """StorageFailure if attempts were submitted, each after the recipe was written there, and the storage does not have it."""
     if journal.read(run).attempt and storage.read(f"{_FOLDER}recipe.json") is None:
         failure = gone(storage.url, "recipe")
-        raise StorageFailure.of_parts(
-            failure.what, f"{failure.fix}, then type podwright resume {run.typed}", failure.cause
-        )
+        raise StorageFailure(failure.what, f"{failure.fix}, then type podwright resume {run.typed}", failure.cause)

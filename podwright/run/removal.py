@@ -99,7 +99,7 @@ def _delete(each: CloudSlice, owned: Owned) -> None:
         return
     with unattended(run) as free:  # so that no launcher takes the slice into use now
         if not free:
-            raise UserError(f"run {run.name} is followed again", f"type podwright stop {run.typed}")
+            raise UserError(f"run {run.name} is followed again", f"type podwright stop {run.typed}", "run-is-busy")
         opened[1].delete(owned.request)
 
 

@@ -7,7 +7,7 @@ from typing import TextIO
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.run import cost, drive, journal, mirror, strays
+from podwright.run import drive, journal, mirror, strays
 from podwright.run.attended import attending
 from podwright.run.decide import retries
 from podwright.run.finish import Mirror
@@ -26,7 +26,7 @@ def require_attended(on: str, traits: Traits) -> None:
     """UserError where a run may not be left alone: machines that are created for it are deleted by its launcher."""
     if traits.zones:
         what = f"--detach: nothing would delete the machines that {on} creates for the run when it ends"
-        raise UserError(what, "leave --detach out, and let the command run, for example in tmux")
+        raise UserError(what, "leave --detach out, and let the command run, for example in tmux", "needs-a-launcher")
 
 
 def attend(run: RunDir, verb: str, out: TextIO) -> tuple[bool, bool]:
@@ -80,13 +80,9 @@ def _drive(driver: drive.Driver, verb: str, interrupts: Interrupts) -> RunState:
 
 def _saving_or_left(state: RunState) -> str:
     """What a first Ctrl-C comes to, where it stops the run."""
-    record = state.allocation
     if state.phase is not Phase.ENDED or retries(state):
         return STOPPING
-    what = f"the run has ended ({state.ending}); Ctrl-C again leaves it"
-    if record is None or not record.may_exist or record.request.borrowed:
-        return what
-    return f"{what} before {record.request.name} is seen to be gone: it may go on costing, {cost.rate(record.request)}"
+    return f"the run has ended ({state.ending}); Ctrl-C again leaves it, also before its machines are seen to be gone"
 
 
 def _follow_from_the_storage(run: RunDir, observe: drive.Observe, update: Mirror, interrupts: Interrupts) -> RunState:
@@ -104,4 +100,4 @@ def _require_driver(run: RunDir, verb: str) -> None:
     """UserError for a verb other than resume on a run that another machine drives."""
     if verb not in ("resume", "resubmit"):
         fix = f"type podwright {verb} there, or, if that machine is gone, podwright resume {run.typed} here"
-        raise UserError(f"run {run.name} is only observed here: another machine drives it", fix)
+        raise UserError(f"run {run.name} is only observed here: another machine drives it", fix, "driven-elsewhere")

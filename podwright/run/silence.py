@@ -4,12 +4,11 @@ a file of the attempt, and not in the journal: it is no decision, and changes wi
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 from pathlib import Path
 
 from podwright.run import journal
-from podwright.rundir import Record, RunDir, write_json
+from podwright.rundir import Record, RunDir, read_json, write_json
 
 PAUSE_S = 600.0
 """between two looks, after which hosts may have answered meanwhile"""
@@ -45,10 +44,10 @@ def _path(run: RunDir, attempt: int) -> Path:
 
 def _began(run: RunDir, attempt: int) -> Record:
     """{} where nobody has looked for long, or records have come since."""
+    began = read_json(_path(run, attempt))
     try:
-        began: Record = json.loads(_path(run, attempt).read_text())
         looked = _path(run, attempt).stat().st_mtime
-    except (FileNotFoundError, ValueError):
+    except FileNotFoundError:
         return {}
     lasts = journal.now() - looked <= PAUSE_S and began.get("heard_bytes") == _heard_bytes(run)
     return began if lasts else {}

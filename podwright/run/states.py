@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import enum
 from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import yaml
 
 from podwright.failures.match import rows
 from podwright.recipe.advice import GENERAL, RecipeAdvice
@@ -42,54 +46,17 @@ class Budget(enum.StrEnum):
 BUDGETS = {Budget.NONE: 0, Budget.FAILURE: 0, Budget.PREEMPTION: 100, Budget.BOOTSTRAP: 2, Budget.CAPACITY: 1000}
 """Automatic retries; `run --retries N` sets that of failures."""
 
-# (phase, event) -> phase. An event that is not in the table changes nothing: two launchers may both write down what they saw.
-TRANSITIONS: dict[tuple[Phase, str], Phase] = {
-    (Phase.READY, "submitting"): Phase.SUBMITTING,
-    (Phase.READY, "moved"): Phase.READY,  # the next attempt starts in another folder
-    (Phase.READY, "stopping"): Phase.STOPPING,
-    (Phase.READY, "abandoned"): Phase.ENDED,  # no machines could be had, or no attempt can be prepared
-    (Phase.SUBMITTING, "submitted"): Phase.RUNNING,
-    (Phase.SUBMITTING, "stopping"): Phase.STOPPING,
-    (Phase.SUBMITTING, "refreshed"): Phase.SUBMITTING,
-    (Phase.SUBMITTING, "ended"): Phase.ENDED,
-    (Phase.RUNNING, "stopping"): Phase.STOPPING,
-    (Phase.RUNNING, "refreshed"): Phase.RUNNING,
-    (Phase.RUNNING, "ended"): Phase.ENDED,
-    (Phase.STOPPING, "stopping"): Phase.STOPPING,  # typed again
-    (Phase.STOPPING, "submitting"): Phase.STOPPING,  # the stop came after the decision to submit
-    (Phase.STOPPING, "submitted"): Phase.STOPPING,
-    (Phase.STOPPING, "refreshed"): Phase.STOPPING,
-    (Phase.STOPPING, "stop unanswered"): Phase.STOPPING,
-    (Phase.STOPPING, "signalled"): Phase.STOPPING,
-    (Phase.STOPPING, "killing"): Phase.STOPPING,
-    (Phase.STOPPING, "ended"): Phase.ENDED,
-    (Phase.ENDED, "stopping"): Phase.ENDED,  # no retry, then
-    (Phase.ENDED, "release unanswered"): Phase.ENDED,
-    (Phase.ENDED, "released"): Phase.ENDED,
-    (Phase.ENDED, "reported"): Phase.ENDED,
-    (Phase.ENDED, "retrying"): Phase.READY,
-    (Phase.ENDED, "resumed"): Phase.READY,
-}
+_TABLES = yaml.safe_load(Path(__file__).with_name("transitions.yaml").read_text())
+_Phases = TypeVar("_Phases", Phase, AllocationPhase)
 
-_A = AllocationPhase
-# (phase, event) -> phase of an allocation. Requesting and deleting may be repeated: the names are the same, and so is the outcome.
-ALLOCATION_TRANSITIONS: dict[tuple[AllocationPhase, str], AllocationPhase] = {
-    (_A.REQUESTED, "allocation requested"): _A.REQUESTED,
-    (_A.REQUESTED, "allocation ready"): _A.READY,
-    (_A.REQUESTED, "allocation refused"): _A.REFUSED,
-    (_A.REQUESTED, "allocation lost"): _A.LOST,
-    (_A.REQUESTED, "allocation deleting"): _A.DELETING,
-    (_A.READY, "allocation refused"): _A.REFUSED,  # machines that an attempt asked for did not come
-    (_A.READY, "allocation lost"): _A.LOST,
-    (_A.READY, "allocation deleting"): _A.DELETING,
-    (_A.REFUSED, "allocation deleting"): _A.DELETING,
-    (_A.LOST, "allocation deleting"): _A.DELETING,
-    (_A.DELETING, "allocation deleting"): _A.DELETING,
-    (_A.DELETING, "allocation undeleted"): _A.DELETING,
-    (_A.DELETING, "allocation gone"): _A.GONE,
-    **{(phase, "allocation charged"): phase for phase in _A if phase is not _A.GONE},
-    **{(phase, "allocation lacking"): phase for phase in (_A.REQUESTED, _A.READY)},
-}
+
+def _transitions(phases: type[_Phases], table: dict[str, dict[str, str]]) -> dict[tuple[_Phases, str], _Phases]:
+    """(phase, event) -> phase."""
+    return {(phases(phase), event): phases(after) for phase, row in table.items() for event, after in row.items()}
+
+
+TRANSITIONS = _transitions(Phase, _TABLES["run"])
+ALLOCATION_TRANSITIONS = _transitions(AllocationPhase, _TABLES["allocation"])
 
 
 @dataclass(frozen=True)

@@ -64,10 +64,8 @@ def of_runs(
 
 def _not_looked(target: str, requested: Scope | None, now: Scope | None) -> str:
     """Why no entry looks where an allocation is. `requested`, `now`: where, and what the entry of the target names now."""
-    if now is None:
-        return f"there is no target {target!r} now"
-    why = f"target {target} names {'/'.join(now) or 'no cloud'} now"
-    return why + (f", and they were requested in {'/'.join(requested)}" if requested else "")
+    where, there = ("/".join(scope or ()) or "no cloud" for scope in (requested, now))
+    return f"target {target} names {there} now, and they were requested in {where}"
 
 
 def coming(run: RunDir, name: str) -> str:
@@ -88,7 +86,7 @@ def _fault(run: RunDir, record: AllocationRecord, target: str, why: str) -> User
     fix = f"type podwright stop {run.typed}, which stops the run and deletes them with its recorded settings"
     if listing.only_observed(run):
         fix = f"type podwright stop {run.name} on the machine that drives the run"
-    return UserError(f"run {run.name}: its machines {where} were not listed: {why}", fix)
+    return UserError(f"run {run.name}: its machines {where} were not listed: {why}", fix, "machines-not-listed")
 
 
 def _allocation_of(run: RunDir) -> AllocationRecord | None:

@@ -52,20 +52,10 @@ class ContainerCommand:
     """argument that is there more than once -> the values that do not count"""
     after: str = ""
     notes: dict[str, str] = field(default_factory=dict)
-    stops_at_errors: bool = False
-    """whether set -e stands before training"""
     exported: list[str] = field(default_factory=list)
     """variables of the environment, whose values the call of training has"""
     own: list[tuple[int, str, str]] = field(default_factory=list)
     """variables that are not exported: the place in setup, the name, the assignment"""
-
-
-@dataclass(frozen=True)
-class _Heard:
-    """A piece as bash passes it on."""
-
-    words: tuple[str, ...] = ()
-    environment: Mapping[str, str] = field(default_factory=dict)
 
 
 class _Reading:
@@ -84,10 +74,13 @@ class _Reading:
         lines += [self._line(piece) for piece in pieces]
         evaluated = hear("\n".join(filter(None, lines)), typed)
         self.problem = evaluated.problem
-        self._heard = {int(c.argv[1]): _Heard(c.argv[2:], c.env) for c in evaluated.calls if c.name == "python3"}
+        # the stand-in of python3 gets the number of a piece, and then its words
+        self._calls = {int(call.argv[1]): call for call in evaluated.calls if call.name == "python3"}
 
-    def heard(self, piece: Piece) -> _Heard:
-        return self._heard.get(piece.start, _Heard())
+    def heard(self, piece: Piece) -> tuple[list[str], Mapping[str, str]]:
+        """The words and the environment of a piece, as bash passes them on; none of a piece that bash does not reach."""
+        call = self._calls.get(piece.start)
+        return ([*call.argv[2:]], call.env) if call else ([], {})
 
     def _line(self, piece: Piece) -> str:
         """What bash is given in the place of `piece`."""
@@ -113,7 +106,7 @@ class _Reading:
         return f"'{_UNKNOWN}{len(self.unknown) - 1}'"
 
     def trains(self, piece: Piece) -> bool:
-        words = list(self.heard(piece).words)
+        words, _ = self.heard(piece)
         if not words:
             return False
         program, rest = words[0].rpartition("/")[2], _without_options(words[1:])
@@ -143,14 +136,11 @@ def split(
         if _statement(command, reading, statement, name):
             _followed(command, [_raw(each) for each in reading.statements[number + 1 :]])
             return _with_own_variables(command)
-    python = re.compile(r"[^;\n]*\bpython[\d.]*\s[^;\n]*").search(text)
     what = f"{name} starts no training that is known: {text.strip()[:80]}"
-    if python:
-        what = f"{name} starts python in a part that is not read: {python[0].strip()[:80]}"
     if reading.problem:
         what = f"{name} is no command of bash: {reading.problem}"
     fix = "write it as `python3 -m MODULE CONFIG key=value`, with no other command around it"
-    raise UserError(what, fix)
+    raise UserError(what, fix, "no-training")
 
 
 def _require_plain_text(text: str, name: str) -> None:
@@ -159,23 +149,22 @@ def _require_plain_text(text: str, name: str) -> None:
     if HEREDOC in kinds:
         line = text.count("\n", 0, kinds.index(HEREDOC))
         fix = "put the file that it writes into the image"
-        raise UserError(f"{name} line {line}: a here-document is not read", fix)
+        raise UserError(f"{name} line {line}: a here-document is not read", fix, "here-document")
     for comment in re.finditer(f"{COMMENT}+", kinds) if name == "--command" else ():
         before = text[: comment.start()].replace("\\\n", "  ").rpartition("\n")[2]
         if before.strip():
-            line = text.count("\n", 0, comment.start()) + 1
             words = text[comment.start() : comment.end()].strip()[:60]
-            what = f"{name} line {line}: {words} is a comment: nothing in it reaches MaxText"
-            raise UserError(what, "take it out in a copy of the script")
+            what = f"{name}: {words} is a comment: nothing in it reaches MaxText"
+            raise UserError(what, "take it out in a copy of the script", "comment-in-command")
 
 
 def _followed(command: ContainerCommand, texts: list[str]) -> None:
     """Adds statements behind training, each with the separator before it."""
     command.after += "".join(f"; {each}" for each in texts)
     if texts:
-        note = "it stays as it is behind training, and is no argument of MaxText"
-        if not command.stops_at_errors:
-            note += "; the rendered command begins with set -e, so that it runs only where training succeeds"
+        note = (
+            "it stays as it is behind training, and is no argument of MaxText; the rendered command begins with set -e"
+        )
         command.notes[f"; {'; '.join(texts)}"] = note
 
 
@@ -200,7 +189,7 @@ def _statement(command: ContainerCommand, reading: _Reading, statement: list[Pie
         elif reading.trains(first):
             if first.words[0] == "!":
                 fix = "take ! out in a copy of the script"
-                raise UserError(f"{name}: ! before training turns its exit code round", fix)
+                raise UserError(f"{name}: ! before training turns its exit code round", fix, "training-hidden")
             if first.words[0] == "time":
                 command.notes["time"] = "left out: the log has the time of each step"
             _training(command, reading, first)
@@ -217,7 +206,7 @@ def _statement(command: ContainerCommand, reading: _Reading, statement: list[Pie
 def _require_no_training(reading: _Reading, pieces: Sequence[Piece], why: str, name: str) -> None:
     if any(reading.trains(piece) for piece in pieces):
         fix = "take it out in a copy of the script, or put a value that has & or | in quotes"
-        raise UserError(f"{name}: training {why}", fix)
+        raise UserError(f"{name}: training {why}", fix, "training-hidden")
 
 
 def _command(piece: Piece) -> list[str]:
@@ -257,15 +246,14 @@ def _without_options(words: list[str]) -> list[str]:
 
 
 def _training(command: ContainerCommand, reading: _Reading, piece: Piece) -> None:
-    heard = reading.heard(piece)
-    words = list(heard.words)
+    words, environment = reading.heard(piece)
     for assignment in _prefix(piece):
         key, _, value = assignment.partition("=")
-        if key in heard.environment:
+        if key in environment:
             command.exported.append(key)
         else:
             command.setup.append(_protected(f"export {key}={value}"))
-    command.environment = {key: heard.environment[key] for key in command.exported if key in heard.environment}
+    command.environment = {key: environment[key] for key in command.exported if key in environment}
     rest = _without_options(words[1:])
     if words[0].rpartition("/")[2].startswith("python"):
         command.python = " ".join([words[0], *words[1 : len(words) - len(rest)]])
@@ -333,17 +321,17 @@ def _with_own_variables(command: ContainerCommand) -> ContainerCommand:
 
 def _setup(command: ContainerCommand, reading: _Reading, pipeline: list[Piece]) -> None:
     """A command that runs before training: as it stands where it has no variables, else with their values where they are known."""
-    first, words = pipeline[0], list(reading.heard(pipeline[0]).words)
+    first, (words, _) = pipeline[0], reading.heard(pipeline[0])
     raw = between(first, pipeline[-1])
     if words[:1] == ["set"]:
-        command.setup += ["set -o pipefail"] if "pipefail" in words else []
-        command.stops_at_errors |= any(re.fullmatch(r"-[a-z]*e[a-z]*", word) for word in words)
+        if "pipefail" in words:
+            command.setup.append("set -o pipefail")
         if not all(re.fullmatch(r"-e|-e?o|pipefail", word) for word in words[1:]):
             command.notes[" ".join(words)] = "of its options, the rendered command has -e and -o pipefail alone"
         return
     plain = len(pipeline) == 1 and _command(first) == first.words and not first.redirections
     if plain and words and "$" in raw and not any(_UNKNOWN in word for word in words):
-        command.setup.append(" ".join(shlex.quote(word) for word in words))
+        command.setup.append(shlex.join(words))
     else:
         command.setup.append(_protected(raw))
 

@@ -1,6 +1,6 @@
 # Process 1 of the sandbox: builds a root of its own, gives up every capability, runs the script and prints what came of it.
 #
-#   bash enter.sh STAGE SCRIPT HOME USER SECONDS PROCESSES MASKED [ARGUMENT ...]
+#   bash enter.sh STAGE SCRIPT HOME USER SECONDS PROCESSES MASKED
 #
 # It runs in new user, mount, network, process, IPC and UTS namespaces, with an empty environment. STAGE is a folder of the caller with
 # bin/ (stand-ins), recipe/ (SCRIPT and the files beside it) and root/ (empty), random (bytes that /dev/urandom
@@ -9,7 +9,6 @@
 # standin.sh. Output and records are in base64. Whatever fails before `started` is said on stderr, and the script has not been run.
 set -euo pipefail
 stage=$1 script=$2 home=$3 user=$4 seconds=$5 processes=$6 masked=$7
-shift 7
 root=$stage/root
 
 bind() { # the same path in the new root; a link as the link that it is
@@ -79,7 +78,6 @@ cd /
 # setfcap: without it no user namespace below this one may map its only user id.
 exec setpriv --bounding-set=-all,+setfcap --inh-caps=-all --no-new-privs bash -c '
 seconds=$1 processes=$2 folder=$3 script=$4 log=/podwright/run/log
-shift 4
 for ((turn = 0; turn < @VARIANT@; turn++)); do (:); done # other process ids
 mkfifo /podwright/run/tick
 exec 9<> /podwright/run/tick
@@ -105,7 +103,7 @@ measure() {
   ((@VARIANT@ == 0)) || script=./$script
   while IFS= read -r -d "" variable; do export "$variable"; done < /podwright/run/environment
   rm /podwright/run/environment
-  exec unshare --user --map-user=1000 --map-group=1000 bash -- "$script" "$@" < /dev/null >> "$log" 2>&1
+  exec unshare --user --map-user=1000 --map-group=1000 bash -- "$script" < /dev/null >> "$log" 2>&1
 ) &
 child=$!
 SECONDS=0
@@ -135,4 +133,4 @@ for file in /podwright/calls/1*; do
   base64 -w0 "$file"
   printf "\0"
 done
-' podwright "$seconds" "$processes" "$home/recipe" "$script" "$@"
+' podwright "$seconds" "$processes" "$home/recipe" "$script"

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import math
 import os
 import re
 import shutil
 import signal
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,11 +34,13 @@ from podwright.sandbox.stage import (
 from podwright.shell import Shell
 
 PROCESSES = 64
+SECONDS = 10
+"""that a script may take"""
 OUTPUT = 4 << 20  # bytes, the limit of a file in enter.sh
 _BY_BASH = {"PWD", "OLDPWD", "SHLVL", "_"}
 _DROP = ("setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups")
 _STOPPED = {
-    "time": "did not end within {seconds} s",
+    "time": f"did not end within {SECONDS} s",
     "memory": "used more than 512 MiB of memory",
     "calls": "called programs more than 500 times",
     "background": "left processes running in the background",
@@ -51,9 +52,7 @@ class Call:
     """One call of a stand-in. `argv` is what the program would have got, its name first; bytes that are not UTF-8 are surrogates, as in `os.fsdecode`."""
 
     argv: tuple[str, ...]
-    cwd: str
     env: Mapping[str, str]  # exported, and not of the sandbox itself: the values given and what the script set
-    stdin: bytes = b""  # at most 1 MB, read only where an argument is - or /dev/stdin
 
     @property
     def name(self) -> str:
@@ -92,39 +91,35 @@ def run(
     shell: Shell,
     seen: Surroundings,
     *,
-    arguments: Sequence[str] = (),
-    limit_s: float = 10.0,
     trust: bool = False,
 ) -> Evaluated:
-    """Run a script by bash where it has no network, no file of this machine but programs, and at most `limit_s` seconds.
+    """Run a script by bash where it has no network, no file of this machine but programs, and at most SECONDS.
 
     `values` (K=V that the user typed) are exported, and count whatever the script assigns to K; a key that is no name of a variable is that of
-    a placeholder <K>. `arguments` are $1 and those after it. `trust`: where there can be no sandbox, with stand-ins on PATH alone.
+    a placeholder <K>. `trust`: where there can be no sandbox, with stand-ins on PATH alone.
     """
-    why_not, seconds = _why_not(), math.ceil(limit_s)
+    why_not = _why_not()
     with contextlib.ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podwright-")))
             variables = fill(folder, script, values, seen)
             if not why_not:
                 hand_over(folder)
-                result = _sandboxed(folder, script, shell, seen, seconds, arguments)
+                result = _sandboxed(folder, script, shell, seen)
                 if result.sandboxed or not trust:
                     return result
             elif not trust:
                 return Evaluated(sandboxed=False, why_not=why_not)
-            return _trusted(folder, script, shell, seen, seconds, trusting(folder, variables), arguments)
+            return _trusted(folder, script, shell, seen, trusting(folder, variables))
         except OSError as e:
             return Evaluated(sandboxed=False, why_not=f"the folder of the sandbox cannot be written: {e}")
 
 
-def _sandboxed(
-    folder: Path, script: Script, shell: Shell, seen: Surroundings, seconds: int, arguments: Sequence[str]
-) -> Evaluated:
+def _sandboxed(folder: Path, script: Script, shell: Shell, seen: Surroundings) -> Evaluated:
     out = bytearray()
-    argv = [*_argv(folder, script.path.name, seen, seconds), *arguments]
-    _, errors = shell.stream(argv, read=lambda pipe: out.extend(pipe.read()), seconds=seconds + 5)
-    return _result(bytes(out), errors, script.path, seconds, seen.variables())
+    argv = _argv(folder, script.path.name, seen)
+    _, errors = shell.stream(argv, read=lambda pipe: out.extend(pipe.read()), seconds=SECONDS + 5)
+    return _result(bytes(out), errors, script.path, seen.variables())
 
 
 # $0: the folder, $1: seconds, $2: processes. What is exported here is not of the script's programs: those get the variables behind it.
@@ -141,15 +136,7 @@ exit "$code"
 _REFUSED = re.compile(r": (line \d+: .*: restricted\b.*)")
 
 
-def _trusted(
-    folder: Path,
-    script: Script,
-    shell: Shell,
-    seen: Surroundings,
-    seconds: int,
-    variables: Mapping[str, str],
-    arguments: Sequence[str],
-) -> Evaluated:
+def _trusted(folder: Path, script: Script, shell: Shell, seen: Surroundings, variables: Mapping[str, str]) -> Evaluated:
     """What the script does in a restricted bash with stand-ins on PATH alone. UserError for what such a bash refuses, and for a program that is
     neither a stand-in nor a reader: without them the words of the script could be others."""
     programs = [shutil.which(name, path=PATH) for name in ("timeout", "env", "bash")]
@@ -157,22 +144,24 @@ def _trusted(
         return Evaluated(sandboxed=False, why_not="timeout, env or bash is not installed here")
     timeout, env, bash = map(str, programs)
     argv = [env, "-i", *(f"{name}={value}" for name, value in variables.items())]
-    argv += [bash, "--", f"./{script.path.name}" if seen.variant else script.path.name, *arguments]
-    begin = [bash, "-c", _TRUSTED, str(folder), str(seconds), str(_processes(shared=True))]
-    begin += [timeout, "--signal=KILL", str(seconds), *argv]
+    argv += [bash, "--", f"./{script.path.name}" if seen.variant else script.path.name]
+    begin = [bash, "-c", _TRUSTED, str(folder), str(SECONDS), str(_processes())]
+    begin += [timeout, "--signal=KILL", str(SECONDS), *argv]
     drops = is_root() and not missing_capabilities() and shutil.which("setpriv")
     if drops:
         hand_over(folder)
-    code, _, _ = shell.ask([env, "-i", f"PATH={PATH}", *(_DROP if drops else ()), *begin], seconds + 5)
+    code, _, _ = shell.ask([env, "-i", f"PATH={PATH}", *(_DROP if drops else ()), *begin], SECONDS + 5)
     hidden, log = ((folder / "run" / name).read_bytes().decode(errors="replace") for name in ("nowhere", "log"))
     absent, refused = folder / "calls" / "absent", _REFUSED.search(f"{log}\n{hidden}")
     if absent.exists() or refused:
         what = refused[1] if refused else f"calls {read(absent)}"
         fix = "take it out in a copy of the script, or import it where user namespaces are allowed"
-        raise UserError(f"{script.path.name} {what}, which without a sandbox is not run", fix)
+        raise UserError(
+            f"{script.path.name} {what}, which without a sandbox is not run", fix, "refused-without-sandbox"
+        )
     problem = ""
     if code in (124, 137, -signal.SIGKILL):
-        problem = _STOPPED["time"].format(seconds=seconds)
+        problem = _STOPPED["time"]
     elif code:
         problem = _failure(code, log)
     calls = [_call(path.read_bytes(), variables) for path in sorted((folder / "calls").glob("1*"))]
@@ -190,7 +179,7 @@ def _why_not() -> str:
     return f"root has no {capabilities} here, which the sandbox needs" if capabilities else ""
 
 
-def _argv(stage: Path, script: str, seen: Surroundings, seconds: int) -> list[str]:
+def _argv(stage: Path, script: str, seen: Surroundings) -> list[str]:
     """The command, with an empty environment. Root becomes UNPRIVILEGED first."""
     spaces = [
         "unshare",
@@ -204,35 +193,35 @@ def _argv(stage: Path, script: str, seen: Surroundings, seconds: int) -> list[st
         "--fork",
         "--kill-child",
     ]
-    enter = ["bash", str(stage / "enter.sh"), str(stage), script, seen.home, seen.user, str(seconds), str(_processes())]
+    enter = ["bash", str(stage / "enter.sh"), str(stage), script, seen.home, seen.user, str(SECONDS), str(_processes())]
     return ["env", "-i", f"PATH={PATH}", *(_DROP if is_root() else []), *spaces, *enter, os.path.expanduser("~")]
 
 
-def _processes(*, shared: bool = False) -> int:
-    """The process limit. It counts all processes of a user, not those of the sandbox alone, before Linux 5.14 and where there is none (`shared`)."""
-    release = re.match(r"(\d+)\.(\d+)", os.uname().release)
-    if is_root() or not (shared or (release and (int(release[1]), int(release[2])) < (5, 14))):
+def _processes() -> int:
+    """The process limit. Where the sandbox has no limit of its own, before Linux 5.14 and in none, it counts all processes of a user."""
+    if is_root():
         return PROCESSES
-    mine = 0
+    running = 0
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):  # it has ended
-            mine += len(os.listdir(process / "task")) if process.stat().st_uid == os.geteuid() else 0
-    return PROCESSES + mine
+            if process.stat().st_uid == os.geteuid():
+                running += len(os.listdir(process / "task"))
+    return PROCESSES + running
 
 
-def _result(out: bytes, errors: str, script: Path, seconds: int, base: Mapping[str, str]) -> Evaluated:
+def _result(out: bytes, errors: str, script: Path, base: Mapping[str, str]) -> Evaluated:
     """What `enter.sh` has printed, as a record."""
     fields = out.split(b"\0")
     if fields[0] != b"started":
         lines = errors.strip().splitlines() or ["it did not start"]
         return Evaluated(sandboxed=False, why_not=f"this machine allows no sandbox: {lines[-1]}")
     if len(fields) < 5 or fields[1] != b"ended":
-        return Evaluated(problem=f"{script} {_STOPPED['time'].format(seconds=seconds)}")
+        return Evaluated(problem=f"{script} {_STOPPED['time']}")
     stopped = fields[3].decode()
     code = None if stopped in ("time", "memory", "calls") else int(fields[2])
     output = base64.b64decode(fields[4]).decode(errors="replace")
     calls = tuple(call for record in fields[5:-1] if (call := _call(base64.b64decode(record), base)))
-    problem = _STOPPED[stopped].format(seconds=seconds) if stopped else ""
+    problem = _STOPPED[stopped] if stopped else ""
     if code and not problem:
         problem = _failure(code, output)
     return Evaluated(calls, code, output, problem=f"{script} {problem}" if problem else "")
@@ -250,13 +239,12 @@ def _failure(code: int, output: str) -> str:
 def _call(record: bytes, base: Mapping[str, str]) -> Call | None:
     """The call in a record of `standin.sh`; None where the stand-in was ended while it wrote."""
     try:
-        name, cwd, number, rest = record.split(b"\0", 3)
-        *arguments, rest = rest.split(b"\0", int(number))
-        exported, end, stdin = rest.partition(b"\0\0") if not rest.startswith(b"\0") else (b"", b"\0", rest[1:])
+        name, number, rest = record.split(b"\0", 2)
+        *arguments, exported = rest.split(b"\0", int(number))
     except ValueError:
         return None
-    if len(arguments) != int(number) or not end:
+    if len(arguments) != int(number) or not (exported == b"\0" or exported.endswith(b"\0\0")):
         return None
     pairs = [os.fsdecode(line).partition("=") for line in exported.split(b"\0")]
     env = {key: value for key, _, value in pairs if key and key not in _BY_BASH and base.get(key) != value}
-    return Call(tuple(os.fsdecode(word) for word in (name, *arguments)), os.fsdecode(cwd), env, stdin)
+    return Call(tuple(os.fsdecode(word) for word in (name, *arguments)), env)

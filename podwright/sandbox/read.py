@@ -78,7 +78,7 @@ class _Runs:
         if not evaluated.sandboxed:
             what = f"{self.path.name} is read by bash in a sandbox, and there is none here: {evaluated.why_not}"
             fix = f"type podwright recipe import {shlex.quote(str(self.path))} --trust, which runs it without"
-            raise UserError(what, "import it on another machine" if self.trust else fix)
+            raise UserError(what, "import it on another machine" if self.trust else fix, "no-sandbox")
         return evaluated
 
 
@@ -104,15 +104,17 @@ def read(
     """
     if len(text) > _LONGEST_SCRIPT:
         what = f"{path.name} has {len(text):,} characters: a script of more than {_LONGEST_SCRIPT:,} is not read"
-        raise UserError(what, "take long values out into a file of the image")
+        raise UserError(what, "take long values out into a file of the image", "script-too-long")
     if "\0" in text:
         what = f"{path.name} line {text.count(chr(10), 0, text.index(chr(0))) + 1}: a NUL byte, which bash leaves out"
-        raise UserError(what, f"type tr -d '\\0' < {shlex.quote(str(path))} > COPY.sh")
+        raise UserError(what, f"type tr -d '\\0' < {shlex.quote(str(path))} > COPY.sh", "nul-byte")
     runs = _Runs(path, text, files, now, values, trust)
     if not script.mentions_xpk(text) and script.starts_maxtext(text):
         return _training_script(runs, values)
     if not script.mentions_xpk(text) and not variables.sourced(text, files):
-        raise UserError(f"{path.name} does not call xpk workload create", "name a script that calls it")
+        raise UserError(
+            f"{path.name} does not call xpk workload create", "name a script that calls it", "no-call-of-xpk"
+        )
     return _launch_script(runs, values, xpk_version)
 
 
@@ -137,17 +139,16 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
     try:
         command = _inlined(container.split(options.values.get("command", ""), runs.hear), runs)
     except UserError as e:
-        raise UserError(re.sub(f"[{''.join(MARKS)}]", "", _unmarked(e.what)), e.fix) from e
+        raise UserError(re.sub(f"[{''.join(MARKS)}]", "", _unmarked(e.what)), e.fix, e.code) from e
     _require_maxtext(command)
     device = xpk.first_of(given.values, xpk.DEVICES)
     variable = next(filter(None, (_variable(option, text) for option in xpk.DEVICES)), "")
     if not device:
         remedy = f"type {variable}=tpu7x-4x4x4" if variable else "write --device-type=tpu7x-4x4x4 in the script"
-        raise UserError("xpk workload create has no --device-type, or its value is empty", remedy)
-    number = _number_of_slices(
-        given.values.get("num-slices", "1"), "--num-slices", "write --num-slices=1 in the script"
-    )
-    raw = _recipe(path, options.values | number, command, topology(device, variable), stated)
+        raise UserError("xpk workload create has no --device-type, or its value is empty", remedy, "no-topology")
+    number = _number_of_slices(given.values.get("num-slices", "1"), "--num-slices")
+    slice_ = slices.one_of_tpus(device, variable or "--device-type")
+    raw = _recipe(path, options.values | number, command, slice_, stated)
     notes |= differences | {f"arguments.{key}": _repeated(value) for key, value in command.repeated.items()}
     notes |= command.notes
     own = {name: given.values.get(name, "") for name in ("cluster", "project", "zone", "namespace")}
@@ -179,9 +180,7 @@ def _marked(
         return marks.read(runs.call, argv, names, values, runs.turned)
     except marks.DiffersByMachine as e:
         what = f"{runs.path.name}: {str(e)!r} of its call of xpk depends on a file, or on what differs at each run"
-        if cause := variables.of_machine(runs.text):
-            what = f"{runs.path.name}: {cause} is known only where the script runs"
-        raise UserError(what, "write the value out in a copy of the script") from e
+        raise UserError(what, "write the value out in a copy of the script", "depends-on-machine") from e
 
 
 def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
@@ -189,27 +188,18 @@ def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
     calls, name = evaluated.workloads(), runs.path.name
     problem = evaluated.problem.removeprefix(f"{runs.path} ")
     if len(calls) > 1:
-        raise UserError(f"{name} calls xpk workload create {len(calls)} times", "leave one in a copy")
-    if not calls and "Argument list too long" in evaluated.output:
-        what = f"{name} has a word of more than 131,071 bytes in a command, and Linux passes no longer one"
-        raise UserError(what, "take long values out into a file of the image")
-    if not calls and evaluated.exit_code is None:
-        what = f"{evaluated.problem} in the sandbox, and had not called xpk workload create"
-        raise UserError(what, "take out in a copy of the script what takes that long or that much")
+        raise UserError(f"{name} calls xpk workload create {len(calls)} times", "leave one in a copy", "several-calls")
     if not calls:
-        why = f" ({problem})" if problem else ""
+        what = f"{name} does not reach its call of xpk workload create" + (f" ({problem})" if problem else "")
+        fix = "take out in a copy of the script what ends it, hides xpk, takes too long or is too long"
         missing = re.search(r": line \d+: (\w+): ", evaluated.output)
-        what = f"{name} does not reach its call of xpk workload create: it ends before, or has a function or alias of that name"
-        fix = "take out in a copy of the script what ends it or hides xpk"
-        if missing and missing[1].isdigit():
-            fix = "write the value out in a copy of the script"
         if missing and missing[1] in runs.variables.unset:
             fix = f"type {missing[1]}=VALUE"
-        raise UserError(f"{what}{why}", fix)
+        raise UserError(what, fix, "no-call-of-xpk")
     unknown = re.search("\2([^\3]*)", " ".join(calls[0].argv))
     if unknown:
         what = f"{name}: what {unknown[1][:60]} prints is known only where the script runs"
-        raise UserError(what, "write the value out in a copy of the script")
+        raise UserError(what, "write the value out in a copy of the script", "depends-on-machine")
     return calls[0].argv
 
 
@@ -221,7 +211,7 @@ def _require_typed_values(runs: _Runs, argv: tuple[str, ...], environment: Mappi
         if value not in now and not any(value in word for word in argv):
             what = f"{runs.path.name} sets {name} to {now[:40]!r} itself, in place of {value[:40]!r}"
             fix = f"leave {name}={shlex.quote(value)} out, or take the line out in a copy of the script"
-            raise UserError(what, fix)
+            raise UserError(what, fix, "value-replaced")
 
 
 def _training_script(runs: _Runs, values: Mapping[str, str]) -> ImportedScript:
@@ -232,12 +222,14 @@ def _training_script(runs: _Runs, values: Mapping[str, str]) -> ImportedScript:
     command = container.split(with_placeholders(text, known)[0], runs.hear, path.name, typed=known)
     _require_maxtext(command)
     if not values.get("topology"):
-        raise UserError(f"{path.name} does not say on which slice it trains", "type topology=tpu7x-4x4x4")
+        raise UserError(
+            f"{path.name} does not say on which slice it trains", "type topology=tpu7x-4x4x4", "no-topology"
+        )
     devices = slices.of_tpus(values["topology"], "topology")
     number = _slices_of_training(text, values, path.name) or {"num-slices": str(devices.num_slices)}
     if devices.num_slices not in (1, int(number["num-slices"])):
         what = f"topology={values['topology']} has {devices.num_slices} slices, and num_slices={number['num-slices']}"
-        raise UserError(what, "leave one of the two out")
+        raise UserError(what, "leave one of the two out", "settings-contradict")
     stated, differences = script.versions(text, runs.files)
     raw = _recipe(path, number, command, dataclasses.replace(devices, num_slices=1), stated)
     notes = (
@@ -264,7 +256,9 @@ def _require_maxtext(command: ContainerCommand) -> None:
     known = re.search(r"(?i)max(?:text|diffusion)", command.module)
     if not known and not command.base_config and not command.module.endswith(".sh"):
         raise UserError(
-            f"--command trains with {command.module}, which is no MaxText", "import a script that trains with MaxText"
+            f"--command trains with {command.module}, which is no MaxText",
+            "import a script that trains with MaxText",
+            "no-training",
         )
 
 
@@ -349,32 +343,21 @@ def described(arguments: Mapping[str, str], module: str, topology: str) -> str:
 
 def _slices_of_training(text: str, values: Mapping[str, str], script_name: str) -> dict[str, str]:
     """`num-slices` that was typed, or that the training script has as NUM_SLICES; {} without either."""
-    if "num_slices" in values:
-        return _number_of_slices(values["num_slices"], "num_slices", "type num_slices=1")
-    fix = "type NUM_SLICES=1"
-    if "NUM_SLICES" in values:
-        return _number_of_slices(values["NUM_SLICES"], "NUM_SLICES", fix)
-    own = re.search(r"(?m)^[ \t]*(?:export[ \t]+)?NUM_SLICES=[\"']?(?:\$\{\w+:?-)?([^\s\"'};]*)", text)
-    if own and "$" in own[1]:
-        line = text.count("\n", 0, own.start(1)) + 1
+    for key in ("num_slices", "NUM_SLICES"):
+        if key in values:
+            return _number_of_slices(values[key], key)
+    assigned = re.search(r"(?m)^[ \t]*(?:export[ \t]+)?NUM_SLICES=[\"']?(?:\$\{\w+:?-)?([^\s\"'};]*)", text)
+    if not assigned or not assigned[1]:
+        return {}
+    if "$" in assigned[1]:
+        line = text.count("\n", 0, assigned.start(1)) + 1
         what = f"{script_name} line {line}: NUM_SLICES is known only where the script runs"
-        raise UserError(what, f"{fix}, or the number of slices that it trains on")
-    return _number_of_slices(own[1], "NUM_SLICES", fix) if own and own[1] else {}
+        raise UserError(what, "type NUM_SLICES=1, or the number of slices that it trains on", "depends-on-machine")
+    return _number_of_slices(assigned[1], "NUM_SLICES")
 
 
-def _number_of_slices(text: str, key: str, fix: str) -> dict[str, str]:
+def _number_of_slices(text: str, key: str) -> dict[str, str]:
     """`num-slices` as it counts. UserError for what is no whole number above 0."""
     if not re.fullmatch(r"0*[1-9]\d*", text, re.ASCII):
-        raise UserError(f"{key}={text} is no whole number above 0", fix)
+        raise UserError(f"{key}={text} is no whole number above 0", f"write {key}=1", "not-a-number")
     return {"num-slices": text}
-
-
-def topology(device: str, variable: str) -> slices.Slice:
-    """The slice that xpk calls `device`. `variable`: of the script, that has this value; "" for none."""
-    try:
-        return slices.one_of_tpus(device, variable or "--device-type")
-    except UserError as e:
-        if variable:
-            raise
-        fix = re.sub(r"^did you mean (.*)\?$", r"write \1", e.fix).replace("type ", "write ")
-        raise UserError(e.what, f"{fix} in the script") from e

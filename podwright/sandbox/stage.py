@@ -10,26 +10,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from podwright.recipe.script_text import BARE, NESTED, contexts, is_variable, quoted, with_placeholders
+from podwright.recipe.script_text import BARE, NESTED, contexts, quoted, with_placeholders
 
 HERE = Path(__file__).parent
 PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 # Programs that a launch script may call and that must not run. Everything else of /usr runs: sed, printf, tr, mktemp.
-STANDINS = (
-    *("xpk", "pip", "pip3", "uv", "uvx", "pipx", "poetry", "conda", "mamba", "virtualenv", "python", "python3"),
-    *(f"python3.{minor}" for minor in range(8, 16)),
-    *("gcloud", "gsutil", "bq", "kubectl", "helm", "kueuectl", "gcluster", "terraform"),
-    *("docker", "docker-credential-gcloud", "podman", "crane", "skopeo", "nerdctl"),
-    *("curl", "wget", "git", "gh", "ssh", "scp", "rsync", "aws", "az", "huggingface-cli", "hf", "wandb"),
-    *("sudo", "apt", "apt-get", "apt-key", "dpkg", "yum", "dnf", "snap", "brew", "systemctl", "service"),
-    *("source", "cd", "sleep", "nvidia-smi", "tpu-info", "tmux", "screen", "crontab", "ping", "nc"),
-)
+STANDINS = tuple((HERE / "standins.txt").read_text().split())
 # Whom root becomes, because root has no process limit and may read what others have hidden. Nobody else has this id: systemd's end
 # at 65519, and 65534 is that of daemons.
 UNPRIVILEGED = 65533
 _CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_SETGID": 6, "CAP_SETUID": 7}  # of linux/capability.h
-FILES, FILE_SIZE = 200, 1 << 20  # of the files beside a script that go with it
 _READ_ONLY = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"}  # bash refuses to set them
 _FIXED = {"HOME", "PATH", "BASH_ENV"}  # the sandbox needs its own
 _IN_SANDBOX = "/podwright"
@@ -88,7 +79,10 @@ def fill(stage: Path, script: Script, values: Mapping[str, str], seen: Surroundi
     for name, content in script.files.items():
         _write(recipe / name, with_placeholders(content, values)[0] if name.endswith(".sh") else content)
     _write(recipe / script.path.name, text)
-    given = {name: value for name, value in values.items() if is_variable(name) and name not in _READ_ONLY | _FIXED}
+    given = dict[str, str]()
+    for name, value in values.items():
+        if name.isascii() and name.isidentifier() and name not in _READ_ONLY | _FIXED:
+            given[name] = value
     changes = {
         "@PATH@": PATH,
         "@NOW@": str(seen.at_s),

@@ -1,8 +1,7 @@
 #!@SH@
 # What runs in the place of xpk, gcloud, pip and others: it records how it was called, answers, and does nothing.
 #
-# The record, fields that end with NUL: name, working directory, number of arguments, arguments, exported variables, an empty field. After it
-# what came through stdin, which is read only where an argument says so.
+# The record, fields that end with NUL: name, number of arguments, arguments, exported variables, an empty field.
 name=${0##*/}
 PATH=@PATH@
 [ "$name" != date ] || exec date -d @@NOW@ "$@"
@@ -22,18 +21,19 @@ until true > "$calls/$number"; do
 done 2> /dev/null
 set +C
 {
-  printf '%s\0' "$name" "$(pwd -P)" "$#" "$@"
+  printf '%s\0' "$name" "$#" "$@"
   cat "/proc/$$/environ"
   printf '\0'
-  for word; do
-    case $word in
-      - | *=- | /dev/stdin | *=/dev/stdin)
-        head -c 1000000
-        break
-        ;;
-    esac
-  done
 } > "$calls/$number"
+# Whoever writes to the stdin of this program may go on writing, where an argument says that it is read.
+for word; do
+  case $word in
+    - | *=- | /dev/stdin | *=/dev/stdin)
+      head -c 1000000 > /dev/null
+      break
+      ;;
+  esac
+done
 case "$name $*" in
 @ANSWERS@
   "git clone "*)

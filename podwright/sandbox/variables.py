@@ -95,15 +95,6 @@ def _named(text: str) -> set[str]:
     return {name for match in _USED.finditer(text) if (name := match[1] or match[4])}
 
 
-def of_machine(text: str) -> str:
-    """The first thing in a script that each machine or run has another value for; ""."""
-    match = re.search(
-        r"\$(?:\{?(?:S?RANDOM|SECONDS|EPOCH\w+|HOSTNAME|BASHPID|PPID)\b|[0$])|/dev/u?random|\b(?:uuidgen|mktemp|hostname)\b",
-        text,
-    )
-    return match[0] if match else ""
-
-
 def sourced(text: str, files: Mapping[str, str]) -> dict[str, str]:
     """Those of `files` that a script reads as a part of itself."""
     named = re.findall(r"(?m)(?:^|[;&|])[ \t]*(?:source|\.)[ \t]+[\"']?(?:[^\s\"';&|]*/)?([^\s\"';&|/]+)", text)

@@ -6,6 +6,7 @@ write: recipe.json, plan.json, journal.jsonl.
 
 from __future__ import annotations
 
+import re
 import zlib
 
 from podwright.errors import UserError
@@ -23,7 +24,11 @@ def open_storage(url: str, patience_s: float | None = None) -> Storage:
 
         return Folder(url, patience_s)
     if protocol != "gs" or len(rest.partition("/")[0]) < 3:
-        raise UserError(f"storage {url} is no bucket and no folder", "type gs://BUCKET/PREFIX, or the path of a folder")
+        raise UserError(
+            f"storage {url} is no bucket and no folder",
+            "type gs://BUCKET/PREFIX, or the path of a folder",
+            "unknown-storage",
+        )
     from podwright.storage.bucket import Bucket
 
     return Bucket(url, patience_s)
@@ -37,9 +42,8 @@ def url_of_run(base: str, name: str, created: float | None) -> str:
 
 def name_of_run(url: str) -> str:
     """The name of the run that is kept at `url`."""
-    name, separator, tag = url.rstrip("/").rpartition("/")[2].rpartition("-")
-    if not (separator and name.strip(".") and len(tag) == 8 and all(c in "0123456789abcdef" for c in tag)):
-        raise UserError(
-            f"{url} is not the storage of a run", "give a URL that ends with NAME-TAG, as `podwright list` shows"
-        )
-    return name
+    match = re.fullmatch(r"(.*[^.].*)-[0-9a-f]{8}", url.rstrip("/").rpartition("/")[2])
+    if match is None:
+        fix = "give a URL that ends with NAME-TAG, as `podwright list` shows"
+        raise UserError(f"{url} is not the storage of a run", fix, "no-storage-of-a-run")
+    return match[1]

@@ -58,16 +58,13 @@ _FIX = {
 class StorageFailure(UserError):
     """A storage did not do what was asked although nothing is wrong with the bytes in it."""
 
-    def __init__(self, url: str, cause: Cause, detail: str):
-        super().__init__(f"storage {url} failed ({cause}: {detail})", _FIX[cause])
+    def __init__(self, what: str, fix: str, cause: Cause):
+        super().__init__(what, fix, f"storage-{cause}")
         self.cause = cause
 
-    @classmethod
-    def of_parts(cls, what: str, fix: str, cause: Cause) -> StorageFailure:
-        """One that was told in other words, or in another process."""
-        failure = cls("", cause, "")
-        failure.args, failure.what, failure.fix = (f"{what}; {fix}",), what, fix
-        return failure
+
+def failed(url: str, cause: Cause, detail: str) -> StorageFailure:
+    return StorageFailure(f"storage {url} failed ({cause}: {detail})", _FIX[cause], cause)
 
 
 class Storage(Protocol):
@@ -126,10 +123,7 @@ _WORDS = {
 
 def cause_of(error: BaseException) -> Cause | None:
     """Why a storage failed, of what any of its clients raises; None of other errors, damaged and missing objects among them."""
-    for e in _chain(error):
-        if cause := _cause(e):
-            return cause
-    return None
+    return next((cause for e in _chain(error) if (cause := _cause(e))), None)
 
 
 def failure_of(error: BaseException, url: str) -> StorageFailure | None:
@@ -137,7 +131,7 @@ def failure_of(error: BaseException, url: str) -> StorageFailure | None:
         if isinstance(e, StorageFailure):
             return e
     cause = cause_of(error)
-    return StorageFailure(url, cause, first_line(error)) if cause else None
+    return failed(url, cause, first_line(error)) if cause else None
 
 
 def first_line(error: BaseException) -> str:

@@ -24,7 +24,7 @@ class Bucket:
         self._patience_s = patience_s
         connect_s, answer_s = _TIMEOUT_S
         most_s = max(1.0, patience_s or answer_s)  # a request that hangs is not waited for longer than one that fails
-        self._timeout_s = min(connect_s, most_s), min(answer_s, most_s)
+        self._limits: dict[str, Any] = {"timeout": (min(connect_s, most_s), min(answer_s, most_s)), "retry": None}
         self._bucket_name, _, prefix = self.url.removeprefix("gs://").partition("/")
         self._prefix = f"{prefix}/" if prefix else ""
 
@@ -35,9 +35,9 @@ class Bucket:
             while True:
                 blob = self._blob(name)
                 try:
-                    blob.reload(timeout=self._timeout_s, retry=None)
+                    blob.reload(**self._limits)
                     generation = int(blob.generation)
-                    data = blob.download_as_bytes(if_generation_match=generation, timeout=self._timeout_s, retry=None)
+                    data = blob.download_as_bytes(if_generation_match=generation, **self._limits)
                     return Versioned(data, generation)
                 except NotFound:
                     return None
@@ -51,9 +51,7 @@ class Bucket:
 
         def act() -> int:
             blob = self._blob(name)
-            blob.upload_from_string(
-                data, "application/octet-stream", if_generation_match=generation, timeout=self._timeout_s, retry=None
-            )
+            blob.upload_from_string(data, "application/octet-stream", if_generation_match=generation, **self._limits)
             return int(blob.generation)
 
         try:
@@ -80,8 +78,7 @@ class Bucket:
             self._bucket_name,
             prefix=self._prefix + prefix,
             fields=f"items({fields}),nextPageToken",
-            timeout=self._timeout_s,
-            retry=None,
+            **self._limits,
         )
         return blobs
 
@@ -93,7 +90,7 @@ class Bucket:
 
         def act() -> None:
             try:
-                self._blob(name).delete(timeout=self._timeout_s, retry=None)
+                self._blob(name).delete(**self._limits)
             except NotFound:
                 return
 
@@ -108,15 +105,13 @@ class Bucket:
         """Inside the store, in as many requests as a large object needs."""
         source, target, token = self._blob(name), self._blob(to), None
         while True:
-            token, _, _ = target.rewrite(source, token=token, timeout=self._timeout_s, retry=None)
+            token, _, _ = target.rewrite(source, token=token, **self._limits)
             if token is None:
                 return
 
     def upload(self, path: Path, name: str) -> None:
         self._in_bucket(
-            lambda: self._blob(name, _PIECE).upload_from_filename(
-                str(path), "application/octet-stream", timeout=self._timeout_s, retry=None
-            )
+            lambda: self._blob(name, _PIECE).upload_from_filename(str(path), "application/octet-stream", **self._limits)
         )
 
     def download(self, name: str, path: Path) -> None:
@@ -124,9 +119,7 @@ class Bucket:
 
         try:
             with part_of(path) as part:
-                self._patiently(
-                    lambda: self._blob(name).download_to_filename(str(part), timeout=self._timeout_s, retry=None)
-                )
+                self._patiently(lambda: self._blob(name).download_to_filename(str(part), **self._limits))
         except NotFound as e:
             raise FileNotFoundError(f"{self.url}/{name}") from e
 
@@ -139,7 +132,7 @@ class Bucket:
         except NotFound as e:
             what = f"storage {self.url}: there is no bucket {self._bucket_name}"
             fix = f"type gcloud storage buckets create gs://{self._bucket_name}, or correct storage of the target"
-            raise UserError(what, fix) from e
+            raise UserError(what, fix, "no-such-bucket") from e
 
     def _patiently(self, act: Callable[[], T]) -> T:
         self._client  # noqa: B018  what is wrong with the package or the login comes first, and once
@@ -156,6 +149,7 @@ class Bucket:
             raise UserError(
                 f"storage {self.url} needs the package google-cloud-storage",
                 "type pip install -e '.[gcs]' in podwright's clone",
+                "missing-package",
             ) from e
         return patiently(
             self.url, lambda: storage.Client(project="podwright"), self._patience_s

@@ -19,6 +19,7 @@ class ClaimLost(UserError):
         super().__init__(
             f"attempt {holder} has taken over storage {url}: a write of attempt {attempt} is refused",
             "leave the run to the later attempt",
+            "claim-lost",
         )
 
 
@@ -26,7 +27,7 @@ def gone(url: str, what: str = "claim") -> StorageFailure:
     """Of a storage that no longer has what was written to it: it was removed, or is not mounted any more. Nothing may be written there
     then: it would fill another disk, and hide what comes back."""
     fix = "restore its objects" if "://" in url else "mount or restore the folder"
-    return StorageFailure.of_parts(f"the {what} of {url} is gone", fix, Cause.SERVER)
+    return StorageFailure(f"the {what} of {url} is gone", fix, Cause.SERVER)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +85,7 @@ def _check_free(storage: Storage, holder: dict[str, object], attempt: int, takeo
         raise UserError(
             f"attempt {before} has storage {storage.url}, and this is attempt {attempt}",
             "leave it to the later attempt",
+            "storage-claimed",
         )
     if before == attempt or holder["released"] or takeover:
         return
@@ -91,4 +93,5 @@ def _check_free(storage: Storage, holder: dict[str, object], attempt: int, takeo
     raise UserError(
         f"attempt {before}{machines} has storage {storage.url} and may still be at work",
         "end it, then start the trainer with --takeover; `podwright resume` does both",
+        "storage-claimed",
     )

@@ -24,17 +24,13 @@ def file_on_path(path: Path) -> Path | None:
     return None if exists is None or os.path.isdir(exists) else exists
 
 
-def require_folder(path: Path) -> None:
-    """UserError unless there is the folder `path`, which a user names as the storage of a target."""
-    if os.path.isdir(path):
-        return
-    what, fix = (
-        f"there is no folder {path}",
-        f"type mkdir -p {shlex.quote(str(path))}, or correct storage of the target",
-    )
+def require_folder(path: Path, key: str = "storage") -> None:
+    """UserError unless there is the folder `path`, which a user names as `key` of a target."""
     if file := file_on_path(path):
-        what, fix = f"storage {path}: {file} is a file, not a folder", "correct storage of the target"
-    raise UserError(what, fix)
+        raise UserError(f"{key}={path}: {file} is a file, not a folder", f"correct {key} of the target", "not-a-folder")
+    if not os.path.isdir(path):
+        fix = f"type mkdir -p {shlex.quote(str(path))}, or correct {key} of the target"
+        raise UserError(f"there is no folder {path}", fix, "no-such-folder")
 
 
 class Folder:
@@ -61,7 +57,7 @@ class Folder:
         try:
             require_folder(self.path.parent)
         except UserError as e:
-            raise StorageFailure.of_parts(e.what, e.fix, Cause.SERVER) from e
+            raise StorageFailure(e.what, e.fix, Cause.SERVER) from e
         self.path.mkdir(exist_ok=True)
 
     def write(self, name: str, data: bytes, generation: int | None = None) -> int:

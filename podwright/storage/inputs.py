@@ -21,7 +21,6 @@ LIST = "inputs.json"  # in the run directory: key of the recipe -> name in the s
 _SECTIONS = ("model", "data", "aligner", "encoders", "text_encoder")
 _IN_PLACE = (("pretrain", "data.source"),)  # read from the storage a piece at a time; everything else is copied first
 _REWARD = re.compile(r"rewards\[(\d+)\]")
-_PIECE = 1 << 22
 
 
 def upload(run: RunDir, recipe: Record, cwd: Path, storage: Storage) -> dict[str, str]:
@@ -76,7 +75,9 @@ def _listed(run: RunDir) -> dict[str, str] | None:
     except (ValueError, AttributeError, RecursionError):
         pass
     raise UserError(
-        f"{path} is damaged", "restore it from a copy of the run, or start the run again under another name"
+        f"{path} is damaged",
+        "restore it from a copy of the run, or start the run again under another name",
+        "damaged-file",
     )
 
 
@@ -127,7 +128,11 @@ def _copy(storage: Storage, name: str, root: Path) -> Path:
     """On this machine, made once: several processes may come together, and each may be killed."""
     target = root / name
     if not (name.startswith(PREFIX) and is_below(name)):
-        raise UserError(f"{LIST} of {root} names {name}, which is no input", "start the run again under another name")
+        raise UserError(
+            f"{LIST} of {root} names {name}, which is no input",
+            "start the run again under another name",
+            "damaged-file",
+        )
     if target.exists():
         return target
     listed = storage.read(f"{name.rpartition('/')[0]}.json")
@@ -137,7 +142,11 @@ def _copy(storage: Storage, name: str, root: Path) -> Path:
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     for file in entry["files"]:
         if not is_below(file):
-            raise UserError(f"{storage.url}/{name} holds the file {file}, which is outside of it", "delete that object")
+            raise UserError(
+                f"{storage.url}/{name} holds the file {file}, which is outside of it",
+                "delete that object",
+                "foreign-object",
+            )
         storage.download(f"{name}/{file}" if entry["folder"] else name, part / file if entry["folder"] else part)
     try:
         part.rename(target)
@@ -147,8 +156,5 @@ def _copy(storage: Storage, name: str, root: Path) -> Path:
 
 
 def _hash(path: Path) -> str:
-    digest = hashlib.sha256()
     with path.open("rb") as f:
-        while piece := f.read(_PIECE):
-            digest.update(piece)
-    return digest.hexdigest()
+        return hashlib.file_digest(f, "sha256").hexdigest()

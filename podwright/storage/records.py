@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.rundir import RunDir, is_below, part_of, write_json
+from podwright.rundir import RunDir, is_below, part_of, read_json, write_json
 from podwright.storage.base import Conflict, Storage
 from podwright.storage.claim import Claim, ClaimLost
 
@@ -138,7 +138,9 @@ def _check_names(segment: dict[str, Any], where: str) -> None:
             depths = [pattern for pattern in patterns if pattern.count("/") == name.count("/")]
             if not is_below(name) or not any(fnmatch.fnmatchcase(name, pattern) for pattern in depths):
                 raise UserError(
-                    f"{where} holds {name}, which is no record of a run", "delete that object, and check who wrote it"
+                    f"{where} holds {name}, which is no record of a run",
+                    "delete that object, and check who wrote it",
+                    "foreign-object",
                 )
 
 
@@ -174,11 +176,8 @@ def _put(path: Path, at: int, data: bytes) -> bool:
 
 
 def _read_state(run: RunDir, url: str) -> _Applied:
-    try:
-        state = _Applied(**json.loads((run.path / _STATE).read_text()))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return _Applied(url)
-    return state if state.storage == url else _Applied(url)
+    record = read_json(run.path / _STATE)
+    return _Applied(**record) if record.get("storage") == url else _Applied(url)
 
 
 def _write_state(run: RunDir, applied: _Applied) -> None:

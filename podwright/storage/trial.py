@@ -29,8 +29,7 @@ def require_usable(url: str) -> None:
             storage = open_storage(url, _PATIENCE_S)
             storage.write(name, _DATA, 0)
             try:
-                _require_shown(storage, name)
-                _require_conditions(storage, name)
+                _require_reliable(storage, name)
             finally:
                 storage.delete(name)
     except OSError as e:  # of a folder
@@ -55,7 +54,7 @@ def _without_a_right() -> Iterator[None]:
         yield
     except StorageFailure as e:
         if e.cause is Cause.LOGIN and getattr(e.__cause__, "code", None) == HTTPStatus.FORBIDDEN:
-            raise UserError(e.what, e.fix) from e
+            raise UserError(e.what, e.fix, "storage-login") from e
         raise
 
 
@@ -65,20 +64,16 @@ def _new_name() -> str:
 
 def _not_writable(url: str, why: str) -> UserError:
     fix = "give yourself the right to write there, or correct storage of the target"
-    return UserError(f"folder {url} cannot be written ({why})", fix)
+    return UserError(f"folder {url} cannot be written ({why})", fix, "not-writable")
 
 
-def _require_shown(storage: Storage, name: str) -> None:
+def _require_reliable(storage: Storage, name: str) -> None:
+    """UserError unless the storage shows at once what was written, and refuses to create what is there."""
     there = storage.read(name)
-    if there is None or there.data != _DATA or name not in storage.names(name):
-        what = f"storage {storage.url} does not show an object that has just been written to it"
-        raise UserError(what, "correct storage of the target: runs need one that shows at once what was written")
-
-
-def _require_conditions(storage: Storage, name: str) -> None:
-    try:
-        storage.write(name, b"", 0)
-    except Conflict:
-        return
-    what = f"storage {storage.url} replaced an object that was to be created if absent"
-    raise UserError(what, "correct storage of the target: runs need one that keeps to such conditions")
+    if there is not None and there.data == _DATA and name in storage.names(name):
+        try:
+            storage.write(name, b"", 0)
+        except Conflict:
+            return
+    what = f"storage {storage.url} does not show, or does not keep, an object that has just been written to it"
+    raise UserError(what, "correct storage of the target", "unreliable-storage")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,25 +48,29 @@ class ResolvedTarget:
         """That the target is to have; 0 where its settings do not say."""
         return self.settings.gpus_per_node if self.settings else 0
 
+    @property
+    def _sliced(self) -> SlicedSettings | None:
+        """The settings, where a recipe that names a slice gets that one."""
+        if self.settings is None or not self.traits.slice_of_recipe:
+            return None
+        return cast("SlicedSettings", self.settings)
+
     def for_slice(self, name: str) -> ResolvedTarget:
         """With the slice `name` as that of its runs, where recipes name theirs; "" for the target's own. UserError where it cannot be."""
-        if not name or self.settings is None or not self.traits.slice_of_recipe:
+        if not name or self._sliced is None:
             return self
-        settings = cast("SlicedSettings", self.settings).for_slice(name)
+        settings = self._sliced.for_slice(name)
         return ResolvedTarget(self.name, settings.devices(), settings)
 
     def as_used_by(self, recipe: Recipe) -> ResolvedTarget:
         """With what `recipe` names where the target names nothing, so that a check looks at what its runs need."""
-        if self.settings is None or not self.traits.slice_of_recipe:
+        if self._sliced is None:
             return self
-        settings = cast("SlicedSettings", self.settings).as_used_by(recipe)
-        return ResolvedTarget(self.name, self.slice, settings)
+        return ResolvedTarget(self.name, self.slice, self._sliced.as_used_by(recipe))
 
     def differences(self, recipe: Recipe) -> list[Remark]:
         """What a recipe that names its machines says of them, where the target says something else."""
-        if self.settings is None or not self.traits.slice_of_recipe:
-            return []
-        return cast("SlicedSettings", self.settings).differences(recipe)
+        return self._sliced.differences(recipe) if self._sliced else []
 
     def open(self) -> Target:
         """UserError for a slice, which is no target."""
@@ -121,8 +124,7 @@ class ResolvedTarget:
         if self.settings is None:
             assert self.slice
             raise UserError(
-                f"{self.slice.name} is a slice, not a target: plans take it, runs do not yet",
-                "type --on local or --on cpu-8",
+                f"{self.slice.name} is a slice, not a target", "type --on local or --on cpu-8", "slice-not-target"
             )
         return self.settings
 
@@ -159,9 +161,7 @@ def _storage_unused(storage: str, kind: str) -> list[Remark]:
     if not (storage and kind) or kinds.find(kind).uses_storage:
         return []
     what = f"kind={kind} does not use storage={storage}: checkpoints and records stay in the directory of the run"
-    return [
-        Remark("warning", what, "to keep them elsewhere, give a folder there with --runs, or as runs of the target")
-    ]
+    return [Remark("warning", what, "to keep them elsewhere, give a folder there with --runs")]
 
 
 def resolve(name: str) -> ResolvedTarget:
@@ -173,25 +173,15 @@ def resolve(name: str) -> ResolvedTarget:
         with contextlib.suppress(entries.FileFault):  # whoever stays on this machine needs no such file
             entries.find(name)
         return ResolvedTarget(name, None, LocalSettings())
-    if own := entries.find(name):
-        return ResolvedTarget(name, own.devices(), own)
+    if settings := entries.find(name):
+        return ResolvedTarget(name, settings.devices(), settings)
     try:
         devices = slices.parse(name)
     except slices.UnknownSlice as e:
-        several = [word for word in re.split(r"[,\s]+", name) if word]
-        if len(several) > 1 and set(several) <= {*entries.names(), "local"}:
-            raise UserError(
-                f"--on {name!r} names {len(several)} targets, and a run has one", f"type --on {several[0]}"
-            ) from None
         if guess := nearest(name, entries.names()):
-            raise UserError(
-                f"there is no target {name!r}", f"did you mean {guess}? `podwright target list` shows all"
-            ) from None
-        if e.fix.startswith("type --on local"):  # nothing near
-            own_names = ", ".join(entries.names())
-            more = f"your targets: {own_names}" if own_names else "`podwright target add NAME kind=ssh` adds a target"
-            raise UserError(e.what, f"{e.fix}; {more}") from None
-        raise
+            what = f"there is no target {name!r}"
+            raise UserError(what, f"did you mean {guess}? `podwright target list` shows all", e.code) from None
+        raise UserError(e.what, f"{e.fix}; `podwright target list` shows your targets", e.code) from None
     here = not (devices.accelerator.pod or devices.accelerator.node)
     return ResolvedTarget(name, devices, LocalSettings(cpu_devices=devices.num_devices) if here else None)
 
@@ -220,13 +210,10 @@ def recorded(identity: Record) -> ResolvedTarget:
     """The target with an `identity`, without its devices. UserError for one of another version."""
     from podwright.targets import kinds
 
-    kind = identity.get("kind")
-    if kind not in kinds.KINDS:
-        what = f"the run was submitted to a target of kind {kind!r}, which this version does not know"
-        raise UserError(what, f"known: {', '.join(kinds.KINDS)}; follow it with the version that started it")
     try:
-        return ResolvedTarget(identity["target"], None, kinds.recorded_settings(kind, identity["settings"]))
+        settings = kinds.recorded_settings(identity["kind"], identity["settings"])
+        return ResolvedTarget(identity["target"], None, settings)
     except (KeyError, ValueError) as e:  # pydantic's is a ValueError
-        name = identity.get("target", "")
+        name, kind = identity.get("target", ""), identity.get("kind")
         what = f"the journal of the run has settings of target {name!r} (kind={kind}) that this version cannot read"
-        raise UserError(what, "follow the run with the version that started it") from e
+        raise UserError(what, "follow the run with the version that started it", "other-version") from e

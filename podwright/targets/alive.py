@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,6 +17,12 @@ def held(path: Path) -> Iterator[int]:
         yield f.fileno()
 
 
+def forget(path: Path) -> None:
+    """Removes a lock that nobody holds."""
+    if not is_held(path):
+        path.unlink(missing_ok=True)
+
+
 def is_held(path: Path) -> bool:
     if not path.exists():
         return False
@@ -25,3 +32,21 @@ def is_held(path: Path) -> bool:
         except BlockingIOError:
             return True
     return False
+
+
+@contextlib.contextmanager
+def acquired(path: Path, seconds: float = 0.0) -> Iterator[bool]:
+    """Holds the lock of a file in the body; False where another process has it for longer than `seconds`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    until = time.monotonic() + seconds
+    with path.open("w") as f:
+        while True:
+            try:
+                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError:
+                if time.monotonic() >= until:
+                    yield False
+                    return
+                time.sleep(0.1)
+        yield True

@@ -185,6 +185,11 @@ class Polled:
     handle: Handle | None = None
     """the handle to use from now on, where polling has changed it"""
 
+    @classmethod
+    def ended(cls, ending: Ending | None, detail: str, fix: str = "") -> Polled:
+        """What the scheduler of the machines says happened to them."""
+        return cls(Process.ENDED, ending=ending, detail=detail, fix=fix)
+
 
 @dataclass(frozen=True)
 class Stopped:
@@ -273,7 +278,7 @@ class MissingProgram(UserError):
     def __init__(self, programs: Mapping[str, str]):
         commands = "command" if len(programs) == 1 else "commands"
         fix = "; ".join(dict.fromkeys(programs.values()))
-        super().__init__(f"{commands} {', '.join(programs)} not found on this machine", fix)
+        super().__init__(f"{commands} {', '.join(programs)} not found on this machine", fix, "missing-program")
 
 
 class Barred(UserError):

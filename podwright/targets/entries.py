@@ -9,23 +9,19 @@ from typing import Any, cast
 
 import yaml
 from pydantic import BaseModel, ValidationError
+from pydantic_core import ErrorDetails
 
 from podwright import slices
 from podwright.accelerators import ACCELERATORS
-from podwright.errors import UserError, expanded, from_os, nearest
+from podwright.errors import UserError, expanded, nearest
 from podwright.recipe.wrong_values import in_words
-from podwright.recipe.yaml_file import fault_of
-from podwright.recipe.yaml_keys import RepeatedKey, once
+from podwright.recipe.yaml_file import fault_of, once
 from podwright.rundir import Record, replace_file
 from podwright.shell import targets_file
 from podwright.targets import kinds
 from podwright.targets.base import Settings
-from podwright.targets.settings.env import without_value
-from podwright.targets.settings.ssh import IPV6
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_ALLOWED = "begin with a letter, and use letters, digits, '.', '_' and '-' alone"
-_RESERVED = "it stands for this machine, a slice or an accelerator; take another name"
 
 
 class FileFault(UserError):
@@ -44,30 +40,29 @@ def names() -> list[str]:
 def find(name: str) -> Settings | None:
     """The target called `name`; None when there is none. UserError when its entry is wrong, or has the name of something else."""
     entries = _entries()
-    if name in entries and is_reserved(name):
-        what = f"{targets_file()} has a target {name!r}, which is the name of {'this machine' if name == 'local' else 'a slice'}"
-        raise UserError(what, "give it another name there")
-    if name in entries and not _NAME.fullmatch(name):
-        what = f"{targets_file()} has a target {name!r}, which is no name of a target"
-        raise UserError(what, f"give it another name there: {_ALLOWED}")
-    return _parse(name, entries[name], str(targets_file())) if name in entries else None
+    if name not in entries:
+        return None
+    if fault := _name_fault(name):
+        raise UserError(f"{targets_file()} has a target {name!r}: {fault}", "give it another name there", "wrong-name")
+    return _parse(name, entries[name], str(targets_file()))
+
+
+def _name_fault(name: str) -> str:
+    """Why a target cannot be called `name`; "" where it can."""
+    if is_reserved(name):
+        return "it is the name of this machine, a slice or an accelerator"
+    if not _NAME.fullmatch(name):
+        return "a name begins with a letter, and has letters, digits, '.', '_' and '-' alone"
+    return ""
 
 
 def require(name: str) -> Settings:
     settings = find(name)
-    if settings is not None:
-        return settings
-    if is_reserved(name):
-        raise UserError(
-            f"{name} needs no entry in {targets_file()}", f"type podwright doctor --on {name}"
-            if name == "local" else f"it is a slice or an accelerator: type podwright plan RECIPE --on {name}"
-        )  # fmt: skip
-    known = names()
-    guess = nearest(name, known)
-    there = f"did you mean {guess}?" if guess else f"there are {', '.join(known)}" if known else "there is none yet"
-    raise UserError(
-        f"there is no target {name!r} in {targets_file()}", f"{there}; `podwright target add NAME kind=ssh` adds one"
-    )
+    if settings is None:
+        guess = nearest(name, names())
+        fix = f"did you mean {guess}?" if guess else "`podwright target list` shows yours"
+        raise UserError(f"there is no target {name!r} in {targets_file()}", fix, "no-such-target")
+    return settings
 
 
 def proposals(pairs: Sequence[str]) -> dict[str, str]:
@@ -76,33 +71,27 @@ def proposals(pairs: Sequence[str]) -> dict[str, str]:
     if given.get("kind") not in kinds.configured():
         return {}
     fields = kinds.settings_class(given["kind"]).model_fields
-    missing = [key for key, field in fields.items() if field.is_required() and key not in given]
-    return kinds.proposals(given["kind"], missing, given)
-
-
-class MissingKey(UserError):
-    """An entry lacks a key that it must have."""
-
-    def __init__(self, what: str, fix: str, key: str):
-        super().__init__(what, fix)
-        self.key = key
+    if all(key in given for key, field in fields.items() if field.is_required()):
+        return {}
+    return {key: value for key, value in kinds.proposals(given["kind"], given).items() if key not in given}
 
 
 def add(name: str, pairs: Sequence[str]) -> Settings:
     """Write a new entry at the end of the file; what stands there stays as it is."""
-    path = _regular_file()
-    if not _NAME.fullmatch(name) or is_reserved(name):
-        why = _ALLOWED if not _NAME.fullmatch(name) else _RESERVED
-        raise UserError(f"{name!r} cannot be the name of a target", why)
+    path = targets_file()
+    if fault := _name_fault(name):
+        raise UserError(f"{name!r} cannot be the name of a target: {fault}", "take another name", "wrong-name")
     if name in _entries():
-        raise UserError(f"there is a target {name!r} already", f"change it in {path}, or take another name")
+        raise UserError(
+            f"there is a target {name!r} already", f"change it in {path}, or take another name", "name-taken"
+        )
     entry: dict[str, Any] = {}
     for pair in pairs:
         key, equals, value = pair.partition("=")
-        if not equals or not key:
-            raise UserError(f"{pair!r} sets nothing", "write KEY=VALUE, for example partition=gpu")
-        if key in entry:
-            raise UserError(f"{key}= is there twice", "leave one of them out")
+        if not equals or not key or key in entry:
+            raise UserError(
+                f"{pair!r} sets nothing, or a key again", "write each key once, such as partition=gpu", "no-key-value"
+            )
         try:
             entry[key] = yaml.load(value, yaml.BaseLoader) if value.strip() else ""
         except yaml.YAMLError:
@@ -110,22 +99,20 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
     settings = _parse(name, entry)
     checkout = getattr(settings, "recipes", "")
     if checkout and not expanded(checkout).is_dir():
-        fix = "give the path of a checkout of tpu-recipes, or leave recipes out"
-        raise UserError(f"target {name!r}: recipes={checkout} is no directory", fix)
+        raise UserError(
+            f"target {name!r}: recipes={checkout} is no directory", "clone tpu-recipes there", "no-such-folder"
+        )
     path.parent.mkdir(parents=True, exist_ok=True)
     before = path.read_text() if path.exists() else ""
     gap = "" if not before or before.endswith("\n") else "\n"
     after = before + gap + yaml.safe_dump({name: entry}, sort_keys=False, allow_unicode=True)
-    if not _holds(after, name):
-        what = f"nothing can be added at the end of {path}"
-        raise UserError(what, "write each entry as NAME: in a line of its own, with its keys indented below it")
-    replace_file(path, after.encode(), None)
+    _write(path, after, _entries() | {name: entry}, f"{name!r} cannot be added at the end of {path}")
     return settings
 
 
 def remove(name: str) -> None:
     """Remove an entry with its lines; comments and the other entries stay as they are. UserError for a name that is not there."""
-    path, entries = _regular_file(), _entries()
+    path, entries = targets_file(), _entries()
     if name not in entries:
         require(name)
     text = path.read_text()
@@ -137,28 +124,19 @@ def remove(name: str) -> None:
     while last > begin and lines[last].strip()[:1] in ("", "#"):  # a block ends where the next one begins
         last -= 1
     after = "".join(lines[:begin] + lines[last + 1 :])
+    others = {key: value for key, value in entries.items() if key != name}
+    _write(path, after, others, f"the lines of {name!r} in {path} hold more than this target")
+
+
+def _write(path: Path, text: str, entries: dict[str, Any], refusal: str) -> None:
+    """Replace the file of targets by one with these entries; UserError with `refusal` if `text` holds others."""
     try:
-        left = yaml.load(after, _TextLoader) or {}
+        written = yaml.load(text, _TextLoader) or {}
     except yaml.YAMLError:
-        left = None
-    if left != {key: value for key, value in entries.items() if key != name}:
-        raise UserError(f"the lines of {name!r} in {path} hold more than this target", "remove it there by hand")
-    replace_file(path, after.encode(), None)
-
-
-def _regular_file() -> Path:
-    """The file of targets, to be written; UserError for a device, a pipe or a directory."""
-    path = targets_file()
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path} is no regular file, and cannot hold targets", "name a file in PODWRIGHT_TARGETS")
-    return path
-
-
-def _holds(text: str, name: str) -> bool:
-    try:
-        return name in yaml.load(text, _TextLoader)
-    except yaml.YAMLError:
-        return False
+        written = None
+    if written != entries:
+        raise UserError(refusal, "change the file by hand", "file-not-changed")
+    replace_file(path, text.encode(), None)
 
 
 def is_reserved(name: str) -> bool:
@@ -175,73 +153,68 @@ def is_reserved(name: str) -> bool:
 def _entries() -> dict[str, Any]:
     """Every entry as it stands, all values as text: YAML takes 24:00:00 for a number."""
     path = targets_file()
+    if path.exists() and not path.is_file():
+        raise FileFault(f"{path} is no regular file", "name a file in PODWRIGHT_TARGETS", "no-regular-file")
     try:
         entries = yaml.load(path.read_text(), _TextLoader)
     except FileNotFoundError:
         return {}
-    except RepeatedKey as e:
-        raise FileFault(f"{path} {e}", "leave one of them out") from e
-    except UnicodeDecodeError as e:
-        raise FileFault(f"{path} is not text", "name another file in PODWRIGHT_TARGETS, or fix it") from e
     except OSError as e:
-        known = from_os(e, path)
-        what = known.what if known else f"{path} cannot be read: {e}"
-        raise FileFault(what, known.fix if known else "name another file in PODWRIGHT_TARGETS") from e
+        raise FileFault(
+            f"{path} cannot be read: {e.strerror}", "name another file in PODWRIGHT_TARGETS", "unreadable"
+        ) from e
+    except UnicodeDecodeError as e:
+        raise FileFault(f"{path} is not text", "name another file in PODWRIGHT_TARGETS", "not-text") from e
     except yaml.YAMLError as e:
         line, fault = fault_of(e)
-        what = f"{path}{f' line {line}' if line else ''} is not YAML: {fault}"
-        raise FileFault(what, "fix that line" if line else "name another file in PODWRIGHT_TARGETS, or fix it") from e
+        where = f" line {line}" if line else ""
+        raise FileFault(f"{path}{where} is not YAML: {fault}", "fix it there", "not-yaml") from e
     if entries in (None, ""):
         return {}
     if not isinstance(entries, dict):
-        raise FileFault(f"{path} holds no mapping of names", "write NAME:, and indented below it kind: slurm")
+        raise FileFault(
+            f"{path} holds no mapping of names", "write NAME:, and indented below it kind: slurm", "no-mapping"
+        )
     return entries
 
 
 def _parse(name: str, entry: Any, file: str = "") -> Settings:
     """`file`: that has the entry; "" of one that was typed."""
-    where, fix = (f" in {file}", f"fix it in {file}") if file else ("", "correct it and type the command again")
-    if not isinstance(entry, dict) or entry.get("kind") not in kinds.configured():
-        kind = entry.get("kind") if isinstance(entry, dict) else None
-        given = "no kind" if kind is None else f"kind={kind!r}" if isinstance(kind, str) else f"kind={flow(kind)}"
-        guess = nearest(str(entry["kind"]), kinds.configured()) if isinstance(entry, dict) and "kind" in entry else ""
-        known = f"known: kind={', kind='.join(kinds.configured())}"
-        raise UserError(
-            f"target {name!r}{where} has {given}", f"did you mean kind={guess}? {known}" if guess else known
-        )
-    model = kinds.settings_class(entry["kind"])
+    kind = entry.get("kind") if isinstance(entry, dict) else None
+    if kind not in kinds.configured():
+        what = f"target {name!r} has {'no kind' if kind is None else f'kind={flow(kind)}'}"
+        raise UserError(what, f"known: kind={', kind='.join(kinds.configured())}", "unknown-kind")
+    model = kinds.settings_class(kind)
     try:
         return cast(Settings, model.model_validate(entry))
     except ValidationError as e:
-        first = next((error for error in e.errors() if error["type"] == "extra_forbidden"), e.errors()[0])
-        key = ".".join(map(str, first["loc"]))
-        if first["type"] == "extra_forbidden":
-            same = "bucket" if key == "storage" and "bucket" in model.model_fields else ""
-            guess = same or nearest(key, list(model.model_fields))
-            fix = f"did you mean {guess}?" if guess else f"delete it in {file}" if file else _known(model)
-            others = [kind for kind in kinds.configured() if key in kinds.settings_class(kind).model_fields]
-            if others and not same:
-                fix = f"{key} is a key of kind={others[0]}; leave it out"
-            raise UserError(f"target {name!r} has no key {key!r}", fix) from e
-        text, nested = flow(first["input"]), first["type"] in ("tuple_type", "string_type")
-        if first["loc"][:1] == ("env",) and nested and (named := without_value(text)) != text:
-            what = f"target {name!r}: env has {named!r} with a value: it takes names of variables, never their values"
-            raise UserError(what, "write it like env=[HF_TOKEN]") from None
-        if first["type"] == "tuple_type":
-            raise _no_list(name, key, first["input"]) from e
-        if first["type"] == "string_type" and len(first["loc"]) > 1:
-            what = f"target {name!r}: {first['loc'][0]} has an entry that is no plain text: {flow(first['input'])}"
-            raise UserError(
-                what, f"write {first['loc'][0]}=[first, second], without further brackets and colons"
-            ) from e
-        if first["type"] == "missing":
-            what = f"target {name!r}: {key} is missing"
-            raise MissingKey(what, f"set it in {file}" if file else f"add {key}=... to the command", key) from e
-        shown = (
-            isinstance(first["input"], str) or first["type"] != "value_error"
-        )  # else the message names the word of a list
-        given = "" if not key else f"{key}={flow(first['input'])} " if shown else f"{key}: "
-        raise UserError(f"target {name!r}: {given}{in_words(first)}", fix) from e
+        faults = e.errors()
+        first = next((fault for fault in faults if fault["type"] == "extra_forbidden"), faults[0])
+        raise _wrong(name, model, first, file) from None
+
+
+def _wrong(name: str, model: type[BaseModel], fault: ErrorDetails, file: str) -> UserError:
+    """What is wrong with a key of target `name`. A value of a list is not shown: it may be a secret."""
+    path = fault["loc"]
+    key = ".".join(map(str, path))
+    fix = f"fix it in {file}" if file else "correct it and type the command again"
+    match fault["type"]:
+        case "extra_forbidden":
+            guess = nearest(key, list(model.model_fields))
+            fix = f"did you mean {guess}?" if guess else "leave it out"
+            return UserError(f"target {name!r} has no key {key!r}", fix, "unknown-key")
+        case "missing":
+            fix = f"set it in {file}" if file else f"add {key}=... to the command"
+            return UserError(f"target {name!r}: {key} is missing", fix, "missing-key")
+        case "tuple_type" | "string_type" if fault["type"] == "tuple_type" or len(path) > 1:
+            return UserError(
+                f"target {name!r}: {path[0]} is no list of plain words", f"write {path[0]}=[FIRST, SECOND]", "no-list"
+            )
+    if not key:
+        return UserError(f"target {name!r}: {in_words(fault)}", fix, "wrong-value")
+    if fault["type"] == "value_error" and not isinstance(fault["input"], str):  # the message names the word of the list
+        return UserError(f"target {name!r}: {key}: {in_words(fault)}", fix, "wrong-value")
+    return UserError(f"target {name!r}: {key}={flow(fault['input'])} {in_words(fault)}", fix, "wrong-value")
 
 
 def require_accepted(identity: Record) -> None:
@@ -249,29 +222,12 @@ def require_accepted(identity: Record) -> None:
     if identity["kind"] not in kinds.configured() or identity["target"] in names():
         return
     settings = kinds.recorded_settings(identity["kind"], identity["settings"])
+    name = identity["target"]
     try:
-        _parse(identity["target"], settings.model_dump(mode="json", exclude_defaults=True))
+        _parse(name, settings.model_dump(mode="json", exclude_defaults=True))
     except UserError as e:
-        name = identity["target"]
-        what = f"{e.what} (recorded by the run; {targets_file()} has no target {name!r})"
-        raise UserError(
-            what, f"type podwright target add {name} kind={identity['kind']} with the corrected settings"
-        ) from e
-
-
-def _no_list(name: str, key: str, value: Any) -> UserError:
-    """Of what stands where a list of words should."""
-    text = flow(value)
-    what = f"target {name!r}: {key}={text} is no list of plain words"
-    if isinstance(value, dict):
-        return UserError(what, f"write {key}=[{', '.join(map(str, value))}]")
-    words = text.strip("[]")
-    if key == "hosts" and "::" in words:
-        return UserError(f"target {name!r}: hosts={text}: an IPv6 address is not taken", IPV6)
-    if text.startswith("[") and not text.endswith("]"):
-        return UserError(f"target {name!r}: {key}={text} has no closing bracket", f"write {key}=[{words}]")
-    listed = ", ".join(words.split()) if key == "ssh" else words  # which takes each word apart
-    return UserError(what, f"write {key}=[{listed or 'NAME'}], commas between several")
+        fix = f"type podwright target add {name} kind={identity['kind']} with the corrected settings"
+        raise UserError(f"{e.what} (recorded by the run)", fix, e.code) from e
 
 
 def flow(value: Any) -> str:
@@ -280,7 +236,3 @@ def flow(value: Any) -> str:
         return value or ""
     text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, allow_unicode=True, width=10_000)
     return text.strip().removesuffix("...").strip()  # the end of a document, after a single word
-
-
-def _known(model: type[BaseModel]) -> str:
-    return f"known: {', '.join(model.model_fields)}"

@@ -28,9 +28,8 @@ def log_since(handle: Handle, since: int, process: int = 0) -> tuple[str, int]:
     the attempt has."""
     run, number = attempt_of(handle)
     count = handle.get("processes", 0)
-    if process and not count and not run.log(number, process).exists():
-        raise UserError(f"--process {process}: no process {process} of {run.name} has a log", "leave --process out")
-    if process and 0 < count <= process:
-        what = f"--process {process}: attempt {number} of {run.name} has {count} process{'es' if count > 1 else ''}"
-        raise UserError(what, f"type a number from 0 to {count - 1}" if count > 1 else "leave --process out")
+    if process and (process >= count if count else not run.log(number, process).exists()):
+        what = f"--process {process}: attempt {number} of {run.name} has no such process"
+        fix = f"type a number from 0 to {count - 1}" if count > 1 else "leave --process out"
+        raise UserError(what, fix, "no-such-process")
     return run.log_since(number, since, process)

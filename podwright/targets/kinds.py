@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,8 +24,6 @@ class TargetKind:
     """whether entries of the user's file may be of it"""
     proposals: str = ""
     """MODULE:FUNCTION of a Shell and of what is given: values by key, as they are typed, from the configuration of the cloud's own tools"""
-    missing: str = ""
-    """MODULE:FUNCTION of a Shell, of a key that is missing nevertheless, and of what is given: what those tools know of it, and what to type"""
 
 
 KINDS = {
@@ -41,7 +39,6 @@ KINDS = {
         "podwright.targets.settings.gke:GkeSettings",
         "podwright.targets.gke.target:Gke",
         proposals="podwright.targets.gke.configuration:proposed",
-        missing="podwright.targets.gke.configuration:missing",
     ),
 }
 
@@ -73,23 +70,13 @@ def _without_rules(model: type[BaseModel]) -> type[BaseModel]:
     return create_model(model.__name__, __config__=model.model_config | {"extra": "ignore"}, **fields)
 
 
-def proposals(kind: str, missing: Collection[str], given: Mapping[str, str]) -> dict[str, str]:
-    """Values for some of the `missing` keys, and for others that are not `given` and go with them, as they are typed; nothing is asked
-    where none is missing."""
+def proposals(kind: str, given: Mapping[str, str]) -> dict[str, str]:
+    """Values by key, as they are typed, from the configuration of the cloud's tools, which agree with what is `given`."""
     from podwright.shell import Shell
 
     where = KINDS[kind].proposals
-    values: dict[str, str] = _imported(where)(Shell(), given) if where and missing else {}
-    return {key: value for key, value in values.items() if key not in given}
-
-
-def missing(kind: str, key: str, given: Mapping[str, str]) -> tuple[str, str]:
-    """What is known of a `key` that an entry must have and lacks, and what to type; two empty texts where nothing is."""
-    from podwright.shell import Shell
-
-    where = KINDS[kind].missing if kind in KINDS else ""
-    known: tuple[str, str] = _imported(where)(Shell(), key, given) if where else ("", "")
-    return known
+    values: dict[str, str] = _imported(where)(Shell(), given) if where else {}
+    return values
 
 
 def open_target(kind: str, name: str, settings: Any) -> Target:

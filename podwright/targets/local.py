@@ -7,7 +7,6 @@ exists a lock that the process inherits from the launcher, which the kernel drop
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import shlex
 import signal
@@ -18,7 +17,7 @@ from pathlib import Path
 import psutil
 
 from podwright.errors import UserError
-from podwright.rundir import Ending, Record, RunDir, write_json
+from podwright.rundir import Ending, Record, RunDir, read_json, write_json
 from podwright.shell import Shell, joined
 from podwright.targets import alive
 from podwright.targets.base import Handle, Job, Polled, Process, Released, Remark, Rendered, Stopped, facts_in, identity
@@ -95,7 +94,9 @@ class Local:
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         code, out = self._shell.output([*TRAINER, "facts", *arguments])
         if code:
-            raise UserError(f"the trainer cannot be asked (exit code {code})", f"type: {shlex.join(TRAINER)} facts")
+            raise UserError(
+                f"the trainer cannot be asked (exit code {code})", f"type: {shlex.join(TRAINER)} facts", "no-facts"
+            )
         return facts_in(out)
 
     def release(self, handle: Handle) -> Released:
@@ -113,12 +114,11 @@ class Local:
 def _ended(handle: Handle, returncode: int | None) -> Polled:
     """With the process that failed first, where the trainer is several of them and the one that started them has said so."""
     run, number = attempt_of(handle)
-    try:
-        fault = json.loads(run.fault(number).read_text())
-    except (OSError, ValueError):
-        return _with_oom(run, number, Polled(Process.ENDED, returncode))
-    who = f"process {fault['process']} on {fault['host']}"
-    return _with_oom(run, number, Polled(Process.ENDED, fault["code"], who=who, first=fault["process"]))
+    ended = Polled(Process.ENDED, returncode)
+    if fault := read_json(run.fault(number)):
+        who = f"process {fault['process']} on {fault['host']}"
+        ended = Polled(Process.ENDED, fault["code"], who=who, first=fault["process"])
+    return _with_oom(run, number, ended)
 
 
 def _oom_counter(run: RunDir, number: int) -> Path:
@@ -128,10 +128,7 @@ def _oom_counter(run: RunDir, number: int) -> Path:
 def _with_oom(run: RunDir, number: int, ended: Polled) -> Polled:
     """A process that was killed, or whose end nobody has seen, was killed for memory if the kernel has counted such a kill since its
     start."""
-    try:
-        killed = oom.OomCounter(**json.loads(_oom_counter(run, number).read_text())).killed()
-    except (OSError, ValueError, TypeError):
-        return ended
+    killed = oom.OomCounter(**read_json(_oom_counter(run, number))).killed()
     if not killed or ended.returncode not in (None, -signal.SIGKILL):
         return ended
     detail = f"{ended.who or 'the trainer'}: {killed}"
@@ -146,11 +143,8 @@ def _is_starting(handle: Handle) -> bool:
 
 def _pid_record(handle: Handle) -> tuple[int, float] | None:
     run, number = attempt_of(handle)
-    try:
-        record = json.loads(run.pid(number).read_text())
-    except FileNotFoundError:
-        return None
-    return record["pid"], record["created"]
+    record = read_json(run.pid(number))
+    return (record["pid"], record["created"]) if record else None
 
 
 def _process(record: tuple[int, float]) -> psutil.Process | None:

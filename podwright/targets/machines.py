@@ -57,7 +57,7 @@ class Request:
         except (KeyError, TypeError) as e:
             name = record.get("name", "")
             what = f"the journal of the run has a request {name!r} for machines that this version cannot read"
-            raise UserError(what, "follow the run with the version that started it") from e
+            raise UserError(what, "follow the run with the version that started it", "other-version") from e
 
 
 class AllocationState(enum.StrEnum):

@@ -148,7 +148,7 @@ class Slurm:
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         own = slurm_check.sized(self._settings, self._ask)
         if waits := slurm_check.waiting(own, self._ask):
-            raise MachinesBusy(f"the machines of {self._name} were not asked: {waits}", _QUEUES)
+            raise MachinesBusy(f"the machines of {self._name} were not asked: {waits}", _QUEUES, "machines-busy")
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
         peers = 'peers=$(scontrol show hostnames "$SLURM_JOB_NODELIST")'
         meet = '--rank "$SLURM_PROCID" --meet "$(echo "$peers" | head -n 1):$((12000 + SLURM_JOB_ID % 20000))"'
@@ -170,18 +170,18 @@ class Slurm:
         ]
         code, out, err = self._ask(*argv, "bash", "-c", script, seconds=_PATIENCE_S + 300)
         facts = facts_in(out)
-        if len(facts) < own.nodes and slurm_states.is_busy(err):
-            what = f"the machines of {self._name} were not asked: {own.nodes} of them were not free within {_PATIENCE_S:.0f} s"
-            raise MachinesBusy(what, _QUEUES)
-        if len(facts) < own.nodes and (unknown := slurm_states.no_answer(err)):
-            raise MachinesBusy(f"the machines of {self._name} were not asked: {unknown.what}", unknown.fix)
-        if len(facts) < own.nodes:
-            reason = " ".join(err.split())[-300:] or f"srun ended with exit code {code}"
-            raise UserError(
-                f"{len(facts)} of {own.nodes} machines of {self._name} have answered: {reason}",
-                f"type: podwright target check {self._name}",
+        if len(facts) >= own.nodes:
+            return facts
+        unasked = f"the machines of {self._name} were not asked"
+        if slurm_states.is_busy(err):
+            raise MachinesBusy(
+                f"{unasked}: {own.nodes} of them were not free within {_PATIENCE_S:.0f} s", _QUEUES, "machines-busy"
             )
-        return facts
+        if unknown := slurm_states.no_answer(err):
+            raise MachinesBusy(f"{unasked}: {unknown.what}", unknown.fix, "no-answer")
+        reason = " ".join(err.split())[-120:] or f"srun ended with exit code {code}"
+        what = f"{len(facts)} of {own.nodes} machines of {self._name} have answered: {reason}"
+        raise UserError(what, f"type: podwright target check {self._name}", "no-facts")
 
     def check_access(self) -> list[Remark]:
         return []
@@ -189,11 +189,7 @@ class Slurm:
     def check(self) -> list[Remark]:
         """What stands in the way of a job on the cluster as it is now."""
         own = slurm_check.sized(self._settings, self._ask)
-        remarks = slurm_check.check(own, self._ask, _options(own))
-        if own.cpus_per_task > 1 and not self._settings.cpus_per_task:
-            what = f"cpus_per_task={own.cpus_per_task}: the share of a node's cores that goes with its GPUs"
-            remarks.append(Remark("info", what))
-        return remarks
+        return slurm_check.check(own, self._ask, _options(own))
 
     def poll(self, handle: Handle) -> Polled:
         return self.poll_all([handle])[0]
@@ -317,10 +313,10 @@ def _without_job(run: RunDir, number: int) -> Polled | None:
         return None
     if unknown := slurm_states.no_answer(answer):
         what, fix = f"no job was submitted: {unknown.what}", f"{unknown.fix}; then resume the run"
-        return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=what, fix=fix)
+        return Polled.ended(Ending.BAD_INPUT, what, fix)
     what = " ".join(answer.replace("sbatch: error: ", "").split())
     detail, fix = f"sbatch refused the job: {what}", slurm_states.remedy(answer)
-    return Polled(Process.ENDED, ending=Ending.BAD_INPUT, detail=detail, fix=fix)
+    return Polled.ended(Ending.BAD_INPUT, detail, fix)
 
 
 def _never_submitted(run: RunDir, number: int) -> bool:
@@ -387,4 +383,4 @@ def _forgotten(run: RunDir, number: int) -> Polled:
     if accepted is None:
         return Polled(Process.ABSENT)
     detail = f"job {accepted[1]} was never started, and SLURM no longer lists it: it may have been cancelled"
-    return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail)
+    return Polled.ended(Ending.STOPPED, detail)

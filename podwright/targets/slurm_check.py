@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import re
-import shlex
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
-from podwright.storage.folder import file_on_path
+from podwright.storage.folder import require_folder
 from podwright.targets import slurm_states
 from podwright.targets.base import MachinesBusy, Remark
 from podwright.targets.settings.slurm import SlurmSettings, seconds
@@ -65,7 +64,7 @@ def _rows(own: SlurmSettings, ask: Ask) -> tuple[list[list[str]], list[str]]:
     code, out, err = ask("sinfo", "--noheader", "--all", "--exact", "--format=%P|%a|%l|%D|%c|%G|%t")
     if code:
         unknown = slurm_states.failure("sinfo", code, err)
-        raise MachinesBusy(unknown.what, unknown.fix)
+        raise MachinesBusy(unknown.what, unknown.fix, "no-answer")
     rows = [line.split("|") for line in out.splitlines()]
     default = next((row[0].rstrip("*") for row in rows if row[0].endswith("*")), "")
     wanted = own.partition or default
@@ -78,10 +77,7 @@ def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
     known = sorted({row[0].rstrip("*") for row in rows})
     absent = [name for name in names if name not in known]
     if absent or not names:
-        what = "the cluster has no default partition"
-        if names:
-            what = f"partition={own.partition}: there is no such partition"
-            what += "" if len(names) < 2 else f" as {', '.join(absent)}"
+        what = f"the cluster has no partition {', '.join(absent)}" if absent else "the cluster has no default partition"
         return [Remark("error", what, f"set partition to one of {', '.join(known)}")], ""
     each = [_one_partition(own, name, [row for row in rows if row[0].rstrip("*") == name]) for name in names]
     return _of_the_best(each)
@@ -89,12 +85,12 @@ def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
 
 def _of_the_best(each: list[tuple[list[Remark], str]]) -> tuple[list[Remark], str]:
     """Of several partitions: a job starts in any of them, so the faults of one are warnings where another has none."""
-    usable = any(all(r.level != "error" for r in remarks) for remarks, _ in each)
-    now = any(not waits and all(r.level != "error" for r in remarks) for remarks, waits in each)
-    remarks = [
-        replace(r, level="warning") if usable and r.level == "error" else r for remarks, _ in each for r in remarks
-    ]
-    return remarks, "" if now else next((waits for _, waits in each if waits), "")
+    usable = [waits for remarks, waits in each if all(r.level != "error" for r in remarks)]
+    remarks = [remark for of_partition, _ in each for remark in of_partition]
+    if not usable:
+        return remarks, next((waits for _, waits in each if waits), "")
+    remarks = [replace(remark, level="warning") if remark.level == "error" else remark for remark in remarks]
+    return remarks, "" if "" in usable else next((waits for _, waits in each if waits), "")
 
 
 def _one_partition(own: SlurmSettings, wanted: str, mine: list[list[str]]) -> tuple[list[Remark], str]:
@@ -105,33 +101,21 @@ def _one_partition(own: SlurmSettings, wanted: str, mine: list[list[str]]) -> tu
         waits = f"partition {wanted} starts no jobs now (it is down)"
         remarks.append(Remark("warning", waits, "a job waits until it does; to start now, take another partition"))
     elif up != "up":
-        remarks.append(
-            Remark("error", f"partition {wanted} takes no jobs now (it is {up})", "take another partition, or wait")
-        )
+        what = f"partition {wanted} takes no jobs now (it is {up})"
+        remarks.append(Remark("error", what, "take another partition, or wait"))
     if own.time and seconds(own.time) > seconds(limit):
-        remarks.append(
-            Remark(
-                "error",
-                f"time={own.time}: partition {wanted} allows {limit}",
-                f"set time={limit}; a longer run takes several jobs",
-            )
-        )
-    able = [
-        row
-        for row in mine
-        if int(row[4]) >= own.cpus_per_task * own.tasks_per_node and _gpus(row[5]) >= own.gpus_per_node
-    ]
+        what = f"time={own.time}: partition {wanted} allows {limit}"
+        remarks.append(Remark("error", what, f"set time={limit}; a longer run takes several jobs"))
+    cores = own.cpus_per_task * own.tasks_per_node
+    able = [row for row in mine if int(row[4]) >= cores and _gpus(row[5]) >= own.gpus_per_node]
     there = sum(int(row[3]) for row in able)
-    each = f"{own.cpus_per_task * own.tasks_per_node} CPUs" + (
-        f" and {counted(own.gpus_per_node, 'GPU')}" if own.gpus_per_node else ""
-    )
+    left = sum(int(row[3]) for row in able if in_service(row[6]))
+    each = f"node(s) of partition {wanted} with {cores} CPUs and {own.gpus_per_node} GPUs"
     if there < own.nodes:
-        what = f"nodes={own.nodes}: partition {wanted} has {there} node(s) with {each}, and {sum(int(row[3]) for row in mine)} in all"
+        what = f"nodes={own.nodes}: there are {there} {each}"
         remarks.append(Remark("error", what, "lower nodes, gpus_per_node, tasks_per_node or cpus_per_task"))
-    elif own.nodes > (left := sum(int(row[3]) for row in able if in_service(row[6]))):
-        waits = (
-            f"nodes={own.nodes}: only {left} of the {there} node(s) with {each} in partition {wanted} are in service"
-        )
+    elif left < own.nodes:
+        waits = f"nodes={own.nodes}: only {left} of the {there} {each} are in service"
         remarks.append(Remark("warning", waits, "a job waits until more are; `sinfo -R` says why they are not"))
     return remarks, waits
 
@@ -161,25 +145,13 @@ def _trial(own: SlurmSettings, ask: Ask, options: Sequence[str], waits: bool) ->
 def _places(own: SlurmSettings) -> list[Remark]:
     remarks: list[Remark] = []
     if own.python and not Path(own.python).exists():
-        remarks.append(
-            Remark(
-                "error",
-                f"python={own.python}: there is no such file here",
-                "make an environment that the nodes share",
-            )
-        )
-    if own.runs and (file := file_on_path(Path(own.runs))):
-        remarks.append(
-            Remark("error", f"runs={own.runs}: {file} is a file, not a folder", "correct runs of the target")
-        )
-    elif own.runs and not Path(own.runs).is_dir():
-        remarks.append(
-            Remark(
-                "error",
-                f"runs={own.runs}: there is no such folder",
-                f"type `mkdir -p {shlex.quote(own.runs)}`, or fix runs",
-            )
-        )
+        what = f"python={own.python}: there is no such file here"
+        remarks.append(Remark("error", what, "make an environment that the nodes share"))
+    if own.runs:
+        try:
+            require_folder(Path(own.runs), "runs")
+        except UserError as e:
+            remarks.append(Remark("error", e.what, e.fix))
     return remarks
 
 
@@ -204,13 +176,7 @@ def _syntax(own: SlurmSettings, ask: Ask) -> list[Remark]:
         if code:
             reason = re.sub(r"^.*?line \d+: ", "", err.partition("\n")[0])
             what = f"a line of the target's setup has a syntax error: {line} ({reason})"
-            remarks.append(
-                Remark(
-                    "error",
-                    what,
-                    "correct that line under setup of the target: each line must be a complete command of bash",
-                )
-            )
+            remarks.append(Remark("error", what, "correct that line under setup of the target"))
     return remarks
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from podwright.failures.match import match
-from podwright.targets.base import Polled, Process
+from podwright.targets.base import Polled
 
 _BY_TRAINER = ("COMPLETED", "FAILED")
 """states of a job whose ending the trainer's last word decides"""
@@ -135,4 +135,4 @@ def recorded(record: Mapping[str, Any]) -> Polled | None:
     failure = match(str(record.get("why", "")), "slurm_record")
     if failure is None:
         return None
-    return Polled(Process.ENDED, ending=failure.row.ending, detail=failure.row.cause, fix=failure.row.remedy)
+    return Polled.ended(failure.row.ending, failure.row.cause, failure.row.remedy)

@@ -31,9 +31,7 @@ class Ssh(HostRunner):
         return []
 
     def check(self) -> list[Remark]:
-        return probe.check(
-            self._profile, self.own_hosts(()), self._settings.storage, self._settings.address, self._name
-        )
+        return probe.check(self._profile, self.own_hosts(()), self._settings.storage)
 
     def transports(self, hosts: Hosts) -> list[SshTransport]:
         return [SshTransport(name, self._settings.ssh) for name in self._settings.hosts]

@@ -13,7 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, message_of, nearest
+from podwright.errors import UserError, message_of
 from podwright.rundir import RunDir, recipe_of
 from podwright.track import batch, mlflow_server
 
@@ -45,9 +45,12 @@ def ui_argv(runs: Path) -> list[str]:
         raise UserError(
             f"runs are mirrored to the MLflow server {mlflow_server.public(uri)} ({mlflow_server.URI})",
             "open it in a browser",
+            "opens-in-browser",
         )
     if not uri and not database.is_file():
-        raise UserError(f"no run in {runs} was mirrored to MLflow", "start one with trackers=[mlflow]")
+        raise UserError(
+            f"no run in {runs} was mirrored to MLflow", "start one with trackers=[mlflow]", "no-tracked-run"
+        )
     place = uri or f"sqlite:///{database}"
     return [sys.executable, "-m", "mlflow", "ui", "--backend-store-uri", place, "--host", "127.0.0.1"]
 
@@ -58,7 +61,7 @@ def tensorboard_argv(run: RunDir) -> list[str]:
     if (fault := _fault("tensorboard")) is not None:
         raise fault
     if "tensorboard" not in recipe_of(run).get("trackers", []) and (wrong := mirror(run, ["tensorboard"])):
-        raise UserError(wrong[0], "try again")
+        raise UserError(wrong[0], "try again", "tracker-behind")
     return [sys.executable, "-m", "tensorboard.main", "--logdir", str(run.path.resolve()), "--host", "127.0.0.1"]
 
 
@@ -91,12 +94,11 @@ def _mirror(run: RunDir, name: str) -> str | None:
 
 def _fault(name: str) -> UserError | None:
     if name not in TRACKERS:
-        guess = nearest(name, list(TRACKERS))
-        return UserError(
-            f"there is no tracker {name!r}", f"did you mean {guess}?" if guess else f"known: {', '.join(TRACKERS)}"
-        )
+        return UserError(f"there is no tracker {name!r}", f"type one of {', '.join(TRACKERS)}", "unknown-tracker")
     if importlib.util.find_spec(name) is None:
         return UserError(
-            f"the tracker {name} is not installed", f"type pip install -e '.[{name}]' in podwright's clone"
+            f"the tracker {name} is not installed",
+            f"type pip install -e '.[{name}]' in podwright's clone",
+            "missing-package",
         )
     return None

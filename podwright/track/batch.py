@@ -56,7 +56,8 @@ def pending(run: RunDir, name: str) -> MetricBatch:
     sent = before.get("sent", {})
     recipe = json.loads(run.recipe.read_text())
     rows = [row for row in _rows(run, main_stage(recipe)) if row.step > sent.get(row.stage, -1)]
-    ending, written = _ending(run), _report_written(run)
+    ending, result = fold(read_jsonl(run.journal)).ending, run.report / "result.json"
+    written = result.stat().st_mtime_ns if result.is_file() else None
     return MetricBatch(
         rows=rows,
         recipe=recipe,
@@ -101,7 +102,9 @@ def _cursor(run: RunDir, tracker: str) -> dict[str, Any]:
     except (ValueError, AttributeError, RecursionError):
         pass
     raise UserError(
-        f"{path} is damaged", "restore it from a copy, or delete it: all figures are then sent to a new run there"
+        f"{path} is damaged",
+        "restore it from a copy, or delete it: all figures are then sent to a new run there",
+        "damaged-file",
     )
 
 
@@ -119,12 +122,3 @@ def _row(stage: str, record: Record) -> Row:
         if name not in NOT_FIGURES and isinstance(value, int | float) and not isinstance(value, bool)
     }
     return Row(stage, record["step"], record["time"] or 0.0, figures)
-
-
-def _ending(run: RunDir) -> str | None:
-    return fold(read_jsonl(run.journal)).ending
-
-
-def _report_written(run: RunDir) -> int | None:
-    path = run.report / "result.json"
-    return path.stat().st_mtime_ns if path.is_file() else None

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import time
 import uuid
-from typing import Any
 
 from podwright.rundir import RunDir
 from podwright.track.batch import MetricBatch, remember
@@ -43,7 +42,18 @@ def send(run: RunDir, batch: MetricBatch) -> str | None:
         config=batch.recipe,
         resume="allow",
         mode="offline" if _offline() else None,
-        settings=wandb.Settings(**_settings()),
+        # Nothing of the machine, the command line or the console goes along: it could hold secrets.
+        settings=wandb.Settings(
+            console="off",
+            silent=True,
+            disable_git=True,
+            save_code=False,
+            x_disable_meta=True,
+            x_disable_stats=True,
+            x_disable_machine_info=True,
+            init_timeout=PATIENCE_S,
+            finish_timeout=PATIENCE_S,
+        ),
     )
     failed = 1 if batch.ending not in (None, "FINISHED") else 0
     try:
@@ -67,18 +77,3 @@ def _offline() -> bool:
     import wandb
 
     return wandb.setup().settings.mode != "online" or not wandb.login(prompt=False, verify=False)
-
-
-def _settings() -> dict[str, Any]:
-    """Nothing of the machine, the command line or the console goes along: it could hold secrets."""
-    return {
-        "console": "off",
-        "silent": True,
-        "disable_git": True,
-        "save_code": False,
-        "x_disable_meta": True,
-        "x_disable_stats": True,
-        "x_disable_machine_info": True,
-        "init_timeout": PATIENCE_S,
-        "finish_timeout": PATIENCE_S,
-    }

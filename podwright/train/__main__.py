@@ -5,16 +5,21 @@
 
 from __future__ import annotations
 
+import logging
 import sys
+import warnings
 
-from podwright.train import attempt, messages, verbs
+from podwright.train import attempt, verbs
 
 
 def main() -> int:
     """The exit status of the attempt, or of the verb: 0 answered, 2 the user has to change something."""
     words = sys.argv[1:]
     if words[:1] == ["--messages"]:
-        messages.keep_to(int(words[1]))
+        # What libraries log, some of them from native code, stays out of it.
+        sys.stderr = open(int(words[1]), "w", buffering=1)  # noqa: SIM115  until the process ends
+        logging.disable(logging.WARNING)
+        warnings.simplefilter("ignore")
         words = words[2:]
     verb = verbs.VERBS.get(words[0] if words else "")
     return verbs.answer(verb, words[1:]) if verb else attempt.main()

@@ -2,14 +2,36 @@
 
 from __future__ import annotations
 
-from podwright.errors import expanded
-from podwright.recipe import hf_weights
+from collections.abc import Callable, Iterable
+
+from podwright.data.rows import MissingPackage
+from podwright.errors import UserError, expanded
+from podwright.recipe import extras, hf_weights
 from podwright.recipe.hf_weights import Shapes
+from podwright.recipe.location import Unreachable
 from podwright.rundir import Record
 
 
 def record(check: str, level: str, message: str, fix: str = "", code: str = "") -> Record:
     return {"check": check, "level": level, "code": code, "message": message, "fix": fix}
+
+
+def collected(check: str, ask: Callable[[], Iterable[Record]], extra: str = "torch") -> list[Record]:
+    """What is answered, until something is refused or cannot be looked at. `extra`: brings packages that no list names."""
+    records: list[Record] = []
+    try:
+        for each in ask():
+            records.append(each)
+    except MissingPackage as e:
+        records.append(record(check, "inconclusive", e.what, e.fix, "missing-package"))
+    except Unreachable as e:  # the machine that trains may well reach it
+        records.append(record(check, "inconclusive", f"{check} was not checked: {e.what}", e.fix, "unreachable"))
+    except UserError as e:
+        records.append(record(check, "error", e.what, e.fix, e.code))
+    except ImportError as e:
+        fix = extras.install(extras.of(e.name or "") or extra)
+        records.append(record(check, "inconclusive", f"{check} was not checked: {e}", fix, "missing-package"))
+    return records
 
 
 def without_weights(source: str, wanted: Shapes) -> list[Record]:

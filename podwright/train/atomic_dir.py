@@ -8,16 +8,6 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from podwright.errors import UserError
-from podwright.recipe.paths import require_new_directory
-
-
-def check(out: Path) -> None:
-    """UserError where `out` cannot become a directory of ours."""
-    require_new_directory(str(out), out)
-    if out.resolve() == Path.cwd():
-        raise UserError(f"{out} is where you are, and would be replaced", "name a directory that does not exist yet")
-
 
 @contextlib.contextmanager
 def create(out: Path) -> Iterator[Path]:

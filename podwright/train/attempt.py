@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import errno
-import getpass
 import json
 import os
 import re
@@ -13,7 +12,6 @@ import resource
 import signal
 import socket
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -22,12 +20,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError, message_of
+from podwright.errors import UserError, from_os, message_of
 from podwright.failures.match import match
 from podwright.recipe import extras, load
 from podwright.recipe.advice import of_run
 from podwright.recipe.location import storage_failure
-from podwright.rundir import Ending, RunDir, full_disk, read_events, recipe_of, write_json
+from podwright.rundir import Ending, RunDir, read_events, recipe_of, write_json
 from podwright.storage.base import StorageFailure, cause_of, failure_of
 from podwright.train import entry, patient_gcs, run_directory
 from podwright.train.emit import TrainingOutcome
@@ -38,6 +36,11 @@ _SOURCE_LINE = re.compile(r"\[\S*gloo/\S+\] ?")  # of PyTorch, before what it sa
 _REPEATED = (
     *(ArithmeticError, AssertionError, AttributeError, LookupError),
     *(NameError, SyntaxError, TypeError, ValueError),
+)
+# That are of a file or a disk even where the error names none; a connection or a process has the others too.
+_OF_DISKS = (
+    *(errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM),
+    *(errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.ENODEV),
 )
 _DISK_FULL = re.compile(r"(?i)no space left|disk quota exceeded|inline_container.*(unexpected pos|failed writing)")
 _NO_ADDRESSES = re.compile(
@@ -153,7 +156,7 @@ def _entry(run: RunDir) -> entry.TrainerEntry:
     """Of its recipe's kind; one that starts no processes where there is no recipe that can be read, which the attempt then says."""
     try:
         return entry.of(json.loads(run.recipe.read_text())["kind"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError, UserError):
+    except Exception:
         return entry.TrainerEntry()
 
 
@@ -170,23 +173,22 @@ def _guarded(run: RunDir, start: AttemptStart, stopping: StopRequest) -> tuple[d
     try:
         outcome = _run(run, start, stopping)
     except UserError as e:
-        ending, detail, fix = Ending.BAD_INPUT, e.what, e.fix
         if failure := storage_failure(e):
-            ending, detail, fix = explain(failure, run)
-        return {"ending": str(ending), "step": None, "detail": detail, "fix": fix}, True, True
+            return _record(*explain(failure, run)), True, True
+        return _record(Ending.BAD_INPUT, e.what, e.fix), True, True
     except Exception as e:  # the one place where every fault becomes an ending
         traceback.print_exc()
-        ending, detail, fix = explain((start.storage and start.storage.failure()) or e, run)
-        elsewhere = run.fault_elsewhere(start.number)
-        seen = {"ending": str(ending), "step": None, "detail": detail, "fix": fix}
-        return elsewhere or seen, True, elsewhere is None and not _is_by_peer(e)
+        lost = start.storage and start.storage.failure()
+        if elsewhere := run.fault_elsewhere(start.number):
+            return elsewhere, True, False
+        return _record(*explain(lost or e, run)), True, not _is_by_peer(e)
     finally:
         start.trained = lambda: True  # however it ended, that is written down now, and no stop comes before it
-    return (
-        {"ending": str(outcome.ending), "step": outcome.step, "detail": outcome.detail, "fix": outcome.fix},
-        False,
-        True,
-    )
+    return _record(outcome.ending, outcome.detail, outcome.fix, outcome.step), False, True
+
+
+def _record(ending: Ending, detail: str, fix: str, step: int | None = None) -> dict[str, Any]:
+    return {"ending": str(ending), "step": step, "detail": detail, "fix": fix}
 
 
 def _leave(run: RunDir, start: AttemptStart) -> None:
@@ -195,12 +197,7 @@ def _leave(run: RunDir, start: AttemptStart) -> None:
         return
     number = _number()
     saved = max((e["step"] for e in read_events(run.events, "checkpoint")), default=0)
-    record = {
-        "ending": str(Ending.STOPPED),
-        "step": saved,
-        "detail": "stopped before a step of this attempt had ended",
-        "fix": "",
-    }
+    record = _record(Ending.STOPPED, "stopped before a step of this attempt had ended", "", saved)
     _say(f"{record['ending']}: {record['detail']}")
     if number == 0:
         _write(run, run.exit(start.number, number), record | {"time": time.time()})
@@ -234,14 +231,6 @@ def _address_limit() -> str:
     return "" if limit == resource.RLIM_INFINITY else f"ulimit -v allows {limit / 2**30:.2f} GiB of addresses"
 
 
-def _full_place(e: Exception, run: RunDir) -> str:
-    """The file that could not be written; where the fault names none, what is full of the places that a trainer writes to."""
-    if isinstance(e, OSError) and e.filename:
-        return str(e.filename)
-    places = (run.path, Path(tempfile.gettempdir()), Path("/dev/shm"), Path.home())
-    return next((full for place in places if (full := full_disk(place))), str(run.path))
-
-
 def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     """The ending that a fault is, one line about it, and what to type."""
     first = f"{type(e).__name__}: {message_of(e, 300)}"
@@ -252,13 +241,11 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     failure = e if isinstance(e, StorageFailure) else None
     if failure := failure or (failure_of(e, run.storage_url) if run.storage_url else None):
         return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {then}"
-    if (isinstance(e, OSError) and e.errno in (errno.ENOSPC, errno.EDQUOT)) or _DISK_FULL.search(str(e)):
-        return Ending.CRASHED, f"the disk of {_full_place(e, run)} is full", f"free some space there, {then}"
-    if isinstance(e, OSError) and e.errno in (errno.EROFS, errno.EACCES, errno.EPERM):
-        what = f"{e.filename or run.path} cannot be read or written ({e.strerror})"
-        return Ending.CRASHED, what, f"give {getpass.getuser()} the right to, {then}"
-    if isinstance(e, OSError) and e.errno in (errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.ENODEV):
-        return Ending.CRASHED, f"the disk of {e.filename or run.path} fails ({e.strerror})", f"mount it again, {then}"
+    if not isinstance(e, OSError) and _DISK_FULL.search(str(e)):
+        e = OSError(errno.ENOSPC, str(e))
+    at = run.path if isinstance(e, OSError) and e.errno in _OF_DISKS else ""
+    if isinstance(e, OSError) and e.errno != errno.ENOMEM and (of_disk := from_os(e, at)):
+        return Ending.CRASHED, of_disk.what, f"{of_disk.fix}, {then}"
     if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
         raised = "type ulimit -v unlimited where the run is started (a line of setup in the target)"
         return Ending.OUT_OF_MEMORY, f"{first} ({limit})", f"{raised}, {then}"
@@ -268,16 +255,13 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
         return text_failure.row.ending or Ending.CRASHED, text_failure.cause(fields), text_failure.remedy(fields)
     if "RESOURCE_EXHAUSTED" in str(e):  # as quotas and rates say too
         ending = Ending.STORAGE_UNREACHABLE if cause_of(e) else Ending.CRASHED
-        return (
-            ending,
-            f"a service refuses requests: a quota or a rate limit is used up ({first})",
-            f"wait a minute, {then}",
-        )
+        what = f"a service refuses requests: a quota or a rate limit is used up ({first})"
+        return ending, what, f"wait a minute, {then}"
     if isinstance(e, MemoryError):
         return Ending.OUT_OF_MEMORY, first, f"{of_run(run).host_memory}, or use a machine with more memory"
     if isinstance(e, UnicodeError | OverflowError):  # of a value or a line of data, which another start reads again
         return Ending.BAD_INPUT, first, f"fix what `podwright logs {run.typed}` names, then start it again"
+    fix = ""
     if isinstance(e, _REPEATED):
         fix = f"fix what `podwright logs {run.typed}` ends with: every start comes there again"
-        return Ending.CRASHED, first, fix
-    return Ending.CRASHED, first, ""
+    return Ending.CRASHED, first, fix

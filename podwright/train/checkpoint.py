@@ -3,28 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
 import jax
 
 from podwright.errors import UserError
+from podwright.rundir import RunDir
 from podwright.train import gathered, saved_states, trees
-from podwright.train.mesh import anywhere, from_first, together
-from podwright.train.run_storage import RunStorage
+from podwright.train.mesh import anywhere, from_first, share_a_disk, together
+from podwright.train.run_storage import AttemptStart, RunStorage, remember
+from podwright.train.saved_states import Newest
 
 Tree = Any
 KEPT = 2  # the newest, and one more in case that one is damaged
-
-
-class Restored(NamedTuple):
-    step: int
-    state: Tree
-    cursor: dict[str, int]
-    """the host's part: how far the data and the random numbers have been used"""
-    damaged: tuple[int, ...]
-    """newer steps that could not be read"""
-    notices: list[str]
-    """what to say of them"""
 
 
 class Checkpoints:
@@ -68,7 +60,7 @@ class Checkpoints:
         for step in self._storage.steps()[: -self._keep]:
             self._storage.clear(_name(step))
 
-    def restore(self, abstract: Tree, part: bool = False) -> Restored:
+    def restore(self, abstract: Tree, part: bool = False) -> Newest[Tree]:
         """The newest state that can be read, under the shardings of `abstract`; the mesh may differ from the one it was saved on.
 
         `part`: `abstract` names only what is wanted of the state. Damaged newer states are put aside as STEP.damaged, so that
@@ -80,7 +72,11 @@ class Checkpoints:
         )
         assert newest, "asked for where there are none"
         self._put_aside(newest.damaged)
-        return self._restored(newest, abstract)
+        state, cursor = newest.state
+        if self._storage.gathered:
+            cursor = from_first(lambda: cursor)
+            state = gathered.distribute(state, abstract)
+        return newest._replace(state=state, cursor=cursor)
 
     def close(self) -> None:
         """Waits for what is being written."""
@@ -90,23 +86,14 @@ class Checkpoints:
     def _reads_here(self) -> bool:
         return not self._storage.gathered or jax.process_index() == 0
 
-    def _read(self, step: int, abstract: Tree, part: bool) -> dict[str, Any]:
-        """What the checkpoint holds. Each process reads its own shards and waits for no other."""
+    def _read(self, step: int, abstract: Tree, part: bool) -> tuple[Tree, dict[str, int]]:
+        """State and cursor. Each process reads its own shards and waits for no other."""
         with together():
             self._refuse_misfit(step, abstract, part)
         if not self._reads_here():
-            return {"state": None, "cursor": None}
-        return {
-            "state": trees.read(self._storage, f"{_name(step)}/state", abstract, part),
-            "cursor": trees.read_json(self._storage, f"{_name(step)}/cursor"),
-        }
-
-    def _restored(self, newest: saved_states.Newest[dict[str, Any]], abstract: Tree) -> Restored:
-        state, cursor = newest.state["state"], newest.state["cursor"]
-        if self._storage.gathered:
-            cursor = from_first(lambda: cursor)
-            state = gathered.distribute(state, abstract)
-        return Restored(newest.step, state, cursor, newest.damaged, newest.notices())
+            return None, {}
+        state = trees.read(self._storage, f"{_name(step)}/state", abstract, part)
+        return state, trees.read_json(self._storage, f"{_name(step)}/cursor")
 
     def _refuse_misfit(self, step: int, abstract: Tree, part: bool) -> None:
         """UserError if the checkpoint is of another recipe by its own account; one that gives none is damaged."""
@@ -125,6 +112,7 @@ class Checkpoints:
             raise UserError(
                 f"the checkpoint of step {step} does not fit this recipe ({unlike[0]} is {there} there and {here} here)",
                 "use the recipe it was made with",
+                "weights-do-not-fit",
             )
 
     def _put_aside(self, steps: Sequence[int]) -> None:
@@ -157,5 +145,32 @@ def load_weights(storage: RunStorage, abstract: Tree) -> Tree:
                 raise UserError(
                     f"the weights in {storage.root}/start cannot be read ({saved_states.damage(e, storage.path('start'))})",
                     f"bring them back from a copy, or train from step 0: type {storage.run.train_again}",
+                    "unreadable-weights",
                 ) from e
     return gathered.distribute(weights, abstract) if storage.gathered else weights
+
+
+def attach(run: RunDir, start: AttemptStart) -> RunStorage:
+    """The storage of an attempt: the first process claims it, and all find out whether they share its disk. Every process must call it.
+
+    UserError in all of them when another attempt has the storage.
+    """
+    first, url = jax.process_index() == 0, start.url
+    with together():
+        remember(run, url)
+        storage = RunStorage(run, url)
+        if first and jax.process_count() > 1 and not storage.in_bucket:
+            storage.make()
+    shares = storage.in_bucket or share_a_disk(Path(storage.root))
+    if url and not shares:
+        raise UserError(
+            f"storage {url} is not one folder for all hosts",
+            "mount it on all of them, or type gs://BUCKET/PREFIX",
+            "storage-not-shared",
+        )
+    storage.gathered = not shares
+    with together():
+        if first:
+            storage.claim(start.number, start.allocation, start.takeover)
+        start.storage = storage
+    return storage

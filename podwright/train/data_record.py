@@ -59,7 +59,7 @@ def require_held_out(run: RunDir, source: str, held_out: DataRows) -> None:
     if last and held_out.record() != last["held_out"]:
         what = f"data.source={source} does not hold out what it did for run {run.name}, which may have been trained on these rows"
         fix = "bring it back as it was, with data.num_test of the run (--limit N asks fewer), or name other data with --data"
-        raise UserError(what, fix)
+        raise UserError(what, fix, "held-out-changed")
 
 
 def check(
@@ -68,21 +68,14 @@ def check(
     """What to write down of this attempt, and what to say. UserError where rows were changed, removed or reordered, or where rows that are
     held out were appended."""
     last = before.last
-    changed = []
-    if last and not training.begins_with(last["training"]):
-        changed.append("training")
-    if last and (held_out.size != last["held_out"]["rows"] or not held_out.begins_with(last["held_out"])):
-        changed.append("held-out")
-    if changed:
-        what = (
-            f"data.source={source} is not what run {run.name} began with: its {' and '.join(changed)} rows have changed"
-        )
+    if last and not (training.begins_with(last["training"]) and held_out.record() == last["held_out"]):
+        what = f"data.source={source} is not what run {run.name} began with: some of its rows have changed"
         fix = f"bring it back as it was and resume (rows may be appended at its end), or train anew: type {run.train_again}"
-        raise UserError(what, fix)
+        raise UserError(what, fix, "data-changed")
     record = {"read": dict(before.read or read), "training": training.record(), "held_out": held_out.record()}
     appended = training.size - last["training"]["rows"] if last else 0
     if appended and (repeated := training.marks(last["training"]["rows"]) & held_out.marks(0)):
         what = f"of the rows appended to data.source={source}, {len(repeated):,} are held out: they would be trained on"
-        raise UserError(what, f"remove them and resume, or train anew: type {run.train_again}")
+        raise UserError(what, f"remove them and resume, or train anew: type {run.train_again}", "held-out-appended")
     notice = f"data.source={source} has {counted(appended, 'more row')} than before: training goes on with all, what is held out stays"
     return record, [notice] if appended else []

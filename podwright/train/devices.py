@@ -11,6 +11,7 @@ import csv
 import ctypes
 import os
 import platform
+import socket
 import threading
 import time
 import uuid
@@ -22,6 +23,7 @@ import psutil
 
 from podwright import growing_file
 from podwright.accelerators import by_device_kind
+from podwright.errors import UserError
 from podwright.recipe.extras import installed_version
 from podwright.rundir import DEVICE_COLUMNS
 from podwright.train.emit import Emitter
@@ -61,9 +63,23 @@ def expected_gpus(environment: Mapping[str, str], num_here: int) -> int:
     return num_here
 
 
-def to_train_on_cpus(environment: Mapping[str, str]) -> str:
-    """What to type for it."""
-    return "set gpus_per_node of the target to 0" if "PODWRIGHT_GPUS_PER_NODE" in environment else "type --on cpu-1"
+def require_gpus(framework: str, seen: int, environment: Mapping[str, str], num_here: int, fix: str) -> None:
+    """UserError where the target or this machine has GPUs and a framework has none for this process: on CPUs it would take days.
+
+    `num_here`: NVIDIA GPUs of this machine.
+    """
+    there, local = expected_gpus(environment, num_here), int(environment.get("LOCAL_RANK", "0"))
+    if not there or seen > local:
+        return
+    what = f"host {socket.gethostname()} has {there} GPU(s), and {framework} sees {seen}"
+    if seen:
+        raise UserError(
+            f"{what}, too few for process {local} of this host", "lower tasks_per_node of the target", "too-few-gpus"
+        )
+    to_cpus = "type --on cpu-1"
+    if "PODWRIGHT_GPUS_PER_NODE" in environment:
+        to_cpus = "set gpus_per_node of the target to 0"
+    raise UserError(what, f"{fix}, and look at nvidia-smi; to train on CPUs, {to_cpus}", "gpus-not-seen")
 
 
 @contextlib.contextmanager

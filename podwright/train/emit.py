@@ -39,7 +39,7 @@ class Emitter:
     ):
         """`mine`: whether this is the first process. `storage`: where the run's states go; default: its own directory. `programs`:
         whether those since the last call were compiled or cached, where the trainer has a cache of them."""
-        self._run = run
+        self.run = run
         self.storage = storage or RunStorage(run)
         self.attempt = attempt
         self.mine = mine
@@ -53,7 +53,7 @@ class Emitter:
         if self.mine:
             known = {name: _plain(value) for name, value in figures.items()}
             append_jsonl(
-                self._run.metrics, {"stage": stage, "step": step, "time": time.time(), "attempt": self.attempt} | known
+                self.run.metrics, {"stage": stage, "step": step, "time": time.time(), "attempt": self.attempt} | known
             )
             if self._programs and stage not in self._begun:
                 self._begun.add(stage)
@@ -62,7 +62,7 @@ class Emitter:
 
     def event(self, event: str, **fields: Any) -> None:
         if self.mine:
-            append_jsonl(self._run.events, {"event": event, "time": time.time(), "attempt": self.attempt} | fields)
+            append_jsonl(self.run.events, {"event": event, "time": time.time(), "attempt": self.attempt} | fields)
 
     def notice(self, *messages: str) -> None:
         for message in messages:
@@ -71,19 +71,21 @@ class Emitter:
     def samples(self, records: list[dict[str, Any]]) -> None:
         if self.mine:
             for record in records:
-                append_jsonl(self._run.samples, record)
+                append_jsonl(self.run.samples, record)
 
     def begins_again(self, stage: str) -> None:
         """A notice where steps of `stage` were trained, and saved, by an earlier attempt, and no checkpoint of them is left. UserError where
         their folder is there and empty, as that of a disk which is not mounted."""
-        saved = [e["step"] for e in read_events(self._run.events, "checkpoint")]
-        last = max((r["step"] for r in read_steps(self._run, stage)), default=0)
+        saved = [e["step"] for e in read_events(self.run.events, "checkpoint")]
+        last = max((r["step"] for r in read_steps(self.run, stage)), default=0)
         if saved and last:
             folder = Path(self.storage.root, "checkpoints")
             gone = f"no checkpoint is left in {folder}, where that of step {max(saved)} was"
             if folder.is_dir() and not os.listdir(folder):
-                begin = f"rmdir {shlex.quote(str(folder))} && podwright resume {self._run.typed}"
-                raise UserError(f"{gone}: it is empty", f"mount its disk, or train from step 0: type {begin}")
+                begin = f"rmdir {shlex.quote(str(folder))} && podwright resume {self.run.typed}"
+                raise UserError(
+                    f"{gone}: it is empty", f"mount its disk, or train from step 0: type {begin}", "no-checkpoint"
+                )
             self.notice(f"{gone}: {BEGINS_AGAIN}, after {last} steps")
 
 

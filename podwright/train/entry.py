@@ -52,7 +52,7 @@ class TrainerEntry:
         return 1
 
     def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
-        raise NotImplementedError(f"kind {self.kind} has no trainer here")
+        raise NotImplementedError
 
     def evaluate(self, path: Path, source: str, limit: int, overrides: Sequence[str]) -> Record:
         """`path`: a run or an export; `source`: other data; `limit`: at most so many examples, 0 for all."""
@@ -67,7 +67,7 @@ class TrainerEntry:
 
     def programs(self, recipe: Any, dims: Record, devices: list[Device]) -> dict[str, Program]:
         """By name, those that a plan compiles for `devices`; `dims`: of the model, by field."""
-        raise NotImplementedError(f"kind {self.kind} compiles nothing ahead of time")
+        raise NotImplementedError
 
     def check(self, recipe: Any, without: Sequence[str]) -> list[Record]:
         """Findings of a plan, {check, level, code, message, fix} each, by what will load the data and the tokenizer of a recipe.
@@ -78,7 +78,9 @@ class TrainerEntry:
 
     def unanswered(self, path: Path, verb: str) -> UserError:
         answering = {"eval": "grpo or multimodal", "export": "grpo or multimodal", "predict": "multimodal"}[verb]
-        return UserError(f"{path} is a run of kind {self.kind}", f"`podwright {verb}` takes runs of kind {answering}")
+        return UserError(
+            f"{path} is a run of kind {self.kind}", f"`podwright {verb}` takes runs of kind {answering}", "wrong-kind"
+        )
 
 
 @contextlib.contextmanager
@@ -90,14 +92,14 @@ def naming(recipe: Path) -> Iterator[None]:
         if str(recipe) in e.what:
             raise
         what = f"{recipe} is damaged or of another version: {e.what}"
-        raise UserError(what, "restore it from a copy, or use the version that wrote it") from e
+        raise UserError(what, "restore it from a copy, or use the version that wrote it", "damaged-recipe") from e
 
 
 def of(kind: object) -> TrainerEntry:
     """The trainer of a kind; UserError for an unknown kind, and for one whose trainer is not ours."""
     row = kinds.find(kind)
     if not row.trainer:
-        raise UserError(f"kind {row.name} has a trainer of its own", "use what that trainer brings")
+        raise UserError(f"kind {row.name} has a trainer of its own", "use what that trainer brings", "wrong-kind")
     entry: TrainerEntry = kinds.resolve(row.trainer)
     return entry
 
@@ -105,7 +107,6 @@ def of(kind: object) -> TrainerEntry:
 @contextlib.contextmanager
 def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping) -> Iterator[tuple[R, Emitter]]:
     """Joins the other processes of the attempt; yields the recipe and the emitter, with the run locked by the first process."""
-    from podwright.train.devices import num_nvidia_gpus
     from podwright.train.mesh import require_gpus, require_own_number, start_processes, together
 
     start_processes()
@@ -114,26 +115,24 @@ def in_jax(run: RunDir, schema: type[R], start: AttemptStart, stopping: Stopping
 
     from podwright.train import compile_cache
 
-    require_gpus(num_nvidia_gpus())
+    require_gpus()
     require_own_number()
     uncached = compile_cache.use()
     programs = compile_cache.ProgramCount()  # without those by which processes agreed on the cache
 
     first = jax.process_index() == 0
-    with together():
-        recipe = load.require(load.parse(inputs.localized(run, recipe_of(run))), schema)
-        lock = locked(run) if first else None
-    try:
-        from podwright.train.attach import attach
+    with contextlib.ExitStack() as held:
+        with together():
+            recipe = load.require(load.parse(inputs.localized(run, recipe_of(run))), schema)
+            if first:
+                held.enter_context(locked(run))
+        from podwright.train.checkpoint import attach
 
         emit = Emitter(run, start.number, first, attach(run, start), programs.take)
         start.trained = lambda: emit.trained
         if uncached:
             emit.notice(uncached)
         yield recipe, emit
-    finally:
-        if lock:
-            lock.close()
 
 
 def locked(run: RunDir) -> TextIO:
@@ -142,5 +141,7 @@ def locked(run: RunDir) -> TextIO:
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError as e:
-        raise UserError(f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}") from e
+        raise UserError(
+            f"another trainer is at work in {run.path}", f"type: podwright watch {run.typed}", "run-is-training"
+        ) from e
     return lock

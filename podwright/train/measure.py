@@ -6,7 +6,6 @@ The control half starts it to learn what this machine's CPU reaches (`plan/compi
 from __future__ import annotations
 
 import json
-import os
 import statistics
 import time
 from collections.abc import Callable
@@ -16,6 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+import psutil
 from jax import Array
 
 from podwright.models import lora, param, qwen3
@@ -30,7 +30,6 @@ from podwright.train.program import Program
 STOP_IDS = (-1, -2)  # no token is one of them
 FEWEST = 3
 QUIET, PATIENCE = 0.1, 2
-TICKS = 100  # a second, in /proc/stat
 
 
 def run(spec: dict[str, Any], record: Path) -> None:
@@ -72,22 +71,13 @@ class Round(NamedTuple):
 def _round(once: Callable[[], float], seconds: float) -> Round:
     once()
     taken: list[float] = []
-    begin, busy, own = time.monotonic(), _busy_s(), time.process_time()
+    process = psutil.Process()
+    psutil.cpu_percent()  # of the machine and of this process: from here on
+    process.cpu_percent()
     while len(taken) < FEWEST or sum(taken) < seconds:
         taken.append(once())
-    spent = (time.monotonic() - begin) * (os.cpu_count() or 1)
-    return Round(statistics.median(taken), max(_busy_s() - busy - time.process_time() + own, 0.0) / spent)
-
-
-def _busy_s() -> float:
-    """Seconds that all cores together have worked since the machine started, for us or for other machines; 0 where nobody counts."""
-    try:
-        user, nice, system, _, _, irq, softirq, steal, *_ = map(
-            int, Path("/proc/stat").read_text().splitlines()[0].split()[1:]
-        )
-    except OSError:
-        return 0.0
-    return (user + nice + system + irq + softirq + steal) / TICKS
+    others = psutil.cpu_percent() - process.cpu_percent() / (psutil.cpu_count() or 1)
+    return Round(statistics.median(taken), max(others, 0.0) / 100)
 
 
 def _runner(setup: GrpoSetup, declared: Program, compiled: Any, weights: Any) -> Callable[[], float]:

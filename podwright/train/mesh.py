@@ -7,7 +7,6 @@ What a process finds on a disk or in its own completions is its own affair until
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import math
 import os
@@ -15,7 +14,7 @@ import secrets
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,8 +35,7 @@ from podwright.recipe.extras import GPU_FIX
 from podwright.recipe.location import storage_failure
 from podwright.slices import outer_shape
 from podwright.storage.base import Cause, StorageFailure
-from podwright.train import interface
-from podwright.train.devices import expected_gpus, to_train_on_cpus
+from podwright.train import devices, interface
 
 HEARTBEAT_TIMEOUT_S = 600
 """after which jax ends the others of a process that is silent (its own choice is 100): later than the watchdog, which says what they were at"""
@@ -89,7 +87,9 @@ def _require_fraction(name: str) -> None:
     except ValueError:
         share = 0.0
     if not 0 < share < math.inf:
-        raise UserError(f"{name}={text} is no share of a GPU's memory", f"type {name}={GPU_MEMORY_FRACTION}")
+        raise UserError(
+            f"{name}={text} is no share of a GPU's memory", f"type {name}={GPU_MEMORY_FRACTION}", "bad-value"
+        )
 
 
 def memory_fraction() -> float | None:
@@ -117,21 +117,16 @@ def require_own_number() -> None:
     if number != expected:
         what = f"host {socket.gethostname()} is process {number} for jax, and {expected} for the launcher"
         raise UserError(
-            what, "resume the run; if it stays so, the hosts of the target are not in the order of the machines"
+            what,
+            "resume the run; if it stays so, the hosts of the target are not in the order of the machines",
+            "process-order",
         )
 
 
-def require_gpus(num_here: int) -> None:
-    """UserError where the target or this machine has GPUs and jax sees none: it falls back to CPUs without a word.
-
-    `num_here`: NVIDIA GPUs of this machine.
-    """
-    there = expected_gpus(os.environ, num_here)
-    if there and all(device.platform == "cpu" for device in jax.local_devices()):
-        raise UserError(
-            f"host {socket.gethostname()} has {there} GPU(s), and jax {jax.__version__} sees none",
-            f"{GPU_FIX}, and look at nvidia-smi; to train on CPUs, {to_train_on_cpus(os.environ)}",
-        )
+def require_gpus() -> None:
+    """UserError where the target or this machine has GPUs and jax sees none: it falls back to CPUs without a word."""
+    seen = sum(device.platform != "cpu" for device in jax.local_devices())
+    devices.require_gpus(f"jax {jax.__version__}", seen, os.environ, devices.num_nvidia_gpus(), GPU_FIX)
 
 
 def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.Device] | None = None) -> Mesh:
@@ -147,6 +142,7 @@ def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.D
         raise UserError(
             f"mesh {' x '.join(f'{axis}={n}' for axis, n in requested.items())} does not cover {len(devices)} device(s)",
             "make the product equal to the devices, or type mesh.fsdp=-1",
+            "mesh-not-devices",
         )
     names, shape = tuple(sizes), tuple(sizes.values())
     types = (AxisType.Auto,) * len(shape)
@@ -159,6 +155,7 @@ def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.D
         raise UserError(
             f"mesh data={want.data} x fsdp={sizes['fsdp']} cannot be shared out to {num_slices} slices",
             f"type mesh.data={num_slices} mesh.fsdp=-1 mesh.tensor=1",
+            "mesh-does-not-divide",
         )
     row = by_device_kind(devices[0].device_kind)
     inner = tuple(n // o for n, o in zip(shape, outer, strict=True))
@@ -214,9 +211,8 @@ def from_first(find: Callable[[], T]) -> T:
     if jax.process_count() == 1:
         return find()
     with together():
-        text = json.dumps(find()) if jax.process_index() == 0 else ""
-    value: T = json.loads(_exchange(text)[0])
-    return value
+        answer = find() if jax.process_index() == 0 else None
+    return gathered(answer)[0]  # type: ignore[return-value]
 
 
 @contextlib.contextmanager
@@ -245,14 +241,14 @@ def _encoded(fault: UserError | None) -> str:
     if fault is None:
         return ""
     cause = str(fault.cause) if isinstance(fault, StorageFailure) else None
-    return json.dumps([fault.what, fault.fix, cause])
+    return json.dumps([fault.what, fault.fix, fault.code, cause])
 
 
 def _decoded(text: str, number: int) -> UserError:
     """The fault of process `number`."""
-    what, fix, cause = json.loads(text)
+    what, fix, code, cause = json.loads(text)
     what = f"{what} (in process {number})"
-    return StorageFailure.of_parts(what, fix, Cause(cause)) if cause else UserError(what, fix)
+    return StorageFailure(what, fix, Cause(cause)) if cause else UserError(what, fix, code)
 
 
 def _exchange(text: str) -> list[str]:
@@ -315,6 +311,15 @@ def num_batch_shards(mesh: Mesh) -> int:
     return int(np.prod([mesh.shape[axis] for axis in batch_axes(mesh)]))
 
 
+def require_divides(mesh: Mesh, sizes: Mapping[str, int]) -> None:
+    """UserError for a number of rows, by the key that sets it, that cannot be shared out to the devices of a batch."""
+    shards = num_batch_shards(mesh)
+    for key, size in sizes.items():
+        if size % shards:
+            what = f"{key}={size} rows at a time are not divisible by data x fsdp = {shards} devices"
+            raise UserError(what, f"make it a multiple of {shards}", "mesh-does-not-divide")
+
+
 def to_device(value: np.ndarray, mesh: Mesh) -> Array:
     """A global array sharded over its leading dim, from a value of which this process needs to be right only in its own rows."""
     return jax.make_array_from_callback(value.shape, batch_sharding(mesh), lambda index: value[index])
@@ -330,11 +335,6 @@ def own_rows(array: Array) -> dict[int, np.ndarray]:
     return rows
 
 
-def gather(array: Array, mesh: Mesh) -> np.ndarray:
+def gather(array: Array) -> np.ndarray:
     """The whole array on every process. Every process must call it."""
-    return np.asarray(_replicate(mesh)(array))
-
-
-@functools.cache
-def _replicate(mesh: Mesh) -> Callable[[Array], Array]:
-    return jax.jit(lambda x: x, out_shardings=NamedSharding(mesh, PartitionSpec()))
+    return np.asarray(multihost_utils.process_allgather(array, tiled=True))

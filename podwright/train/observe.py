@@ -7,26 +7,25 @@ from collections.abc import Iterator
 
 import jax
 
-from podwright.rundir import RunDir
 from podwright.train import devices, mesh
 from podwright.train.emit import Emitter
-from podwright.train.stragglers import Stragglers
+from podwright.train.step_times import StepTimes
 from podwright.train.watchdog import Patience, Watchdog
 
 PATIENCE = Patience()
 
 
 @contextlib.contextmanager
-def observed(run: RunDir, emit: Emitter) -> Iterator[Watchdog]:
+def observed(emit: Emitter) -> Iterator[Watchdog]:
     """In every process of the run, from its start to its end. What has a pace is to be marked by `Watchdog.pacing`."""
     rank = jax.process_index()
-    watchdog = Watchdog(run, emit, (rank, jax.process_count()), (mesh.tell, mesh.look_up), PATIENCE)
-    with devices.watched(run.devices(emit.attempt, rank), _gauge, emit), watchdog.watching(), watchdog.resting():
+    watchdog = Watchdog(emit, (rank, jax.process_count()), (mesh.tell, mesh.look_up), PATIENCE)
+    with devices.watched(emit.run.devices(emit.attempt, rank), _gauge, emit), watchdog.watching(), watchdog.resting():
         yield watchdog
 
 
-def stragglers() -> Stragglers:
-    return Stragglers(jax.process_count(), mesh.gathered)
+def step_times(advice: str = "") -> StepTimes:
+    return StepTimes(jax.process_count(), mesh.gathered, advice)
 
 
 def _gauge() -> devices.Gauge:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -36,11 +37,7 @@ def _watch(recipe: Path, every_s: float) -> None:
     while absent < GONE_AFTER:
         time.sleep(every_s)
         absent = absent + 1 if is_deleted(recipe) else 0
-    text = f"the run directory {recipe.parent} was deleted: process {os.getpid()} of its trainer ends\n"
-    for descriptor in (1, 2):  # the log may have been deleted with it
-        try:
-            os.write(descriptor, text.encode())
-        except OSError:
-            continue
-        break
+    with contextlib.suppress(OSError):  # the log may have been deleted with it
+        text = f"the run directory {recipe.parent} was deleted: process {os.getpid()} of its trainer ends\n"
+        os.write(1, text.encode())
     os._exit(1)

@@ -30,7 +30,7 @@ class RunStorage:
         self.url = url
         self.gathered = gathered
         self._storage: Storage | None = open_storage(url) if url else None
-        self._in_bucket = url.startswith("gs://")
+        self._bucket = self._storage if url.startswith("gs://") else None
         self._claim: Claim | None = None
         self._recorder: Recorder | None = None
         self.run = run
@@ -42,7 +42,7 @@ class RunStorage:
 
     @property
     def in_bucket(self) -> bool:
-        return self._in_bucket
+        return self._bucket is not None
 
     def claim(self, attempt: int, allocation: str, takeover: bool) -> None:
         """In the first process, before it reads or writes anything else of the run: records of earlier attempts come with it.
@@ -59,7 +59,7 @@ class RunStorage:
 
     def failure(self) -> StorageFailure | None:
         """Why what a trainer does in a folder fails, if the folder is gone."""
-        lost = self._storage and not self._in_bucket and not os.path.isdir(self._storage.url)
+        lost = self._storage and not self._bucket and not os.path.isdir(self._storage.url)
         return gone(self.url) if lost else None
 
     def check(self) -> None:
@@ -100,20 +100,18 @@ class RunStorage:
 
     def path(self, name: str) -> Path | None:
         """Of a tree or file here; None in a bucket."""
-        return None if self._in_bucket else Path(self.root, name)
+        return None if self._bucket else Path(self.root, name)
 
     def exists(self, name: str) -> bool:
         """Whether a tree was saved under `name` and committed."""
-        if self._in_bucket:
-            assert self._storage
-            return self._storage.read(f"{name}/{COMMITTED}") is not None
+        if self._bucket:
+            return self._bucket.read(f"{name}/{COMMITTED}") is not None
         return Path(self.root, name).exists()
 
     def steps(self) -> list[int]:
         """Of committed checkpoints, ascending."""
-        if self._in_bucket:
-            assert self._storage
-            parts = [name.split("/") for name in self._storage.names("checkpoints/")]
+        if self._bucket:
+            parts = [name.split("/") for name in self._bucket.names("checkpoints/")]
             return sorted(int(p[1]) for p in parts if len(p) == 3 and p[1].isdigit() and p[2] == COMMITTED)
         return sorted(int(name) for name in self.entries() if name.isdigit())
 
@@ -126,26 +124,24 @@ class RunStorage:
         for path in (folder, *(folder / name for name in names)):
             if path.is_symlink() and not path.exists():
                 what = f"{path} is a link to {path.readlink()}, which is not there"
-                raise UserError(what, f"mount its disk, then type: podwright resume {self.run.typed}")
+                raise UserError(what, f"mount its disk, then type: podwright resume {self.run.typed}", "dead-link")
         return names
 
     def clear(self, name: str) -> None:
         """Remove what is left of a tree, or all of it; what says that it is committed goes first."""
-        if self._in_bucket:
-            assert self._storage
-            self._storage.delete(f"{name}/{COMMITTED}")
-            for each in self._storage.names(f"{name}/"):
-                self._storage.delete(each)
+        if self._bucket:
+            self._bucket.delete(f"{name}/{COMMITTED}")
+            for each in self._bucket.names(f"{name}/"):
+                self._bucket.delete(each)
         else:
             shutil.rmtree(Path(self.root, name), ignore_errors=True)
 
     def put_aside(self, name: str) -> None:
         """Give a tree the name NAME.damaged, under which nothing looks for it."""
         self.clear(f"{name}.damaged")
-        if self._in_bucket:
-            assert self._storage
-            self._storage.delete(f"{name}/{COMMITTED}")
-            self._storage.move(f"{name}/", f"{name}.damaged/")
+        if self._bucket:
+            self._bucket.delete(f"{name}/{COMMITTED}")
+            self._bucket.move(f"{name}/", f"{name}.damaged/")
         else:
             Path(self.root, name).rename(Path(self.root, f"{name}.damaged"))
 
@@ -180,7 +176,9 @@ def remember(run: RunDir, url: str) -> None:
     """Write down in the run directory where the run is kept. UserError when it is kept elsewhere already."""
     if run.storage_url not in ("", url):
         raise UserError(
-            f"run {run.name} is kept in {run.storage_url}, not in {url}", f"type --storage {run.storage_url}"
+            f"run {run.name} is kept in {run.storage_url}, not in {url}",
+            f"type --storage {run.storage_url}",
+            "other-storage",
         )
     if url and not run.storage_url:
         write_json(run.storage, {"url": url})

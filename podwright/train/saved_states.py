@@ -33,7 +33,10 @@ class Newest(NamedTuple, Generic[T]):
     state: T
     damaged: tuple[int, ...]
     """newer steps that could not be read"""
+    cursor: dict[str, int] = {}  # noqa: RUF012
+    """in JAX, the host's part: how far the data and the random numbers have been used"""
 
+    @property
     def notices(self) -> list[str]:
         """What to say of states that were put aside."""
         then = f"and was put aside; this resumes from step {self.step}"
@@ -128,4 +131,5 @@ def _none_left(storage: RunStorage, damaged: list[int], fault: str) -> UserError
     return UserError(
         f"no checkpoint in {where} can be read: {listed}",
         f"bring one back from a copy, or train from step 0: type {begin}",
+        "no-checkpoint",
     )

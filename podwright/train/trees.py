@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -24,38 +23,45 @@ class TreeWriter:
 
     def __init__(self, storage: RunStorage, after: Callable[[], None] = lambda: None):
         self._storage = storage
-        alone = storage.gathered and jax.process_count() > 1
-        self._idle = alone and jax.process_index() != 0
-        options = ocp.options.MultiprocessingOptions(active_processes={0} if alone else None)
-        if self._idle:
+        self._checkpointer: ocp.AsyncCheckpointer | None = None
+        if storage.gathered and jax.process_index() != 0:
             return
+        options = _options(storage)
         handler = ocp.CompositeCheckpointHandler(
             composite_options=ocp.CompositeOptions(multiprocessing_options=options),
             state=ocp.StandardCheckpointHandler(multiprocessing_options=options),
             cursor=ocp.JsonCheckpointHandler(multiprocessing_options=options),
         )
-        committed = _commit_class(storage, after)
-        self._checkpointer = ocp.AsyncCheckpointer(
-            handler, multiprocessing_options=options, temporary_path_class=committed
-        )
+        self._checkpointer = _checkpointer(storage, handler, after)
 
     def write(self, name: str, state: Tree, cursor: dict[str, int]) -> None:
         """Returns when the arrays may change. Every process must call it."""
         if self._storage.gathered:
             state = gathered.collect(state)
-        if self._idle:
-            return
-        items = {"state": ocp.args.StandardSave(state), "cursor": ocp.args.JsonSave(cursor)}
-        self._checkpointer.save(path(self._storage, name), args=ocp.args.Composite(**items))
+        if self._checkpointer:
+            items = {"state": ocp.args.StandardSave(state), "cursor": ocp.args.JsonSave(cursor)}
+            self._checkpointer.save(path(self._storage, name), args=ocp.args.Composite(**items))
 
     def wait(self) -> None:
         """Until what is being written counts; raises what went wrong with it."""
-        if not self._idle:
+        if self._checkpointer:
             self._checkpointer.wait_until_finished()
 
     def close(self) -> None:
-        if not self._idle:
+        if self._checkpointer:
             self._checkpointer.close()
+
+
+def _options(storage: RunStorage) -> Any:
+    """Of a gathered storage the first process writes alone."""
+    alone = storage.gathered and jax.process_count() > 1
+    return ocp.options.MultiprocessingOptions(active_processes={0} if alone else None)
+
+
+def _checkpointer(storage: RunStorage, handler: Any, after: Callable[[], None]) -> ocp.AsyncCheckpointer:
+    return ocp.AsyncCheckpointer(
+        handler, multiprocessing_options=_options(storage), temporary_path_class=_commit_class(storage, after)
+    )
 
 
 def _commit_class(storage: RunStorage, after: Callable[[], None]) -> type[Any]:
@@ -73,32 +79,6 @@ def _commit_class(storage: RunStorage, after: Callable[[], None]) -> type[Any]:
     return CheckedPath
 
 
-class _DrainingLoop(asyncio.SelectorEventLoop):
-    """Closes when all its tasks have ended. Orbax closes a loop at the first read that fails; TensorStore then calls back into the
-    closed loop for each of the others, and every call prints a traceback."""
-
-    def close(self) -> None:
-        if not self.is_closed() and (pending := asyncio.all_tasks(self)):
-            self.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
-        super().close()
-
-
-class _DrainingPolicy(asyncio.DefaultEventLoopPolicy):
-    def new_event_loop(self) -> asyncio.AbstractEventLoop:
-        return _DrainingLoop()
-
-
-@contextlib.contextmanager
-def _draining() -> Iterator[None]:
-    """Loops that orbax makes in the body end only with their last read."""
-    before = asyncio.get_event_loop_policy()
-    asyncio.set_event_loop_policy(_DrainingPolicy())
-    try:
-        yield
-    finally:
-        asyncio.set_event_loop_policy(before)
-
-
 def path(storage: RunStorage, name: str) -> epath.Path:
     if storage.in_bucket:
         patient_gcs.install()
@@ -114,10 +94,8 @@ def read(storage: RunStorage, name: str, abstract: Tree, part: bool = False) -> 
         wanted = jax.tree.map(lambda x: ocp.RestoreArgs(restore_type=np.ndarray, dtype=x.dtype), abstract)
     else:
         wanted = ocp.checkpoint_utils.construct_restore_args(abstract)
-    with _draining():
-        return ocp.PyTreeCheckpointHandler().restore(
-            path(storage, name), args=ocp.args.PyTreeRestore(item=abstract, restore_args=wanted, partial_restore=part)
-        )
+    arguments = ocp.args.PyTreeRestore(item=abstract, restore_args=wanted, partial_restore=part)
+    return ocp.PyTreeCheckpointHandler().restore(path(storage, name), args=arguments)
 
 
 def read_json(storage: RunStorage, name: str) -> Any:
@@ -131,20 +109,17 @@ def shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
 
 def held_shapes(storage: RunStorage, name: str) -> dict[str, tuple[int, ...]]:
     """Of a tree by its own account."""
-    with _draining(), ocp.StandardCheckpointer() as checkpointer:
+    with ocp.StandardCheckpointer() as checkpointer:
         return shapes(checkpointer.metadata(path(storage, name)).item_metadata.tree)
 
 
 def write_alone(storage: RunStorage, name: str, tree: Tree) -> None:
     """A tree without a cursor, whole or not at all. Every process must call it."""
-    alone = storage.gathered and jax.process_count() > 1
-    options = ocp.options.MultiprocessingOptions(active_processes={0} if alone else None)
     if storage.gathered:
         tree = gathered.collect(tree)
         if tree is None:
             return
-    handler = ocp.StandardCheckpointHandler(multiprocessing_options=options)
-    committed = _commit_class(storage, lambda: None)
-    checkpointer = ocp.AsyncCheckpointer(handler, multiprocessing_options=options, temporary_path_class=committed)
+    handler = ocp.StandardCheckpointHandler(multiprocessing_options=_options(storage))
+    checkpointer = _checkpointer(storage, handler, lambda: None)
     checkpointer.save(path(storage, name), args=ocp.args.StandardSave(tree))
     checkpointer.close()

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from podwright.errors import UserError, from_os
-from podwright.recipe import answers, load
+from podwright.recipe import load
 from podwright.recipe.paths import require_new_directory
 from podwright.rundir import RunDir, recipe_of
 from podwright.train import entry
@@ -39,111 +39,66 @@ def answer(verb: Callable[[list[str]], Document | list[Document]], argv: list[st
 
 
 def _refused(e: UserError) -> int:
-    print(json.dumps({"error": e.what, "fix": e.fix}))
+    print(json.dumps({"error": e.what, "fix": e.fix, "code": e.code}))
     return 2
 
 
-def _entry(path: Path, without: str) -> entry.TrainerEntry:
+def _entry(path: str, without: str) -> entry.TrainerEntry:
     """What answers for the run in `path`; `without` is the kind whose models lie in directories without a recipe."""
-    run = RunDir(path)
+    run = RunDir(Path(path))
     with entry.naming(run.recipe):
         return entry.of(recipe_of(run)["kind"] if run.recipe.exists() else without)
 
 
-def _eval(argv: list[str]) -> Document:
-    parser = argparse.ArgumentParser(prog="podwright eval")
-    parser.add_argument("checkpoint", type=Path)
-    parser.add_argument("overrides", nargs="*")
-    parser.add_argument("--data", default="")
-    parser.add_argument("--limit", type=int, default=0)
-    args = parser.parse_args(argv)
-    return _entry(args.checkpoint, "grpo").evaluate(args.checkpoint, args.data, args.limit, args.overrides)
+def _eval(*overrides: str, path: str, data: str, limit: int) -> Document:
+    return _entry(path, "grpo").evaluate(Path(path), data, limit, overrides)
 
 
-def _export(argv: list[str]) -> Document:
-    parser = argparse.ArgumentParser(prog="podwright export")
-    parser.add_argument("run", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--onnx", action="store_true")
-    args = parser.parse_args(argv)
-    return _entry(args.run, "grpo").export(args.run, args.out, args.onnx)
+def _export(*, path: str, out: str, onnx: bool) -> Document:
+    return _entry(path, "grpo").export(Path(path), Path(out), onnx)
 
 
-def _predict(argv: list[str]) -> Document:
-    parser = argparse.ArgumentParser(prog="podwright predict")
-    parser.add_argument("run", type=Path)
-    parser.add_argument("--text", default="")
-    parser.add_argument("--out", type=Path)
-    for name in answers.MEDIA:
-        parser.add_argument(f"--{name}", type=Path)
-    args = parser.parse_args(argv)
-    files = {name: path for name in answers.MEDIA if (path := getattr(args, name)) is not None}
-    return _entry(args.run, "multimodal").predict(args.run, files, args.text, args.out)
+def _predict(*, path: str, files: dict[str, str], text: str, out: str) -> Document:
+    named = {name: Path(file) for name, file in files.items()}
+    return _entry(path, "multimodal").predict(Path(path), named, text, Path(out) if out else None)
 
 
-def _data(argv: list[str]) -> Document:
-    if argv[0] == "draw":
-        return _draw(argv[1:])
-    if argv[0] == "check" and (record := _check_annotated(argv[1:])) is not None:
+def _tokenize(*files: str, tokenizer: str, out: str, shard_tokens: int) -> Document:
+    from podwright.data import shards
+
+    return shards.tokenize(list(files), tokenizer, Path(out), shard_tokens)
+
+
+def _count(*, source: str, tokenizer: str) -> Document:
+    from podwright.data import shards
+
+    return shards.count(source, tokenizer)
+
+
+def _check_data(*, source: str, vocab_size: int, options: dict[str, Any]) -> Document:
+    """Of annotated lines, to which alone the `options` belong, else of questions, text or tokens."""
+    from podwright.data import faults, line_check
+
+    record = line_check.check(Path(source), line_check.CheckOptions(**options))
+    if record is not None:
         return record
-    from podwright.data import faults, shards
-
-    parser = argparse.ArgumentParser(prog="podwright data")
-    verbs = parser.add_subparsers(dest="verb", required=True)
-    tokenize = verbs.add_parser("tokenize")
-    tokenize.add_argument("files", nargs="+")
-    tokenize.add_argument("--tokenizer", required=True)
-    tokenize.add_argument("--out", type=Path, required=True)
-    tokenize.add_argument("--shard-tokens", type=int, required=True)
-    for name, option, kind in (("count", "--tokenizer", str), ("check", "--vocab-size", int)):
-        subparser = verbs.add_parser(name)
-        subparser.add_argument("source")
-        subparser.add_argument(option, type=kind)
-    args = parser.parse_args(argv)
-    if args.verb == "tokenize":
-        return shards.tokenize(args.files, args.tokenizer, args.out, args.shard_tokens)
-    return (
-        shards.count(args.source, args.tokenizer)
-        if args.verb == "count"
-        else faults.check(args.source, args.vocab_size)
-    )
+    for option, value in options.items():
+        if value:
+            raise UserError(
+                f"--{option} is for annotated lines, and {source} has none", f"leave --{option} out", "no-effect"
+            )
+    return faults.check(source, vocab_size or None)
 
 
-def _draw(argv: list[str]) -> Document:
+def _draw(*, folder: str, num_train: int, num_test: int, seed: int, pairs: bool) -> Document:
     from podwright.data import synthetic_images, synthetic_pairs
 
-    parser = argparse.ArgumentParser(prog="podwright data draw")
-    parser.add_argument("folder", type=Path)
-    for name in ("--num-train", "--num-test", "--seed"):
-        parser.add_argument(name, type=int, required=True)
-    parser.add_argument("--pairs", action="store_true")
-    args = parser.parse_args(argv)
-    for option, count, least in (("--num-train", args.num_train, 1), ("--num-test", args.num_test, 0)):
+    for option, count, least in (("--num-train", num_train, 1), ("--num-test", num_test, 0)):
         if count < least:
-            raise UserError(f"{option} {count} is less than {least}", f"type {option} 100")
-    require_new_directory(str(args.folder), args.folder)
-    (synthetic_pairs if args.pairs else synthetic_images).write(args.folder, args.num_train, args.num_test, args.seed)
-    return {"out": str(args.folder), "train": args.num_train, "val": args.num_test}
-
-
-def _check_annotated(argv: list[str]) -> Document | None:
-    """Of annotated lines; None for a source of text or tokens."""
-    parser = argparse.ArgumentParser(prog="podwright data check")
-    parser.add_argument("source", type=Path)
-    parser.add_argument("--fix", action="store_true")
-    for name in ("--recipe", "--answers", "--root"):
-        parser.add_argument(name)
-    args, _ = parser.parse_known_args(argv)
-    from podwright.data import line_check
-
-    options = line_check.CheckOptions(args.recipe, args.fix, args.answers, args.root)
-    record = line_check.check(args.source, options)
-    if record is None:
-        given_options = {"--fix": args.fix, "--recipe": args.recipe, "--answers": args.answers, "--root": args.root}
-        for option, given in given_options.items():
-            if given:
-                raise UserError(f"{option} is for annotated lines, and {args.source} has none", f"leave {option} out")
-    return record
+            raise UserError(f"{option} {count} is less than {least}", f"type {option} 100", "bad-value")
+    require_new_directory(folder, Path(folder))
+    (synthetic_pairs if pairs else synthetic_images).write(Path(folder), num_train, num_test, seed)
+    return {"out": folder, "train": num_train, "val": num_test}
 
 
 def _compile(argv: list[str]) -> Document:
@@ -179,10 +134,10 @@ def _facts(argv: list[str]) -> Document:
     args = parser.parse_args(argv)
     record = facts.gather(args.folder, args.peer, args.file, args.storage)
     if args.meet and len(args.peer) > 1 and "torch" in record["versions"]:
-        from podwright.train.multimodal.processes import network_trial
+        from podwright.train.multimodal.processes import network
 
         host, _, port = args.meet.rpartition(":")
-        record["network"] = network_trial.measure(args.rank, len(args.peer), host, int(port), args.patience)
+        record["network"] = network.measure(args.rank, len(args.peer), host, int(port), args.patience)
     return record
 
 
@@ -202,12 +157,20 @@ def _measure(argv: list[str]) -> Document:
     return {}
 
 
+def _named(verb: Callable[..., Document]) -> Callable[[list[str]], Document]:
+    """A verb whose first word is a JSON object of its options; the words behind it are a list that it takes."""
+    return lambda argv: verb(*argv[1:], **json.loads(argv[0]))
+
+
 VERBS: Mapping[str, Callable[[list[str]], Document | list[Document]]] = MappingProxyType(
     {
-        "eval": _eval,
-        "export": _export,
-        "predict": _predict,
-        "data": _data,
+        "eval": _named(_eval),
+        "export": _named(_export),
+        "predict": _named(_predict),
+        "data-tokenize": _named(_tokenize),
+        "data-count": _named(_count),
+        "data-check": _named(_check_data),
+        "data-draw": _named(_draw),
         "compile": _compile,
         "measure": _measure,
         "memory": _memory,

@@ -24,7 +24,7 @@ from types import FrameType
 from typing import Any
 
 import podwright
-from podwright.rundir import Ending, RunDir, write_json
+from podwright.rundir import Ending, write_json
 from podwright.train import sentry
 from podwright.train.emit import Emitter
 
@@ -76,14 +76,13 @@ class Patience:
 class Watchdog:
     def __init__(
         self,
-        run: RunDir,
         emit: Emitter,
         ranks: tuple[int, int],
         notes: tuple[Callable[[str, str], None], Callable[[str], str | None]],
         patience: Patience,
     ):
         """`ranks`: this process's number, and how many there are. `notes`: tell and look up a word under a key, waiting for no trainer."""
-        self._run, self._emit, self._patience = run, emit, patience
+        self._run, self._emit, self._patience = emit.run, emit, patience
         self._rank, self._size = ranks
         self._tell, self._look_up = notes
         self._recent: collections.deque[float] = collections.deque(maxlen=50)
@@ -232,16 +231,12 @@ def standing(innermost: FrameType) -> dict[str, Any]:
     while frame:
         frames.append((frame.f_code.co_filename, f"{frame.f_lineno} in {frame.f_code.co_name}"))
         frame = frame.f_back
-    own = next(
-        (
-            f"{Path(file).relative_to(_PACKAGE.parent)}:{line}"
-            for file, line in frames
-            if Path(file).is_relative_to(_PACKAGE)
-        ),
-        "",
-    )
-    file, line = frames[0]
-    inner = "" if Path(file).is_relative_to(_PACKAGE) else f"{'/'.join(Path(file).parts[-3:])}:{line}"
+    inner, own = "", ""
+    for file, line in frames:
+        if Path(file).is_relative_to(_PACKAGE):
+            own = f"{Path(file).relative_to(_PACKAGE.parent)}:{line}"
+            break
+        inner = inner or f"{'/'.join(Path(file).parts[-3:])}:{line}"
     return {
         "where": ", in ".join(part for part in (own, inner) if part),
         "meets": any(m in file for file, _ in frames for m in _MEETING),
@@ -250,30 +245,20 @@ def standing(innermost: FrameType) -> dict[str, Any]:
 
 
 def summarize(stands: list[Stand], size: int, seconds: float) -> str:
-    """Who is elsewhere than the others, in a line: one that gives no sign or did not run, one that does not wait for others, or the fewer."""
-    begin = f"no step has ended for {seconds:.0f} s: "
-    # a process can speak of itself alone
-    silent = sorted(set(range(size)) - {s["rank"] for s in stands}) if size > 1 else []
-    groups: dict[str, list[Stand]] = {}
+    """In a line: the processes that give no sign or did not run, then those that wait for no other, and last the most that are alike."""
+    parts = []
+    if size > 1:  # a process can speak of itself alone
+        parts = [f"rank {rank} gives no sign" for rank in sorted(set(range(size)) - {s["rank"] for s in stands})]
+    groups: dict[tuple[bool, bool, str], list[Stand]] = {}
     for stand in stands:
-        groups.setdefault(stand["where"], []).append(stand)
-    if size == 1 or len(stands) < 2:
-        return begin + "; ".join([*map(_named, stands), *(f"rank {n} gives no sign" for n in silent)])
-    most = max(map(len, groups.values()))
-    alike = len(groups) > 1 and sum(len(g) == most for g in groups.values()) > 1
-    absent = [s for s in stands if s["absent_s"]]
-    working = [s for s in stands if not s["meets"]]
-    if absent:
-        apart = absent
-    elif 0 < len(working) < len(stands):
-        apart = working
-    else:
-        apart = [] if alike else [s for g in groups.values() if len(g) < most for s in g]
-    parts = [f"rank {n} gives no sign" for n in silent] + [_named(s) for s in apart]
-    for where, group in groups.items():
-        if rest := [str(s["rank"]) for s in group if s not in apart]:
-            parts.append(f"rank{'s' * (len(rest) > 1)} {', '.join(rest)} at {where}")
-    return begin + "; ".join(parts)
+        groups.setdefault((not stand["absent_s"], stand["meets"], stand["where"]), []).append(stand)
+    *apart, rest = sorted(groups.items(), key=lambda item: (*item[0][:2], len(item[1])))
+    for _, group in apart:
+        parts += map(_named, group)
+    (_, _, where), group = rest
+    ranks = ", ".join(str(stand["rank"]) for stand in group)
+    parts.append(f"rank{'s' * (len(group) > 1)} {ranks} at {where}")
+    return f"no step has ended for {seconds:.0f} s: {'; '.join(parts)}"
 
 
 def _named(stand: Stand) -> str:

@@ -5,11 +5,9 @@ A line that a kill has cut short is damage too: what it said is lost.
 
 from __future__ import annotations
 
-import json
-
 from podwright.errors import UserError
 from podwright.recipe.load import fingerprint_of
-from podwright.rundir import DEVICE_COLUMNS, Ending, RunDir, read_jsonl
+from podwright.rundir import DEVICE_COLUMNS, Ending, RunDir, read_json, read_jsonl
 from podwright.watch.metrics import Progress, Tail
 
 _RESTORE = "restore it from a copy of the run"
@@ -35,7 +33,7 @@ def of_run(run: RunDir, progress: Progress, ended: bool) -> list[str]:
     if finished_at is not None and not reasons["events.jsonl"] and lacking:
         reasons["events.jsonl"] = f"it lacks the evaluation of which evaluations/{lacking[0]}.json has the answers"
     sentences = [
-        f"{run.path / name} is damaged ({reason}), so figures of this run may be missing: restore it from a copy of the run"
+        f"{run.path / name} is damaged ({reason}), so figures of this run may be missing: {_RESTORE}"
         for name, reason in reasons.items()
         if reason
     ]
@@ -51,16 +49,16 @@ def of_run(run: RunDir, progress: Progress, ended: bool) -> list[str]:
 def require_recipe(run: RunDir) -> None:
     """UserError where the recipe is not the one that the run began with: one run would be trained by two recipes."""
     if changed := changed_recipe(run):
-        raise UserError(changed, f"{_RESTORE}, or start a run of it: type {run.train_again}")
+        raise UserError(changed, f"{_RESTORE}, or start a run of it: type {run.train_again}", "recipe-changed")
 
 
 def changed_recipe(run: RunDir) -> str:
     """That recipe.json is not as the journal says it was at the start; "" where it is, and where one of both cannot be read."""
     created = next((event for event in read_jsonl(run.journal) if event.get("event") == "created"), {})
-    try:
-        now = fingerprint_of(json.loads(run.recipe.read_text()))
-    except (OSError, ValueError, RecursionError):
+    recipe = read_json(run.recipe)
+    if not recipe:
         return ""
+    now = fingerprint_of(recipe)
     begun = created.get("fingerprint", now)
     return "" if now == begun else f"{run.recipe} was changed since the run began (fingerprint {now}, then {begun})"
 
@@ -73,11 +71,10 @@ def _unreadable(run: RunDir, ended: bool) -> dict[str, str]:
             reasons[path.relative_to(run.path).as_posix()] = "it is no list of true and false"
     for path in sorted(run.path.glob("attempts/*/devices-*.csv")):
         lines = path.read_bytes().splitlines()
-        begun = [b",".join(name.encode() for name in DEVICE_COLUMNS)]
         wrong = sum(line.count(b",") != len(DEVICE_COLUMNS) - 1 for line in (lines if ended else lines[:-1]))
-        if lines and lines[:1] != begun:
-            reasons[path.relative_to(run.path).as_posix()] = "its first line does not name the columns"
-        elif wrong:
+        if lines and lines[0] != ",".join(DEVICE_COLUMNS).encode():
+            wrong = max(wrong, 1)
+        if wrong:
             reasons[path.relative_to(run.path).as_posix()] = f"lines that cannot be read: {wrong} of {len(lines)}"
     return reasons
 
@@ -86,10 +83,9 @@ def _finished_at(run: RunDir, reasons: dict[str, str]) -> int | None:
     """The step at which an attempt finished the run; None where none has. An exit.json that cannot be read is added to `reasons`."""
     step: int | None = None
     for path in sorted(run.path.glob("attempts/*/exit.json")):
-        try:
-            record = json.loads(path.read_text())
-            if record["ending"] == Ending.FINISHED and isinstance(record["step"], int):
-                step = record["step"]
-        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        record = read_json(path)
+        if "ending" not in record:
             reasons[path.relative_to(run.path).as_posix()] = "it cannot be read"
+        elif record["ending"] == Ending.FINISHED and isinstance(record.get("step"), int):
+            step = record["step"]
     return step

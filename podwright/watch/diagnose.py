@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import json
-import re
 import signal
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 from podwright.recipe import kinds
 from podwright.recipe.advice import kind_of, of_run
-from podwright.rundir import Ending, RunDir, full_disk, read_events
+from podwright.rundir import Ending, RunDir, full_disk, read_events, read_json
 from podwright.targets.base import Polled, Process
 
 _TAIL_BYTES = 16_384
-_LIMIT = re.compile(r"^podwright: (ulimit -v allows .+)$", re.MULTILINE)
 _LEAVING_S = 10.0  # that a trainer may take to leave once it has written how it ended
 _LEFT = "not all of its processes have"
 _SCHEDULER = ("srun: ", "slurmstepd")  # it only tells that it ends what is left
@@ -79,14 +75,14 @@ def _follows(ending: str, stop_wanted: bool) -> bool:
 
 def _written(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> AttemptOutcome | None:
     """Of another process that ended first its own word; what the first one then said of it counts for nothing."""
+    path = run.exit(attempt)
+    record = read_json(path) if path.exists() else run.fault_elsewhere(attempt) or {}
     try:
-        path, own = run.exit(attempt), run.exit(attempt, polled.first)
-        record: dict[str, Any] = (json.loads(path.read_text()) if path.exists() else run.fault_elsewhere(attempt)) or {}
         if (polled.first or _killed(polled)) and _follows(record.get("ending", Ending.CRASHED), stop_wanted):
-            record = json.loads(own.read_text())
+            record = read_json(run.exit(attempt, polled.first))
             record["detail"] += f" ({polled.who})"
         return AttemptOutcome(Ending(record["ending"]), record["detail"], record.get("fix", ""), record.get("step"))
-    except (FileNotFoundError, ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError):
         return None
 
 
@@ -113,18 +109,14 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
     keys, full = of_run(run), full_disk(run.path)
     logs = explain.sources(run, attempt, tails)
     matches = [(source, match) for source in logs for match in scan([tails[source.path]])]
-    for match in explain.ranked(matches, bool(polled.who or full), keys)[:1]:
+    for match in explain.ranked(matches, bool(polled.who or full))[:1]:
         explained = explain.typed(match, run)
         detail = f"{explained['cause']}: {explained['evidence']} ({how})"
         if full and explained["rule"] == "disk-full":
             detail += f"; the disk of the run is full: {full}"
-        limit = _address_limit(run, attempt) if explained["rule"] == "host-out-of-memory" else ""
-        if limit:
-            fix = f"type ulimit -v unlimited where the run is started (a line of setup in the target), {_then_resume(run)}"
-            return AttemptOutcome(Ending(explained["ending"]), f"{limit}: {explained['evidence']} ({how})", fix)
         return AttemptOutcome(Ending(explained["ending"]), detail, explained["remedy"])
     if full and returncode != 0:
-        fix = f"free some space there (checkpoints of old runs), {_then_resume(run)}"
+        fix = f"free some space there (checkpoints of old runs), then type podwright resume {run.typed}"
         return AttemptOutcome(Ending.CRASHED, f"the disk of the run is full: {full} ({how})", fix)
     if returncode == -signal.SIGKILL:
         return AttemptOutcome(
@@ -140,21 +132,6 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
             f"the trainer ended without a word; its log ends with: {last}" if last else "the trainer left no sign",
         )
     return AttemptOutcome(Ending.CRASHED, f"{last or 'no output'} ({how})")
-
-
-def _address_limit(run: RunDir, attempt: int) -> str:
-    """What the trainer said of `ulimit -v` when it started; "" where it said nothing."""
-    first = run.log(attempt)
-    for path in (first, *sorted(first.parent.glob("log-*.txt"))):
-        if path.exists():
-            with path.open("rb") as f:
-                if match := _LIMIT.search(f.read(_TAIL_BYTES).decode(errors="replace")):
-                    return match[1]
-    return ""
-
-
-def _then_resume(run: RunDir) -> str:
-    return f"then type podwright resume {run.typed}"
 
 
 def _how(returncode: int | None) -> str:

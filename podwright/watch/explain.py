@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import json
+import itertools
 import math
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from podwright.counted_steps import read_steps
 from podwright.errors import UserError
 from podwright.failures.match import Role
-from podwright.failures.scan import LogMatch, scan, text_blocks
+from podwright.failures.scan import LogMatch, scan
 from podwright.recipe import even_groups
 from podwright.recipe.advice import GENERAL, RecipeAdvice, of_kind, of_run
-from podwright.rundir import Ending, Record, RunDir, read_jsonl, recipe_of
+from podwright.rundir import Ending, Record, RunDir, read_json, recipe_of
 from podwright.watch import log_files
 
 _OF_MAXTEXT = (
@@ -26,7 +26,6 @@ _OF_MAXTEXT = (
     b"MaxText.train",
     b"maxtext.trainers",
 )
-_HEAD = 1 << 20  # bytes of a log that show whose it is
 _SUFFIXES = {".txt", ".log", ".out", ".err"}
 TYPED = "podwright diagnose -"
 
@@ -40,42 +39,32 @@ class LogSource:
     ended_s: float | None = None
     """when its process wrote down its end, in seconds since 1970"""
     failed_first: bool = False
+    keys: RecipeAdvice = GENERAL
+    """what a remedy names of the recipe"""
 
 
 Sourced = tuple[LogSource, LogMatch]
 
 
-class _Program:
-    """Whose log it is, by what passes through `seen`: MaxText takes other keys than Podwright's own trainers."""
-
-    def __init__(self) -> None:
-        self.advice = GENERAL
-
-    def seen(self, blocks: Iterable[bytes]) -> Iterator[bytes]:
-        num_bytes = 0
-        for block in blocks:
-            if self.advice is GENERAL and num_bytes < _HEAD and any(word in block for word in _OF_MAXTEXT):
-                self.advice = of_kind("maxtext")
-            num_bytes += len(block)
-            yield block
-
-
-def lines(text: Iterable[str], keys: RecipeAdvice | None = None) -> list[Record]:
-    """One record for each row of the table of failures that a line matches, with the first such line as evidence: causes before what follows from them.
-    `keys`: what a remedy names of the recipe; None: by whose log it is."""
-    return stream(text_blocks(text), keys)
+def _scanned(blocks: Iterable[bytes]) -> tuple[RecipeAdvice, list[LogMatch]]:
+    """The matches of a log, and whose it is by its first block: MaxText takes other keys than Podwright's own trainers."""
+    rest = iter(blocks)
+    head = next(rest, b"")
+    keys = of_kind("maxtext") if any(word in head for word in _OF_MAXTEXT) else GENERAL
+    return keys, scan(itertools.chain([head], rest))
 
 
 def stream(blocks: Iterable[bytes], keys: RecipeAdvice | None = None) -> list[Record]:
-    """`lines` of a log in pieces of any size."""
-    program = _Program()
-    matches = [(LogSource(Path()), match) for match in scan(program.seen(blocks))]
-    records = ranked(matches, keys=keys or program.advice)
+    """One record for each row of the table of failures that a line of a log matches, with the first such line as evidence: causes before what follows
+    from them. The blocks may have any size. `keys`: what a remedy names of the recipe; None: by whose log it is."""
+    own_keys, matches = _scanned(blocks)
+    source = LogSource(Path(), keys=keys or own_keys)
+    records = ranked((source, match) for match in matches)
     return [{key: value for key, value in record.items() if key not in ("file", "logs")} for record in records]
 
 
 def file(path: Path) -> list[Record]:
-    """`lines` of a log on disk, however large and whatever bytes it holds; UserError where it is compressed or cannot be read."""
+    """`stream` of a log on disk, however large and whatever bytes it holds; UserError where it is compressed."""
     return stream(log_files.blocks(path, TYPED))
 
 
@@ -84,24 +73,21 @@ def folder(path: Path) -> list[Record]:
     UserError where there are none, and for one that cannot be read."""
     paths = sorted((p for p in path.rglob("*") if _is_log(p, strict=False)), key=_natural)
     if not paths:
-        raise UserError(f"{path} is a directory without logs", "name a directory with logs in it, a log file, or a run")
-    logs, programs = [LogSource(p, number) for number, p in enumerate(paths)], [_Program() for _ in paths]
-    matches = [
-        (s, match)
-        for s, program in zip(logs, programs, strict=True)
-        for match in scan(program.seen(log_files.blocks(s.path, TYPED)))
-    ]
-    return ranked(matches, keys=[program.advice for program in programs])
+        raise UserError(
+            f"{path} is a directory without logs", "name a directory with logs in it, a log file, or a run", "no-logs"
+        )
+    sourced: list[Sourced] = []
+    for number, log in enumerate(paths):
+        keys, matches = _scanned(log_files.blocks(log, TYPED))
+        sourced += [(LogSource(log, number, keys=keys), match) for match in matches]
+    return ranked(sourced)
 
 
 def run(run: RunDir) -> list[Record]:
     """Of all that the last attempt wrote down, as `folder` does."""
-    attempts = sorted(int(p.name) for p in (run.path / "attempts").glob("*") if p.name.isdigit())
-    if not attempts and any(e.get("event") == "submitting" for e in read_jsonl(run.journal)):
-        what = f"the logs of run {run.name} are gone: {run.path / 'attempts'} has no attempt"
-        raise UserError(what, "restore attempts/ from a copy of the run")
+    attempts = run.attempts
     if not attempts:
-        raise UserError(f"{run.name} has not started yet: there is no log", f"type podwright watch {run.typed}")
+        raise UserError(f"run {run.name} has no log", f"type podwright watch {run.typed}", "no-log-yet")
     paths = (path for path in sorted(run.attempt(attempts[-1]).rglob("*"), key=_natural) if _is_log(path))
     matches = [(s, match) for s in sources(run, attempts[-1], paths) for match in scan(log_files.blocks(s.path, TYPED))]
     if not matches:
@@ -109,39 +95,37 @@ def run(run: RunDir) -> list[Record]:
         if not last_word and run.recipe.exists():
             recipe_of(run)  # a damaged one is a fault of its own
         return last_word + _nothing_learned(run)
-    return [typed(record, run) for record in ranked(matches, keys=of_run(run))] + _nothing_learned(run)
+    return [typed(record, run) for record in ranked(matches)] + _nothing_learned(run)
 
 
 def sources(run: RunDir, attempt: int, paths: Iterable[Path]) -> list[LogSource]:
     """The logs of an attempt, with what is known of how their processes ended."""
-    failed = _read(run.fault(attempt)).get("process")
+    failed, keys = read_json(run.fault(attempt)).get("process"), of_run(run)
     known: list[LogSource] = []
     for path in paths:
         named = re.fullmatch(r"log(?:-(\d+))?\.txt", path.name)
         number = int(named[1] or 0) if named else len(known)
-        ended = _read(run.exit(attempt, number)).get("time") if named else None
+        ended = read_json(run.exit(attempt, number)).get("time") if named else None
         known.append(
             LogSource(
                 path,
                 number,
                 float(ended) if isinstance(ended, int | float) else None,
                 named is not None and failed == number,
+                keys,
             )
         )
     return known
 
 
-def ranked(
-    matches: Iterable[Sourced], only_causes: bool = False, keys: RecipeAdvice | Sequence[RecipeAdvice] = GENERAL
-) -> list[Record]:
+def ranked(matches: Iterable[Sourced], only_causes: bool = False) -> list[Record]:
     """A record for each rule, what explains most first: causes before symptoms before consequences, over all logs; of each of these the
     earliest. A line without a time is as late as the end of its process. Where no time is known, the process that failed first counts
-    first. `only_causes`: without consequences. `keys`: of all logs, or of each by its number."""
+    first. `only_causes`: without consequences."""
     records: dict[str, Record] = {}
     for source, match in sorted(matches, key=lambda sourced: _order(*sourced)):
         if not (only_causes and match.failure.row.role is Role.CONSEQUENCE):
-            own = keys if isinstance(keys, RecipeAdvice) else keys[source.number]
-            record = records.setdefault(match.failure.row.name, _record(source, match, own))
+            record = records.setdefault(match.failure.row.name, _record(source, match))
             record["logs"] += 1
     return list(records.values())
 
@@ -151,8 +135,8 @@ def _order(source: LogSource, match: LogMatch) -> tuple[float, ...]:
     return (match.failure.row.role, known[0], not source.failed_first, source.number, match.offset)
 
 
-def _record(source: LogSource, match: LogMatch, keys: RecipeAdvice) -> Record:
-    failure = match.failure
+def _record(source: LogSource, match: LogMatch) -> Record:
+    failure, keys = match.failure, source.keys
     record: Record = {
         "rule": failure.row.name,
         "ending": str(failure.row.ending),
@@ -170,10 +154,10 @@ def _record(source: LogSource, match: LogMatch, keys: RecipeAdvice) -> Record:
 def _last_word(run: RunDir, attempt: int) -> list[Record]:
     """What the trainer itself wrote of its end, where that was no good one."""
     path = run.exit(attempt)
+    own = read_json(path) if path.exists() else run.fault_elsewhere(attempt) or {}
     try:
-        own: Record = (json.loads(path.read_text()) if path.exists() else run.fault_elsewhere(attempt)) or {}
         ending, cause = Ending(own["ending"]), str(own["detail"])
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError):
         return []
     if ending == Ending.FINISHED:
         return []
@@ -194,14 +178,6 @@ def _nothing_learned(run: RunDir) -> list[Record]:
 def typed(match: Record, run: RunDir) -> Record:
     """With what to type for this run."""
     return match | {"remedy": re.sub(r"\bRUN\b", lambda _: run.typed, match["remedy"])}
-
-
-def _read(path: Path) -> Record:
-    try:
-        record = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return record if isinstance(record, dict) else {}
 
 
 def _is_log(path: Path, strict: bool = True) -> bool:

@@ -10,7 +10,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from podwright.watch.figures import duration, of_step, percent
+from podwright.watch.figures import duration, of_step, of_test
 from podwright.watch.metrics import Progress
 
 
@@ -39,13 +39,9 @@ class LiveView:
         ]
         if p.stage:
             rows += [self._bar(), Text("  ".join(of_step(p.latest)))]
-        for name, tested, form in (
-            ("accuracy", p.accuracy, percent),
-            ("held-out loss", p.held_out_loss, "{:.4f}".format),
-        ):
-            first, latest = tested(first=True), tested(first=False)
-            if first is not None and latest is not None:
-                rows.append(Text(f"{name} {form(first)} before, {form(latest)} latest"))
+        if p.evaluations:
+            first, latest = p.evaluations[0], p.evaluations[-1]
+            rows += [Text(of_test(event)) for event in ([first] if first is latest else [first, latest])]
         rows += [Text(line, style="yellow") for line in (p.notices + self._messages)[-3:]]
         return Group(*rows)
 

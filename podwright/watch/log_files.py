@@ -25,24 +25,21 @@ READERS = {
 def blocks(path: Path, command: str) -> Iterator[bytes]:
     """The bytes that a log has now; what a process appends meanwhile is left out. A pipe is read to its end.
 
-    UserError where it is compressed or cannot be read; `command`: what is typed to have the log from standard input.
+    UserError where it is compressed; `command`: what is typed to have the log from standard input.
     """
-    try:
-        with path.open("rb") as f:
-            status = os.fstat(f.fileno())
-            left: float = status.st_size if stat.S_ISREG(status.st_mode) else math.inf
-            head = True
-            while left > 0 and (block := f.read(int(min(BLOCK, left)))):
-                if head:
-                    _require_text(path, block, command)
-                yield block
-                head, left = False, left - len(block)
-    except OSError as e:
-        raise UserError(f"{path} cannot be read ({e.strerror})", "give the path of a log") from e
+    with path.open("rb") as f:
+        status = os.fstat(f.fileno())
+        left: float = status.st_size if stat.S_ISREG(status.st_mode) else math.inf
+        head = True
+        while left > 0 and (block := f.read(int(min(BLOCK, left)))):
+            if head:
+                _require_text(path, block, command)
+            yield block
+            head, left = False, left - len(block)
 
 
 def _require_text(path: Path, head: bytes, command: str) -> None:
     for magic, (what, reader) in READERS.items():
         if head.startswith(magic):
             fix = f"type {reader} {shlex.quote(str(path))} | {command}"
-            raise UserError(f"{path} is {what}, and only plain text is searched", fix)
+            raise UserError(f"{path} is {what}, and only plain text is searched", fix, "not-text")

@@ -8,6 +8,9 @@ import math
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
+
+import yaml
 
 from podwright.rundir import Record
 
@@ -101,8 +104,6 @@ class SetUp:
     mesh: str | None = None
     device_kind: str | None = None
     params_billion: float | None = None
-    tflops_per_step: float | None = None
-    """of a device, by MaxText's own formula"""
     memory_gib: float | None = None
     """estimated by the compiler, per device"""
     memory_used_gib: float | None = None
@@ -165,23 +166,17 @@ def _text(value: bytes) -> str:
 
 
 Take = Callable[[bytes, SetUp], None]
+_KINDS: dict[str, Callable[[bytes], object]] = {"int": int, "float": float, "text": _text}
+_FIELDS = yaml.safe_load(Path(__file__).with_name("maxtext_lines.yaml").read_text())
 LINES: tuple[tuple[bytes, Take], ...] = (
     (b"Config param ", _config),
-    (b"Num_devices: ", _take("devices", rb"Num_devices: (\d{1,9})\b", int)),
-    (b"Num_devices: ", _take("mesh", rb"Num_devices: \d+, shape (.{1,200})", _text)),
-    (b"TFRT TPU", _take("device_kind", rb"TFRT (TPU ?\w+(?: lite)?)", _text)),
+    *((row["mark"].encode(), _take(row["field"], row["pattern"].encode(), _KINDS[row["kind"]])) for row in _FIELDS),
     (b" Version", _version),
     (b" version", _version),
-    (b"number parameters: ", _take("params_billion", rb"number parameters: ([\d.]+) billion", float)),
-    (b"otal TFLOPs", _take("tflops_per_step", rb"otal TFLOPs(?: will be|:) ([\d.]+)", float)),
-    (b"memory size: ", _take("memory_gib", rb"Total (?:estimated )?memory size: ([\d.]+) GB", float)),
     (b"Using (GB) ", _memstats),
     (b"Completed eval after train step", _evaluation),
     (b"eval metrics after step:", _evaluation),
     (b"XPK Start: ", _nothing),
-    (b"EXIT_CODE=", _take("exit_code", rb"(?:^|\s)EXIT_CODE=(\d{1,3})\s*$", int)),
-    (b"Aborting training due to", _take("stopped", rb"(Aborting training due to \S+ loss)", _text)),
-    (b"Training stopped: ", _take("stopped", rb"(Training stopped: .{1,200})", _text)),
 )
 """the text by which a line is recognized, and what is taken from it"""
 START = (b"Num_devices: ", b"number parameters: ", b"XPK Start: ")

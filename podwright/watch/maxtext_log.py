@@ -22,7 +22,7 @@ from typing import Any
 from podwright import growing_file
 from podwright.failures import timestamps
 from podwright.recipe.advice import of_kind
-from podwright.rundir import Record, RunDir, is_metric, parse_record, read_events, read_jsonl, write_json
+from podwright.rundir import Record, RunDir, is_metric, parse_record, read_events, read_json, read_jsonl, write_json
 from podwright.watch import explain
 from podwright.watch.maxtext_lines import LINES, START, SetUp, Take, plain, step_line
 
@@ -53,8 +53,6 @@ class LogState:
     """of metrics.jsonl and events.jsonl, as the reader left them"""
     seen: int = 0
     """bytes that the log had, of which a last line without an end may be unread"""
-    num_lines: int = 0
-    num_zero_bytes: int = 0
     first_time: float | None = None
     """of any line, in seconds since 1970"""
     last_time: float | None = None
@@ -102,7 +100,7 @@ class LogEnd:
 def follow(run: RunDir, to_end: bool = False) -> None:
     """Bring what is new in the log of every attempt to the records, unless another process does it at the moment. `to_end`: another process
     is waited for, and a last line without an end counts, if it is no part of a line."""
-    for number in sorted(int(path.name) for path in run.path.glob("attempts/*") if path.name.isdigit()):
+    for number in run.attempts:
         log, state = run.log(number), state_of(run, number)
         if log.exists() and log.stat().st_size > (state.position if to_end else state.seen):
             with _locked(run.attempt(number) / "metrics.lock", _WAIT_S if to_end else 0.0) as ours:
@@ -113,9 +111,9 @@ def follow(run: RunDir, to_end: bool = False) -> None:
 def state_of(run: RunDir, attempt: int) -> LogState:
     """What is noted of the log of an attempt; a new state where nothing is, or the file is damaged."""
     try:
-        values: dict[str, Any] = json.loads(_state_file(run, attempt).read_text())
+        values = read_json(_state_file(run, attempt))
         return LogState(**values | {"known": SetUp(**values["known"])})
-    except (OSError, ValueError, LookupError, TypeError):
+    except (LookupError, TypeError):
         return LogState()
 
 
@@ -209,12 +207,10 @@ class _LogReader:
     def read(self, block: bytes) -> list[Record]:
         """The records of a block that ends with a line."""
         state, self._records = self.state, []
-        state.num_zero_bytes += block.count(0)
         colored = b"\x1b" in block
         raw = block.split(b"\n")[:-1]
         lines = [plain(line) for line in raw] if colored else raw
         text = b"\n".join(lines) if colored else block
-        state.num_lines += len(lines)
         self._times(lines)
         # What is not in a block is looked for in none of its lines.
         marks = [(mark, take) for mark, take in LINES if mark in text]
@@ -252,7 +248,6 @@ class _LogReader:
         self._step(line, state.position)
         if self._records or state.damaged > damaged:
             state.position += len(rest)
-            state.num_lines += 1
         return self._records
 
     def _other(self, line: bytes, text: bytes, take: Take) -> None:

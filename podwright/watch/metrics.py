@@ -126,17 +126,3 @@ class Progress:
         times = [b["time"] - a["time"] for a, b in pairs if a.get("attempt") == b.get("attempt")]
         left = self.max_steps - self.step
         return left * statistics.median(times) if times and left > 0 else None
-
-    def accuracy(self, first: bool) -> float | None:
-        """Strict accuracy of the first or of the newest evaluation; None where answers are not what is tested."""
-        accuracy: float | None = (self._test(first).get("strict") or {}).get("accuracy")
-        return accuracy
-
-    def held_out_loss(self, first: bool) -> float | None:
-        """Loss of the first or of the newest evaluation; None where it is not what is tested."""
-        loss: float | None = self._test(first).get("loss")
-        return loss
-
-    def _test(self, first: bool) -> Record:
-        chosen = self.evaluations[:1] if first else self.evaluations[-1:]
-        return chosen[0] if chosen else {}

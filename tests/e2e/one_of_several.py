@@ -26,7 +26,7 @@ RECIPE = [
 
 def sampled(mesh):
     recipe = load.load("qwen3-tiny-arithmetic-grpo", RECIPE)
-    train, test = gsm8k.load(recipe.data, recipe.seed)
+    train, test = gsm8k.parts(recipe.data, recipe.seed)[:2]
     tokenizer = Tokenizer.train([e.question for e in train], DIMS.vocab_size)
     setup = program.GrpoSetup(recipe, DIMS, make_mesh(mesh), tokenizer.stop_ids, tokenizer.pad_id)
     made = program.programs(setup)
@@ -39,9 +39,7 @@ def sampled(mesh):
         return values
 
     training, testing = (
-        prompts.tokenized(part, tokenizer, recipe.data, 2048).fitting(
-            recipe.rollout.max_prompt_length, tokenizer.pad_id
-        )
+        prompts.tokenized(part, tokenizer, recipe.data).fitting(recipe.rollout.max_prompt_length, tokenizer.pad_id)
         for part in (train, test)
     )
     collector = Collector(setup, made, training, tokenizer, [LoadedReward("mine", reward, 1.0)])

@@ -166,9 +166,8 @@ def agrees_with_its_dry_run(bench: Calls, *words: str) -> set[str]:
     secrets = [call["body"]["data"] for call in calls if call["body"] and call["body"]["kind"] == "Secret"]
     assert not any(value for data in secrets for value in data.values()), "no value of a variable is shown"
     code, out, err = bench.call(*words, "--dry-run")
-    legend = out[out.index("names in capitals stand for values that are not known yet:") :]
-    names = {line.strip().partition(":")[0] for line in legend.splitlines()[1:]}
-    assert names == set(re.findall(r"\b(?:TAG|EXPIRES|PORT|DIGEST|MASTER_VERSION|UID|INPUT)\b", json.dumps(calls)))
+    names = out.splitlines()[-1].rpartition(": ")[2].split(", ")
+    assert set(names) == set(re.findall(r"\b(?:TAG|EXPIRES|PORT|DIGEST|MASTER_VERSION|UID|INPUT)\b", json.dumps(calls)))
     code, out, err = bench.call(*words)
     assert code == 0, (out[-2000:], err[-2000:])
     assert [r["ending"] for r in read_jsonl(bench.path("journal.jsonl")) if r["event"] == "ended"] == ["FINISHED"]

@@ -146,10 +146,10 @@ def test_a_run_without_rights_that_it_does_not_need_waits_trains_and_says_what_i
     cluster.kube.create(samples.workload("other", 8))
     cluster.replay(200)
     started = cluster.start_toy()
-    cluster.waits("may not list workloads (kueue.x-k8s.io) in namespace default; type gcloud projects")
+    cluster.waits('may not list workloads in the namespace "default"; type gcloud projects')
     cluster.kube.delete("workloads", "other")
     cluster.waits("more is not known (NoPermission: ")
-    assert "may not list events in namespace default" in cluster.shown
+    assert "may not list events in the namespace" in cluster.shown
     cluster.nodes()
     out = cluster.ends(started)
     assert [record["ending"] for record in cluster.events("ended")] == ["FINISHED"], out

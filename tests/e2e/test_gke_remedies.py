@@ -1,9 +1,6 @@
-"""What `target check` and `doctor` say of a cluster that lacks something: what they say to type is typed, until a run works."""
+"""What `target check` and `doctor` say of a cluster that lacks something."""
 
 import json
-import os
-import re
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,34 +40,16 @@ def findings(pools: Pools, *levels: str) -> list[dict[str, str]]:
     return [f for f in json.loads(out or err)["findings"] if f["check"] == "target" and f["level"] in levels]
 
 
-def follow(pools: Pools) -> list[str]:
-    """Type what the check says, as it stands there, until it has no fault; what was typed."""
-    typed: list[str] = []
-    while wrong := findings(pools, "error", "warning"):
-        commands = [re.match(r"type ((?:echo|kubectl) .*?)(?:, which|, or )", f["fix"]) for f in wrong]
-        new = [match[1] for match in commands if match and match[1] not in typed]
-        assert new, wrong
-        for command in new:
-            environment = os.environ | pools.environment
-            done = subprocess.run(
-                ["bash", "-ec", command], env=environment, capture_output=True, text=True, check=False
-            )
-            assert done.returncode == 0, f"{command}\n{done.stderr}"
-        typed += new
-    return typed
-
-
 @pytest.mark.long
-@pytest.mark.parametrize("there", ["nothing", pytest.param("a ClusterQueue", marks=pytest.mark.long)])
-def test_the_remedies_of_a_cluster_without_queues_lead_to_a_run(pools: Pools, there: str) -> None:
-    for each in samples.queues(8, topology="2x2x2")[:2] if there == "a ClusterQueue" else []:
+def test_a_cluster_without_a_queue_takes_runs_that_bring_their_own(pools: Pools) -> None:
+    for each in samples.priority_classes():
         pools.kube.create(each)
-    pools.target(zones=[A, B], **NO_BUCKET | {"namespace": "team-a"})
-    typed = follow(pools)
-    kinds = [re.findall(r'"kind":"(\w+)"', command) or command.split()[:3] for command in typed]
-    queue = ["LocalQueue"] if there == "a ClusterQueue" else ["List", "ResourceFlavor", "ClusterQueue", "LocalQueue"]
-    assert kinds == [["kubectl", "create", "namespace"], ["kubectl", "create", "priorityclass"], queue], typed
-    pools.target(zones=[A, B], topology=SLICE, namespace="team-a")
+    (wrong,) = findings(pools, "error", "warning")
+    assert (
+        "has no queue multislice-queue" in wrong["message"] and "set provisioning of the target to spot" in wrong["fix"]
+    )
+    pools.target(zones=[A, B], provisioning="spot")
+    assert not findings(pools, "error")
     code, out, err = pools.run_toy()
     assert code == 0 and [event["ending"] for event in pools.events("ended")] == ["FINISHED"], out + err
 

@@ -35,7 +35,7 @@ def test_each_verb_says_why_a_run_waits_and_shows_the_log_of_each_pod(cluster: C
         code, out, err = cluster.call("logs", "r", *words)
         assert code == 0 and out.count("\n") > 1, out + err
     code, out, err = cluster.call("logs", "r", "--process", "2")
-    assert code == 2 and "attempt 1 of r has 2 processes; type a number from 0 to 1" in out + err
+    assert code == 2 and "attempt 1 of r has no such process; type a number from 0 to 1" in out + err
     assert cluster.standing()["state"] == "running"
     watching.kill()
 

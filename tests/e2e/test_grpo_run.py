@@ -122,8 +122,9 @@ def test_export_loads_in_transformers_and_eval_agrees_with_the_run(whole):
         [{"role": "user", "content": "2+3?"}], tokenize=False, add_generation_prompt=True
     )
     assert torch.isfinite(model(torch.tensor([tokenizer(text)["input_ids"]])).logits).all()
-    argv = [sys.executable, "-m", "podwright.train", "eval", str(whole.path), "--data", "arithmetic"]
-    done = subprocess.run([*argv, "--limit", "12"], cwd=ROOT, env=environment(), capture_output=True, text=True)
+    options = {"path": str(whole.path), "data": "arithmetic", "limit": 12}
+    argv = [sys.executable, "-m", "podwright.train", "eval", json.dumps(options)]
+    done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True)
     found = json.loads(done.stdout)
     after = [e for e in read_jsonl(whole.events) if e["event"] == "evaluation"][-1]
     assert found["strict"] == after["strict"] and found["step"] == 4

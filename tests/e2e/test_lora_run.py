@@ -76,7 +76,8 @@ def logits(setup, tokens, params):
 
 @pytest.mark.long
 def test_eval_agrees_with_the_run(whole):
-    argv = [sys.executable, "-m", "podwright.train", "eval", str(whole.path), "--data", "arithmetic"]
+    options = {"path": str(whole.path), "data": "arithmetic", "limit": 0}
+    argv = [sys.executable, "-m", "podwright.train", "eval", json.dumps(options)]
     done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True)
     found = json.loads(done.stdout)
     after = [e for e in read_jsonl(whole.events) if e["event"] == "evaluation"][-1]

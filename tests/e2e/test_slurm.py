@@ -170,7 +170,7 @@ def test_nothing_is_said_of_a_trainer_before_the_job_has_one_and_after_its_end(f
     stopping = farm.start("stop", "r")
     assert stopping.stdout
     shown = next(line for line in stopping.stdout if "waiting (" in line)
-    assert "if it has not ended at" in shown and "trainer" not in shown, shown
+    assert "saves a checkpoint first if it trains" in shown and "trainer" not in shown, shown
     with farm.path("launcher.lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         print(json.dumps({"host": "login2", "pid": 1}), file=held, flush=True)
@@ -236,14 +236,14 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
     wanted = {
         "nope": (
             {"partition": "nope"},
-            "partition=nope: there is no such partition",
+            "the cluster has no partition nope",
             "set partition to one of gpu, high, one, shut",
         ),
         "long": ({"time": "4:00:00"}, "time=4:00:00: partition gpu allows 2:00:00", "set time=2:00:00"),
-        "many": ({"nodes": 5}, "nodes=5: partition gpu has 2 node(s) with 1 CPUs, and 2 in all", "lower nodes"),
+        "many": ({"nodes": 5}, "nodes=5: there are 2 node(s) of partition gpu with 1 CPUs", "lower nodes"),
         "gpus": (
             {"gpus_per_node": 8},
-            "nodes=1: partition gpu has 0 node(s) with 1 CPUs and 8 GPUs",
+            "nodes=1: there are 0 node(s) of partition gpu with 1 CPUs and 8 GPUs",
             "lower nodes, gpus_per_node",
         ),
         "mem": ({"mem": "9999G"}, "sbatch refuses such a job: ", "mem of the target"),
@@ -252,7 +252,7 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
             "python=/no/python: there is no such file here",
             "an environment that the nodes share",
         ),
-        "runs": ({"runs": "/no/runs"}, "runs=/no/runs: there is no such folder", "mkdir -p /no/runs"),
+        "runs": ({"runs": "/no/runs"}, "there is no folder /no/runs", "mkdir -p /no/runs"),
         "storage": ({"storage": "/no/storage"}, "there is no folder /no/storage", "mkdir -p /no/storage"),
     }
     for name, (settings, what, fix) in wanted.items():
@@ -261,9 +261,9 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
         first = next(f for f in json.loads(out)["findings"] if f["level"] == "error")
         assert code == 3 and first["message"].startswith(what) and fix in first["fix"], (name, first)
     code, out, _ = farm.call("plan", "qwen3-tiny-arithmetic-grpo", "--on", "nope")
-    assert code == 3 and "error: partition=nope: there is no such partition; set partition" in out
+    assert code == 3 and "error: the cluster has no partition nope; set partition" in out
     code, _, err = farm.call("run", "qwen3-tiny-arithmetic-grpo", "--on", "nope")
-    assert code == 3 and "partition=nope" in err and not (farm.folder / "runs").exists()
+    assert code == 3 and "no partition nope" in err and not (farm.folder / "runs").exists()
     code, out, _ = farm.run(2, "--on", "lab", "--dry-run")
     assert code == 0 and "#SBATCH --nodes=2" in out and "srun --nodes=2 --ntasks=2" in out and "podwright.train" in out
     assert not (farm.folder / "runs").exists()
@@ -279,7 +279,11 @@ def test_what_the_cluster_cannot_give_is_said_before(farm: Farm) -> None:
 @pytest.mark.parametrize(
     ("out_of_service", "settings", "says"),
     [
-        (("NodeName=n2", "State=DRAIN", "Reason=test"), {"nodes": 2}, "nodes=2: only 1 of the 2 node(s) with 1 CPUs"),
+        (
+            ("NodeName=n2", "State=DRAIN", "Reason=test"),
+            {"nodes": 2},
+            "nodes=2: only 1 of the 2 node(s) of partition gpu with 1 CPUs",
+        ),
         (("NodeName=n[1-2]", "State=DOWN", "Reason=test"), {"nodes": 1}, "nodes=1: only 0 of the 2 node(s)"),
         ((), {"partition": "shut"}, "partition shut starts no jobs now (it is down)"),
     ],
@@ -345,9 +349,7 @@ def test_a_doctor_looks_at_every_node(farm: Farm) -> None:
     )
     farm.target("many", nodes=5)
     code, out, _ = farm.call("doctor", "--on", "many")
-    assert (
-        code == 3 and "error: nodes=5: partition gpu has 2 node(s)" in out and "many: refused: it will not run" in out
-    )
+    assert code == 3 and "error: nodes=5: there are 2 node(s)" in out and "many: refused: it will not run" in out
 
 
 @pytest.mark.long
@@ -370,7 +372,7 @@ def test_what_the_cluster_refuses_or_never_starts_is_said_after(farm: Farm) -> N
 def test_a_run_starts_in_any_of_several_partitions(farm: Farm) -> None:
     farm.target("several", nodes=2, partition="one,gpu", python=farm.folder / "python")
     code, out, _ = farm.call("target", "check", "several")
-    assert code == 0 and "warning: nodes=2: partition one has 1 node(s)" in out, out
+    assert code == 0 and "warning: nodes=2: there are 1 node(s) of partition one" in out, out
     code, out, _ = farm.run(2, "mesh.fsdp=2", "--on", "several")
     assert code == 0 and farm.ended() == ["FINISHED"], out
 

@@ -278,7 +278,7 @@ def test_what_stands_in_the_way_is_said_in_a_line_before_and_after(pair: Pair) -
         "nokey": (
             {"ssh": ["-F", str(refused)]},
             f"host {name} accepts none of your SSH keys",
-            f"ssh-copy-id -F {refused} -p {port} 127.0.0.11",
+            f"`ssh -F {refused} -p {port} 127.0.0.11 true`",
         ),
         "newkey": (
             {"ssh": ["-F", str(unknown)]},

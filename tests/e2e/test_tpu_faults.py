@@ -109,7 +109,7 @@ def test_a_slice_whose_workers_fall_silent_is_named_with_its_price_and_replaced(
         assert code == 0, err
         return str(json.loads(out)[0]["detail"])
 
-    wait_for(lambda: "its machines count as lost, and others are requested; podwright stop r ends it now" in row(), 120)
+    wait_for(lambda: "(since " in row() and "USD per hour)" in row(), 120)
     out, err = stood_in.started[0].communicate(timeout=300)
     assert stood_in.started[0].returncode == 0, (out, err)
     assert "Unreachable: " in out and ", 16 v6e chips for up to 43.20 USD per hour); at " in out, out

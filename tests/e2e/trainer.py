@@ -124,7 +124,8 @@ def state(run, step):
 def weights(run):
     """The bytes of the last checkpoint's exported weights."""
     out = run.path.parent / f"{run.name}-export"
-    argv = [sys.executable, "-m", "podwright.train", "export", str(run.path), str(out)]
+    options = {"path": str(run.path), "out": str(out), "onnx": False}
+    argv = [sys.executable, "-m", "podwright.train", "export", json.dumps(options)]
     if not out.exists():
         subprocess.run(argv, cwd=ROOT, env=environment(), check=True, capture_output=True)
     return (out / "model.safetensors").read_bytes()

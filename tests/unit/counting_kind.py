@@ -11,6 +11,7 @@ from podwright.plan.kinds import PlanPart
 from podwright.recipe.kinds import RecipeKind
 from podwright.recipe.schema import Checkpoint, Expect, PositiveInt, Section
 from podwright.report import timing
+from podwright.report.kinds import KindFacts
 from podwright.report.records import Records, Result
 from podwright.rundir import Record
 from podwright.slices import Slice
@@ -56,13 +57,9 @@ class CountingPlan(PlanPart[CountingRecipe]):
         return [Finding("data", "info", f"counts to {recipe.by * recipe.training.max_steps}")]
 
 
-STEADY: timing.Steady = {"step_s": ("step", "s")}
-
-
 class CountingReport:
-    STEP = "step"
-    STEADY = STEADY
-    TESTED = PLOTS = COMPARED = CURVES = ()
+    FACTS = KindFacts(step="step", steady={"step_s": ("step", "s")})
+    PLOTS = ()
 
     def figures(self, records: Records, tests: list[Record]) -> Result:
         return {"count": timing.last(records.steps(), "count"), "units": {}}

@@ -48,7 +48,7 @@ def test_lines_that_are_not_text_are_passed_over(tmp_path: Path) -> None:
 def test_a_stored_recipe_with_a_wrong_number_of_steps_is_damaged(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     write_json(run.recipe, {"kind": "grpo", "training": {"max_steps": "many"}})
-    with pytest.raises(UserError, match=r"recipe.json cannot be read"):
+    with pytest.raises(UserError, match=r"recipe\.json is not there, or no recipe"):
         recipe_of(run)
 
 
@@ -61,7 +61,7 @@ def test_steps_are_those_of_the_trainer_or_an_argument_of_maxtext() -> None:
 def test_a_stored_maxtext_recipe_with_damaged_arguments_is_one_line(tmp_path: Path, arguments: object) -> None:
     run = RunDir(tmp_path)
     write_json(run.recipe, {"kind": "maxtext", "arguments": arguments})
-    with pytest.raises(UserError, match=r"recipe.json cannot be read"):
+    with pytest.raises(UserError, match=r"recipe\.json is not there, or no recipe"):
         recipe_of(run)
 
 
@@ -117,7 +117,7 @@ def test_a_run_that_has_finished_is_trained_again_under_a_free_name(
         run.attempt(number).mkdir(parents=True)
         write_json(run.exit(number), {"ending": ending})
         assert run.is_finished == is_finished
-    assert run.without_checkpoints == "podwright run runs/r/recipe.json --name r-2"
+    assert run.without_checkpoints == "podwright run runs/r/recipe.json"
     Path("runs/r-2").mkdir()
-    assert run.train_again == "podwright run runs/r/recipe.json --name r-3"
+    assert run.train_again == "podwright run runs/r/recipe.json"
     assert RunDir(Path("runs/s")).without_checkpoints == "podwright resume s"

@@ -6,21 +6,21 @@ from podwright.recipe.script_text import contexts, with_placeholders
 
 
 @pytest.mark.parametrize(
-    ("text", "expected", "places"),
+    ("text", "expected", "names"),
     [
-        ("xpk --project=<your-project> \\\n", "xpk --project='<your-project>' \\\n", {"your-project": "line 1"}),
-        ("xpk --zone <zone> --x\n", "xpk --zone '<zone>' --x\n", {"zone": "line 1"}),
-        ("xpk --zone <zone>", "xpk --zone '<zone>'", {"zone": "line 1"}),
-        ("cp gs://<bucket>/a b\n", "cp gs://'<bucket>'/a b\n", {"bucket": "line 1"}),
-        ("A=<my bucket path>\n", "A='<my bucket path>'\n", {"my bucket path": "line 1"}),
-        ('A="<x>"\nB=\'<x>\'\n', 'A="<x>"\nB=\'<x>\'\n', {"x": "line 1 (in quotes), line 2 (in quotes)"}),
-        ('A="${A:-<REG>/<P>:1}"\n', 'A="${A:-<REG>/<P>:1}"\n', {"REG": "line 1 (in quotes)", "P": "line 1 (in quotes)"}),
-        ("cat << E\nbucket: <x>\nit's\nE\nB=<y>\n", "cat << E\nbucket: <x>\nit's\nE\nB='<y>'\n", {"x": "line 2 (in quotes)", "y": "line 5"}),
-        ("A=$(cat gs://<b>/c)\n", "A=$(cat gs://'<b>'/c)\n", {"b": "line 1"}),
+        ("xpk --project=<your-project> \\\n", "xpk --project='<your-project>' \\\n", ["your-project"]),
+        ("xpk --zone <zone> --x\n", "xpk --zone '<zone>' --x\n", ["zone"]),
+        ("xpk --zone <zone>", "xpk --zone '<zone>'", ["zone"]),
+        ("cp gs://<bucket>/a b\n", "cp gs://'<bucket>'/a b\n", ["bucket"]),
+        ("A=<my bucket path>\n", "A='<my bucket path>'\n", ["my bucket path"]),
+        ('A="<x>"\nB=\'<x>\'\n', 'A="<x>"\nB=\'<x>\'\n', ["x"]),
+        ('A="${A:-<REG>/<P>:1}"\n', 'A="${A:-<REG>/<P>:1}"\n', ["REG", "P"]),
+        ("cat << E\nbucket: <x>\nit's\nE\nB=<y>\n", "cat << E\nbucket: <x>\nit's\nE\nB='<y>'\n", ["x", "y"]),
+        ("A=$(cat gs://<b>/c)\n", "A=$(cat gs://'<b>'/c)\n", ["b"]),
     ],
 )  # fmt: skip
-def test_placeholders_become_words(text: str, expected: str, places: dict[str, str]) -> None:
-    assert with_placeholders(text) == (expected, places)
+def test_placeholders_become_words(text: str, expected: str, names: list[str]) -> None:
+    assert with_placeholders(text) == (expected, names)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_placeholders_become_words(text: str, expected: str, places: dict[str, s
     ],
 )
 def test_redirections_and_comments_stay(text: str) -> None:
-    assert with_placeholders(text) == (text, {})
+    assert with_placeholders(text) == (text, [])
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_redirections_and_comments_stay(text: str) -> None:
     ],
 )
 def test_a_value_fills_a_placeholder_in_the_quotes_around_it(text: str, expected: str) -> None:
-    assert with_placeholders(text, {"PROJECT_ID": "it's $1"}) == (expected, {})
+    assert with_placeholders(text, {"PROJECT_ID": "it's $1"}) == (expected, [])
 
 
 def test_every_character_has_a_context() -> None:

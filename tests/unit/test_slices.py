@@ -120,51 +120,43 @@ def test_libtpu_gets_hosts_and_wrap_around_links(
     [
         ("v6e-12", "no v6e slice is sold as v6e-12 (the number counts chips); type --on v6e-8 or v6e-16"),
         ("v6e-512", "no v6e slice is sold as v6e-512 (the number counts chips); type --on v6e-256"),
-        ("v5p-15", "no v5p slice is sold as v5p-15 (the number counts cores, 2 a chip); type --on v5p-8 or v5p-16"),
-        ("tpu7x-30000", "(the number counts devices, 2 a chip); type --on tpu7x-18432"),
-        (
-            "tpu7x-3x4x4",
-            "no tpu7x slice is sold with topology 3x4x4; type --on tpu7x-4x4x4 or tpu7x-2x4x4 (there are 1x1x1, 2x2x1,",
-        ),
-        ("tpu7x-8x4x4", "no tpu7x slice is sold with topology 8x4x4; type --on tpu7x-4x4x8 ("),
+        ("v5p-15", "no v5p slice is sold as v5p-15 (the number counts cores); type --on v5p-8 or v5p-16"),
+        ("tpu7x-30000", "(the number counts devices); type --on tpu7x-18432"),
+        ("tpu7x-3x4x4", "no tpu7x slice is sold with topology 3x4x4; type --on tpu7x-2x4x4 or tpu7x-4x4x4"),
+        ("tpu7x-8x4x4", "no tpu7x slice is sold with topology 8x4x4; type --on tpu7x-4x4x8"),
         ("tpu7x-4x4x6", "no tpu7x slice is sold with topology 4x4x6; type --on"),
-        ("v5p-16x16x28", "A <= B <= C, up to 6144 chips"),
-        (
-            "v6e-4x2",
-            "no v6e slice is sold with topology 4x2; type --on v6e-2x4 (there are 1x1, 2x2, 2x4, 4x4, 4x8, 8x8, 8x16, 16x16)",
-        ),
-        ("v6e-4x4x4", "v6e-4x4x4: a v6e topology has 2 dimensions; type --on v6e-8x8"),
-        ("tpu7x-4x4", "tpu7x-4x4: a tpu7x topology has 3 dimensions; type --on tpu7x-2x2x4"),
-        ("v6e", "v6e alone names no size; type --on v6e-8 or a topology such as v6e-16x16"),
-        ("v5p-", "v5p alone names no size; type --on v5p-16 or a topology such as v5p-2x4x4"),
-        ("0xv6e-8", "'0xv6e-8' is none at all; type --on v6e-8"),
+        ("v6e-4x2", "no v6e slice is sold with topology 4x2; type --on v6e-2x4"),
+        ("v6e-4x4x4", "no v6e slice is sold with topology 4x4x4; type --on v6e-8x8"),
+        ("tpu7x-4x4", "no tpu7x slice is sold with topology 4x4; type --on tpu7x-2x2x4"),
+        ("v6e", "v6e alone names no size; type --on v6e-8 or v6e-16x16"),
+        ("v5p-", "v5p alone names no size; type --on v5p-16 or v5p-2x4x4"),
+        ("0xv6e-8", "'0xv6e-8': the count is from 1 to 131,072; type --on 2xv6e-8"),
         ("9xH100", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
         ("9xH100-80GB", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
         ("4xA100", "there is no target and no slice '4xA100'; type --on 4xA100-40GB or 4xA100-80GB"),
-        ("1xB300", "there is no target and no slice '1xB300'; did you mean --on 1xB200?"),
-        ("1xH101", "there is no target and no slice '1xH101'; did you mean --on 1xH100-80GB?"),
-        ("8xA101-80GB", "did you mean --on 8xA100-80GB?"),
-        ("9xH101", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
+        ("1xB300", "there is no target and no slice '1xB300'; type --on 1xB200"),
+        ("1xH101", "there is no target and no slice '1xH101'; type --on 1xH100-80GB"),
+        ("8xA101-80GB", "type --on 8xA100-80GB"),
         ("2xA100-PCIE", "type --on 2xA100-40GB-PCIe or 2xA100-80GB-PCIe"),
-        ("1xH100-94GB", "type --on 1xH100-80GB or 1xH100-NVL-94GB"),
+        ("1xH100-94GB", "type --on 1xH100-80GB or 1xH100-NVL"),
         ("2xA100-80", "type --on 2xA100-40GB or 2xA100-80GB"),
         ("1xRTX", "type --on 1xA6000 or 1xRTX-PRO-6000 or 1xRTX-3090 or 1xRTX-4090 or 1xRTX-5090"),
-        ("8xMI300", "there is no target and no slice '8xMI300'; type --on with a slice such as v6e-16,"),
-        ("8xMI100", "or 8xH100-80GB; the GPUs that are known are NVIDIA's V100-16GB, V100-32GB, A100-40GB, A100-80GB,"),
-        ("1x MI300X-192GB", "the GPUs that are known are NVIDIA's V100-16GB,"),
+        ("8xMI300", "there is no target and no slice '8xMI300'; type --on local, cpu-8, or a slice such as v6e-16,"),
         ("v6e-16 v6e-8", "there is no target and no slice 'v6e-16 v6e-8'; type --on local"),
-        ("8xL4-48GB", "there is no target and no slice '8xL4-48GB'; type --on 8xL4-24GB"),
+        ("8xL4-48GB", "there is no target and no slice '8xL4-48GB'; type --on 8xL4"),
         ("A100-24GB", "there is no target and no slice 'A100-24GB'; type --on 1xA100-40GB or 1xA100-80GB"),
         ("1xH100-94GB", "type --on 1xH100-80GB"),
-        ("2xB200-141GB", "type --on 2xB200-180GB or 2xB200-192GB"),
-        ("1xRTX-4090-16GB", "type --on 1xRTX-4090-24GB"),
-        ("1xRTX4090", "there is no target and no slice '1xRTX4090'; did you mean --on 1xRTX-4090?"),
+        ("2xB200-141GB", "type --on 2xB200"),
+        ("1xRTX-4090-16GB", "type --on 1xRTX-4090"),
+        ("1xRTX4090", "there is no target and no slice '1xRTX4090'; type --on 1xRTX-4090"),
         ("tpu8i-8", "no tpu8i slice is sold as tpu8i-8 (the number counts chips); type --on tpu8i-4"),
         ("v6-16", "there is no target and no slice 'v6-16'; did you mean --on v6e-16?"),
         ("2x tpu7-64", "did you mean --on 2xtpu7x-64?"),
-        ("locl", "there is no target and no slice 'locl'; did you mean --on local?"),
+        ("locl", "there is no target and no slice 'locl'; type --on local"),
         ("v7-8", "there is no target and no slice 'v7-8'; type --on local, cpu-8, or a slice such as v6e-16,"),
-        ("2x 8xH200", "--on '2x 8xH200' has several counts; type --on 16xH200"),
+        ("9xH101", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
+        ("v4-8", "there is no target and no slice 'v4-8'; type --on local"),
+        ("2x 8xH200", "there is no target and no slice '2x 8xH200'; type --on local"),
         ("cpu-0", "there is no target and no slice 'cpu-0'; type --on local"),
         ("", "there is no target and no slice ''; type --on local"),
     ],
@@ -173,14 +165,6 @@ def test_a_name_of_nothing_says_what_to_type(text: str, message: str) -> None:
     with pytest.raises(UserError) as error:
         parse(text)
     assert message in str(error.value) and "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["v4-8", "v3-8", "v2-32", "v4", "2x v4-16", "tpu-v4-8", "V4-2x2x2"])
-def test_a_generation_without_figures_is_named_as_unsupported(name: str) -> None:
-    with pytest.raises(
-        UserError, match=rf"^--on {name}: TPU v[234] is not supported; type --on with another TPU \(v5e,"
-    ):
-        parse(name)
 
 
 def test_what_is_sold_is_in_order_and_a_number_means_the_most_cubic() -> None:
@@ -288,20 +272,18 @@ def test_the_name_that_jax_and_nvidia_smi_print_finds_its_row(kind: str, name: s
         ("1xH100 SXM", "1xH100-80GB or 1xH100-80GB-PCIe or 1xH100-NVL"),
         ("NVIDIA H200 NVL", "1xH200"),
         ("Tesla V100-PCIE-16GB", "1xV100-16GB"),
-        ("NVIDIA GH200 480GB", "1xH200-141GB"),
+        ("NVIDIA GH200 480GB", "1xH200"),
         ("1xRTX-4080", "1xRTX-4090"),
     ],
 )
 def test_an_unknown_card_is_answered_with_those_of_its_family(typed: str, guesses: str) -> None:
     with pytest.raises(UserError) as refused:
         parse(typed)
-    assert refused.value.fix == f"did you mean --on {guesses}?"
-    with pytest.raises(UserError, match="the GPUs that are known are NVIDIA's V100-16GB"):
-        parse("NVIDIA A40")
+    assert refused.value.fix == f"type --on {guesses}"
 
 
 def test_more_cards_than_there_are_is_one_line() -> None:
-    with pytest.raises(UserError, match=r"is more than 131,072 of them; type --on 8xH100-80GB"):
+    with pytest.raises(UserError, match="the count is from 1 to 131,072"):
         parse("100000000xH100-80GB")
 
 
@@ -319,28 +301,28 @@ def test_figures_of_gpus_are_those_of_their_data_sheets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "refusal"),
+    ("text", "fix"),
     [
-        ("banana", "topology=banana is no TPU slice; type topology=tpu7x-4x4x8"),
-        ("local", "topology=local is no TPU slice; type topology=tpu7x-4x4x8"),
-        ("cpu-8", "topology=cpu-8 is no TPU slice; type topology=tpu7x-4x4x8"),
-        ("8xH100-80GB", "topology=8xH100-80GB is no TPU slice; type topology=tpu7x-4x4x8"),
-        ("", "topology= is no TPU slice; type topology=tpu7x-4x4x8"),
-        ("v4-8", "topology=v4-8: TPU v4 is not supported; type topology=tpu7x-4x4x8"),
-        ("v6-16", "topology=v6-16 is no TPU slice; did you mean topology=v6e-16?"),
-        ("v6e", "v6e alone names no size; type topology=v6e-8 or a topology such as v6e-16x16"),
-        ("tpu7x-4x4x5", "no tpu7x slice is sold with topology 4x4x5; type topology=tpu7x-4x4x4 or tpu7x-4x4x8 (there"),
-        ("2x v6e-16", "topology=2x v6e-16 has 2 slices; type topology=v6e-16"),
-        ("tpu8t-16", "topology=tpu8t-16: no machines of GKE are known for tpu8t; type topology=tpu7x-4x4x8"),
+        ("banana", "tpu7x-4x4x8"),
+        ("local", "tpu7x-4x4x8"),
+        ("cpu-8", "tpu7x-4x4x8"),
+        ("8xH100-80GB", "tpu7x-4x4x8"),
+        ("", "tpu7x-4x4x8"),
+        ("v6-16", "tpu7x-4x4x8"),
+        ("v6e", "v6e-8 or v6e-16x16"),
+        ("tpu7x-4x4x5", "tpu7x-4x4x4 or tpu7x-4x4x8"),
+        ("2x v6e-16", "v6e-16"),
+        ("tpu8t-16", "tpu7x-4x4x8"),
     ],
 )
-def test_a_value_that_is_to_be_one_tpu_slice_is_answered_with_one(text: str, refusal: str) -> None:
+def test_a_value_that_is_to_be_one_tpu_slice_is_answered_with_one(text: str, fix: str) -> None:
     with pytest.raises(UserError) as refused:
         one_of_tpus(text, "topology")
-    assert str(refused.value).startswith(refusal)
-    words = re.split(r"[;?]| \(| or ", str(refused.value))
-    for typed in [word.partition("topology=")[2] for word in words[1:] if "topology=" in word]:
-        assert one_of_tpus(typed, "topology")
+    assert f"topology={text}" in refused.value.what
+    typed = refused.value.fix.removeprefix("type topology=").split(" or ")
+    assert typed == fix.split(" or ")
+    for each in typed:
+        assert one_of_tpus(each, "topology")
 
 
 def test_a_name_is_typed_without_blanks() -> None:

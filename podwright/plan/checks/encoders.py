@@ -23,14 +23,11 @@ def check(section: Encoders) -> list[Finding]:
 def _image(section: Encoders) -> list[Finding]:
     if section.image not in IMAGE_DIMS:
         what = f"encoders.image={section.image} was not looked at: whether timm has it, and for which sizes of pictures, is seen when a run starts"
-        return [
-            Finding(
-                "model", "inconclusive", what, f"type {', or '.join(f'encoders.image={name}' for name in IMAGE_DIMS)}"
-            )
-        ]
+        fix = f"type {', or '.join(f'encoders.image={name}' for name in IMAGE_DIMS)}"
+        return [Finding("model", "inconclusive", what, fix, "unknown-model")]
     if section.image == "tiny" and section.image_size < _GRID:
         what = f"encoders.image_size={section.image_size} is less than the {_GRID} x {_GRID} fields that encoders.image=tiny looks at"
-        return [_error(what, f"type encoders.image_size={_GRID} or more")]
+        return [Finding("model", "error", what, f"type encoders.image_size={_GRID} or more", "too-small")]
     return []
 
 
@@ -38,7 +35,7 @@ def _audio(section: Encoders) -> list[Finding]:
     seconds = section.audio_seconds
     if seconds > _MOST_SECONDS:
         what = f"encoders.audio_seconds={seconds:g} is more than the {_MOST_SECONDS} s that are read of a sound"
-        return [_error(what, f"type encoders.audio_seconds={_MOST_SECONDS} or less")]
+        return [Finding("model", "error", what, f"type encoders.audio_seconds={_MOST_SECONDS} or less", "too-long")]
     needed = _CNN14_FRAMES if section.audio == "cnn14" else 1
     if _frames(section, seconds) >= needed:
         return []
@@ -46,7 +43,7 @@ def _audio(section: Encoders) -> list[Finding]:
     what = (
         f"encoders.audio_seconds={seconds:g} is too short for encoders.audio={section.audio}, which needs {least:g} s"
     )
-    return [_error(what, f"type encoders.audio_seconds={least:g} or more")]
+    return [Finding("model", "error", what, f"type encoders.audio_seconds={least:g} or more", "too-short")]
 
 
 def _frames(section: Encoders, seconds: float) -> int:
@@ -55,7 +52,3 @@ def _frames(section: Encoders, seconds: float) -> int:
         return round(seconds * _RATE / _HOP)
     samples = math.ceil(seconds * _RATE)  # half a window is mirrored at both ends
     return 1 + samples // _HOP if samples > _WINDOW // 2 else 0
-
-
-def _error(message: str, fix: str) -> Finding:
-    return Finding("model", "error", message, fix)

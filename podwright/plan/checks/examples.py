@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Callable
 from pathlib import Path
 
 from podwright import errors
@@ -34,29 +33,28 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
     try:
         _require_source(data, cwd)
         counted = counts(recipe, cwd)
-    except UserError as e:
-        return [of_error("data", e)]
-    if token_lengths.is_local(recipe, cwd):
-        records = [r for r in token_lengths.checked(recipe, cwd) if r["check"] == "data"]
-        findings = [token_lengths.finding(r) for r in records if r.get("code") != token_lengths.EXAMPLES]
+        if token_lengths.is_local(recipe, cwd):
+            records = [r for r in token_lengths.checked(recipe, cwd) if r["check"] == "data"]
+            findings = [token_lengths.finding(r) for r in records if r.get("code") != token_lengths.EXAMPLES]
+        elif counted is None:
+            findings = [hub.dataset(data.source), *_uncounted(recipe)]
         if counted is None:
             return findings
-    elif counted is None:
-        return [hub.dataset(data.source), *_uncounted(recipe)]
-    if counted.train < recipe.batch_size:
-        message = f"batch_size={recipe.batch_size} is more than the {counted.train} training examples"
-        return [Finding("data", "error", message, f"type batch_size={counted.train} or less, or give more data")]
-    try:
+        if counted.train < recipe.batch_size:
+            what = f"batch_size={recipe.batch_size} is more than the {counted.train} training examples"
+            fix = f"type batch_size={counted.train} or less, or give more data"
+            raise UserError(what, fix, "too-few-examples")
         resolved = recipe.in_steps(counted.train)
     except UserError as e:
         return [of_error("data", e)]
-    findings.insert(0, Finding("data", "info", _lasting(resolved, counted)))
+    lasting = [Finding("data", "info", _lasting(resolved, counted))]
     if epochs := recipe.training.num_epochs:
-        about = f"training.num_epochs={epochs} of {counted.train:,} examples is {errors.counted(resolved.training.max_steps, 'step')}"
-        findings.insert(0, Finding("data", "info", f"{about}; the run counts again, without prompts that are too long"))
+        steps = errors.counted(resolved.training.max_steps, "step")
+        about = f"training.num_epochs={epochs} of {counted.train:,} examples is {steps}"
+        lasting.insert(0, Finding("data", "info", f"{about}; the run counts again, without prompts that are too long"))
     if data.source == "arithmetic" and (why := _shortage(data)[0]):
-        findings.append(Finding("data", "inconclusive", why, _fewer(data)))
-    return findings
+        findings.append(Finding("data", "inconclusive", why, _fewer(data), "too-few-problems"))
+    return lasting + findings
 
 
 def _require_source(data: GrpoData, cwd: Path) -> None:
@@ -64,7 +62,8 @@ def _require_source(data: GrpoData, cwd: Path) -> None:
     if data.source == "arithmetic" or os.path.exists(cwd / expanded(data.source)):
         return
     if nearest(data.source, ["arithmetic"]):
-        raise UserError(f"there is no data.source={data.source}", "did you mean data.source=arithmetic?")
+        what = f"there is no data.source={data.source}"
+        raise UserError(what, "did you mean data.source=arithmetic?", "no-such-file")
     if looks_like_path(data.source, cwd):
         raise missing("data.source", data.source, cwd)
 
@@ -101,36 +100,31 @@ def in_steps(recipe: GrpoRecipe, cwd: Path) -> GrpoRecipe:
 
 def num_train_examples(recipe: GrpoRecipe, cwd: Path) -> int | None:
     """None where they cannot be counted here."""
-    try:
-        counted = counts(recipe, cwd)
-    except UserError:
-        return None
+    counted = _counts_or_none(recipe, cwd)
     return counted.train if counted else None
-
-
-def more(data: GrpoData) -> Callable[[int, int], str]:
-    """What else to do to train on so many examples."""
-    return lambda number, _: f"make data.num_train={number}" if data.source == "arithmetic" else "give more data"
 
 
 def num_test_examples(recipe: GrpoRecipe, cwd: Path) -> int | None:
     """None where they cannot be counted here."""
-    try:
-        counted = counts(recipe, cwd)
-    except UserError:
-        return None
+    counted = _counts_or_none(recipe, cwd)
     return counted.test if counted else recipe.data.num_test or None
 
 
+def _counts_or_none(recipe: GrpoRecipe, cwd: Path) -> ExampleCounts | None:
+    try:
+        return counts(recipe, cwd)
+    except UserError:
+        return None
+
+
 def _generated(data: GrpoData) -> ExampleCounts:
-    for key, value in (("num_train", data.num_train), ("num_test", data.num_test)):
-        if value < 1:
-            part = "training" if key == "num_train" else "test"
+    for key, part, usual in (("num_train", "training", 1000), ("num_test", "test", 200)):
+        if getattr(data, key) < 1:
             what = f"data.source=arithmetic has no {part} examples"
-            raise UserError(what, f"type data.{key}={1000 if key == 'num_train' else 200}")
+            raise UserError(what, f"type data.{key}={usual}", "no-examples")
     why, certain = _shortage(data)
     if certain:
-        raise UserError(why, _fewer(data))
+        raise UserError(why, _fewer(data), "too-few-problems")
     return ExampleCounts(data.num_train, data.num_test)
 
 
@@ -155,15 +149,15 @@ def _lasting(recipe: GrpoRecipe, counted: ExampleCounts) -> str:
     needed, rounds = recipe.training.max_steps * recipe.batch_size, 1 + recipe.grpo.dynamic_sampling
     seen, steps = f"{needed / num_train:.2g}", f"{num_train // recipe.batch_size:,}"
     if rounds > 1:  # a step draws again for groups whose rewards are all equal
-        seen, steps = (
-            f"{seen} to {rounds * needed / num_train:.2g}",
-            f"{num_train // (recipe.batch_size * rounds):,} to {steps}",
-        )
+        seen = f"{seen} to {rounds * needed / num_train:.2g}"
+        steps = f"{num_train // (recipe.batch_size * rounds):,} to {steps}"
     about = "" if counted.rows_read is None else "about "
     message = (
         f"{needed:,} prompt{'s' * (needed > 1)} out of {about}{num_train:,} training examples: {seen} epoch{'s' * (seen != '1')}; "
         f"one epoch is {steps} step{'s' * (steps != '1')}"
     )
-    if counted.rows_read is None:
-        return message
-    return f"{message}; of the files {counted.rows_read:,} rows were read, at both ends and between, and training reads all"
+    if counted.rows_read is not None:
+        message += (
+            f"; of the files {counted.rows_read:,} rows were read, at both ends and between, and training reads all"
+        )
+    return message

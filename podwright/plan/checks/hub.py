@@ -13,7 +13,6 @@ from podwright.rundir import Record
 
 _TIMEOUT_S = 5.0  # of one question
 _PATIENCE_S = 12.0  # of all about an id, names of hosts included
-_ARTICLES = {"model": "model", "dataset": "data set"}
 
 
 def dataset(source: str) -> Finding:
@@ -27,7 +26,7 @@ def model(source: str) -> tuple[Finding, Record | None]:
 
 def _of(check: str, source: str, kind: str) -> tuple[Finding, Record | None]:
     if patience.left_out(check):
-        return _unchecked(check, f"{check}.source={source}", patience.LEFT_OUT), None
+        return _unchecked(check, f"{check}.source={source}", patience.LEFT_OUT)
     return _look_up(check, source, kind)
 
 
@@ -37,21 +36,21 @@ def _look_up(check: str, source: str, kind: str) -> tuple[Finding, Record | None
     try:
         from huggingface_hub import constants, try_to_load_from_cache
     except ImportError:
-        return _unchecked(check, key, "the package huggingface_hub is not installed here"), None
+        return _unchecked(check, key, "the package huggingface_hub is not installed here")
     cached = try_to_load_from_cache(source, "config.json") if kind == "model" else None
     if isinstance(cached, str) and (config := _config(cached)) is not None:
         return Finding(check, "info", f"{key} is in the cache of the Hugging Face hub"), config
     if constants.HF_HUB_OFFLINE:
-        return _unchecked(check, key, "HF_HUB_OFFLINE is set"), None
+        return _unchecked(check, key, "HF_HUB_OFFLINE is set")
     try:
         answer = patience.soon(_PATIENCE_S, lambda: _ask(source, kind))
     except Exception as e:  # the hub's client raises dozens of types
         if type(e).__name__ == "RepositoryNotFoundError":
-            what = f"{key} is no path here, and the Hugging Face hub has no {_ARTICLES[kind]} of that name that you may read"
-            return Finding(check, "error", what, "check the name, or log in with `hf auth login`"), None
-        return _unchecked(check, key, f"the hub was asked and failed ({type(e).__name__}: {message_of(e, 120)})"), None
+            what = f"{key} is no path here, and the Hugging Face hub has no {kind} of that name that you may read"
+            return Finding(check, "error", what, "check the name, or log in with `hf auth login`", "not-on-hub"), None
+        return _unchecked(check, key, f"the hub was asked and failed ({type(e).__name__}: {message_of(e, 120)})")
     if answer is None:
-        return _unchecked(check, key, f"the hub has not answered within {_PATIENCE_S:.0f} s"), None
+        return _unchecked(check, key, f"the hub has not answered within {_PATIENCE_S:.0f} s")
     return Finding(check, "info", f"{key} is on the Hugging Face hub"), answer.get("config")
 
 
@@ -78,8 +77,7 @@ def _config(path: str) -> Record | None:
     return config if isinstance(config, dict) else None
 
 
-def _unchecked(check: str, key: str, why: str) -> Finding:
+def _unchecked(check: str, key: str, why: str) -> tuple[Finding, None]:
     what = f"{key} is taken as a Hugging Face hub id and was not checked: {why}"
-    return Finding(
-        check, "inconclusive", what, f"give {check}.source as a directory, or plan where the hub can be reached"
-    )
+    fix = f"give {check}.source as a directory, or plan where the hub can be reached"
+    return Finding(check, "inconclusive", what, fix, "not-checked"), None

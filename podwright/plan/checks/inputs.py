@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, abbreviated, expanded, nearest
@@ -16,7 +15,6 @@ from podwright.recipe.schema import GrpoModel
 
 DIRECTORY = "give model.source as a directory with a config.json"
 """what to type where the dimensions of a model are not known here"""
-WEIGHTS = f"put {hf_weights.SINGLE} there, or shards with their index, or type model.source=random"
 
 
 def model(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
@@ -44,7 +42,8 @@ def lora_rank(name: str, rank: int, hidden_size: int) -> list[Finding]:
     if rank <= hidden_size:
         return []
     wrong = f"model.lora_rank={rank} is more than the hidden size of {name}, {hidden_size}"
-    return [_error(wrong, f"type model.lora_rank={min(16, hidden_size)}, or 0 to train all parameters")]
+    fix = f"type model.lora_rank={min(16, hidden_size)}, or 0 to train all parameters"
+    return [Finding("model", "error", wrong, fix, "rank-too-large")]
 
 
 def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
@@ -53,25 +52,26 @@ def _checkpoint(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims
         return _of_hub(section, cwd)
     require_directory(f"model.source={section.source}", directory)
     try:
-        dims = hf_config.qwen3(hf_config.read(directory, model_type="qwen3"))
+        dims = hf_config.qwen3(hf_config.read(directory))
         check_name(section.name, section.source, dims)
         return lora_rank(section.name, section.lora_rank, dims.hidden_size), dims
     except UserError as e:
         raise in_source(section.source, directory, e) from e
 
 
-def in_source(source: str, directory: Path, error: UserError, key: str = "model.source") -> UserError:
+def in_source(source: str, directory: Path, error: UserError) -> UserError:
     """With the key that names the checkpoint, where the error does not say which it is."""
-    named = str(directory) in error.what or error.what.startswith(f"{key}=")
-    return error if named else UserError(f"{key}={source}: {error.what}", error.fix)
+    named = str(directory) in error.what or error.what.startswith("model.source=")
+    return error if named else UserError(f"model.source={source}: {error.what}", error.fix, error.code)
 
 
-def to_start(source: str, cwd: Path) -> list[Finding]:
+def to_start(source: str, cwd: Path, key: str = "model.source") -> list[Finding]:
     """What stands against starting a run from a model that could be planned."""
     directory = cwd / expanded(source)
     if source == "random" or not directory.is_dir() or hf_weights.present(directory):
         return []
-    return [_error(f"model.source={source} has a config.json and no weights", WEIGHTS)]
+    fix = f"put {hf_weights.SINGLE} there, or shards with their index, or type {key}=random"
+    return [Finding("model", "error", f"{key}={source} has a config.json and no weights", fix, "no-weights")]
 
 
 def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | None]:
@@ -85,7 +85,7 @@ def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | N
         try:
             dims = hf_config.qwen3(config)
         except UserError as e:
-            raise UserError(f"model.source={section.source}: {e.what}", e.fix) from e
+            raise UserError(f"model.source={section.source}: {e.what}", e.fix, e.code) from e
         check_name(section.name, section.source, dims)
         return [finding], dims
     known = _known(section)
@@ -115,14 +115,5 @@ def _by_id(source: str) -> Qwen3Dims | None:
 def missing_source(source: str, cwd: Path) -> UserError | None:
     """Of a model.source with nothing on this machine: a word that is misspelt, or a path; None for what may be a hub id."""
     if guess := nearest(source, ["random"]):
-        return UserError(f"there is no model.source={source}", f"did you mean model.source={guess}?")
+        return UserError(f"there is no model.source={source}", f"did you mean model.source={guess}?", "no-such-file")
     return missing("model.source", source, cwd) if looks_like_path(source, cwd) else None
-
-
-def is_on_hub(source: str, words: Sequence[str]) -> bool:
-    """Whether a source can only be read from the hub; `words` stand for no file."""
-    return source not in words and not looks_like_path(source, Path())
-
-
-def _error(message: str, fix: str) -> Finding:
-    return Finding("model", "error", message, fix)

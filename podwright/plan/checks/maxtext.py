@@ -23,12 +23,10 @@ _OF_TRAINING = re.compile(r"arguments\.(?:model_name|(?!\w*(?:_dir|_directory|_p
 
 
 def check(recipe: MaxTextRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
-    if where is None:
-        what = f"{recipe.name} is written for {written_for(recipe).name}, and the devices here are not known"
-        return [Finding("slice", "error", what, f"type --on {written_for(recipe).typed}")]
-    if where.accelerator.pod is None:
-        what = f"{recipe.name} trains on TPU slices, and {where.name} is none"
-        return [Finding("slice", "error", what, f"type --on {written_for(recipe).typed}")]
+    if where is None or where.accelerator.pod is None:
+        devices = f"{where.name} is no TPU slice" if where else "the devices here are not known"
+        what = f"{recipe.name} is written for {written_for(recipe).name}, and {devices}"
+        return [Finding("slice", "error", what, f"type --on {written_for(recipe).typed}", "wrong-accelerator")]
     findings = _slice(recipe, where)
     model, of_model = _model(recipe)
     findings += of_model + ([] if _is_diffusion(recipe) else maxtext_values.keys(recipe.arguments))
@@ -65,7 +63,7 @@ def _launch(recipe: MaxTextRecipe) -> list[Finding]:
         if each.check == "artifact-dir":
             fix = f"podwright render fills it in; to submit the script itself, {fix}"
         if each.level != "info":
-            findings.append(Finding("launch", level, each.message, fix))
+            findings.append(Finding("launch", level, each.message, fix, each.check))
     return findings
 
 
@@ -84,7 +82,9 @@ def _slice(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
         fixed = "its mesh, batch, XLA flags" + (" and fp8 tiles" if recipe.precision == "fp8" else "")
         what = f"{recipe.name} is written for {own.name}: {fixed} are for that slice, not for {where.name}"
         findings.append(
-            Finding("slice", "warning", what, f"type --on {own.typed}, or import the recipe of {where.name}")
+            Finding(
+                "slice", "warning", what, f"type --on {own.typed}, or import the recipe of {where.name}", "other-slice"
+            )
         )
     return findings
 
@@ -96,13 +96,13 @@ def _model(recipe: MaxTextRecipe) -> tuple[Architecture | None, list[Finding]]:
         return None, [of_error("model", e)]
     except UserError as e:
         if _is_diffusion(recipe):
-            return None, [Finding("model", "inconclusive", e.what, f"{e.fix}; type --compile")]
+            return None, [Finding("model", "inconclusive", e.what, f"{e.fix}; type --compile", "unknown-model")]
         what = f"{e.what}: whether the mesh divides it, its memory and its step time are not checked"
         checkout = (
             "" if recipe.maxtext else " and maxtext=PATH of the checkout of MaxText, or of its fork, that has them"
         )
         fix = f"{e.fix}; type --compile{checkout}"
-        return None, [Finding("model", "inconclusive", what, fix)]
+        return None, [Finding("model", "inconclusive", what, fix, "unknown-model")]
 
 
 def _is_diffusion(recipe: MaxTextRecipe) -> bool:
@@ -121,15 +121,23 @@ def _batch(arguments: Arguments, batch: RunBatch, where: Slice) -> list[Finding]
         typed = int(size) if size.is_integer() else repr(size)
         over = f"cannot be split over {shards} batch shards ({' x '.join(_above_one(mesh, BATCH_AXES))})"
         why = f"{rows:.0f} sequences {over}" if rows.is_integer() else f"{rows:g} is no whole number of sequences"
-        return [Finding("batch", "error", f"{split} = {why}", f"type arguments.per_device_batch_size={typed}")]
+        return [
+            Finding(
+                "batch",
+                "error",
+                f"{split} = {why}",
+                f"type arguments.per_device_batch_size={typed}",
+                "batch-does-not-divide",
+            )
+        ]
     context = mesh.size("context", "context_usp_ulysses")
-    halves = (
-        2 * context if context > 1 and arguments_of.flag(arguments, "context_parallel_load_balance", True) else context
-    )
+    halves = context
+    if context > 1 and arguments_of.flag(arguments, "context_parallel_load_balance", True):
+        halves = 2 * context
     if batch.length % halves:
         what = f"max_target_length={batch.length} cannot be split into {halves} parts for context={context}"
         longer = -(-batch.length // halves) * halves
-        return [Finding("batch", "error", what, f"type arguments.max_target_length={longer}")]
+        return [Finding("batch", "error", what, f"type arguments.max_target_length={longer}", "length-does-not-divide")]
     sequences = batch.rows(where.num_devices)
     message = f"a step trains {sequences:,.0f} sequences ({split}{micro}) of {batch.length:,}, {sequences * batch.length / 1e6:.3g} M tokens"
     return [Finding("batch", "info", message)]
@@ -146,18 +154,22 @@ def _precision(arguments: Arguments, where: Slice) -> list[Finding]:
     kind = next((kind for kind in _PRECISIONS if quantization.startswith(kind)), "")
     if not kind:
         what = f"what quantization={quantization} needs of {row.name} is not known here"
-        return [Finding("slice", "inconclusive", what, "type --compile")]
+        return [Finding("slice", "inconclusive", what, "type --compile", "unknown-precision")]
     peak = {"fp8": row.fp8_flops, "int8": row.int8_flops}[kind]
     if not peak:
         fix = "leave quantization out, or type --on with a chip that has them"
         return [
             Finding(
-                "slice", "error", f"{row.name} has no {kind} units, and quantization={quantization} needs them", fix
+                "slice",
+                "error",
+                f"{row.name} has no {kind} units, and quantization={quantization} needs them",
+                fix,
+                "no-such-units",
             )
         ]
     if peak <= row.bf16_flops:
         what = f"{kind} products are no faster than bf16 on {row.name}"
-        return [Finding("slice", "warning", what, "leave quantization out, unless its memory is wanted")]
+        return [Finding("slice", "warning", what, "leave quantization out, unless its memory is wanted", "no-effect")]
     return []
 
 
@@ -170,12 +182,18 @@ def _data(arguments: Arguments, batch: RunBatch, where: Slice, cwd: Path) -> lis
     if not path:
         what = f"dataset_type={kind} names no data"
         fix = f"type arguments.{key or 'dataset_path'}=PATH, or arguments.dataset_type=synthetic"
-        return [Finding("data", "inconclusive", what, fix)]
+        return [Finding("data", "inconclusive", what, fix, "no-data")]
     file = cwd / path
     if VARIABLE.search(path) or not (file.is_file() and file.suffix == ".jsonl"):
         what = f"data at {path} is read in the container and was not looked at"
         return [
-            Finding("data", "inconclusive", what, "check that it is there; arguments.dataset_type=synthetic needs none")
+            Finding(
+                "data",
+                "inconclusive",
+                what,
+                "check that it is there; arguments.dataset_type=synthetic needs none",
+                "not-checked",
+            )
         ]
     with file.open("rb") as lines:
         return _enough(path, sum(1 for line in lines if line.strip()), arguments, batch, where)
@@ -191,7 +209,7 @@ def _enough(path: str, rows: int, arguments: Arguments, batch: RunBatch, where: 
         return [Finding("data", "info", message)]
     needed = -(-steps * int(sequences) // epochs)
     what = f"{path}: {rows:,} rows last {last} of {steps:,} steps of {sequences:,.0f} sequences; the run then ends with StopIteration and exit code 1"
-    return [Finding("data", "error", what, f"give {needed:,} rows, or type arguments.steps={last}")]
+    return [Finding("data", "error", what, f"give {needed:,} rows, or type arguments.steps={last}", "too-few-examples")]
 
 
 def steps_of(rows: int, batch: RunBatch, num_devices: int, epochs: int = 1) -> int:
@@ -208,4 +226,4 @@ def _profiler(arguments: Arguments) -> list[Finding]:
     if first + number <= steps:
         return []
     what = f"the profiler is to trace steps {first} to {first + number - 1}, and steps={steps} ends before"
-    return [Finding("profiler", "warning", what, f"type arguments.steps={first + number}")]
+    return [Finding("profiler", "warning", what, f"type arguments.steps={first + number}", "too-few-steps")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from podwright.slices import Slice
 
 _CHANGED = ("data", "fsdp", "fsdp_transpose", "tensor", "context")
 """axes that a remedy may change"""
-_LISTED = 3
 _MANY = 512
 """devices of a slice, above which data parallelism was reported to cost speed"""
 DATA_PRICE = (
@@ -57,56 +55,38 @@ def check(arguments: Arguments, model: Architecture | None, where: Slice) -> lis
         dims = sharding.dims(model, arguments) if model else []
     except UserError as e:
         return [of_error("mesh", e)]
-    wanted = {"ici": arguments_of.ici(arguments), "dcn": arguments_of.dcn(arguments)}
+    per_slice = where.num_devices // where.num_slices
     if mesh.within is None:
-        return [
-            _product(
-                "ici",
-                wanted["ici"],
-                where.num_devices // where.num_slices,
-                "devices of a slice",
-                where,
-                arguments,
-                dims,
-            )
-        ]
+        wanted = arguments_of.ici(arguments)
+        fix = _instead(arguments, wanted, dims, where)
+        return [_wrong_product("ici", wanted, counted(per_slice, "device"), where, fix)]
     if mesh.between is None:
-        return [_product("dcn", wanted["dcn"], where.num_slices, "slices", where, arguments, dims)]
-    copies, num_devices = mesh.within["data"], where.num_devices // where.num_slices
-    price = f"; {DATA_PRICE.format(copies=copies)}" if copies > 1 and num_devices > _MANY else ""
-    message = f"mesh of a slice: {_shown(mesh.within)}{_over(mesh.between, where)}{price}"
+        wanted = arguments_of.dcn(arguments)
+        fix = "type arguments.dcn_data_parallelism=-1"
+        return [_wrong_product("dcn", wanted, counted(where.num_slices, "slice"), where, fix)]
+    message = f"mesh of a slice: {_shown(mesh.within)}"
+    if where.num_slices > 1:
+        message += f"; over {where.num_slices} slices: {_shown(mesh.between)}"
+    copies = mesh.within["data"]
+    if copies > 1 and per_slice > _MANY:
+        message += f"; {DATA_PRICE.format(copies=copies)}"
     findings = [Finding("mesh", "info", message)]
     findings += _on_links(arguments, mesh.within, dims, where)
     findings += _division(arguments, mesh, dims, where)
     return findings
 
 
-def _product(
-    network: str,
-    wanted: Mapping[str, int],
-    number: int,
-    of: str,
-    where: Slice,
-    arguments: Arguments,
-    dims: list[sharding.ShardedDim],
-) -> Finding:
-    free = [axis for axis, n in wanted.items() if n == FREE]
-    shown = " x ".join(f"{network}_{axis}_parallelism={n}" for axis, n in wanted.items() if n not in (1, FREE)) or "1"
+def _wrong_product(network: str, wanted: Mapping[str, int], number: str, where: Slice, fix: str) -> Finding:
+    """`number`: in words, what the product of the axes should be."""
+    free = [f"{network}_{axis}_parallelism" for axis, n in wanted.items() if n == FREE]
     if len(free) > 1:
-        keys = " and ".join(f"{network}_{axis}_parallelism" for axis in free)
-        fix = f"type arguments.{network}_{free[0]}_parallelism=1"
-        return Finding("mesh", "error", f"{keys} are both -1, and only one axis can take what is left", fix)
-    product = math.prod(n for n in wanted.values() if n != FREE)
+        message = f"{' and '.join(free)} are both -1, and only one axis can take what is left"
+        return Finding("mesh", "error", message, f"type arguments.{free[0]}=1", "mesh-not-devices")
+    taken = {f"{network}_{axis}_parallelism": n for axis, n in wanted.items() if n not in (1, FREE)}
+    shown = " x ".join(f"{key}={n}" for key, n in taken.items()) or "1"
     relation = "does not divide" if free else "is not"
-    message = f"{shown} = {product} {relation} the {counted(number, of.split()[0][:-1])} of {where.name}"
-    if network == "dcn":
-        other = dataclasses.replace(where, num_slices=product)
-        return Finding("mesh", "error", message, f"type arguments.dcn_data_parallelism=-1, or --on {other.typed}")
-    return Finding("mesh", "error", message, _instead(arguments, wanted, dims, where))
-
-
-def _over(between: Mapping[str, int], where: Slice) -> str:
-    return f"; over {where.num_slices} slices: {_shown(between)}" if where.num_slices > 1 else ""
+    message = f"{shown} = {math.prod(taken.values())} {relation} the {number} of {where.name}"
+    return Finding("mesh", "error", message, fix, "mesh-not-devices")
 
 
 def _shown(mesh: Mapping[str, int]) -> str:
@@ -119,12 +99,12 @@ def _on_links(
     for key in ("custom_mesh", "custom_mesh_and_rule", "subslice_shape"):
         if arguments.get(key):
             what = f"{key}={arguments[key]} lays the mesh over the links in a way that is not known here"
-            return [Finding("mesh", "inconclusive", what, "type --compile")]
+            return [Finding("mesh", "inconclusive", what, "type --compile", "unknown-mesh")]
     refused = _refusal(arguments, within, where)
     if not refused:
         return []
     message = f"mesh {_shown(within)} does not fit the links of {where.name}: {refused}"
-    return [Finding("mesh", "error", message, _instead(arguments, within, dims, where))]
+    return [Finding("mesh", "error", message, _instead(arguments, within, dims, where), "mesh-not-on-links")]
 
 
 def _refusal(arguments: Arguments, within: Mapping[str, int], where: Slice) -> str:
@@ -141,9 +121,7 @@ def _division(arguments: Arguments, mesh: MaxTextMesh, dims: list[sharding.Shard
     assert mesh.within
     parts = [f"{_product_of(dim, mesh)} does not divide {dim.what}, {dim.size}" for dim in wrong]
     fix = _instead(arguments, mesh.within, dims, where)
-    if where.num_slices == 1 and len(where.dims) == 3:
-        fix += "; or take several slices, each within the limit, with dcn_data_parallelism"
-    return [Finding("mesh", "error", "; ".join(parts), fix)]
+    return [Finding("mesh", "error", "; ".join(parts), fix, "mesh-does-not-divide")]
 
 
 def _product_of(dim: sharding.ShardedDim, mesh: MaxTextMesh) -> str:
@@ -153,29 +131,23 @@ def _product_of(dim: sharding.ShardedDim, mesh: MaxTextMesh) -> str:
 
 
 def _instead(arguments: Arguments, wanted: Mapping[str, int], dims: list[sharding.ShardedDim], where: Slice) -> str:
-    """What to type for meshes that work, the nearest first."""
+    """What to type for the mesh that works and is nearest to the wanted one."""
     per_slice = where.num_devices // where.num_slices
     fixed = math.prod(max(n, 1) for axis, n in wanted.items() if axis not in _CHANGED)
+    other = f"set axes whose product is {per_slice}"
     if per_slice % fixed:
-        return f"set axes whose product is {per_slice}"
+        return other
     first = {axis: max(n, 1) for axis, n in wanted.items()}
-    taken = math.prod(first.values())
-    for axis, n in wanted.items():
-        if n == FREE:
-            first[axis] = max(per_slice // taken, 1)
+    left = max(per_slice // math.prod(first.values()), 1)
+    first |= {axis: left for axis, n in wanted.items() if n == FREE}
     ones = dict.fromkeys(wanted, 1)
-    meshes = []
-    for sizes in factorisations(per_slice // fixed, len(_CHANGED)):
-        mesh = first | dict(zip(_CHANGED, sizes, strict=True))
-        if all(dim.size % MaxTextMesh(mesh, ones).size(*dim.axes) == 0 for dim in dims):
-            meshes.append(mesh)
-    meshes.sort(key=lambda mesh: _distance(mesh, first))
-    good = [mesh for mesh in meshes if not _refusal(arguments, mesh, where)][:_LISTED]
-    if not good:
-        return f"set axes whose product is {per_slice}"
-    text = "type " + ", or ".join(_typed(mesh, wanted) for mesh in good)
-    copies = next((n for mesh in good if (n := mesh["data"] // first["data"]) > 1), 1)
-    return f"{text} ({DATA_PRICE.format(copies=copies)})" if copies > 1 else text
+    factors = factorisations(per_slice // fixed, len(_CHANGED))
+    meshes = [first | dict(zip(_CHANGED, sizes, strict=True)) for sizes in factors]
+    for mesh in sorted(meshes, key=lambda mesh: _distance(mesh, first)):
+        divides = all(dim.size % MaxTextMesh(mesh, ones).size(*dim.axes) == 0 for dim in dims)
+        if divides and not _refusal(arguments, mesh, where):
+            return f"type {_typed(mesh, wanted)}"
+    return other
 
 
 def _distance(mesh: Mapping[str, int], first: Mapping[str, int]) -> tuple[float, ...]:

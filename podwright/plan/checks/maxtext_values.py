@@ -28,7 +28,7 @@ def keys(arguments: Arguments) -> list[Finding]:
         near = nearest(key, sorted(argument_types.types()))
         what = f"arguments.{key} is no key of MaxText e591f30 (2026-08-22), and MaxText refuses unknown keys: not checked, nor are memory and step time with it"
         fix = f"did you mean {near}? " if near else ""
-        findings.append(Finding("model", "inconclusive", what, f"{fix}{_ASK}"))
+        findings.append(Finding("model", "inconclusive", what, f"{fix}{_ASK}", "unknown-key"))
     for key in arguments:
         if newer := OLDER_KEYS.get(key):
             what = f"arguments.{key} is called {newer} in newer versions of MaxText: the image has to be of the version that the recipe names"
@@ -50,9 +50,10 @@ def values(arguments: Arguments, examined: Collection[str]) -> list[Finding]:
         level: Level = "error"
         if problem.choices or problem.instead.startswith("["):
             level = "inconclusive"
-            listed = ", ".join(filter(None, problem.choices))
-            fix = f"{fix}; {f'there are {listed}; ' if listed else ''}{_ASK}"
-        findings.append(Finding("model", level, problem.what, fix))
+            if problem.choices:
+                fix += f"; there are {', '.join(filter(None, problem.choices))}"
+            fix += f"; {_ASK}"
+        findings.append(Finding("model", level, problem.what, fix, "bad-value"))
     return findings
 
 

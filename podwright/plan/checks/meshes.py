@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from podwright.accelerators import GIB
 from podwright.errors import counted
@@ -23,8 +22,6 @@ BATCH_AXES = ("data", "fsdp", "expert")
 
 Shape = tuple[int, ...]
 """sizes of a mesh's axes, in the recipe's order: what needs the fastest links stands last"""
-
-_LISTED = 5
 
 
 def described(where: Slice) -> str:
@@ -47,14 +44,8 @@ def place(where: Slice, recipe: JaxRecipe) -> list[Finding]:
         return []
     findings = [Finding("slice", "info", described(where))]
     if not row.bf16_flops and recipe.model.compute_dtype == "bfloat16":
-        findings.append(
-            Finding(
-                "slice",
-                "inconclusive",
-                f"{row.name} has no bfloat16 units: what the compiler does instead takes time that is not known here",
-                "type model.compute_dtype=float32",
-            )
-        )
+        what = f"{row.name} has no bfloat16 units: what the compiler does instead takes time that is not known here"
+        findings.append(Finding("slice", "inconclusive", what, "type model.compute_dtype=float32", "no-bfloat16"))
     return findings
 
 
@@ -72,44 +63,42 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
     """`where` is None when only the machine itself knows its devices; then what depends on their number is left to the trainer."""
     fsdp = recipe.mesh.fsdp
     if fsdp < 1 and fsdp != -1:
-        return [
-            Finding(
-                "mesh", "error", f"mesh.fsdp={fsdp} is no number of devices", "type mesh.fsdp=-1 to use all that remain"
-            )
-        ]
+        what = f"mesh.fsdp={fsdp} is no number of devices"
+        return [Finding("mesh", "error", what, "type mesh.fsdp=-1 to use all that remain", "not-devices")]
     if where is None:
-        shape = requested(recipe)
-        if (number := math.prod(max(1, n) for n in shape)) > MOST_DEVICES:
-            what = f"mesh.{' x '.join(axes(recipe))} = {number:,} is more than the {MOST_DEVICES:,} devices of the largest slices"
-            return [Finding("mesh", "error", what, f"type {_on_any_machine(recipe)}")]
-        return _division(recipe, dims, shape, None) or (_batch(recipe, shards(recipe, shape)) if fsdp > 0 else [])
+        return _on_any_machine(recipe, dims)
     shape = resolved(recipe, where)
     if math.prod(shape) != where.num_devices:
         others = [axis for axis in axes(recipe) if axis != "fsdp"]
         fixed = math.prod(getattr(recipe.mesh, axis) for axis in others)
-        product = f"{' x '.join(f'mesh.{axis}' for axis in others)} = {fixed} does not divide"
+        message = f"{' x '.join(f'mesh.{axis}' for axis in others)} = {fixed} does not divide"
         if fsdp != -1:
-            product = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, but there are"
-        message = f"{product} {counted(where.num_devices, 'device')}".replace("there are 1 ", "there is 1 ")
-        apart = (1, 1, *requested(recipe)[2:])
-        return [
-            Finding("mesh", "error", message, _instead(recipe, dims, where, shape)),
-            *_division(recipe, dims, apart, where),
-        ]
+            message = f"mesh.{' x '.join(axes(recipe))} = {math.prod(shape)}, not"
+        message = f"{message} {counted(where.num_devices, 'device')}"
+        fault = Finding("mesh", "error", message, _instead(recipe, dims, where, shape), "mesh-not-devices")
+        return [fault, *_division(recipe, dims, (1, 1, *requested(recipe)[2:]), where)]
     findings = _links(recipe, dims, where, shape) + _division(recipe, dims, shape, where)
-    # what to do about the batch is a question for a mesh that exists
-    return findings if any(f.level == "error" for f in findings) else findings + _batch(recipe, shards(recipe, shape))
+    if all(f.level != "error" for f in findings):  # what to do about the batch is a question for a mesh that exists
+        findings += batch(recipe, shards(recipe, shape))
+    return findings
 
 
-def _on_any_machine(recipe: JaxRecipe) -> str:
-    """The keys that make a mesh of all devices, however many there are."""
-    wanted = {axis: -1 if axis == "fsdp" else 1 for axis in axes(recipe)}
-    return " ".join(f"mesh.{axis}={n}" for axis, n in wanted.items() if getattr(recipe.mesh, axis) != n)
+def _on_any_machine(recipe: JaxRecipe, dims: Dims | None) -> list[Finding]:
+    """What is wrong with a mesh on whatever devices."""
+    shape = requested(recipe)
+    if (number := math.prod(max(1, n) for n in shape)) > MOST_DEVICES:
+        what = f"mesh.{' x '.join(axes(recipe))} = {number:,} is more than the {MOST_DEVICES:,} devices of the largest slices"
+        fix = f"type {typed([-1 if axis == 'fsdp' else 1 for axis in axes(recipe)], recipe)}"
+        return [Finding("mesh", "error", what, fix, "mesh-not-devices")]
+    findings = _division(recipe, dims, shape, None)
+    if not findings and recipe.mesh.fsdp > 0:
+        return batch(recipe, shards(recipe, shape))
+    return findings
 
 
 def legal(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
     """Every mesh over all devices of `where` that the trainer can make and that divides model and batch."""
-    return [s for s in mappable(recipe, dims, where) if not _batch(recipe, shards(recipe, s))]
+    return [s for s in mappable(recipe, dims, where) if not batch(recipe, shards(recipe, s))]
 
 
 def named(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[dict[str, int]]:
@@ -190,62 +179,37 @@ def _parts(recipe: JaxRecipe, dims: HybridDims) -> dict[str, int]:
     if not isinstance(recipe, PretrainRecipe):
         return {}
     n = recipe.sequence_length
-    return (
-        {f"the {{}} chunks of {CHUNK} tokens in sequence_length={n}": n // CHUNK}
-        if dims.kda
-        else {"sequence_length={}": n}
-    )
-
-
-def divides(axes: Mapping[str, int], dims: Mapping[str, int], data: int = 1) -> list[Finding]:
-    """Whether each dim, {what it is, with {} for its size: size}, can be split over all of `axes`, {mesh axis: size}, together.
-
-    What they cannot be is left to the axis `data`, which has this size.
-    """
-    parts = math.prod(axes.values())
-    wrong = [what.format(size) for what, size in dims.items() if size % parts]
-    if not wrong:
-        return []
-    product = " x ".join(f"mesh.{axis}" for axis in axes)
-    most = math.gcd(*dims.values())
-    kept = math.gcd(most, parts)
-    if axes.keys() == {"tensor"}:
-        first, *others = sorted((n for n in range(1, most + 1) if most % n == 0), key=lambda n: (n > parts, -n))
-        fix = f"type mesh.tensor={first}{''.join(f', or mesh.tensor={n}' for n in others)}"
-    else:
-        copies = parts // kept
-        smaller = " ".join(f"mesh.{axis}={n}" for axis, n in zip(axes, (kept, *[1] * len(axes)), strict=False))
-        fix = f"type {smaller} mesh.data={data * copies}; {_price(copies)}"
-    return [Finding("mesh", "error", f"{product}={parts} does not divide {', '.join(wrong)}", fix)]
+    if dims.kda:
+        return {f"the {{}} chunks of {CHUNK} tokens in sequence_length={n}": n // CHUNK}
+    return {"sequence_length={}": n}
 
 
 def _division(recipe: JaxRecipe, dims: Dims | None, shape: Shape, where: Slice | None) -> list[Finding]:
-    if dims is None:
-        return []
-    findings, split = [], _split(recipe, dims)
+    """Whether every dim can be split over its axis. `where` None: what an axis cannot split is left to the axis `data`."""
+    findings: list[Finding] = []
+    split = _split(recipe, dims) if dims else {}
     for axis, size in zip(axes(recipe), shape, strict=True):
-        if size > 0 and axis in split:
-            findings += divides({axis: size}, split[axis], recipe.mesh.data)
-    return [replace(f, fix=_instead(recipe, dims, where, shape)) for f in findings] if where else findings
-
-
-def _price(copies: int) -> str:
-    return f"each device then holds {copies} times the weights and optimizer state"
+        parts = split.get(axis, {})
+        wrong = [what.format(dim) for what, dim in parts.items() if size > 0 and dim % size]
+        if not wrong:
+            continue
+        fitting = math.gcd(size, *parts.values())
+        fix = f"type mesh.{axis}={fitting} mesh.data={recipe.mesh.data * size // fitting}"
+        if where:
+            fix = _instead(recipe, dims, where, shape)
+        elif axis == "tensor":
+            fix = f"type mesh.tensor={fitting}"
+        message = f"mesh.{axis}={size} does not divide {', '.join(wrong)}"
+        findings.append(Finding("mesh", "error", message, fix, "mesh-does-not-divide"))
+    return findings
 
 
 def _links(recipe: JaxRecipe, dims: Dims | None, where: Slice, shape: Shape) -> list[Finding]:
     named = dict(zip(axes(recipe), shape, strict=True))
-    why = over_links(where, named)
-    if why:
+    if why := over_links(where, named):
         wanted = " x ".join(f"{axis}={n}" for axis, n in named.items())
-        return [
-            Finding(
-                "mesh",
-                "error",
-                f"mesh {wanted} does not fit the links of {where.name}: {why}",
-                _instead(recipe, dims, where, shape),
-            )
-        ]
+        message = f"mesh {wanted} does not fit the links of {where.name}: {why}"
+        return [Finding("mesh", "error", message, _instead(recipe, dims, where, shape), "mesh-not-on-links")]
     outer = outer_shape(shape, where.num_granules)
     if outer is None or outer[1] == 1:
         return []
@@ -254,9 +218,8 @@ def _links(recipe: JaxRecipe, dims: Dims | None, where: Slice, shape: Shape) -> 
         f"mesh.fsdp={shape[1]} reaches over {outer[1]} {_granules(where)}: every layer's weights cross a network of "
         f"{row.dcn_bandwidth / 1e9:.3g} GB/s a chip, where the links inside have {row.ici_bandwidth / 1e9:.0f}"
     )
-    return [
-        Finding("mesh", "warning", message, f"type mesh.data={where.num_granules} to keep weights inside, if they fit")
-    ]
+    fix = f"type mesh.data={where.num_granules} to keep weights inside, if they fit"
+    return [Finding("mesh", "warning", message, fix, "slow-network")]
 
 
 def _granules(where: Slice) -> str:
@@ -279,34 +242,28 @@ def mappable(recipe: JaxRecipe, dims: Dims | None, where: Slice) -> list[Shape]:
 
 
 def _instead(recipe: JaxRecipe, dims: Dims | None, where: Slice, wanted: Shape) -> str:
-    """What to type for a mesh that works, the nearest to the wanted one first."""
+    """What to type for the mesh that works and is nearest to the wanted one; `slice.meshes` of a plan's JSON lists all."""
 
     def far(shape: Shape) -> tuple[float, ...]:
         changed = sum(abs(math.log(n / max(old, 1))) for n, old in zip(shape, wanted, strict=True))
         return (round(changed, 6), *reversed(shape[2:]), shape[0])
 
     shapes = sorted(mappable(recipe, dims, where), key=far)  # never empty: everything over `data` always works
-    good = [s for s in shapes if not _batch(recipe, shards(recipe, s))]
-    if not good:
-        larger = _larger(recipe, shards(recipe, shapes[0]))
-        return f"type {typed(shapes[0], recipe)} {' '.join(f'{key}={size}' for key, (_, size) in larger.items())}"
-    more = "; slice.meshes of --json lists every mesh" if len(good) > _LISTED else ""
-    copies = good[0][0] // max(wanted[0], 1)
-    price = f" ({_price(copies)})" if copies > 1 else ""
-    return f"type {typed(good[0], recipe)}{price}{''.join(f', or {typed(s, recipe)}' for s in good[1:_LISTED])}{more}"
+    good = next((shape for shape in shapes if not batch(recipe, shards(recipe, shape))), None)
+    if good is not None:
+        return f"type {typed(good, recipe)}"
+    larger = _larger(recipe, shards(recipe, shapes[0]))
+    return f"type {typed(shapes[0], recipe)} {' '.join(f'{key}={size}' for key, (_, size) in larger.items())}"
 
 
-def _batch(recipe: JaxRecipe, shards: int) -> list[Finding]:
-    findings, micro = [], recipe.training.gradient_accumulation_steps
+def batch(recipe: JaxRecipe, shards: int) -> list[Finding]:
+    """Errors of batches that cannot be split into so many shards."""
+    findings = []
     over = " x ".join(axis for axis in axes(recipe) if axis in BATCH_AXES)
     for key, (size, larger) in _larger(recipe, shards).items():
-        if key == "batch_size":
-            message = f"batch_size={size} cannot be split over {shards} batch shards ({over}) x {micro} micro-batches"
-            fix = f"type batch_size={larger}, or another multiple of {shards * micro}"
-        else:
-            message = f"{key}={size} cannot be split over {shards} batch shards ({over})"
-            fix = f"type {key}={larger}"
-        findings.append(Finding("batch", "error", message, fix))
+        micro = f" x {recipe.training.gradient_accumulation_steps} micro-batches" if key == "batch_size" else ""
+        message = f"{key}={size} cannot be split over {shards} batch shards ({over}){micro}"
+        findings.append(Finding("batch", "error", message, f"type {key}={larger}", "batch-does-not-divide"))
     return findings
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import os
@@ -12,8 +11,8 @@ from pathlib import Path
 
 from podwright.errors import UserError, abbreviated, counted, expanded
 from podwright.plan.checks import encoders, hub, patience, token_lengths
-from podwright.plan.checks.inputs import in_source, lora_rank, missing_source
-from podwright.plan.findings import Finding, InconclusiveCheck, of_error
+from podwright.plan.checks.inputs import DIRECTORY, in_source, lora_rank, missing_source
+from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, of_error
 from podwright.recipe import hf_config, llm
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.llm import LlmDims
@@ -36,8 +35,7 @@ def check(recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Find
     sources = files(recipe, recipe.model.source)
     records = checked(recipe, sources, ("model",) if without else (), cwd)
     findings += merged(records)
-    is_drawn = recipe.data.source == "drawn"
-    lines = (recipe.data.num_train, recipe.data.num_test) if is_drawn else num_lines(records)
+    lines = num_lines(recipe, records)
     return findings + (_batch(recipe, lines[0], where) if lines else [])
 
 
@@ -45,18 +43,6 @@ def _is_out_of_reach(source: str, cwd: Path) -> bool:
     """Whether a model is neither on this machine nor on the hub."""
     is_here = source == "random" or os.path.exists(cwd / expanded(source))
     return not is_here and hub.model(source)[0].level != "info"
-
-
-def packages(section: Encoders, *more: str) -> list[Finding]:
-    """Those that are not installed here, of what it needs."""
-    absent = [package for module, package in needed(section, *more).items() if importlib.util.find_spec(module) is None]
-    if not absent:
-        return []
-    return [
-        error(
-            "packages", f"{', '.join(absent)} not installed here", "type pip install -e '.[torch]' in podwright's clone"
-        )
-    ]
 
 
 def needed(section: Encoders, *more: str) -> dict[str, str]:
@@ -68,29 +54,25 @@ def compiler(recipe: MultimodalRecipe) -> list[Finding]:
     if not recipe.training.compile or shutil.which("g++"):
         return []
     what = "training.compile=true writes C++, and there is no g++ here"
-    return [error("packages", what, "install g++, or type training.compile=false")]
+    return [Finding("packages", "error", what, "install g++, or type training.compile=false", MISSING_PACKAGE)]
 
 
 def place(where: Slice) -> list[Finding]:
     row = where.accelerator
     if row.pod is None:
         return []
-    return [
-        error(
-            "slice",
-            f"{row.name} is a TPU, and multimodal training is PyTorch's",
-            "type --on with GPUs, such as 4xA100-40GB",
-        )
-    ]
+    what = f"{row.name} is a TPU, and multimodal training is PyTorch's"
+    return [Finding("slice", "error", what, "type --on with GPUs, such as 4xA100-40GB", "wrong-accelerator")]
 
 
 def _place(recipe: MultimodalRecipe, where: Slice) -> list[Finding]:
     row = where.accelerator
     if row.pod is None and row.hbm_bytes and recipe.model.mixed_precision == "bf16" and not row.bf16_flops:
-        return [error("slice", f"{row.name} has no bfloat16", "type model.mixed_precision=fp16")]
+        what = f"{row.name} has no bfloat16"
+        return [Finding("slice", "error", what, "type model.mixed_precision=fp16", "no-bfloat16")]
     if row.pod is None and recipe.training.fsdp and where.num_devices == 1:
         what = "training.fsdp=true has one device to spread the model over, which keeps all of it"
-        return [Finding("slice", "warning", what, "type --on with several, or training.fsdp=false")]
+        return [Finding("slice", "warning", what, "type --on with several, or training.fsdp=false", "no-effect")]
     return place(where)
 
 
@@ -109,11 +91,9 @@ def _model(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return [*findings, of_error("model", e)]
     findings += lora_rank(m.name, m.lora_rank, dims.hidden_size) + _positions(recipe, dims)
     projector = dims.num_projector_params(recipe.aligner.dim, p.hidden_size, p.num_soft_tokens)
-    rest = (
-        f"{abbreviated(dims.num_lora_params(m.lora_rank, m.lora_target_modules))} in adapters"
-        if m.lora_rank
-        else "all of the language model"
-    )
+    rest = "all of the language model"
+    if m.lora_rank:
+        rest = f"{abbreviated(dims.num_lora_params(m.lora_rank, m.lora_target_modules))} in adapters"
     what = f"{m.name} has {abbreviated(dims.num_params())} parameters; trainable: {abbreviated(projector)} in the projector and {rest}"
     return [*findings, Finding("model", "info", what)]
 
@@ -123,17 +103,14 @@ def _positions(recipe: MultimodalRecipe, dims: LlmDims) -> list[Finding]:
     soft, text, positions = recipe.projector.num_soft_tokens, recipe.data.max_text_length, dims.max_position_embeddings
     if 2 * soft + text <= positions:
         return []
+    named = recipe.model.name if recipe.model.source == "random" else recipe.model.source
     what = (
         f"projector.num_soft_tokens={soft} for a picture and for a sound and data.max_text_length={text} are {2 * soft + text:,} tokens, "
-        f"{recipe.model.name if recipe.model.source == 'random' else recipe.model.source} has {positions:,} positions"
+        f"{named} has {positions:,} positions"
     )
-    default = ProjectorSection().num_soft_tokens
-    if (fewer := (positions - text) // 2) > 0:
-        return [error("model", what, f"type projector.num_soft_tokens={fewer}")]
-    if (room := positions - 2 * min(soft, default)) < 1:
-        return [error("model", what, f"give a model with {2 * min(soft, default) + text:,} positions or more")]
-    fix = f"projector.num_soft_tokens={default} " if soft > default else ""
-    return [error("model", what, f"type {fix}data.max_text_length={room}")]
+    fewer = min(soft, ProjectorSection().num_soft_tokens, max(1, positions // 4))
+    fix = f"type projector.num_soft_tokens={fewer} data.max_text_length={min(text, positions - 2 * fewer)}"
+    return [Finding("model", "error", what, fix, "too-long")]
 
 
 def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
@@ -144,25 +121,25 @@ def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
     if os.path.exists(directory):
         require_directory(f"model.source={section.source}", directory)
         try:
-            return hf_config.qwen2(hf_config.read(directory, model_type="qwen2"))
+            return hf_config.qwen2(hf_config.read(directory))
         except UserError as e:
             raise in_source(section.source, directory, e) from e
     if (config := hub.model(section.source)[1]) is not None:
         try:
             return hf_config.qwen2(config)
         except UserError as e:
-            raise UserError(f"model.source={section.source}: {e.what}", e.fix) from e
+            raise UserError(f"model.source={section.source}: {e.what}", e.fix, e.code) from e
     if section.name in llm.MODELS:
         return llm.find(section.name)
     what = f"the dimensions of model.source={section.source} are not known here"
-    raise InconclusiveCheck(what, "give model.source as a directory with a config.json")
+    raise InconclusiveCheck(what, DIRECTORY, "unknown-dimensions")
 
 
 def _other_features(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     """A warning where the run whose aligner.pt this is saw files through other encoders, or prepared otherwise; or where it is of none."""
     if recipe.aligner.source == "random" and recipe.encoders.image != "tiny":
         what = "aligner.source=random: the features mean nothing yet"
-        return [Finding("model", "warning", what, "give the aligner.pt of Phase 1")]
+        return [Finding("model", "warning", what, "give the aligner.pt of Phase 1", "no-weights")]
     path = cwd / expanded(recipe.aligner.source)
     try:
         trained = Encoders.model_validate(json.loads((path.parent / "recipe.json").read_text())["encoders"])
@@ -172,10 +149,10 @@ def _other_features(recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
     changed = [key for key in now if now[key] != before[key]]
     if not changed:
         return []
-    what = f"aligner.source={recipe.aligner.source} was trained on other features: " + ", ".join(
-        f"encoders.{key}={before[key]}, and here {now[key]}" for key in changed
-    )
-    return [Finding("model", "warning", what, "type " + " ".join(f"encoders.{key}={before[key]}" for key in changed))]
+    differences = ", ".join(f"encoders.{key}={before[key]}, and here {now[key]}" for key in changed)
+    what = f"aligner.source={recipe.aligner.source} was trained on other features: {differences}"
+    fix = f"type {' '.join(f'encoders.{key}={before[key]}' for key in changed)}"
+    return [Finding("model", "warning", what, fix, "other-features")]
 
 
 def checked(
@@ -205,8 +182,10 @@ def _only_checked(recipe: MultimodalRecipe | ContrastiveRecipe) -> str:
     return json.dumps(kept | {"per_device_batch_size": 1})
 
 
-def num_lines(records: Sequence[Record]) -> tuple[int, int] | None:
+def num_lines(recipe: MultimodalRecipe | ContrastiveRecipe, records: Sequence[Record]) -> tuple[int, int] | None:
     """Lines to train on and held out; None where they could not be counted."""
+    if recipe.data.source == "drawn":
+        return recipe.data.num_train, recipe.data.num_test
     counted = next((record for record in records if record.get("code") == token_lengths.EXAMPLES), None)
     return (counted["train"], counted["held_out"]) if counted else None
 
@@ -215,33 +194,19 @@ def merged(records: Sequence[Record]) -> list[Finding]:
     return [token_lengths.finding(record) for record in records if record.get("code") != token_lengths.EXAMPLES]
 
 
-def _smaller_step(recipe: MultimodalRecipe, lines: int, devices: int) -> str:
-    """What to type for a step of at most so many lines."""
-    parts = recipe.training.gradient_accumulation_steps
-    if size := lines // (devices * parts):
-        return f"type per_device_batch_size={size}"
-    if parts := lines // (devices * recipe.per_device_batch_size):
-        return f"type training.gradient_accumulation_steps={parts}"
-    return "type per_device_batch_size=1 training.gradient_accumulation_steps=1, or give more data"
-
-
 def _batch(recipe: MultimodalRecipe, lines: int, where: Slice | None) -> list[Finding]:
     devices = where.num_devices if where else 1
     size = recipe.per_device_batch_size * devices * recipe.training.gradient_accumulation_steps
     if lines < size:
         what = f"a step takes {counted(size, 'line')} and there are {lines} to train on, so that some are in it more than once"
-        return [Finding("batch", "warning", what, _smaller_step(recipe, lines, devices))]
+        return [
+            Finding(
+                "batch", "warning", what, "type a smaller per_device_batch_size, or give more data", "too-few-examples"
+            )
+        ]
     steps = recipe.training.max_steps or recipe.training.num_epochs * math.ceil(lines / size)
     factor = devices if recipe.optimizer.scale_with_devices else 1
     what = f"{counted(steps, 'step')} of {counted(size, 'line')}; the learning rate is {recipe.optimizer.learning_rate * factor:g}"
-    return [
-        Finding(
-            "batch",
-            "info",
-            what + (f", {factor} times what the recipe says, for {devices} devices" if factor > 1 else ""),
-        )
-    ]
-
-
-def error(check: str, message: str, fix: str) -> Finding:
-    return Finding(check, "error", message, fix)
+    if factor > 1:
+        what += f", {factor} times what the recipe says, for {devices} devices"
+    return [Finding("batch", "info", what)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
@@ -17,7 +16,6 @@ from podwright.shell import Shell
 T = TypeVar("T")
 
 _CONNECT_S = 3.0
-_POLL_S = 0.1
 _GCS, _EMULATOR = "https://storage.googleapis.com", "STORAGE_EMULATOR_HOST"
 _CHECKS: ContextVar[tuple[str, ...]] = ContextVar("checks", default=())
 LEFT_OUT = "--only leaves it out"
@@ -41,11 +39,8 @@ def left_out(check: str) -> bool:
     return bool(checks) and check not in checks
 
 
-def soon(seconds: float, ask: Callable[[], T], tick: Callable[[float], None] = lambda elapsed: None) -> T | None:
-    """What `ask` returns or raises; None where it takes longer. Clients of stores and hubs try again for minutes by themselves.
-
-    `tick` is called with the seconds since the start, ten times a second.
-    """
+def soon(seconds: float, ask: Callable[[], T]) -> T | None:
+    """What `ask` returns or raises; None where it takes longer. Clients of stores and hubs try again for minutes by themselves."""
     outcomes: list[T | Exception] = []
 
     def asking() -> None:
@@ -56,10 +51,7 @@ def soon(seconds: float, ask: Callable[[], T], tick: Callable[[float], None] = l
 
     thread = threading.Thread(target=asking, daemon=True)
     thread.start()
-    begin = time.monotonic()
-    while thread.is_alive() and (elapsed := time.monotonic() - begin) < seconds:
-        tick(elapsed)
-        thread.join(min(_POLL_S, seconds - elapsed))
+    thread.join(seconds)
     if not outcomes:
         return None
     outcome = outcomes[0]

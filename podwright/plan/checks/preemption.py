@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from podwright.accelerators import GIB
 from podwright.plan.document import PreemptionEntry
 from podwright.plan.estimates.preemption import DAY_S, MOST_LOSS, best_interval, expected_loss, save_time
 from podwright.plan.findings import Finding
@@ -23,33 +24,34 @@ def check(
     between_s = DAY_S / rate
     entry = PreemptionEntry(
         preemptions_per_day=rate,
-        checkpoint_gib=saved_bytes / (1 << 30),
+        checkpoint_gib=saved_bytes / GIB,
         wait_s=save.wait_s,
         write_s=save.write_s,
         every_n_steps=every,
     )
     writers = f"{hosts} hosts write" if hosts > 1 else "1 host writes"
-    begin = f"a save of {saved_bytes / 1e9:.3g} GB: training waits {save.wait_s:.2g} s, and {writers} it in about {save.write_s:.2g} s"
+    what = f"a save of {saved_bytes / 1e9:.3g} GB: training waits {save.wait_s:.2g} s, and {writers} it in about {save.write_s:.2g} s"
     if step_s is None:
-        what = f"{begin}; what preemptions cost is not known, since the time of a step is not known"
+        what += "; what preemptions cost is not known, since the time of a step is not known"
         return entry, Finding("preemption", "info", what, "type --compile")
     steps = min(every, recipe.training.max_steps)
-    loss = expected_loss(steps * step_s, save, between_s)
+    interval_s = steps * step_s
+    loss = expected_loss(interval_s, save, between_s)
     best = best_interval(step_s, recipe.training.max_steps, save, between_s)
     least = expected_loss(best * step_s, save, between_s)
     entry = entry.model_copy(
-        update={"interval_s": steps * step_s, "loss": loss, "best_every_n_steps": best, "best_loss": least}
+        update={"interval_s": interval_s, "loss": loss, "best_every_n_steps": best, "best_loss": least}
     )
-    what = (
-        f"{begin}; at {rate:g} preemptions a day, saves every {steps} steps ({steps * step_s:,.0f} s) lose {_share(loss)}"
+    what += (
+        f"; at {rate:g} preemptions a day, saves every {steps} steps ({interval_s:,.0f} s) lose {_share(loss)}"
         " to saves and to steps that are computed again"
     )
     if loss <= MOST_LOSS or step_s < SHORT_STEP_S:
         return entry, Finding("preemption", "info", what)
-    if least >= loss:
-        return entry, Finding("preemption", "warning", what, "request machines with provisioning=on-demand")
     fix = f"type checkpoint.every_n_steps={best}, which loses {_share(least)}"
-    return entry, Finding("preemption", "warning", what, fix)
+    if least >= loss:
+        fix = "request machines with provisioning=on-demand"
+    return entry, Finding("preemption", "warning", what, fix, "preemption-loss")
 
 
 def _share(loss: float) -> str:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from podwright.accelerators import GIB
 from podwright.errors import UserError, abbreviated
-from podwright.plan.checks import batches, meshes, streams
+from podwright.plan.checks import meshes, streams
 from podwright.plan.findings import Finding, of_error
 from podwright.recipe import corpus
 from podwright.recipe.dimensions import Dims, find
@@ -34,17 +33,17 @@ def check(recipe: PretrainRecipe, where: Slice | None, cwd: Path) -> list[Findin
         findings += _sequence(recipe, dims)
     if recipe.model.kda == "tokamax" and where and where.accelerator.name not in TOKAMAX_ON:
         message = f"model.kda=tokamax is a kernel for {' and '.join(TOKAMAX_ON)}, not for {where.name}"
-        findings.append(Finding("model", "error", message, "type model.kda=chunked"))
+        findings.append(Finding("model", "error", message, "type model.kda=chunked", "wrong-accelerator"))
     if recipe.model.kda == "tokamax" and recipe.mesh.context > 1:
         message = f"model.kda=tokamax needs whole sequences, and mesh.context={recipe.mesh.context} splits them"
-        findings.append(Finding("model", "error", message, "type mesh.context=1 or model.kda=chunked"))
+        findings.append(
+            Finding("model", "error", message, "type mesh.context=1 or model.kda=chunked", "split-sequences")
+        )
     findings += _stream(recipe, dims, cwd)
     mesh_findings = meshes.mesh(recipe, dims, where)
     if dims and where and all(f.level != "error" for f in mesh_findings):
         mesh_findings += _between(recipe, dims, where)
-    return batches.within(
-        findings + mesh_findings, recipe, dims, where, lambda: _rows(recipe, dims, cwd), _more(recipe)
-    )
+    return findings + mesh_findings
 
 
 def _between(recipe: PretrainRecipe, dims: Dims, where: Slice) -> list[Finding]:
@@ -73,28 +72,18 @@ def _stream(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> list[Findin
     if not corpus.is_text(data.source) and data.eos_id is not None and data.eos_id >= dims.vocab_size:
         message = f"data.eos_id={data.eos_id:,} is outside the vocabulary of {dims.vocab_size:,}"
         return [
-            Finding("data", "error", message, "type data.eos_id=null for that of the token shards, or the right one")
+            Finding(
+                "data",
+                "error",
+                message,
+                "type data.eos_id=null for that of the token shards, or the right one",
+                "outside-vocabulary",
+            )
         ]
     counts, findings = streams.look(recipe, dims.vocab_size, cwd)
     if counts is None:
         return findings
-    limits = streams.SequenceLimits(_multiple(recipe, dims), dims.max_positions)
-    return [*streams.check(recipe, counts, limits), *findings]
-
-
-def _rows(recipe: PretrainRecipe, dims: Dims | None, cwd: Path) -> int | None:
-    """That a batch may have, besides what is held out."""
-    counts = streams.look(recipe, dims.vocab_size, cwd)[0] if dims else None
-    if counts is None:
-        return None
-    return streams.largest_batch(-(-counts.tokens // recipe.sequence_length), recipe.evaluation.num_batches)
-
-
-def _more(recipe: PretrainRecipe) -> Callable[[int, int], str]:
-    if recipe.data.source != "arithmetic":
-        return lambda rows, most: "give more data"
-    number = recipe.data.num_documents or corpus.GENERATED
-    return lambda rows, most: f"make data.num_documents={number * -(-rows // max(1, most))}"
+    return [*streams.check(recipe, counts), *findings]
 
 
 def _multiple(recipe: PretrainRecipe, dims: Dims | None) -> int:
@@ -108,9 +97,17 @@ def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
     most = dims.max_positions // multiple * multiple
     if n > dims.max_positions:
         message = f"sequence_length={n} is more than the {dims.max_positions} positions of {recipe.model.name}"
-        return [Finding("context", "error", message, f"type sequence_length={most} or less")]
+        return [Finding("context", "error", message, f"type sequence_length={most} or less", "too-long")]
     if not isinstance(dims, HybridDims) or not dims.kda or n % CHUNK == 0:
         return []
     near = [size for size in (n // multiple * multiple, -(-n // multiple) * multiple) if 0 < size <= most]
     message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
-    return [Finding("context", "error", message, f"type {', or '.join(f'sequence_length={size}' for size in near)}")]
+    return [
+        Finding(
+            "context",
+            "error",
+            message,
+            f"type {', or '.join(f'sequence_length={size}' for size in near)}",
+            "length-does-not-divide",
+        )
+    ]

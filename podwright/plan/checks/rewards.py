@@ -27,32 +27,26 @@ def rewards(reference: str, cwd: Path) -> list[Finding]:
         )
     package = place.split(".")[0]
     if _module(package, cwd) is None:
-        return [
-            Finding(
-                "rewards",
-                "inconclusive",
-                f"reward module {place} is not installed here, so it was not checked",
-                f"install {package}, or name a file",
-            )
-        ]
+        what = f"reward module {place} is not installed here, so it was not checked"
+        return [Finding("rewards", "inconclusive", what, f"install {package}, or name a file", "not-installed")]
     module = _module(place, cwd)
     if module is None:
         return [_error(f"there is no reward module {place}", f"check the spelling; {package} is there")]
     findings = _function(module, name)
-    if module.is_relative_to(cwd) or not any(f.level == "error" for f in findings):
+    if module.is_relative_to(cwd):
         return findings
-    of_its_own = f"name a function in a file of yours, file.py:{name}, that begins `{_SIGNATURE.format(name)}`"
-    return [f if f.fix.startswith("did you mean") else replace(f, fix=of_its_own) for f in findings]
+    # nobody is told to edit a module of others
+    fix = f"name a function in a file of yours, file.py:{name}, that begins `{_SIGNATURE.format(name)}`"
+    return [replace(f, fix=fix) if f.level == "error" and "did you mean" not in f.fix else f for f in findings]
 
 
 def thoughts(reference: str, data: GrpoData) -> list[Finding]:
     """With thinking off Qwen3's template opens and closes an empty thought in the prompt, so completions begin after it."""
     if data.enable_thinking or reference != _FORMAT_REWARD:
         return []
-    message = "format_reward looks for <think> in completions, which data.enable_thinking=false puts into the prompt"
-    return [
-        Finding("rewards", "warning", message, "type data.enable_thinking=true, or take format_reward out of rewards")
-    ]
+    what = "format_reward looks for <think> in completions, which data.enable_thinking=false puts into the prompt"
+    fix = "type data.enable_thinking=true, or take format_reward out of rewards"
+    return [Finding("rewards", "warning", what, fix, "no-effect")]
 
 
 def _module(dotted: str, cwd: Path) -> Path | None:
@@ -65,16 +59,16 @@ def _module(dotted: str, cwd: Path) -> Path | None:
         if spec is None:
             return None
         where = list(spec.submodule_search_locations or [])
-    return Path(spec.origin) if spec and spec.origin else Path(where[0]) if where else None
+    if spec and spec.origin:
+        return Path(spec.origin)
+    return Path(where[0]) if where else None
 
 
 def _parsed(text: str, name: str) -> ast.Module:
     """SyntaxError for what is not Python."""
     try:
         return ast.parse(text, name)
-    except (
-        SystemError
-    ):  # CPython before 3.12.9: another thread, such as one that formats a traceback, parses too (gh-106905)
+    except SystemError:  # of CPython before 3.12.9, where another thread parses too (gh-106905)
         return ast.parse(text, name)
 
 
@@ -88,38 +82,25 @@ def _function(path: Path, name: str) -> list[Finding]:
     if name in functions:
         return _signature(path, functions[name])
     if name in _other_names(body):
-        return [
-            Finding(
-                "rewards",
-                "inconclusive",
-                f"{name} in {path} is not defined by `def`; its signature is seen when the run starts",
-            )
-        ]
+        what = f"{name} in {path} is not defined by `def`; its signature is seen when the run starts"
+        return [Finding("rewards", "inconclusive", what, f"write `{_SIGNATURE.format(name)}`", "not-a-function")]
     guess = nearest(name, list(functions))
-    return [
-        _error(
-            f"{path} defines no function {name!r}",
-            f"did you mean {guess}?" if guess else f"add `{_SIGNATURE.format(name)}`",
-        )
-    ]
+    fix = f"did you mean {guess}?" if guess else f"add `{_SIGNATURE.format(name)}`"
+    return [_error(f"{path} defines no function {name!r}", fix)]
 
 
 def _signature(path: Path, function: ast.FunctionDef) -> list[Finding]:
     a = function.args
-    names = [arg.arg for arg in (*a.args, *a.kwonlyargs)]
-    positional_only = [arg.arg for arg in a.posonlyargs]
-    missing = [need for need in ("prompts", "completions") if need not in names]
-    unfilled = [arg.arg for arg in a.args[: len(a.args) - len(a.defaults)] if arg.arg not in ("prompts", "completions")]
-    wrong = positional_only or missing or (a.kwarg is None)
-    if not wrong:
-        columns = f"{function.name} needs {', '.join(unfilled)}: columns of the data with these names"
-        return [Finding("rewards", "info", columns)] if unfilled else []
-    written = f"def {function.name}({ast.unparse(a)})"
-    return [
-        _error(
-            f"{path}:{function.lineno}: `{written}` cannot be a reward", f"write `{_SIGNATURE.format(function.name)}`"
-        )
-    ]
+    filled = {"prompts", "completions"}
+    names = {arg.arg for arg in (*a.args, *a.kwonlyargs)}
+    if a.posonlyargs or filled - names or a.kwarg is None:
+        what = f"{path}:{function.lineno}: `def {function.name}({ast.unparse(a)})` cannot be a reward"
+        return [_error(what, f"write `{_SIGNATURE.format(function.name)}`")]
+    required = [arg.arg for arg in a.args[: len(a.args) - len(a.defaults)] if arg.arg not in filled]
+    if not required:
+        return []
+    what = f"{function.name} needs {', '.join(required)}: columns of the data with these names"
+    return [Finding("rewards", "info", what)]
 
 
 def _other_names(body: list[ast.stmt]) -> set[str]:
@@ -133,4 +114,4 @@ def _other_names(body: list[ast.stmt]) -> set[str]:
 
 
 def _error(message: str, fix: str) -> Finding:
-    return Finding("rewards", "error", message, fix)
+    return Finding("rewards", "error", message, fix, "no-reward")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import shlex
 from pathlib import Path
-from typing import NamedTuple
 
 from podwright.errors import UserError, counted
 from podwright.plan.checks import patience, token_lengths
@@ -24,20 +23,6 @@ _TOKENS = "tokens"
 """code of the record that has the numbers of tokens and documents"""
 
 
-class SequenceLimits(NamedTuple):
-    """What a sequence may have by its model."""
-
-    multiple: int
-    """it has a multiple of so many tokens"""
-    max_positions: int | None
-    """None where the model is not known"""
-
-
-def _level(counts: TokenCounts, wanted: int, present: int) -> Level:
-    """Of data that is too little; an estimate may be wrong."""
-    return "warning" if counts.sampled and wanted <= _ESTIMATE_WITHIN * present else "error"
-
-
 def look(recipe: PretrainRecipe, vocab_size: int, cwd: Path) -> tuple[TokenCounts | None, list[Finding]]:
     """How much there is, where that is known, and what is wrong with it."""
     data = recipe.data
@@ -46,7 +31,8 @@ def look(recipe: PretrainRecipe, vocab_size: int, cwd: Path) -> tuple[TokenCount
     if patience.left_out("data"):
         return None, []
     if "://" in data.source and (why := _unreachable(data.source)):
-        return None, [Finding("data", "inconclusive", f"how long the data lasts is not known: {why.what}", why.fix)]
+        what = f"how long the data lasts is not known: {why.what}"
+        return None, [Finding("data", "inconclusive", what, why.fix, why.code)]
     counts, findings = None, []
     for record in token_lengths.checked_texts(recipe, cwd):
         if record.get("code") == _TOKENS:
@@ -63,74 +49,61 @@ def _unreachable(source: str) -> UserError | None:
     except UserError as e:
         return e
     why = patience.no_connection(source)
-    return UserError(f"{source} cannot be reached: {why}", "check the network, or copy the data here") if why else None
+    if not why:
+        return None
+    return UserError(f"{source} cannot be reached: {why}", "check the network, or copy the data here", "no-connection")
 
 
 def _generated(data: PretrainData, vocab_size: int) -> tuple[TokenCounts | None, list[Finding]]:
     number = data.num_documents or corpus.GENERATED
     if vocab_size < _BYTE_VOCABULARY:
         what = f"the tokenizer bytes has a vocabulary of {_BYTE_VOCABULARY}, the model one of {vocab_size:,}"
-        return None, [Finding("data", "error", what, "train a model with a vocabulary as large")]
+        return None, [
+            Finding("data", "error", what, "train a model with a vocabulary as large", "vocabulary-too-small")
+        ]
     why, certain = _shortage(number)
-    if certain:
-        return None, [Finding("data", "error", why, _fewer(number))]
-    doubts = [Finding("data", "inconclusive", why, _fewer(number))] if why else []
-    return TokenCounts(number * _GENERATED_TOKENS, number, "the mean length of a problem"), doubts
+    findings = []
+    if why:
+        fewer, _ = arithmetic_capacity.largest(number, 1, CORPUS_OPERATIONS, CORPUS_NUMBER)
+        level: Level = "error" if certain else "inconclusive"
+        findings = [Finding("data", level, why, f"type data.num_documents={fewer} or less", "too-few-problems")]
+    counts = TokenCounts(number * _GENERATED_TOKENS, number, "the mean length of a problem")
+    return None if certain else counts, findings
 
 
-def check(recipe: PretrainRecipe, counts: TokenCounts, limits: SequenceLimits) -> list[Finding]:
+def check(recipe: PretrainRecipe, counts: TokenCounts) -> list[Finding]:
     """How long the data lasts, or why it is too little. Documents that begin at multiples of some tokens are reckoned to take half of
     one more each."""
     source, length, batch_size = recipe.data.source, recipe.sequence_length, recipe.batch_size
     num_held = recipe.evaluation.num_batches * batch_size
     held = num_held * length + 1
-    rows = -(-(_room(recipe, counts) - held) // length)
-    all_rows = -(-counts.tokens // length)
-    shorter = _shorter(recipe, counts, limits)
+    padding = (counts.documents or 0) * (recipe.model.document_multiple - 1) // 2
+    rows = -(-(counts.tokens + padding - held) // length)
     if counts.tokens <= length:
         wrong = f"sequence_length={length:,} is more than all {counts.about} of {source}"
-        return [Finding("data", _level(counts, length, counts.tokens), wrong, shorter)]
-    if 2 * held > counts.tokens:
+        wanted, present = length, counts.tokens
+    elif 2 * held > counts.tokens:
         wrong = f"{counted(num_held, 'row')} of {length:,} tokens held out of {source} are most of its {counts.about}"
-        return [Finding("data", _level(counts, 2 * held, counts.tokens), wrong, _smaller(recipe, all_rows) or shorter)]
-    if rows < batch_size:
+        wanted, present = 2 * held, counts.tokens
+    elif rows < batch_size:
         wrong = f"batch_size={batch_size} is more than the {counted(rows, 'row')} of {length:,} tokens in {source}"
-        return [Finding("data", _level(counts, batch_size, rows), wrong, _smaller(recipe, all_rows) or shorter)]
-    return _lasting(recipe, counts, rows, held)
+        wanted, present = batch_size, rows
+    else:
+        return _lasting(recipe, counts, rows, held)
+    # an estimate may be wrong
+    level: Level = "warning" if counts.sampled and wanted <= _ESTIMATE_WITHIN * present else "error"
+    return [Finding("data", level, wrong, _remedy(recipe, counts), "too-few-tokens")]
 
 
-def largest_batch(rows: int, num_batches: int) -> int:
-    """That leaves as many rows to train on as a step takes, and at least as many as are held out, so many batches."""
-    return min((rows - 1) // (num_batches + 1), (rows - 1) // (2 * num_batches))
-
-
-def _room(recipe: PretrainRecipe, counts: TokenCounts) -> int:
-    return counts.tokens + (counts.documents or 0) * (recipe.model.document_multiple - 1) // 2
-
-
-def _smaller(recipe: PretrainRecipe, rows: int) -> str:
-    """What to type where a batch, and so many of them that are held out, are more than there is; "" where no batch will do."""
-    batch_size, num_batches = recipe.batch_size, recipe.evaluation.num_batches
-    fewer = min((rows - 1) // batch_size - 1, (rows - 1) // (2 * batch_size))
-    if num_batches > 1 and fewer >= 1:
-        return f"type evaluation.num_batches={fewer} or less, or give more data"
-    if most := largest_batch(rows, num_batches):
-        return f"type batch_size={most} or less, or give more data"
-    return ""
-
-
-def _shorter(recipe: PretrainRecipe, counts: TokenCounts, limits: SequenceLimits) -> str:
-    """What to type where no batch is small enough: more made-up problems, or a sequence with which one batch can be held out."""
+def _remedy(recipe: PretrainRecipe, counts: TokenCounts) -> str:
+    """What to do about too little data."""
     length, num_held = recipe.sequence_length, recipe.evaluation.num_batches * recipe.batch_size
     enough = max(2 * (num_held * length + 1), (num_held + recipe.batch_size) * length)
     if recipe.data.source == "arithmetic":
         more = -(-enough * (counts.documents or 1) // counts.tokens)
         if not _shortage(more)[0]:
             return f"type data.num_documents={more} or more"
-    size = (counts.tokens // 2 - 1) // recipe.batch_size
-    size = min(size, limits.max_positions or size) // limits.multiple * limits.multiple
-    give = f"give at least {enough:,} tokens"
-    return f"type sequence_length={size} evaluation.num_batches=1, or {give}" if size > 0 else give
+    return f"give at least {enough:,} tokens, or type a smaller batch_size or sequence_length"
 
 
 def _lasting(recipe: PretrainRecipe, counts: TokenCounts, rows: int, held: int) -> list[Finding]:
@@ -145,12 +118,10 @@ def _lasting(recipe: PretrainRecipe, counts: TokenCounts, rows: int, held: int) 
         f"{source} holds {about}{documents}{how}: one epoch is {counted(rows // batch_size, 'step')} of "
         f"{batch_size * recipe.sequence_length:,} tokens; training.max_steps={max_steps:,} is {seen} epoch{'s' * (seen != '1')}"
     )
-    if not counts.complete:
-        message += f"; the rest was not read, `podwright data check {shlex.quote(source)}` reads all of it"
     if counts.looked_at is not None:
-        message += (
-            f"; of the ids the first {counts.looked_at:,} were looked at, `podwright data check {source}` looks at all"
-        )
+        message += f"; of the ids the first {counts.looked_at:,} were looked at"
+    if counts.looked_at is not None or not counts.complete:
+        message += f"; `podwright data check {shlex.quote(source)}` reads all of it"
     findings = [Finding("data", "info", message)]
     num_epochs = recipe.data.num_epochs
     lasts = num_epochs * rows // batch_size
@@ -159,14 +130,9 @@ def _lasting(recipe: PretrainRecipe, counts: TokenCounts, rows: int, held: int) 
         need = -(-max_steps * batch_size // rows)
         fix = f"type training.max_steps={lasts} or data.num_epochs={need}, or give more data"
         wrong = f"{source} is used up after {number}, {counted(num_epochs, 'epoch')}"
-        findings.append(Finding("data", "warning", wrong, fix))
+        findings.append(Finding("data", "warning", wrong, fix, "data-used-up"))
     return findings
 
 
 def _shortage(num_documents: int) -> tuple[str, bool]:
     return arithmetic_capacity.shortage(num_documents, 1, CORPUS_OPERATIONS, CORPUS_NUMBER)
-
-
-def _fewer(num_documents: int) -> str:
-    fewer, _ = arithmetic_capacity.largest(num_documents, 1, CORPUS_OPERATIONS, CORPUS_NUMBER)
-    return f"type data.num_documents={fewer} or less"

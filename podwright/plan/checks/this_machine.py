@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -14,8 +14,7 @@ import psutil
 from podwright import slices
 from podwright.accelerators import GIB
 from podwright.plan.checks import meshes
-from podwright.plan.findings import Finding
-from podwright.plan.settings import Overrides, changed, halved, typed
+from podwright.plan.findings import MISSING_PACKAGE, Finding
 from podwright.recipe import extras
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.shell import Shell
@@ -28,18 +27,17 @@ R = TypeVar("R", bound=JaxRecipe)
 T = TypeVar("T", bound=Recipe)
 
 _ACCELERATORS = ("nvidia[0-9]*", "accel[0-9]*", "vfio/[0-9]*", "kfd")  # below /dev: GPUs of NVIDIA, TPUs, GPUs of AMD
-_LIMITS = ("memory.max", "memory/memory.limit_in_bytes")  # of a container, by version of cgroups
 _NUM_DEVICES = re.compile(r"--xla_force_host_platform_device_count=(\d+)")
 _STATE = ("weights", "optimizer", "reference")
 
 
-def packages(modules: Sequence[str], extra: str) -> list[Finding]:
-    """Those that a trainer here would not find, and the extra that brings them."""
-    absent = [module for module in modules if importlib.util.find_spec(module) is None]
+def packages(modules: Mapping[str, str], extra: str) -> list[Finding]:
+    """Those that a trainer here would not find, by module, and the extra that brings them."""
+    absent = [package for module, package in modules.items() if importlib.util.find_spec(module) is None]
     if not absent:
         return []
     what = f"{', '.join(absent)} not installed here"
-    return [Finding("packages", "error", what, extras.install(extra))]
+    return [Finding("packages", "error", what, extras.install(extra), MISSING_PACKAGE)]
 
 
 def gpu_plugin(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> list[Finding]:
@@ -47,7 +45,8 @@ def gpu_plugin(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> list[Finding]:
     if not any(gpus.glob("*")) or Shell.hides_gpus() or any(map(importlib.util.find_spec, extras.GPU_PLUGINS)):
         return []
     fix = f"{extras.GPU_FIX.replace(' there', '')}; to train on CPUs, type --on cpu-1"
-    return [Finding("packages", "error", "jax is installed here without its plugin for NVIDIA GPUs", fix)]
+    what = "jax is installed here without its plugin for NVIDIA GPUs"
+    return [Finding("packages", "error", what, fix, MISSING_PACKAGE)]
 
 
 def mesh(part: PlanPart[R], recipe: R, cwd: Path) -> list[Finding]:
@@ -74,50 +73,12 @@ def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list
     if state > total:
         what = f"weights, optimizer and reference need {state:.1f} GiB, and this machine has {total:.1f} GiB of memory"
         fix = "take a smaller model, or type --on with accelerators"
-        return [Finding("memory", "error", what, fix)]
+        return [Finding("memory", "error", what, fix, "too-large")]
     if need > total:
         what = f"{largest.name} needs about {need:.1f} GiB, and this machine has {total:.1f} GiB of memory"
-        fix = _smaller(part, recipe, where, cwd, total)
-        return [
-            Finding(
-                "memory", "inconclusive", what, f"{fix}, or type --on with accelerators; the estimate is made for these"
-            )
-        ]
+        fix = "take smaller batches or a smaller model, or type --on with accelerators; the estimate is made for these"
+        return [Finding("memory", "inconclusive", what, fix, "near-the-limit")]
     return []
-
-
-def _smaller(part: PlanPart[R], recipe: R, where: Slice, cwd: Path, total_gib: float) -> str:
-    """What fits by the same estimate: one key that is enough by itself, batches before the rest, or several keys."""
-    shards = meshes.shards(recipe, meshes.resolved(recipe, where))
-    units = {"batch_size": shards * recipe.training.gradient_accumulation_steps, "warm_start.batch_size": shards}
-    rows = part.test_rows(recipe)
-    sizes = {**part.lengths(recipe), **({"evaluation.batch_size": (rows, 1)} if rows else {})}
-    keys = sorted(sizes, key=lambda key: not key.endswith("batch_size"))
-
-    def needed(overrides: Overrides) -> float:
-        entries = part.memory(changed(recipe, overrides), where, cwd)
-        return where.num_devices * max(e.estimated_gib for e in entries)
-
-    def reduced(key: str, before: Overrides) -> Overrides:
-        """With a value of `key` that is enough, or no smaller one that helps more."""
-        value, least = sizes[key]
-        unit, best = units.get(key, 1), dict(before)
-        while needed(best) > total_gib and (value := halved(value // unit) * unit) >= max(least, unit):
-            smaller: Overrides = {**before, key: value}
-            if needed(smaller) >= needed(best):
-                break
-            best = smaller
-        return best
-
-    for key in keys:
-        if needed(alone := reduced(key, {})) <= total_gib:
-            return f"type {typed(alone)}"
-    several: Overrides = {}
-    for key in keys:
-        several = reduced(key, several)
-        if needed(several) <= total_gib:
-            return f"type {typed(several)}"
-    return "take a smaller model"
 
 
 def host_memory(part: PlanPart[T], recipe: T, processes: int, cwd: Path) -> list[Finding]:
@@ -127,32 +88,14 @@ def host_memory(part: PlanPart[T], recipe: T, processes: int, cwd: Path) -> list
         return []
     who = f"{processes} processes" if processes > 1 else "1 process"
     machine = f"and this machine has {total / GIB:.1f} GiB of memory"
-    if processes * need.least > total:
-        what = f"weights, optimizer and inputs of {who} need {processes * need.least / GIB:.1f} GiB, {machine}"
-        return [Finding("memory", "error", what, _fewer(part, recipe, processes, cwd, total))]
     most = f"training in {who} may need up to {processes * need.most / GIB:.1f} GiB"
-    if processes * need.most > total:
-        return [Finding("memory", "inconclusive", f"{most}, {machine}", _fewer(part, recipe, processes, cwd, total))]
-    return [Finding("memory", "info", f"{most}, {machine}")]
-
-
-def _fewer(part: PlanPart[T], recipe: T, processes: int, cwd: Path, total: float) -> str:
-    """Fewer processes, or smaller batches, with which it fits by the same estimate."""
-
-    def fits(candidate: T, number: int) -> bool:
-        need = part.host_memory(candidate, number, cwd)
-        return need is not None and number * need.most <= total
-
-    number = processes
-    while number > 1:
-        number //= 2
-        if fits(recipe, number):
-            return f"type --on cpu-{number}"
-    for key, (size, least) in part.lengths(recipe).items():
-        while (size := halved(size)) >= least:
-            if fits(changed(recipe, {key: size}), processes):
-                return f"type {key}={size}"
-    return "take a smaller model or smaller encoders.image_size and encoders.audio_seconds, or type --on with GPUs"
+    if processes * need.most <= total:
+        return [Finding("memory", "info", f"{most}, {machine}")]
+    fix = "take fewer processes, smaller batches, models or encoders, or type --on with GPUs"
+    if processes * need.least <= total:
+        return [Finding("memory", "inconclusive", f"{most}, {machine}", fix, "near-the-limit")]
+    what = f"weights, optimizer and inputs of {who} need {processes * need.least / GIB:.1f} GiB, {machine}"
+    return [Finding("memory", "error", what, fix, "too-large")]
 
 
 def devices() -> Slice | None:
@@ -169,10 +112,8 @@ def has_accelerator(dev: Path = Path("/dev")) -> bool:
 
 def ram_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
     """Of this machine, or of the container that this is in."""
-    sizes = [psutil.virtual_memory().total]
-    for name in _LIMITS:
-        try:
-            sizes.append(int((cgroup / name).read_text()))
-        except (OSError, ValueError):  # ValueError: "max"
-            continue
-    return min(sizes)
+    total = psutil.virtual_memory().total
+    try:
+        return min(total, int((cgroup / "memory.max").read_text()))
+    except (OSError, ValueError):  # ValueError: "max"
+        return total

@@ -9,14 +9,13 @@ from __future__ import annotations
 import functools
 import json
 import os
-import re
 import sys
 import tempfile
 from pathlib import Path
 
 from podwright.errors import expanded
 from podwright.plan.checks import hub, patience
-from podwright.plan.findings import MISSING_PACKAGE, Finding
+from podwright.plan.findings import MISSING_PACKAGE, Finding, missing_package
 from podwright.recipe import extras
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
@@ -25,7 +24,6 @@ from podwright.shell import Shell
 
 _STORE_PATIENCE_S = 12.0  # of a store, whose client would try again for minutes
 _PATIENCE_S = 60.0  # a busy machine takes as long; a file without end is left to the guess
-_MISSING = re.compile(r"No module named '(\w+)")
 _COUNTED = ("model", "data", "rollout", "warm_start", "seed")  # sections of GRPO on which lengths depend
 _CHECKS = ("data", "context", "model")  # about which it is asked
 EXAMPLES = "examples"
@@ -34,8 +32,13 @@ _HUB = "plan where the hub can be reached, or give {} as a directory"
 
 
 def records(recipe: str, without: tuple[str, ...], sources: list[str], cwd: Path) -> list[Record]:
-    """What the compute half says of a recipe, as JSON, whose `sources` are on this machine or not."""
-    return _answers(recipe, without, cwd, _stamps(cwd, sources))
+    """What the compute half says of a recipe, as JSON, whose `sources` are on this machine or not.
+
+    Where there was no answer, one of the checks that were asked for says so.
+    """
+    wanted = next((check for check in _CHECKS if not patience.left_out(check)), _CHECKS[0])
+    answers = _checked(recipe, without, cwd, _stamps(cwd, sources))
+    return [record | {"check": record["check"] or wanted} for record in answers]
 
 
 def of_prompts(recipe: GrpoRecipe, findings: list[Finding], cwd: Path) -> list[Finding]:
@@ -47,10 +50,10 @@ def of_prompts(recipe: GrpoRecipe, findings: list[Finding], cwd: Path) -> list[F
         keys = " and ".join(f"{section}.source" for section in without)
         limit = f"rollout.max_prompt_length={recipe.rollout.max_prompt_length}"
         what = f"whether prompts fit {limit} was not checked: {keys} cannot be read here"
-        return [*findings, Finding("context", "inconclusive", what, _HUB.format(keys))]
+        return [*findings, Finding("context", "inconclusive", what, _HUB.format(keys), "not-checked")]
     taken = ("data",) if is_local(recipe, cwd) else ()  # by examples.py
-    records = [r for r in checked(recipe, cwd) if r["check"] not in taken and r.get("code") != EXAMPLES]
-    answers = [finding(record) for record in records]
+    others = [r for r in checked(recipe, cwd) if r["check"] not in taken and r.get("code") != EXAMPLES]
+    answers = [finding(record) for record in others]
     guessed = any(f.check == "context" and f.level != "inconclusive" for f in answers)
     return [*(f for f in findings if f.check != "context" or not guessed), *answers]
 
@@ -66,8 +69,8 @@ def checked(recipe: GrpoRecipe, cwd: Path) -> list[Record]:
     both out. Asked once for all settings that these do not depend on."""
     if _is_left_out(recipe):
         return []
-    stamps = _stamps(cwd, [recipe.model.source, recipe.data.source])
-    return _answers(_only_counted(recipe), _unreachable(recipe, cwd), cwd, stamps)
+    sources = [recipe.model.source, recipe.data.source]
+    return records(_only_counted(recipe), _unreachable(recipe, cwd), sources, cwd)
 
 
 def finding(record: Record) -> Finding:
@@ -96,8 +99,7 @@ def checked_texts(recipe: PretrainRecipe, cwd: Path) -> list[Record]:
     record = recipe.model_dump(mode="json", include={"kind", "name", "description", "expect", "data"})
     record["model"] = recipe.model.model_dump(include={"name", "gate", "kda"})
     sizes = {"batch_size": 1, "sequence_length": 1, "training": {"max_steps": 1}}
-    stamps = _stamps(cwd, [named, data.source])
-    return _answers(json.dumps(record | sizes), (), cwd, stamps)
+    return records(json.dumps(record | sizes), (), [named, data.source], cwd)
 
 
 def _on_hub(section: str, source: str) -> bool:
@@ -125,14 +127,6 @@ def _stamps(cwd: Path, sources: list[str]) -> tuple[tuple[str, int, int], ...]:
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 
 
-def _answers(
-    recipe: str, without: tuple[str, ...], cwd: Path, stamps: tuple[tuple[str, int, int], ...]
-) -> list[Record]:
-    """Where there was no answer, one of the checks that were asked for says so."""
-    asked_for = next((check for check in _CHECKS if not patience.left_out(check)), _CHECKS[0])
-    return [record | {"check": record["check"] or asked_for} for record in _checked(recipe, without, cwd, stamps)]
-
-
 @functools.lru_cache(maxsize=16)  # a plan needs the answer several times
 def _checked(
     recipe: str, without: tuple[str, ...], cwd: Path, stamps: tuple[tuple[str, int, int], ...]
@@ -140,15 +134,14 @@ def _checked(
     question = json.loads(recipe)
     records, why = _ask(["check", *without], question, cwd)
     if records is None:
-        missing = _MISSING.search(why)
-        extra = extras.of(missing.group(1)) if missing else ""
+        about = "data and tokenizer" if question["kind"] == "pretrain" else "data, tokenizer, chat template and lengths"
+        missing = missing_package(why)
+        extra = extras.of(missing) if missing else ""
         fix = "plan again when this machine is less busy, or try the run with --smoke 1"
         if extra:
             fix = extras.install(extra)
-        what = f"data, tokenizer, chat template and lengths were not checked: {why}"
-        if question["kind"] == "pretrain":
-            what = f"data and tokenizer were not checked: {why}"
         code = MISSING_PACKAGE if missing else "not-checked"
+        what = f"{about} were not checked: {why}"
         return [{"check": "", "level": "inconclusive", "message": what, "fix": fix, "code": code}]
     refused = [r for r in records if "error" in r]
     return [{"check": "data", "level": "error", "message": r["error"], "fix": r["fix"]} for r in refused] or records

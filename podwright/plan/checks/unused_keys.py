@@ -36,11 +36,11 @@ def check(recipe: Recipe, rules: Sequence[UnusedKeys]) -> list[Finding]:
             shown = f"[{', '.join(value)}]" if isinstance(value, tuple) else value
             if rule.weights and value not in _NO_FILE:
                 what = f"{key}={shown} would not be read with {rule.other}={other}, which has random weights"
-                findings.append(Finding("model", "error", what, f"type {rule.instead}, or {key}=random"))
+                findings.append(Finding("model", "error", what, f"type {rule.instead}, or {key}=random", "no-effect"))
             else:
                 what = f"{key}={shown} has no effect with {rule.other}={other}"
                 part = "data" if key.startswith("data.") else "model"
-                findings.append(Finding(part, "warning", what, f"type {rule.instead}, or leave {key} out"))
+                findings.append(Finding(part, "warning", what, f"type {rule.instead}, or leave {key} out", "no-effect"))
     return findings
 
 

@@ -12,14 +12,13 @@ import json
 import os
 import platform
 import shutil
-import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from podwright.accelerators import CPU
-from podwright.plan.compiled import hlo, roofline
-from podwright.plan.compiled.cache import Progress, keep, writable
+from podwright.plan.compiled import child, hlo, roofline
+from podwright.plan.compiled.cache import Progress, exclusive, keep, writable
 from podwright.plan.compiled.environment import Compiler
 from podwright.recipe import load
 from podwright.recipe.models import MODELS, Qwen3Dims
@@ -38,10 +37,9 @@ ROUNDS, ROUND_S, LIMIT_S = 3, 0.3, 600
 MAPPED_ANEW = 32 * 1024**2
 """bytes from which glibc's malloc maps new pages at every call (mallopt(3), M_MMAP_THRESHOLD), with a fault for each of them"""
 _ROW = dataclasses.replace(CPU, bf16_flops=1.0, hbm_bandwidth=1.0, ici_bandwidth=1.0, dcn_bandwidth=1.0)
-_PEAK = roofline.Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 1.0, "")
+_PEAK = roofline.Efficiency(1.0, 1.0, 1.0, 1.0, 1.0, 1.0)
 _SWEEPS = 5000
 _BUSY = 0.15
-_POLL_S = 0.1
 
 Units = tuple[float, ...]
 """of one run: operations of products, bytes moved, bytes of memory mapped anew, instructions started"""
@@ -73,7 +71,7 @@ class Prices:
 
 
 def _counted(module: hlo.Module, chips: tuple[int, ...]) -> roofline.Cost:
-    return roofline.cost(module, _ROW, topology=chips, efficiency=_PEAK)
+    return roofline.cost(module, _ROW, chips, _PEAK)
 
 
 def _units(cost: roofline.Cost, temporaries: int) -> Units:
@@ -94,11 +92,19 @@ def prices(
 
     `made_of`: versions, flags and sources with which they hold.
     """
-    if (known := kept(num_devices, dtype, made_of, cache)) is not None:
+    machine = f"{processor()}, {os.cpu_count()} cores, {num_devices} device{'s' * (num_devices > 1)}, {dtype}"
+    name = f"cpu-{hashlib.sha256(json.dumps([machine, *made_of], sort_keys=True).encode()).hexdigest()[:24]}"
+    kept = cache / f"{name}.json"
+    if (known := _read(kept, machine)) is not None:
         return known
-    machine = _machine(num_devices, dtype)
-    name = _name(machine, made_of)
-    folder = writable(cache / name)
+    with exclusive("calibration", progress):
+        return _read(kept, machine) or _measured(num_devices, dtype, machine, compiler, kept, runner, progress)
+
+
+def _measured(
+    num_devices: int, dtype: str, machine: str, compiler: Compiler, kept: Path, runner: Shell, progress: Progress
+) -> Prices | None:
+    folder = writable(kept.with_suffix(""))
     records = timed(
         [_job(*probe, num_devices, dtype) for probe in PROBES], folder, num_devices, compiler, runner, progress
     )
@@ -110,24 +116,9 @@ def prices(
         r["name"]: round(sum(map(float.__mul__, measured.seconds, u)) / r["seconds"], 3)
         for r, u in zip(records, units, strict=True)
     }
-    keep(cache / f"{name}.json", json.dumps(dataclasses.asdict(measured) | {"predicted_by_measured": ratios}))
+    keep(kept, json.dumps(dataclasses.asdict(measured) | {"predicted_by_measured": ratios}))
     shutil.rmtree(folder)
     return measured
-
-
-def kept(num_devices: int, dtype: str, made_of: Sequence[Any], cache: Path) -> Prices | None:
-    """What `prices` has without measuring."""
-    machine = _machine(num_devices, dtype)
-    return _read(cache / f"{_name(machine, made_of)}.json", machine)
-
-
-def _machine(num_devices: int, dtype: str) -> str:
-    return f"{processor()}, {os.cpu_count()} cores, {num_devices} device{'s' * (num_devices > 1)}, {dtype}"
-
-
-def _name(machine: str, made_of: Sequence[Any]) -> str:
-    key = hashlib.sha256(json.dumps([machine, *made_of], sort_keys=True).encode()).hexdigest()[:24]
-    return f"cpu-{key}"
 
 
 def _read(kept: Path, machine: str) -> Prices | None:
@@ -162,14 +153,15 @@ def timed(
     spec, record = folder / "spec.json", folder / "record.jsonl"
     spec.write_text(json.dumps({"jobs": jobs, "rounds": ROUNDS, "seconds": ROUND_S}))
     argv = [compiler.python, "-m", "podwright.train", "measure", str(spec), str(record)]
-    pid = runner.start(argv, cwd=Path.cwd(), env=compiler.env | environment(num_devices), log=folder / "log.txt")
-    begin = time.monotonic()
-    try:
-        while runner.returncode(pid) is None and (seconds := time.monotonic() - begin) < LIMIT_S:
-            progress("calibration", "timing small programs on this machine", seconds)
-            time.sleep(_POLL_S)
-    finally:
-        runner.kill(pid)
+    child.run(
+        runner,
+        argv,
+        cwd=Path.cwd(),
+        env=compiler.env | environment(num_devices),
+        log=folder / "log.txt",
+        limit_s=LIMIT_S,
+        tick=lambda seconds, pid: progress("calibration", "timing small programs on this machine", seconds),
+    )
     return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
 
 

@@ -7,23 +7,25 @@ time, which tells nothing more of memory or of the schedule. Reading what was du
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import json
 import math
 import re
 import shutil
-import signal
 import time
 from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from podwright.accelerators import CPU, GIB
 from podwright.errors import UserError
 from podwright.plan.checks.meshes import axes, resolved
-from podwright.plan.compiled import cache, calibrate, costs, dump, environment
+from podwright.plan.compiled import cache, calibrate, child, costs, dump, environment
 from podwright.plan.compiled.cache import Progress
-from podwright.plan.findings import InconclusiveCheck
+from podwright.plan.findings import InconclusiveCheck, missing_package
 from podwright.recipe import extras
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
@@ -59,7 +61,6 @@ _REFUSED = "*oom_intermediate_module.txt"  # they do not fit, as the compiler is
 _SCOPED = re.compile(
     r"Scoped allocation with size ([\d.]+)([KMG]) and limit \S+ exceeded scoped vmem limit by [\d.]+\w"
 )
-POLL_S = 0.1
 _SETTLED_S = 10.0
 
 
@@ -76,11 +77,7 @@ class CompileContext:
     """takes a line on what is about to take long"""
 
     def compiler(self, more: str = "") -> environment.Compiler:
-        ready = environment.ready(self.jax, self.cache, more)
-        if ready is not None:
-            return ready
-        with cache.exclusive("compiler", self.progress):
-            return environment.find(self.jax, self.cache, self.runner, self.progress, more)
+        return environment.find(self.jax, self.cache, self.runner, self.progress, more)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,69 +145,57 @@ def compile_all(
     """
     compiler = find_compiler(where, shop, more)
     if compiler is None:
-        raise UserError(f"no compiler here compiles for {where.name} without its devices", "leave --compile out")
+        raise UserError(
+            f"no compiler here compiles for {where.name} without its devices", "leave --compile out", "no-compiler"
+        )
     depth = "full" if full or where.libtpu is None else "quick"
     spec = {
         "recipe": recipe.model_dump(mode="json"),
         "dims": dataclasses.asdict(dims),
         "topology": where.libtpu and dict(zip(("name", "options"), where.libtpu, strict=True)),
     }
-    prices = _prices(recipe, where, shop, compiler) if where.accelerator is CPU else None
+    prices = None
+    if where.accelerator is CPU:
+        dtype = recipe.model.compute_dtype
+        made_of = _made_of(compiler)
+        prices = calibrate.prices(where.num_devices, dtype, made_of, compiler, shop.cache, shop.runner, shop.progress)
     mesh = dict(zip(axes(recipe), resolved(recipe, where), strict=True))
-    results, compiling = [], False
+
+    def compiled(name: str, folder: Path) -> Compiled:
+        program = _compile(spec | {"program": name}, where, depth, folder, shop, compiler)
+        if program.memory is None:
+            return program
+        cost, notes = costs.read(folder, where, mesh, program.memory.temporaries, prices)
+        return dataclasses.replace(program, cost=cost, notes=notes)
+
+    results = []
     for name in names:
-        key = _key(spec, where, depth, prices, compiler, irrelevant(name))
-        kept = shop.cache / key / f"{name}.json"
-        known = read_verdict(kept)
-        if known is None:
-            with cache.exclusive(name, shop.progress):
-                known = read_verdict(kept)  # another plan may have kept it meanwhile
-                if known is None:
-                    compiling = True
-                    known = _compiled(spec | {"program": name}, where, depth, kept, shop, compiler, mesh, prices)
-        results.append(known)
-    if compiling:
+        kept = shop.cache / _key(spec, where, depth, prices, compiler, irrelevant(name)) / f"{name}.json"
+        results.append(kept_verdict(kept, shop.progress, functools.partial(compiled, name)))
+    if not all(program.cached for program in results):
         cache.prune(shop.cache)
     return results
 
 
-def _prices(
-    recipe: JaxRecipe, where: Slice, shop: CompileContext, compiler: environment.Compiler
-) -> calibrate.Prices | None:
-    of = (where.num_devices, recipe.model.compute_dtype, _made_of(compiler))
-    kept = calibrate.kept(*of, shop.cache)
-    if kept is not None:
-        return kept
-    with cache.exclusive("calibration", shop.progress):
-        return calibrate.prices(*of, compiler, shop.cache, shop.runner, shop.progress)
-
-
-def _compiled(
-    spec: Record,
-    where: Slice,
-    depth: str,
-    kept: Path,
-    shop: CompileContext,
-    compiler: environment.Compiler,
-    mesh: dict[str, int],
-    prices: calibrate.Prices | None,
-) -> Compiled:
-    """A verdict, kept at `kept` if the compiler came to one; what it dumped is read and deleted."""
-    folder = cache.writable(kept.with_suffix(""))
-    try:
-        compiled = _compile(spec, where, depth, folder, shop, compiler)
-        if compiled.memory is not None:
-            cost, notes = costs.read(folder, where, mesh, compiled.memory.temporaries, prices)
-            compiled = dataclasses.replace(compiled, cost=cost, notes=notes)
-        if compiled.verdict == "failed":
-            log = kept.with_suffix(".txt")
-            if cache.keep(log, (folder / "log.txt").read_text(errors="replace")):
-                compiled = dataclasses.replace(compiled, log=str(log))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    if compiled.verdict != "unknown":
-        cache.keep(kept, json.dumps(dataclasses.asdict(compiled)))
-    return compiled
+def kept_verdict(kept: Path, progress: Progress, compile_in: Callable[[Path], Compiled]) -> Compiled:
+    """The verdict that was kept at `kept`, else that of `compile_in`, which takes a folder for what is dumped. It is kept unless it is unknown."""
+    if (known := read_verdict(kept)) is not None:
+        return known
+    with cache.exclusive(kept.stem, progress):
+        if (known := read_verdict(kept)) is not None:  # another plan may have kept it meanwhile
+            return known
+        folder = cache.writable(kept.with_suffix(""))
+        try:
+            compiled = compile_in(folder)
+            log, kept_log = folder / "log.txt", kept.with_suffix(".txt")
+            has_log = compiled.verdict in ("failed", "unknown") and log.exists()
+            if has_log and cache.keep(kept_log, log.read_text(errors="replace")):
+                compiled = dataclasses.replace(compiled, log=str(kept_log))
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+        if compiled.verdict != "unknown":
+            cache.keep(kept, json.dumps(dataclasses.asdict(compiled)))
+        return compiled
 
 
 def _key(
@@ -250,19 +235,11 @@ def _made_of(compiler: environment.Compiler) -> list[Any]:
 def read_verdict(path: Path) -> Compiled | None:
     """A verdict that was kept; None where there is none."""
     try:
-        value = json.loads(path.read_text())
+        kept = TypeAdapter(Compiled).validate_json(path.read_text())
     except (OSError, ValueError):
         return None
     cache.used(path)
-    memory, cost = value["memory"], value["cost"]
-    if memory:
-        memory = dump.Memory(**memory | {"largest": tuple(dump.BufferAllocation(**a) for a in memory["largest"])})
-    if cost:
-        parts = tuple((part, phase, seconds) for part, phase, seconds in cost["parts"])
-        cost = costs.ProgramCost(
-            **cost | {"collectives": tuple(costs.Traffic(**t) for t in cost["collectives"]), "parts": parts}
-        )
-    return Compiled(**value | {"memory": memory, "cost": cost, "notes": tuple(value["notes"]), "cached": True})
+    return dataclasses.replace(kept, cached=True)
 
 
 def _compile(
@@ -272,21 +249,21 @@ def _compile(
     (folder / "spec.json").write_text(json.dumps(spec))
     record, log = folder / "record.jsonl", folder / "log.txt"
     argv = [compiler.python, "-m", "podwright.train", "compile", str(folder / "spec.json"), str(record)]
-    begin = time.monotonic()
-    pid = shop.runner.start(argv, cwd=Path.cwd(), env=compiler.env | _environment(where, folder), log=log)
-    ended = None
-    try:
-        while (seconds := time.monotonic() - begin) < LIMIT_S[depth]:
-            ended = shop.runner.returncode(pid)
-            phases = {r["phase"]: r for r in _records(record)}
-            shop.progress(name, next(reversed(phases), "starting"), seconds)
-            if ended is not None or (depth == "quick" and is_complete(folder)):
-                break
-            time.sleep(POLL_S)
-    finally:
-        shop.runner.kill(pid)
-    phases = {r["phase"]: r for r in _records(record)}
-    return _verdict(name, phases, where, folder, time.monotonic() - begin, cut_short(ended, seconds, LIMIT_S[depth]))
+
+    def tick(seconds: float, pid: int) -> None:
+        shop.progress(name, next(reversed(_records(record)), "starting"), seconds)
+
+    run = child.run(
+        shop.runner,
+        argv,
+        cwd=Path.cwd(),
+        env=compiler.env | _environment(where, folder),
+        log=log,
+        limit_s=LIMIT_S[depth],
+        tick=tick,
+        is_done=lambda: depth == "quick" and is_complete(folder),
+    )
+    return _verdict(name, _records(record), where, folder, run)
 
 
 def _environment(where: Slice, folder: Path) -> dict[str, str]:
@@ -295,12 +272,14 @@ def _environment(where: Slice, folder: Path) -> dict[str, str]:
     return TPU_ENV | {"XLA_FLAGS": f"--xla_dump_to={folder} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_step"}
 
 
-def _records(path: Path) -> list[Record]:
+def _records(path: Path) -> Record:
+    """What the child has written so far, by phase."""
     try:
         lines = path.read_text().splitlines(keepends=True)
     except FileNotFoundError:
-        return []
-    return [json.loads(line) for line in lines if line.endswith("\n")]
+        return {}
+    records = [json.loads(line) for line in lines if line.endswith("\n")]
+    return {record["phase"]: record for record in records}
 
 
 def is_complete(folder: Path) -> bool:
@@ -311,16 +290,9 @@ def is_complete(folder: Path) -> bool:
     return assigned < math.inf and gone_on and not any(folder.glob(_REFUSED))
 
 
-def cut_short(ended: int | None, seconds: float, limit_s: float) -> str:
-    """Why a compiler has not had its say; "" if it had."""
-    if ended in (-signal.SIGKILL, -signal.SIGTERM):
-        return f"the compiler was killed (signal {-ended}) after {seconds:.0f} s, as where memory runs out"
-    return f"the compiler was ended after {seconds:.0f} s" if seconds >= limit_s else ""
-
-
-def _verdict(name: str, phases: Record, where: Slice, folder: Path, seconds: float, reason: str) -> Compiled:
+def _verdict(name: str, phases: Record, where: Slice, folder: Path, run: child.ChildRun) -> Compiled:
     resident = phases.get("lowering", {}).get("resident", {})
-    memory = _memory(phases, folder)
+    memory, seconds = _memory(phases, folder), run.seconds
     if "refused" in phases:
         kernel, error = max(phases["refused"]["errors"].items(), key=lambda item: scoped_kib(item[1]))
         large = memory is not None and "RESOURCE_EXHAUSTED" in error and not scoped_kib(error)
@@ -334,11 +306,13 @@ def _verdict(name: str, phases: Record, where: Slice, folder: Path, seconds: flo
         if limit is not None and compiled.hbm_bytes > limit:
             return dataclasses.replace(compiled, verdict="too large")
         return compiled
-    if reason:
-        return Compiled(name, "unknown", seconds, error=reason)
+    if run.cut_short:
+        return Compiled(name, "unknown", seconds, error=run.cut_short)
     error = _last_words(folder / "log.txt")
-    if missing := environment.missing_package(error):
-        raise InconclusiveCheck(f"the compiler was not run: {missing} is not installed here", extras.install("jax"))
+    if missing := missing_package(error):
+        raise InconclusiveCheck(
+            f"the compiler was not run: {missing} is not installed here", extras.install("jax"), "not-installed"
+        )
     return Compiled(name, "failed", seconds, error=error)
 
 
@@ -383,12 +357,13 @@ def find_compiler(where: Slice, shop: CompileContext, more: str = "") -> environ
     compiler = shop.compiler(more)
     if where.libtpu and not compiler.versions.get("libtpu"):
         raise InconclusiveCheck(
-            "the TPU compiler was not run: libtpu is not installed here", extras.install("tpu-compile")
+            "the TPU compiler was not run: libtpu is not installed here", extras.install("tpu-compile"), "not-installed"
         )
     if more and not compiler.versions.get(more):
         raise InconclusiveCheck(
             f"the compiler was not run: the library {more}, which this recipe needs, is not installed here",
             "type --jax 0.11.2, and the plan makes an environment with it",
+            "not-installed",
         )
     return compiler
 

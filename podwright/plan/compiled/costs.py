@@ -54,26 +54,27 @@ def read(
     `temporaries`: bytes per device that it needs while it runs; `prices`: of this machine, for CPU devices.
     """
     row, path = where.accelerator, dump.schedule(folder)
+    why = ""
     if row is CPU and prices is None:
-        return None, (
-            "no time is predicted: this machine could not be calibrated; the log is in cpu-*/log.txt beside the verdicts",
-        )
-    if row is not CPU and row.name not in roofline.EFFICIENCIES:
-        return None, (f"no time is predicted for {row.name}, only for {', '.join(roofline.EFFICIENCIES)}",)
-    if path is None:
-        return None, ("no time is predicted: the compiler left no schedule",)
-    try:
-        module = hlo.read(path)
-        cost = (
-            prices.cost(module, where.chips, temporaries)
-            if prices
-            else roofline.cost(module, row, topology=where.chips)
-        )
-    except UserError as e:
-        return None, (f"no time is predicted: {e.what}",)
-    except (ValueError, LookupError, AssertionError) as e:  # the text of a compiler that writes otherwise
-        return None, (f"no time is predicted: the compiler's schedule cannot be read ({type(e).__name__}: {e})"[:500],)
-    return _named(cost, mesh), tuple(cost.notes)
+        why = ": this machine could not be calibrated; the log is in cpu-*/log.txt beside the verdicts"
+    elif row is not CPU and row.name not in roofline.EFFICIENCIES:
+        why = f" for {row.name}, only for {', '.join(roofline.EFFICIENCIES)}"
+    elif path is not None:
+        try:
+            module = hlo.read(path)
+            cost = (
+                roofline.cost(module, row, where.chips)
+                if prices is None
+                else prices.cost(module, where.chips, temporaries)
+            )
+            return _named(cost, mesh), tuple(cost.notes)
+        except UserError as e:
+            why = f": {e.what}"
+        except (ValueError, LookupError, AssertionError) as e:  # the text of a compiler that writes otherwise
+            why = f": the compiler's schedule cannot be read ({type(e).__name__}: {e})"[:470]
+    else:
+        why = ": the compiler left no schedule"
+    return None, (f"no time is predicted{why}",)
 
 
 def _named(cost: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:

@@ -63,7 +63,9 @@ def memory(folder: Path) -> Memory:
     """What the dump in `folder` says."""
     totals = {"arguments": 0, "aliased": 0, "outputs": 0, "temporaries": 0, "constants": 0, "host": 0}
     values: list[tuple[int, int, str, str]] = []
-    for size, kind, lines in _allocations(_only(folder, "*after_optimizations-buffer-assignment.txt")):
+    path = _first(folder, "*after_optimizations-buffer-assignment.txt")
+    assert path, f"no buffer assignment in {folder}"
+    for size, kind, lines in _allocations(path):
         name = _kind(kind)
         if name is None:
             continue
@@ -83,13 +85,11 @@ def memory(folder: Path) -> Memory:
 
 def schedule(folder: Path) -> Path | None:
     """The program as it was scheduled, for `hlo.read`; written before the buffers are assigned."""
-    return next(iter(sorted(folder.glob("*after_optimizations.txt"))), None)
+    return _first(folder, "*after_optimizations.txt")
 
 
-def _only(folder: Path, pattern: str) -> Path:
-    paths = sorted(folder.glob(pattern))
-    assert paths, f"no {pattern} in {folder}"
-    return paths[0]
+def _first(folder: Path, pattern: str) -> Path | None:
+    return min(folder.glob(pattern), default=None)
 
 
 def _allocations(path: Path) -> Iterator[tuple[int, str, list[str]]]:
@@ -137,15 +137,11 @@ class Names:
     """From an instruction of the compiled module to words a reader of the source knows."""
 
     def __init__(self, folder: Path) -> None:
-        self._tables: dict[str, dict[str, str]] = {
-            "FileNames": {},
-            "FunctionNames": {},
-            "FileLocations": {},
-            "StackFrames": {},
-        }
+        names = ("FileNames", "FunctionNames", "FileLocations", "StackFrames")
+        self._tables: dict[str, dict[str, str]] = {name: {} for name in names}
         self._metadata: dict[str, tuple[str, str | None]] = {}
         table = ""
-        path = schedule(folder) or next(iter(sorted(folder.glob("*oom_intermediate_module.txt"))), None)
+        path = schedule(folder) or _first(folder, "*oom_intermediate_module.txt")
         for line in path.read_text().splitlines() if path else ():
             if line in self._tables:
                 table = line
@@ -170,12 +166,8 @@ class Names:
             location = self._tables["FileLocations"].get(_field(entry, "file_location_id"), "")
             file = self._tables["FileNames"].get(_field(location, "file_name_id"), "").strip('"')
             if "/podwright/" in file:
-                function = (
-                    self._tables["FunctionNames"]
-                    .get(_field(location, "function_name_id"), "")
-                    .strip('"')
-                    .split(".")[-1]
-                )
+                name = self._tables["FunctionNames"].get(_field(location, "function_name_id"), "")
+                function = name.strip('"').split(".")[-1]
                 return f"{file.rpartition('/podwright/')[2]}:{_field(location, 'line')} {function}"
             parent = _field(entry, "parent_frame_id")
             frame = parent if parent != frame else None

@@ -12,12 +12,12 @@ import json
 import re
 import shutil
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.plan.compiled.cache import Progress
+from podwright.plan.compiled import child
+from podwright.plan.compiled.cache import Progress, exclusive
 from podwright.plan.findings import InconclusiveCheck
 from podwright.recipe.extras import installed_version
 from podwright.shell import Shell
@@ -28,7 +28,6 @@ PACKAGES = ("jax", "jaxlib", "libtpu", "optax", "tokamax")
 MORE = {"tokamax": "tokamax>=0.0.17"}
 """what a recipe may ask for besides"""
 LIMIT_S = 1800
-_POLL_S = 0.2
 _PRINT_VERSIONS = (
     "import json, sys; from importlib.metadata import distributions; known = {d.name: d.version for d in distributions()}; "
     "print(json.dumps({name: known.get(name, '') for name in sys.argv[1:]}))"
@@ -55,10 +54,13 @@ def find(jax: str, cache: Path, runner: Shell, progress: Progress, more: str = "
     if known := ready(jax, cache, more):
         return known
     if not re.fullmatch(r"\d+(\.\d+){1,2}", jax):
-        raise UserError(f"--jax {jax} is no version", "type one such as --jax 0.11.2")
-    folder = _folder(jax, cache, more)
-    _make(jax, folder, runner, progress, [MORE[more]] if more else [])
-    return _in(folder)
+        raise UserError(f"--jax {jax} is no version", "type one such as --jax 0.11.2", "not-a-version")
+    with exclusive("compiler", progress):
+        if known := ready(jax, cache, more):  # another plan may have made it meanwhile
+            return known
+        folder = _folder(jax, cache, more)
+        _make(jax, folder, runner, progress, [MORE[more]] if more else [])
+        return _in(folder)
 
 
 def ready(jax: str, cache: Path, more: str = "") -> Compiler | None:
@@ -80,28 +82,19 @@ def _in(folder: Path) -> Compiler:
 
 
 def _make(jax: str, folder: Path, runner: Shell, progress: Progress, more: list[str]) -> None:
-    log, reason = folder.with_name(f"{folder.name}.log"), ""
+    log, reason = log_of(folder), ""
     log.unlink(missing_ok=True)
+    install = ["pip", "install", "-q", "--disable-pip-version-check", f"jax[tpu]=={jax}", *_requirements(), *more]
+    phase = f"installing jax {jax} and its libtpu, once"
     for python in _interpreters():
-        shutil.rmtree(folder, ignore_errors=True)
-        begin = time.monotonic()
-        wanted = [f"jax[tpu]=={jax}", *_requirements(), *more]
-        pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "-q", "--disable-pip-version-check", *wanted]
-        phase = f"installing jax {jax} and its libtpu, once"
-        venv = [python, "-m", "venv", str(folder)]
-        if all(install_step(argv, log, begin, phase, runner, progress) for argv in (venv, pip)):
-            (folder / "source").mkdir()
-            (folder / "source" / "podwright").symlink_to(PACKAGE)
-            versions = installed_versions(folder, PACKAGES, runner)
-            (folder / "made.json").write_text(json.dumps(versions))  # last: an environment without it is made anew
+        if make(folder, python, [install], PACKAGES, phase, runner, progress):
             return
         errors = [line for line in log.read_text(errors="replace").splitlines() if line.startswith("ERROR")]
         reason = reason or (errors[-1].removeprefix("ERROR: ") if errors else "pip failed")
-    shutil.rmtree(folder, ignore_errors=True)
     output = log.read_text(errors="replace")
     newer = "; install a newer python3 beside this one if it is too old for it" if "No matching" in output else ""
     fault = UserError if _is_unreleased(jax, output) else InconclusiveCheck
-    raise fault(f"no environment with jax {jax} could be made: {reason}", f"the log is {log}{newer}")
+    raise fault(f"no environment with jax {jax} could be made: {reason}", f"the log is {log}{newer}", "not-installed")
 
 
 def _is_unreleased(jax: str, output: str) -> bool:
@@ -111,35 +104,63 @@ def _is_unreleased(jax: str, output: str) -> bool:
     return refused and "(from versions: none)" not in output and f" {jax} Requires-Python" not in output
 
 
-def installed_versions(folder: Path, packages: Iterable[str], runner: Shell) -> dict[str, str]:
-    """Of the packages in the environment `folder`; "" for one that is not installed there."""
-    code, versions = runner.output([str(folder / "bin" / "python"), "-I", "-c", _PRINT_VERSIONS, *packages])
-    assert code == 0, "pip installs what it says it has installed"
-    return dict(json.loads(versions))
+def make(
+    folder: Path,
+    python: str,
+    installs: Sequence[Sequence[str]],
+    packages: Sequence[str],
+    phase: str,
+    runner: Shell,
+    progress: Progress,
+) -> bool:
+    """Make an environment of `python` in `folder` by modules of its own, each with arguments; whether all of them succeeded.
 
-
-def install_step(argv: list[str], log: Path, begin: float, phase: str, runner: Shell, progress: Progress) -> bool:
-    """Run one command of an installation, at most until LIMIT_S after `begin` (of `time.monotonic`); whether it succeeded."""
-    log.parent.mkdir(parents=True, exist_ok=True)
-    pid = runner.start(argv, cwd=log.parent, env={}, log=log)
+    Its made.json, which is written last, has the versions of `packages`; `source` has this package. Where it fails only its log is left.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    own = str(folder / "bin" / "python")
+    steps = [[python, "-m", "venv", str(folder)], *([own, "-m", *install] for install in installs)]
     try:
-        while (code := runner.returncode(pid)) is None and (seconds := time.monotonic() - begin) < LIMIT_S:
-            progress("compiler", phase, seconds)
-            time.sleep(_POLL_S)
-        return code == 0
+        for argv in steps:
+            run = child.run(
+                runner,
+                argv,
+                cwd=folder.parent,
+                env={},
+                log=log_of(folder),
+                limit_s=LIMIT_S,
+                tick=lambda seconds, pid: progress("compiler", phase, seconds),
+            )
+            if run.ended != 0:
+                return False
+        (folder / "source").mkdir()
+        (folder / "source" / "podwright").symlink_to(PACKAGE)
+        code, versions = runner.output([own, "-I", "-c", _PRINT_VERSIONS, *packages])
+        assert code == 0, "pip installs what it says it has installed"
+        (folder / "made.json").write_text(versions)
+        return True
     finally:
-        runner.kill(pid)
+        if not (folder / "made.json").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def log_of(folder: Path) -> Path:
+    return folder.with_name(f"{folder.name}.log")
 
 
 def _interpreters() -> Iterator[str]:
     """This Python, then newer ones, the oldest of them first."""
     yield sys.executable
-    for minor in range(sys.version_info.minor + 1, sys.version_info.minor + 5):
-        name = f"python3.{minor}"
-        kept = sorted(Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/{name}"))
-        path = str(kept[-1]) if kept else shutil.which(name)
-        if path:
-            yield path
+    minors = range(sys.version_info.minor + 1, sys.version_info.minor + 5)
+    yield from filter(None, map(interpreter, (f"3.{minor}" for minor in minors)))
+
+
+def interpreter(version: str) -> str | None:
+    """The path of a Python of this version, such as 3.12."""
+    name = f"python{version}"
+    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}"))
+    return str(kept[-1]) if kept else shutil.which(name)
 
 
 def _requirements() -> list[str]:
@@ -155,9 +176,3 @@ def _requirements() -> list[str]:
         ):
             requirements.append(requirement.strip())
     return requirements
-
-
-def missing_package(error: str) -> str:
-    """The package that a process of the compute half did not find, by the last line that it wrote; "" for another error."""
-    named = re.search(r"No module named '(\w+)'", error)
-    return named[1] if named else ""

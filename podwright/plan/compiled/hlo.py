@@ -102,7 +102,6 @@ class Computation:
 
 @dataclass(frozen=True)
 class Module:
-    name: str
     num_partitions: int | None
     computations: dict[str, Computation]
     entry: Computation
@@ -114,14 +113,13 @@ def read(path: Path | str) -> Module:
 
 
 def parse(text: str) -> Module:
-    name, partitions = "", None
+    partitions: int | None = None
     computations: dict[str, Computation] = {}
     entry: Computation | None = None
     current: Computation | None = None
     for line in _joined(text):
         if current is None:
             if line.startswith("HloModule"):
-                name = line.split(None, 1)[1].split(",")[0]
                 match = re.search(r"num_partitions=(\d+)", line)
                 partitions = int(match[1]) if match else None
             elif head := _COMPUTATION.match(line):
@@ -136,7 +134,7 @@ def parse(text: str) -> Module:
                 current.by_name[each.name] = each
     if entry is None or current is not None:
         raise ValueError("no whole ENTRY computation: this is not the text of an HLO module, or not all of it")
-    return Module(name, partitions, computations, entry)
+    return Module(partitions, computations, entry)
 
 
 def _ends(line: str) -> bool:

@@ -6,32 +6,28 @@ compiles. `quick` ends it once the compiler has assigned its buffers, as for oth
 
 from __future__ import annotations
 
-import contextlib
-import dataclasses
 import hashlib
 import json
 import re
-import shutil
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan.checks.this_machine import ram_bytes
-from podwright.plan.compiled import cache, dump, maxtext_output, maxtext_verdict
+from podwright.plan.compiled import cache, child, dump, maxtext_output, maxtext_verdict
 from podwright.plan.compiled.compile import (
-    POLL_S,
     TPU_ENV,
     CompileContext,
     Compiled,
-    cut_short,
     is_complete,
+    kept_verdict,
     limit_bytes,
-    read_verdict,
 )
 from podwright.plan.compiled.maxtext_environment import MaxText, environment
-from podwright.plan.findings import InconclusiveCheck
+from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms
 from podwright.plan.options import PlanOptions
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
@@ -42,12 +38,6 @@ from podwright.slices import Slice
 PROGRAM, LOG = "train_step", "log.txt"
 LIMIT_S = {"quick": 7200, "full": 14400}
 """generous, since a machine may be busy: each minute a line says how long it has taken"""
-# On two free cores: llama3.1-70b 1 and 3 minutes, deepseek3-671b 15 minutes to its buffers (docs/log.md).
-USUAL = {
-    "quick": {False: "1 to 5 minutes", True: "5 to 20 minutes"},
-    "full": {False: "3 to 20 minutes", True: "20 to 120 minutes"},
-}
-"""by depth and by whether the model has experts, on two free cores"""
 LINT_LIMIT_S = 300
 _CHILD = Path(__file__).with_name("maxtext_child.py")
 _TRAINS = re.compile(r"(?:src\.)?(?:MaxText\.train|maxtext\.trainers\.pre_train\.train)")
@@ -78,33 +68,30 @@ def compiled(recipe: MaxTextRecipe, where: Slice, options: PlanOptions) -> Compi
     context = options.context
     assert context is not None
     if where.libtpu is None:
-        raise UserError(f"no compiler here compiles MaxText for {where.name}", "type --on with a TPU slice")
+        raise UserError(
+            f"no compiler here compiles MaxText for {where.name}", "type --on with a TPU slice", "no-compiler"
+        )
     if not _TRAINS.fullmatch(recipe.launch.module):
         what = f"launch.module={recipe.launch.module} is not MaxText's pre-training, which is all that its train_compile compiles"
-        raise InconclusiveCheck(f"the compiler was not run: {what}", "compile it with its own tools")
+        raise InconclusiveCheck(f"the compiler was not run: {what}", "compile it with its own tools", "no-compiler")
     maxtext = environment(recipe.versions.maxtext, recipe.maxtext, options.cwd, context)
     depth = "full" if options.depth == "full" else "quick"
     spec = _spec(recipe, where)
-    folder = context.cache / _key(spec, depth, maxtext)
-    program = read_verdict(folder / f"{PROGRAM}.json")
-    if program is None:
-        with cache.exclusive(PROGRAM, context.progress):
-            program = read_verdict(folder / f"{PROGRAM}.json")  # another plan may have kept it meanwhile
-            if program is None:
-                reading = _reading(spec, folder, maxtext, context)
-                if findings := maxtext_verdict.of_arguments(recipe, maxtext, reading):
-                    return CompiledPrograms(tuple(findings), ())
-                usual = f"usually {_usual(reading, depth)} on two free cores, 2 to 10 GiB of memory"
-                context.announce(
-                    f"compiling the train step of {recipe.name} for {where.name} by {maxtext.name}: {usual}"
-                )
-                program = _compiled(spec, reading, where, depth, folder, maxtext, context)
+    faults: list[Finding] = []
+
+    def compile_in(scratch: Path) -> Compiled:
+        reading = _reading(spec, scratch / "arguments", maxtext, context)
+        faults.extend(maxtext_verdict.of_arguments(recipe, maxtext, reading))
+        if faults:
+            return Compiled(PROGRAM, "unknown", 0.0)
+        what = f"compiling the train step of {recipe.name} for {where.name} by {maxtext.name}"
+        context.announce(f"{what}: minutes to hours on two free cores, 2 to 10 GiB of memory")
+        return _compile(spec, reading, where, depth, scratch, maxtext, context)
+
+    program = kept_verdict(context.cache / _key(spec, depth, maxtext) / f"{PROGRAM}.json", context.progress, compile_in)
+    if not program.cached:
         cache.prune(context.cache)
-    return maxtext_verdict.results(program, recipe, where, maxtext)
-
-
-def _usual(reading: Record, depth: str) -> str:
-    return USUAL[depth][reading["config"].get("num_experts", 1) > 1]
+    return CompiledPrograms(tuple(faults), ()) if faults else maxtext_verdict.results(program, recipe, where, maxtext)
 
 
 def _spec(recipe: MaxTextRecipe, where: Slice) -> Record:
@@ -128,36 +115,16 @@ def _key(spec: Record, depth: str, maxtext: MaxText) -> str:
 
 def _reading(spec: Record, folder: Path, maxtext: MaxText, context: CompileContext) -> Record:
     """What maxtext_child.py says of the arguments; InconclusiveCheck where it does not come to an end."""
-    scratch = cache.writable(folder / "arguments")
-    try:
-        (scratch / "spec.json").write_text(json.dumps(spec))
-        argv = [maxtext.python, "-P", str(_CHILD), str(scratch / "spec.json"), str(scratch / "record.json")]
-        run = _run(argv, scratch, maxtext.env, context, LINT_LIMIT_S, lambda: "reading the arguments")
-        if run.ended == 0:
-            return dict(json.loads((scratch / "record.json").read_text()))
-        reason = cut_short(run.ended, run.seconds, LINT_LIMIT_S) or maxtext_output.failure(run.output).reason
-        what = f"the compiler was not run: {maxtext.name} could not read the arguments: {reason}"
-        raise InconclusiveCheck(what, "type maxtext=PATH with a checkout of the version that the recipe is written for")
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _compiled(
-    spec: Record, reading: Record, where: Slice, depth: str, folder: Path, maxtext: MaxText, context: CompileContext
-) -> Compiled:
-    """A verdict, kept in `folder` if the compiler came to one; what it dumped is read and deleted."""
-    scratch = cache.writable(folder / PROGRAM)
-    try:
-        program = _compile(spec, reading, where, depth, scratch, maxtext, context)
-        if program.verdict in ("failed", "unknown") and (scratch / LOG).exists():
-            log = folder / f"{PROGRAM}.txt"
-            if cache.keep(log, _text(scratch)):
-                program = dataclasses.replace(program, log=str(log))
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-    if program.verdict != "unknown":
-        cache.keep(folder / f"{PROGRAM}.json", json.dumps(dataclasses.asdict(program)))
-    return program
+    folder.mkdir()
+    (folder / "spec.json").write_text(json.dumps(spec))
+    argv = [maxtext.python, "-P", str(_CHILD), str(folder / "spec.json"), str(folder / "record.json")]
+    run, _ = _run(argv, folder, maxtext.env, context, LINT_LIMIT_S, lambda: "reading the arguments")
+    if run.ended == 0:
+        return dict(json.loads((folder / "record.json").read_text()))
+    reason = run.cut_short or maxtext_output.failure(_text(folder)).reason
+    what = f"the compiler was not run: {maxtext.name} could not read the arguments: {reason}"
+    fix = "type maxtext=PATH with a checkout of the version that the recipe is written for"
+    raise InconclusiveCheck(what, fix, "not-read")
 
 
 def _compile(
@@ -174,37 +141,30 @@ def _compile(
         "LIBTPU_INIT_ARGS": " ".join(spec["xla_flags"]),
         "XLA_FLAGS": f"--xla_dump_to={scratch} --xla_dump_hlo_as_text --xla_dump_hlo_module_re=jit_train_step",
     }
-    run = _run(
+    run, peak_bytes = _run(
         argv,
         scratch,
         maxtext.env | flags,
         context,
         limit_s,
-        lambda: f"{maxtext_output.phase(_text(scratch))} (usually {_usual(reading, depth)})",
+        lambda: maxtext_output.phase(_text(scratch)),
         lambda: quick and is_complete(scratch),
     )
-    executable = dict(maxtext_output.sizes(run.output))
+    output = _text(scratch)
+    executable = dict(maxtext_output.sizes(output))
     if executable or (quick and is_complete(scratch)):
-        memory, limit = _memory(scratch, executable), limit_bytes(where)
+        # what the compiler dumped has each buffer; the executable has sums
+        memory = dump.memory(scratch) if is_complete(scratch) else dump.of_executable(executable)
+        limit = limit_bytes(where)
         assert limit is not None
         verdict = "fits" if executable or memory.need <= limit else "too large"
-        return Compiled(PROGRAM, verdict, run.seconds, memory, executable=executable, notes=_notes(gmm, run.peak_bytes))
-    if reason := cut_short(run.ended, run.seconds, limit_s):
-        held = f"; it had {run.peak_bytes / GIB:.1f} GiB of this machine's {ram_bytes() / GIB:.1f} GiB"
+        return Compiled(PROGRAM, verdict, run.seconds, memory, executable=executable, notes=_notes(gmm, peak_bytes))
+    if reason := run.cut_short:
+        held = f"; it had {peak_bytes / GIB:.1f} GiB of this machine's {ram_bytes() / GIB:.1f} GiB"
         return Compiled(PROGRAM, "unknown", run.seconds, error=f"{reason}{held}")
-    failure = maxtext_output.failure(run.output)
-    assigned = failure.kind == "hbm" and any(scratch.glob("*after_optimizations-buffer-assignment.txt"))
+    failure = maxtext_output.failure(output)
+    assigned = failure.need_bytes and any(scratch.glob("*after_optimizations-buffer-assignment.txt"))
     return maxtext_verdict.failed(failure, PROGRAM, run.seconds, maxtext, dump.memory(scratch) if assigned else None)
-
-
-@dataclasses.dataclass(frozen=True)
-class _ChildRun:
-    ended: int | None
-    """exit code; None where it was ended from here"""
-    seconds: float
-    peak_bytes: int
-    """of its memory"""
-    output: str
 
 
 def _run(
@@ -215,40 +175,39 @@ def _run(
     limit_s: float,
     phase: Callable[[], str],
     is_done: Callable[[], bool] = lambda: False,
-) -> _ChildRun:
-    """Run MaxText's Python in `scratch` until it ends, until `is_done`, or for `limit_s`."""
-    begin, peak, ended = time.monotonic(), 0, None
-    pid = context.runner.start(argv, cwd=scratch, env=TPU_ENV | env, log=scratch / LOG, without=_INHERITED)
-    try:
-        while (seconds := time.monotonic() - begin) < limit_s:
-            ended = context.runner.returncode(pid)
-            peak = max(peak, _peak_bytes(pid))
-            context.progress(PROGRAM, phase(), seconds)
-            if ended is not None or is_done():
-                break
-            time.sleep(POLL_S)
-    finally:
-        context.runner.kill(pid)
-    return _ChildRun(ended, time.monotonic() - begin, peak, _text(scratch))
+) -> tuple[child.ChildRun, int]:
+    """Run MaxText's Python in `scratch`; also the most bytes of memory that it took."""
+    peak_bytes = 0
+
+    def tick(seconds: float, pid: int) -> None:
+        nonlocal peak_bytes
+        peak_bytes = max(peak_bytes, _resident_bytes(pid))
+        context.progress(PROGRAM, phase(), seconds)
+
+    run = child.run(
+        context.runner,
+        argv,
+        cwd=scratch,
+        env=TPU_ENV | env,
+        log=scratch / LOG,
+        limit_s=limit_s,
+        tick=tick,
+        is_done=is_done,
+        without=_INHERITED,
+    )
+    return run, peak_bytes
 
 
 def _text(scratch: Path) -> str:
     return (scratch / LOG).read_text(errors="replace")
 
 
-def _peak_bytes(pid: int) -> int:
-    """Of the memory of a process, by the kernel; 0 once it has ended."""
-    with contextlib.suppress(OSError):
-        match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
-        return int(match[1]) * 1024 if match else 0
-    return 0
-
-
-def _memory(scratch: Path, executable: dict[str, int]) -> dump.Memory:
-    """By what the compiler dumped, which has each buffer; by the executable where it dumped nothing."""
-    if is_complete(scratch):
-        return dump.memory(scratch)
-    return dump.of_executable(executable)
+def _resident_bytes(pid: int) -> int:
+    """Memory of a process; 0 once it has ended."""
+    try:
+        return psutil.Process(pid).memory_info().rss
+    except psutil.Error:
+        return 0
 
 
 def _notes(gmm: bool, peak_bytes: int) -> tuple[str, ...]:

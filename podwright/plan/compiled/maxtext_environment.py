@@ -11,14 +11,12 @@ import dataclasses
 import hashlib
 import json
 import re
-import shutil
-import time
 from pathlib import Path
 
 from podwright.errors import UserError, expanded
 from podwright.plan.compiled import cache
 from podwright.plan.compiled.compile import CompileContext
-from podwright.plan.compiled.environment import install_step, installed_versions
+from podwright.plan.compiled.environment import interpreter, log_of, make
 from podwright.plan.findings import InconclusiveCheck
 from podwright.shell import Shell
 
@@ -26,8 +24,6 @@ PACKAGES = ("maxtext", "jax", "jaxlib", "libtpu", "tokamax")
 """whose versions a verdict holds for"""
 PYTHON = "3.12"  # every release of MaxText requires at least it, and its guide installs it
 UV = "uv==0.13.9"  # pip needs minutes to resolve 216 packages
-SIZE_BYTES = 2_500_000_000
-"""of an environment on disk, measured with maxtext 0.2.5"""
 ANNOUNCED = "about 2.4 GB on disk, 0.9 GB to download, 1 to 10 minutes"
 _RELEASE = re.compile(r"(?:maxtext-?)?(?:==)?v?(\d+(?:\.\d+){1,2}(?:rc\d+)?)")
 _REPOSITORY = "https://github.com/AI-Hypercomputer/maxtext"
@@ -65,7 +61,7 @@ def environment(pin: str, checkout: str, cwd: Path, context: CompileContext) -> 
     release = _RELEASE.fullmatch(pin)
     if release is None:
         what = f"MaxText {pin} is not on PyPI" if pin else "the recipe names no version of MaxText"
-        raise InconclusiveCheck(f"the compiler was not run: {what}", checkout_fix(pin))
+        raise InconclusiveCheck(f"the compiler was not run: {what}", checkout_fix(pin), "no-release")
     folder = context.cache / f"maxtext-{release[1]}"
     _install(folder, f"maxtext {release[1]}", [f"maxtext[tpu]=={release[1]}"], context, pin)
     return _in(folder, f"maxtext {release[1]}", {"PYTHONPATH": ""})
@@ -82,7 +78,7 @@ def _of_checkout(path: Path, pin: str, context: CompileContext) -> MaxText:
     requirements = next((path / name for name in _REQUIREMENTS if (path / name).is_file()), None)
     if requirements is None:
         what = f"maxtext={path} is no checkout of MaxText: it has no {_REQUIREMENTS[0]}"
-        raise UserError(what, checkout_fix(pin))
+        raise UserError(what, checkout_fix(pin), "not-a-checkout")
     listed = requirements.read_bytes()
     folder = context.cache / f"maxtext-packages-{hashlib.sha256(listed).hexdigest()[:12]}"
     wanted = ["--resolution", "lowest-direct", "-r", str(requirements)]
@@ -127,49 +123,26 @@ def _install(folder: Path, name: str, wanted: list[str], context: CompileContext
             return
         python = _interpreter()
         context.cache.mkdir(parents=True, exist_ok=True)
-        free = shutil.disk_usage(context.cache).free
-        if free < SIZE_BYTES:
-            what = f"{name} needs {SIZE_BYTES / 1e9:.1f} GB in {context.cache}, which has {free / 1e9:.1f} GB left"
-            raise InconclusiveCheck(f"the compiler was not run: {what}", "free space there, or type --cache DIR")
         context.announce(f"installing {name} in {folder}, once: {ANNOUNCED}")
-        log = folder.with_name(f"{folder.name}.log")
+        log = log_of(folder)
         log.unlink(missing_ok=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        begin = time.monotonic()
-        try:
-            if _installed(folder, python, wanted, log, name, context):
-                versions = installed_versions(folder, PACKAGES, context.runner)
-                cache.keep(folder / "made.json", json.dumps(versions))  # last: a folder without it is made anew
-                context.announce(f"installed {name} in {time.monotonic() - begin:.0f} s")
-        finally:
-            if not (folder / "made.json").exists():
-                shutil.rmtree(folder, ignore_errors=True)
-        if not (folder / "made.json").exists():
+        uv = ["pip", "install", "-q", "--disable-pip-version-check", UV]
+        install = ["uv", "pip", "install", "-q", "--python", str(folder / "bin" / "python"), *wanted]
+        if not make(folder, python, [uv, install], PACKAGES, f"installing {name}", context.runner, context.progress):
             reason, fix = install_fault(log.read_text(errors="replace"), pin)
-            raise InconclusiveCheck(
-                f"the compiler was not run: {name} could not be installed: {reason}", f"{fix}; the log is {log}"
-            )
-
-
-def _installed(folder: Path, python: str, wanted: list[str], log: Path, name: str, context: CompileContext) -> bool:
-    own, begin = str(folder / "bin" / "python"), time.monotonic()
-    steps = (
-        [python, "-m", "venv", str(folder)],
-        [own, "-m", "pip", "install", "-q", "--disable-pip-version-check", UV],
-        [own, "-m", "uv", "pip", "install", "-q", "--python", own, *wanted],
-    )
-    phase = f"installing {name}"
-    return all(install_step(argv, log, begin, phase, context.runner, context.progress) for argv in steps)
+            what = f"the compiler was not run: {name} could not be installed: {reason}"
+            raise InconclusiveCheck(what, f"{fix}; the log is {log}", "not-installed")
+        context.announce(f"installed {name}")
 
 
 def _interpreter() -> str:
-    name = f"python{PYTHON}"
-    kept = sorted(Path.home().glob(f".pyenv/versions/{PYTHON}.*/bin/{name}"))
-    path = str(kept[-1]) if kept else shutil.which(name)
+    path = interpreter(PYTHON)
     if path is None:
-        what = f"the compiler was not run: MaxText needs Python {PYTHON}, and {name} is not installed here"
+        what = f"the compiler was not run: MaxText needs Python {PYTHON}, and python{PYTHON} is not installed here"
         raise InconclusiveCheck(
-            what, f"install it, such as by apt install {name}-venv, uv python install {PYTHON} or pyenv"
+            what,
+            f"install it, such as by apt install python{PYTHON}-venv, uv python install {PYTHON} or pyenv",
+            "not-installed",
         )
     return path
 
@@ -178,9 +151,5 @@ def install_fault(log: str, pin: str) -> tuple[str, str]:
     """Why an installation failed, by what pip and uv printed, and what to type."""
     if re.search(r"there is no version of maxtext", log, re.IGNORECASE):
         return f"PyPI has no release {pin} of MaxText", checkout_fix(pin)
-    if re.search(r"Failed to fetch|error sending request|from versions: none", log):
-        return "PyPI cannot be reached", "type it again with a network"
-    if "No space left on device" in log:
-        return "the disk is full", "free space, or type --cache DIR"
     causes = [line.strip() for line in log.splitlines() if re.match(r"\s*(error|ERROR|cause)", line)]
-    return (causes[-1] if causes else "the installer was ended"), "type it again"
+    return (causes or ["the installer was ended"])[-1], "type it again, with a network and free space"

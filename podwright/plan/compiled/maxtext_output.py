@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Literal
 
 from podwright.accelerators import GIB
 
@@ -20,10 +19,12 @@ _OOM = (
     re.compile(r"Used ([\d.]+)([KMG]) of ([\d.]+)([KMG]) hbm", re.IGNORECASE),
 )
 _UNITS = {"K": 1024, "M": 1024**2, "G": GIB}
-_UNSUPPORTED = re.compile(r"NotImplementedError: (Not supported on cpu\.?)", re.IGNORECASE)
-_FLAG = re.compile(r"(?:Unknown command line flag|No such compile option:) '(\w+)'")
-_FLAG_VALUE = re.compile(r"Illegal value '([^']*)' specified for flag '(\w+)'")
-_SCOPED = re.compile(r"Scoped allocation with size [\d.]+\w and limit \S+ exceeded scoped vmem limit by [\d.]+\w")
+_UNSUPPORTED = re.compile(r"NotImplementedError: (Not supported on cpu)", re.IGNORECASE)
+_OF_LIBTPU = re.compile(
+    r"Scoped allocation with size [\d.]+\w and limit \S+ exceeded scoped vmem limit by [\d.]+\w"
+    r"|(?:Unknown command line flag|No such compile option:) '\w+'|Illegal value '[^']*' specified for flag '\w+'"
+)
+"""what libtpu says of a kernel that is too large for a core's own memory, and of a flag that it does not take"""
 _RAISED = re.compile(r"^(?:[\w.]+\.)?(\w*(?:Error|Exception|Interrupt)): (.*)$", re.MULTILINE)
 MOST = 400
 """characters of an error that are quoted"""
@@ -33,12 +34,11 @@ MOST = 400
 class CompileFailure:
     """Why a train step was not compiled."""
 
-    kind: Literal["hbm", "vmem", "cpu", "flag", "other"]
-    """too large for the device or for a core's own memory; a kernel that is not traced on a CPU; a flag libtpu does not take"""
     reason: str
+    on_cpu: bool = False
+    """whether a kernel is not traced on a CPU"""
     need_bytes: int | None = None
     """of a device, where it is too large"""
-    limit_bytes: int | None = None
 
 
 def sizes(log: str) -> Mapping[str, int]:
@@ -52,20 +52,16 @@ def failure(log: str) -> CompileFailure:
     """By the log of a train_compile that failed."""
     for pattern in _OOM:
         if match := pattern.search(log):
-            need, limit = (round(float(match[i]) * _UNITS[match[i + 1]]) for i in (1, 3))
-            return CompileFailure("hbm", _line(log, match.start()), need, limit)
-    if match := _SCOPED.search(log):
-        return CompileFailure("vmem", match[0])
+            need_bytes = round(float(match[1]) * _UNITS[match[2]])
+            return CompileFailure(_line(log, match.start()), need_bytes=need_bytes)
+    if match := _OF_LIBTPU.search(log):
+        return CompileFailure(match[0])
     if match := _UNSUPPORTED.search(log):
-        return CompileFailure("cpu", match[1].rstrip("."))
-    if match := _FLAG.search(log):
-        return CompileFailure("flag", f"unknown flag {match[1]}")
-    if match := _FLAG_VALUE.search(log):
-        return CompileFailure("flag", f"flag {match[2]} does not take the value {match[1]!r}")
+        return CompileFailure(match[1], on_cpu=True)
     raised = _RAISED.findall(log)
     lines = [line.strip() for line in log.splitlines() if line.strip()]
     words = ": ".join(raised[-1]) if raised else (lines or ["it ended without a message"])[-1]
-    return CompileFailure("other", words[:MOST])
+    return CompileFailure(words[:MOST])
 
 
 def _line(text: str, position: int) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from textwrap import shorten
+
 from podwright.errors import nearest
 from podwright.plan.compiled import dump, verdict
-from podwright.plan.compiled.compile import Compiled, limit_bytes, scoped_kib
+from podwright.plan.compiled.compile import Compiled, limit_bytes
 from podwright.plan.compiled.maxtext_environment import MaxText
 from podwright.plan.compiled.maxtext_output import CompileFailure
 from podwright.plan.findings import Finding, Level
@@ -32,55 +34,42 @@ def of_arguments(recipe: MaxTextRecipe, maxtext: MaxText, reading: Record) -> li
     return [Finding("compile", level, *_of_fault(fault, recipe, maxtext)) for fault in reading["faults"]]
 
 
-def _of_fault(fault: Record, recipe: MaxTextRecipe, maxtext: MaxText) -> tuple[str, str]:
+def _of_fault(fault: Record, recipe: MaxTextRecipe, maxtext: MaxText) -> tuple[str, str, str]:
+    """What is wrong, what to type, and the code."""
     key, reason, known = fault["key"], fault["reason"], fault["known"]
     if key not in recipe.arguments:
-        return f"{maxtext.name} refuses the arguments: {_short(reason)}", other_version(recipe, maxtext)
+        return (
+            f"{maxtext.name} refuses the arguments: {shorten(reason, 300)}",
+            other_version(recipe, maxtext),
+            "bad-value",
+        )
     value = recipe.arguments[key]
     if variables := VARIABLE.findall(value):
-        return f"arguments.{key}={value} has no value of {variables[0]}", f"type arguments.{key}=VALUE"
+        what = f"arguments.{key}={value} has no value of {variables[0]}"
+        return what, f"type arguments.{key}=VALUE", "unset-value"
     if reason == "unknown":
-        guess = _renamed(key, known)
-        return (
-            f"{maxtext.name} has no argument {key}" + (f"; it has {guess}" if guess else ""),
-            other_version(recipe, maxtext)
-            if not guess
-            else f"{other_version(recipe, maxtext)}, or write {guess} in its place",
-        )
+        guess = nearest(key, known)
+        what = f"{maxtext.name} has no argument {key}" + (f"; it has {guess}" if guess else "")
+        return what, other_version(recipe, maxtext), "unknown-key"
     if known:
-        guess = nearest(value, known)
-        shown = ", ".join(known[:_SHOWN_VALUES]) + (", ..." if len(known) > _SHOWN_VALUES else "")
-        return (
-            f"{maxtext.name} does not take {key}={value}; it takes {shown}",
-            f"type arguments.{key}={guess or known[0]}",
-        )
-    return f"{maxtext.name} does not take {key}={value}: {_short(reason)}", f"type arguments.{key}=VALUE"
-
-
-def _renamed(key: str, known: list[str]) -> str:
-    """A key of the same words in another order, such as shard_exp_on_fsdp for fsdp_shard_on_exp; else the one that is written alike."""
-    words = sorted(key.split("_"))
-    return next((name for name in known if sorted(name.split("_")) == words), "") or nearest(key, known)
-
-
-def _short(reason: str) -> str:
-    text = " ".join(reason.split()).rstrip(".")
-    return text if len(text) <= 300 else f"{text[:300]}..."
+        shown = ", ".join(known[:_SHOWN_VALUES])
+        what = f"{maxtext.name} does not take {key}={value}; it takes {shown}"
+        return what, f"type arguments.{key}={nearest(value, known) or known[0]}", "bad-value"
+    what = f"{maxtext.name} does not take {key}={value}: {shorten(reason, 300)}"
+    return what, f"type arguments.{key}=VALUE", "bad-value"
 
 
 def failed(
     failure: CompileFailure, name: str, seconds: float, maxtext: MaxText, memory: dump.Memory | None
 ) -> Compiled:
     """The verdict where MaxText's compiler ended without a program; `memory`: what it dumped before."""
-    if failure.kind == "hbm":
-        assert failure.need_bytes is not None
+    if failure.need_bytes is not None:
         stated = dump.Memory(0, 0, 0, failure.need_bytes, 0, ())  # its message does not say of what
         return Compiled(name, "too large", seconds, memory or stated, error=failure.reason)
-    if failure.kind == "cpu":
+    if failure.on_cpu:
         reason = f"a kernel of tokamax {maxtext.versions['tokamax']} is traced on TPUs only ({failure.reason})"
         return Compiled(name, "unknown", seconds, error=reason)
-    error = f"libtpu {maxtext.versions['libtpu']}: {failure.reason}" if failure.kind == "flag" else failure.reason
-    return Compiled(name, "failed", seconds, error=error)
+    return Compiled(name, "failed", seconds, error=failure.reason)
 
 
 def results(program: Compiled, recipe: MaxTextRecipe, where: Slice, maxtext: MaxText) -> CompiledPrograms:
@@ -109,21 +98,20 @@ def _of_program(program: Compiled, limit: float, recipe: MaxTextRecipe, maxtext:
     level: Level = "inconclusive" if _differing(recipe, maxtext) else "error"
     if program.verdict == "unknown":
         what = f"{program.name}: {program.error}, so that it is not known whether it fits"
-        newer = "type arguments.use_tokamax_gmm=False, which compiles MaxText's own grouped matmul, or maxtext=PATH with a checkout whose packages have a newer tokamax"
-        fix = newer if "tokamax" in program.error else "try it on a machine with more memory and less to do"
-        return [Finding("compile", "inconclusive", what, fix)]
+        fix = "try it on a machine with more memory and less to do"
+        if "tokamax" in program.error:
+            fix = "type arguments.use_tokamax_gmm=False, or maxtext=PATH with a checkout whose packages have a newer tokamax"
+        return [Finding("compile", "inconclusive", what, fix, "not-compiled")]
     if program.verdict == "failed":
-        kib = scoped_kib(program.error)
-        flag = f"add --xla_tpu_scoped_vmem_limit_kib={1 << (kib - 1).bit_length()} to xla_flags" if kib else ""
-        fix = flag or (f"read the compiler's log, {program.log}" if program.log else other_version(recipe, maxtext))
-        return [Finding("compile", level, f"{program.name} does not compile: {program.error}", fix)]
+        fix = verdict.mend(program, "xla_flags") or other_version(recipe, maxtext)
+        what = f"{program.name} does not compile: {program.error}"
+        return [Finding("compile", level, what, fix, "does-not-compile")]
     assert program.hbm_bytes is not None and program.memory is not None
-    share = program.hbm_bytes / limit
     needs = program.needs(limit)
-    if level == "inconclusive" and abs(share - 1) < VERSIONS_DIFFER:
+    if level == "inconclusive" and abs(program.hbm_bytes / limit - 1) < VERSIONS_DIFFER:
         what = f"{needs}, and the recipe's own versions may change that by {100 * VERSIONS_DIFFER:.0f} %"
-        return [Finding("compile", "inconclusive", what, other_version(recipe, maxtext))]
+        return [Finding("compile", "inconclusive", what, other_version(recipe, maxtext), "near-the-limit")]
     if program.verdict == "fits":
         return []  # its entry says what it needs
-    what = needs + program.largest()
-    return [Finding("compile", "error", what, "type a smaller arguments.per_device_batch_size, or a larger topology")]
+    fix = "type a smaller arguments.per_device_batch_size, or a larger topology"
+    return [Finding("compile", "error", needs + program.largest(), fix, "too-large")]

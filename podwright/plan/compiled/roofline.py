@@ -16,7 +16,7 @@ from podwright.accelerators import Accelerator
 from podwright.errors import UserError
 from podwright.plan.compiled import loops
 from podwright.plan.compiled.hlo import Computation, Instruction, Module
-from podwright.plan.compiled.links import Links, torus
+from podwright.plan.compiled.links import Links
 from podwright.plan.compiled.work import (
     COLLECTIVES,
     Collective,
@@ -50,22 +50,22 @@ class Efficiency:
     dcn: float
     host_bandwidth: float
     """bytes/s between a device and its host's memory"""
-    calibration: str
+    compared: bool = False
+    """whether published runs of the generation were compared"""
 
 
-def _shares(matmul: float, unit: int, calibration: str) -> Efficiency:
+def _shares(unit: int, compared: bool) -> Efficiency:
     """`unit`: width of the generation's matrix unit. What is not calibrated is what TPUs usually reach."""
-    return Efficiency(matmul, matmul * min(128 / unit, 1.0), 0.8, 0.8, 0.8, 100e9, calibration)
+    return Efficiency(0.72, 0.72 * min(128 / unit, 1.0), 0.8, 0.8, 0.8, 100e9, compared)
 
 
-_V6E = "one number fitted to three published runs of Llama-3.1-8B: v6e-8, v6e-16, v6e-256 (docs/plan.md)"
-_HELD_AGAINST = "taken from v6e; two published runs of Llama-3.1-70B agree"
-_OF_V6E = "taken from v6e; not validated"
+# 0.72 is one number fitted to three published runs of Llama-3.1-8B: v6e-8, v6e-16, v6e-256 (docs/plan.md). The others have it from v6e;
+# two published runs of Llama-3.1-70B on tpu7x agree.
 EFFICIENCIES = {
-    "v5e": _shares(0.72, 128, _OF_V6E),
-    "v5p": _shares(0.72, 128, _OF_V6E),
-    "v6e": _shares(0.72, 256, _V6E),
-    "tpu7x": _shares(0.72, 256, _HELD_AGAINST),
+    "v5e": _shares(128, compared=False),
+    "v5p": _shares(128, compared=False),
+    "v6e": _shares(256, compared=True),
+    "tpu7x": _shares(256, compared=True),
 }
 
 
@@ -74,8 +74,6 @@ class Cost:
     """Per device, one run of the program."""
 
     flops: float = 0.0
-    kernel_flops: float = 0.0
-    """of `flops`, those of attention and other kernels"""
     hbm_bytes: float = 0.0
     host_bytes: float = 0.0
     dcn_bytes: float = 0.0
@@ -100,26 +98,21 @@ class Cost:
 def cost(
     module: Module,
     row: Accelerator,
-    *,
-    topology: tuple[int, ...] = (),
-    trips: int | None = None,
+    topology: tuple[int, ...],
     efficiency: Efficiency | None = None,
 ) -> Cost:
-    """What one run of `module` costs on devices of `row`.
-
-    `topology`: chips along each axis; without it the slice that is sold with so many devices. `trips`: how often a loop runs whose
-    data may end it (decoding: the mean number of tokens); without it the most it can run. `efficiency`: instead of the table's.
-    """
+    """What one run of `module` costs on devices of `row`. `topology`: chips along each axis; `efficiency`: instead of the table's."""
+    notes = []
     if efficiency is None:
         if row.name not in EFFICIENCIES:
-            known = ", ".join(EFFICIENCIES)
-            raise UserError(f"there are no efficiencies for {row.name}", f"step times are predicted for {known}")
+            fix = f"step times are predicted for {', '.join(EFFICIENCIES)}"
+            raise UserError(f"there are no efficiencies for {row.name}", fix, "no-estimate")
         efficiency = EFFICIENCIES[row.name]
-    walk = _Walk(module, row, topology, trips, efficiency)
-    if efficiency.calibration == _OF_V6E:
-        walk.cost.notes.append(
-            f"{row.name} is taken to reach the shares of its peaks that fit v6e; no published run was compared"
-        )
+        if not efficiency.compared:
+            what = f"{row.name} is taken to reach the shares of its peaks that fit v6e; no published run was compared"
+            notes.append(what)
+    walk = _Walk(module, row, topology, efficiency)
+    walk.cost.notes += notes
     walk.computation(module.entry, 1.0)
     return walk.result()
 
@@ -144,13 +137,11 @@ class _Queue:
 
 
 class _Walk:
-    def __init__(
-        self, module: Module, row: Accelerator, topology: tuple[int, ...], trips: int | None, efficiency: Efficiency
-    ):
-        self.module, self.row, self.trips = module, row, trips
+    def __init__(self, module: Module, row: Accelerator, topology: tuple[int, ...], efficiency: Efficiency):
+        self.module, self.row = module, row
         self.work = Work(module)
         self.efficiency = efficiency
-        self.links = Links(row, topology or torus(row, module.num_partitions or 1), self.efficiency.ici)
+        self.links = Links(row, topology, self.efficiency.ici)
         self.cost = Cost(seconds=dict.fromkeys(RESOURCES, 0.0), limits=dict.fromkeys(RESOURCES, 0.0))
         self.counted: dict[tuple[str, tuple[int, ...]], tuple[float, float]] = {}
         self.queues: dict[str, _Queue] = {}
@@ -202,10 +193,12 @@ class _Walk:
     def loop(self, computation: Computation, at: Instruction) -> None:
         trips = loops.trips(self.module, at, computation)
         count = trips.count
+        if count is None:
+            what = f"how often the loop {at.op_name or at.name} turns depends on its data"
+            raise UserError(what, "no time can be predicted", "no-estimate")
         if not trips.exact:
-            self.cost.notes.append(self._about(at, trips.count))
-            count = self.trips if self.trips is not None else trips.count
-        assert count is not None
+            note = f"the loop {at.op_name or at.name} may end early; counted with the most it can turn, {count}"
+            self.cost.notes.append(note)
         before, outer = self._clock(), self.queues
         self.queues = {}
         for part in ("body", "condition"):
@@ -220,16 +213,6 @@ class _Walk:
         """What was begun before a loop goes on beside it."""
         for name, queue in self.queues.items():
             queue.run((passed - busy[RESOURCES.index(name.split()[0])]) / self.times if self.times else 0.0)
-
-    def _about(self, at: Instruction, most: int | None) -> str:
-        loop = f"the loop {at.op_name or at.name}"
-        if self.trips is not None:
-            return f"{loop} may end early; counted with the {self.trips} turns given" + (
-                f" of at most {most}" if most else ""
-            )
-        if most is None:
-            raise UserError(f"how often {loop} turns depends on its data", "give the number of turns to count it with")
-        return f"{loop} may end early; counted with the most it can turn, {most}"
 
     def branches(self, at: Instruction) -> None:
         """The dearest branch."""
@@ -257,7 +240,7 @@ class _Walk:
             self.put(*self.over_links(collective, of), at.name)
         if begun:
             return
-        hbm, host = moved(self.module, computation, at)
+        hbm, host = moved(self.module, at)
         self.cost.hbm_bytes += hbm * self.times
         if host:
             self.cost.host_bytes += host * self.times
@@ -298,7 +281,6 @@ class _Walk:
             self.cost.notes.append(f"sorting {math.prod(at.shapes[0].dims)} numbers is counted by its bytes alone")
         self.cost.starts += self.times
         self.cost.flops += (products + kernels) * self.times
-        self.cost.kernel_flops += kernels * self.times
         self.cost.hbm_bytes += size * self.times
         peak = self.row.bf16_flops or self.row.fp16_flops
         busy = {
@@ -349,9 +331,10 @@ def part_of(op_name: str) -> tuple[str, str] | None:
     scopes = _SCOPE.findall(op_name)
     if not scopes:
         return None
-    return scopes[
-        -1
-    ], "recompute" if "rematted_computation" in op_name else "backward" if "transpose(" in op_name else "forward"
+    phase = "backward" if "transpose(" in op_name else "forward"
+    if "rematted_computation" in op_name:
+        phase = "recompute"
+    return scopes[-1], phase
 
 
 def _backwards(at: Instruction) -> bool:

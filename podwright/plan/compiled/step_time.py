@@ -7,11 +7,10 @@ steps before, the tests. Left out: what the host does meanwhile, checkpoints, co
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from typing import TYPE_CHECKING
 
 from podwright.accelerators import CPU
 from podwright.plan.checks.meshes import resolved, shards
-from podwright.plan.compiled.compile import Compiled
-from podwright.plan.compiled.costs import ProgramCost
 from podwright.plan.document import ProgramSeconds, RunTotals, StepEntry
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
@@ -20,6 +19,10 @@ from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
 from podwright.slices import Slice
+
+if TYPE_CHECKING:  # the compiler takes long to import
+    from podwright.plan.compiled.compile import Compiled
+    from podwright.plan.compiled.costs import ProgramCost
 
 _COMPILE = "--compile reads the times from the programs"
 
@@ -39,17 +42,16 @@ def compiled_grpo(
     price: float | None,
 ) -> StepEntry | None:
     """From compiled programs; None when one of the step has no predicted time. `num_test`: test questions, if known."""
-    costs = {program.name: program.cost for program in compiled if program.cost is not None}
+    costs = _costs(compiled)
     if runs(recipe).keys() - costs.keys():
         return None
     programs = tuple(
         ProgramSeconds(name=name, runs=n, seconds=n * costs[name].predicted_s, bound=costs[name].bound)
         for name, n in runs(recipe).items()
     )
-    step_s = sum(p.seconds for p in programs)
-    totals = _run(costs, recipe, where, step_s, num_test, price)
+    totals = _run(costs, recipe, where, sum(p.seconds for p in programs), num_test, price)
     notes = (*_notes(costs, recipe, num_test), *notes_of(compiled, runs(recipe)))
-    return _grpo(programs, recipe, dims, where, totals, notes, estimated=False)
+    return _entry(programs, where, totals, notes, **_grpo(programs, recipe, dims))
 
 
 def estimated_grpo(
@@ -61,41 +63,54 @@ def estimated_grpo(
     )
     totals = _run({}, recipe, where, sum(seconds.values()), None, price)
     notes = (f"estimated in closed form, without tests and supervised steps; {_COMPILE}", _longest(recipe))
-    return _grpo(programs, recipe, dims, where, totals, notes, estimated=True)
+    return _entry(programs, where, totals, notes, **_grpo(programs, recipe, dims), estimated=True)
 
 
-def _grpo(
+def _grpo(programs: tuple[ProgramSeconds, ...], recipe: GrpoRecipe, dims: Qwen3Dims) -> Record:
+    step_s = sum(p.seconds for p in programs)
+    completions = recipe.batch_size * recipe.grpo.num_generations
+    new_tokens = completions * recipe.rollout.total_generation_steps
+    return {
+        "tokens": new_tokens,
+        "flops": step_flops(dims, recipe, recipe.batch_size * recipe.rollout.max_prompt_length, new_tokens),
+        "prompts_per_s": recipe.batch_size / step_s,
+        "completions_per_s": completions / step_s,
+    }
+
+
+def _entry(
     programs: tuple[ProgramSeconds, ...],
-    recipe: GrpoRecipe,
-    dims: Qwen3Dims,
     where: Slice,
     totals: RunTotals | None,
     notes: tuple[str, ...],
     *,
-    estimated: bool,
+    tokens: int,
+    flops: float,
+    estimated: bool = False,
+    **more: float,
 ) -> StepEntry:
     step_s = sum(p.seconds for p in programs)
-    completions = recipe.batch_size * recipe.grpo.num_generations
-    new_tokens = completions * recipe.rollout.total_generation_steps
-    flops = step_flops(dims, recipe, recipe.batch_size * recipe.rollout.max_prompt_length, new_tokens)
     return StepEntry(
         estimated=estimated,
         programs=programs,
         step_s=step_s,
-        prompts_per_s=recipe.batch_size / step_s,
-        completions_per_s=completions / step_s,
-        tokens_per_s_per_device=new_tokens / step_s / where.num_devices,
+        tokens_per_s_per_device=tokens / step_s / where.num_devices,
         mfu=mfu(flops / step_s, where),
         run=totals,
         notes=notes,
+        **more,
     )
+
+
+def _costs(compiled: list[Compiled]) -> dict[str, ProgramCost]:
+    return {program.name: program.cost for program in compiled if program.cost is not None}
 
 
 def compiled_pretrain(
     compiled: list[Compiled], recipe: PretrainRecipe, dims: Dims, where: Slice, price: float | None
 ) -> StepEntry | None:
     """From compiled programs; None when the update has no predicted time."""
-    costs = {program.name: program.cost for program in compiled if program.cost is not None}
+    costs = _costs(compiled)
     if "update" not in costs:
         return None
     update, evaluations_s = costs["update"], None
@@ -103,7 +118,9 @@ def compiled_pretrain(
         evaluations_s = num_evaluations(recipe) * recipe.evaluation.num_batches * costs["evaluate"].predicted_s
     program = ProgramSeconds(name="update", runs=1, seconds=update.predicted_s, bound=update.bound)
     totals = _totals(recipe, program.seconds, evaluations_s, None, where, price)
-    return _pretrain(program, recipe, dims, where, totals, tuple(notes_of(compiled, ["update"])), estimated=False)
+    return _entry(
+        (program,), where, totals, tuple(notes_of(compiled, ["update"])), **_pretrain(program, recipe, dims, where)
+    )
 
 
 def estimated_pretrain(
@@ -113,32 +130,18 @@ def estimated_pretrain(
     program = ProgramSeconds(name="update", runs=1, seconds=seconds, bound=None)
     totals = _totals(recipe, seconds, None, None, where, price)
     note = f"estimated in closed form, without evaluations; {_COMPILE}"
-    return _pretrain(program, recipe, dims, where, totals, (note,), estimated=True)
+    return _entry((program,), where, totals, (note,), **_pretrain(program, recipe, dims, where), estimated=True)
 
 
-def _pretrain(
-    update: ProgramSeconds,
-    recipe: PretrainRecipe,
-    dims: Dims,
-    where: Slice,
-    totals: RunTotals,
-    notes: tuple[str, ...],
-    *,
-    estimated: bool,
-) -> StepEntry:
-    step_s, tokens = update.seconds, recipe.batch_size * recipe.sequence_length
+def _pretrain(update: ProgramSeconds, recipe: PretrainRecipe, dims: Dims, where: Slice) -> Record:
+    tokens = recipe.batch_size * recipe.sequence_length
     # a token sees half of its sequence in the mean; a backward pass counts twice its forward pass
     flops = 3 * dims.forward_flops(tokens, recipe.sequence_length / 2)
-    return StepEntry(
-        estimated=estimated,
-        programs=(update,),
-        step_s=step_s,
-        tokens_per_s_per_device=tokens / step_s / where.num_devices,
-        tflops_per_device=flops / step_s / where.num_devices / 1e12,
-        mfu=mfu(flops / step_s, where),
-        run=totals,
-        notes=notes,
-    )
+    return {
+        "tokens": tokens,
+        "flops": flops,
+        "tflops_per_device": flops / update.seconds / where.num_devices / 1e12,
+    }
 
 
 def mfu(flops_per_s: float, where: Slice) -> float | None:

@@ -11,11 +11,9 @@ from pathlib import Path
 from podwright.accelerators import GIB
 from podwright.errors import UserError, counted
 from podwright.plan.checks.multimodal import dimensions
-from podwright.plan.checks.patience import soon
 from podwright.plan.compiled.compile import CompileContext, limit_bytes
-from podwright.plan.compiled.environment import missing_package
 from podwright.plan.document import ProgramEntry
-from podwright.plan.findings import Finding, InconclusiveCheck
+from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, missing_package
 from podwright.plan.kinds import CompiledPrograms
 from podwright.recipe import extras
 from podwright.recipe.multimodal import MultimodalRecipe
@@ -57,23 +55,20 @@ def _count(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: Co
         "limit_bytes": limit,
     }
     argv = [sys.executable, "-m", "podwright.train", "memory", json.dumps(spec)]
-    answer = soon(
-        2 * LIMIT_S,
-        lambda: shop.runner.ask(argv, seconds=LIMIT_S),
-        lambda seconds: shop.progress("update", "counting what its tensors need", seconds),
-    )
-    assert answer is not None, "the process itself has a limit"
-    _, out, errors = answer
+    shop.progress("update", "counting what its tensors need", 0.0)
+    _, out, errors = shop.runner.ask(argv, seconds=LIMIT_S)
     try:
         counts: Record = json.loads(out)
     except ValueError:
         reason = (errors.strip().splitlines() or ["the process ended without output"])[-1]
-        if missing := missing_package(reason):
-            what = f"the memory of an update was not counted: {missing} is not installed here"
-            raise InconclusiveCheck(what, extras.install("torch")) from None
-        raise InconclusiveCheck(f"the memory of an update was not counted: {reason}", "leave --compile out") from None
+        missing = missing_package(reason)
+        if missing:
+            reason = f"{missing} is not installed here"
+        fix = extras.install("torch") if missing else "leave --compile out"
+        code = MISSING_PACKAGE if missing else "not-compiled"
+        raise InconclusiveCheck(f"the memory of an update was not counted: {reason}", fix, code) from None
     if "error" in counts:
-        raise UserError(counts["error"], counts["fix"])
+        raise UserError(counts["error"], counts["fix"], counts.get("code", ""))
     return counts
 
 
@@ -91,14 +86,13 @@ def _finding(counts: Record, verdict: str, limit: float | None, recipe: Multimod
     what = f"an update needs {counts['peak_bytes'] / GIB:.2f}{of} GiB per device ({kept}) with {lines}"
     most = counts["largest_batch_size"]
     if verdict == "fits":
-        return Finding(
-            "memory", "info", what + ("" if most is None else f"; the largest per_device_batch_size is {most}")
-        )
+        largest = "" if most is None else f"; the largest per_device_batch_size is {most}"
+        return Finding("memory", "info", what + largest)
+    fix = _smaller(recipe, most)
     if verdict == "unknown":
-        return Finding(
-            "memory", "inconclusive", f"{what}, too close to the limit for this estimate", _smaller(recipe, most)
-        )
-    return Finding("memory", "error", what, _smaller(recipe, most))
+        what = f"{what}, too close to the limit for this estimate"
+        return Finding("memory", "inconclusive", what, fix, "near-the-limit")
+    return Finding("memory", "error", what, fix, "too-large")
 
 
 def _smaller(recipe: MultimodalRecipe, most: int) -> str:

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable
-from pathlib import Path
 from typing import TypeVar
 
 from podwright.accelerators import GIB
@@ -13,10 +10,10 @@ from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.compiled import compile as aot
 from podwright.plan.compiled.compile import Compiled
 from podwright.plan.document import ProgramEntry, StepEntry
+from podwright.plan.estimates.memory import FIT
 from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
-from podwright.plan.remedies import MemoryRemedy, MemorySearch
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.rundir import Record
@@ -26,7 +23,8 @@ R = TypeVar("R", bound=JaxRecipe)
 
 
 def unknown_dimensions(model: str) -> InconclusiveCheck:
-    return InconclusiveCheck(f"the compiler was not run: the dimensions of {model} are not known here", DIRECTORY)
+    what = f"the compiler was not run: the dimensions of {model} are not known here"
+    return InconclusiveCheck(what, DIRECTORY, "unknown-dimensions")
 
 
 def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, options: PlanOptions) -> list[Compiled]:
@@ -39,66 +37,45 @@ def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, opt
     )
 
 
-def results(
-    part: PlanPart[R], compiled: list[Compiled], recipe: R, where: Slice, step: StepEntry | None, cwd: Path
-) -> CompiledPrograms:
+def results(compiled: list[Compiled], where: Slice, step: StepEntry | None) -> CompiledPrograms:
     """`step`: the time of one, which counts only when all programs fit."""
     limit = aot.limit_bytes(where)
-
-    def remedy() -> str:
-        estimated = {e.name: e.estimated_gib * GIB for e in part.memory(recipe, where, cwd)}
-        scales = {p.name: p.hbm_bytes / estimated[p.name] for p in compiled if p.hbm_bytes and estimated.get(p.name)}
-        search = MemorySearch(part, part.dimensions(recipe, cwd), cwd, scales)
-        return MemoryRemedy(search, recipe, where).text()
-
-    listed = findings(compiled, limit, functools.cache(remedy))
     fits = not {program.verdict for program in compiled} & {"too large", "failed"}
-    return CompiledPrograms(tuple(listed), tuple(entry(program, limit) for program in compiled), step if fits else None)
+    entries = tuple(entry(program, limit) for program in compiled)
+    return CompiledPrograms(tuple(findings(compiled, limit)), entries, step if fits else None)
 
 
-def findings(compiled: list[Compiled], limit_bytes: float | None, remedy: Callable[[], str]) -> list[Finding]:
-    """`remedy`: what to type when a program is too large."""
-    listed = [finding for program in compiled for finding in _of(program, limit_bytes, remedy)]
-    missing = dict.fromkeys(
-        note for program in compiled if program.verdict == "fits" and program.cost is None for note in program.notes
-    )
+def findings(compiled: list[Compiled], limit_bytes: float | None) -> list[Finding]:
+    listed = [finding for program in compiled if (finding := _of(program, limit_bytes))]
     if kernels := sum(program.kernels for program in compiled):
-        listed.append(
-            Finding(
-                "compile",
-                "info",
-                f"{counted(kernels, 'kernel')} compiled alone, to the end: {sum(program.kernels_s for program in compiled):.1f} s",
-            )
-        )
-    return listed + [Finding("step", "info", note) for note in missing]
+        seconds = sum(program.kernels_s for program in compiled)
+        what = f"{counted(kernels, 'kernel')} compiled alone, to the end: {seconds:.1f} s"
+        listed.append(Finding("compile", "info", what))
+    without_time = [program for program in compiled if program.verdict == "fits" and program.cost is None]
+    notes = dict.fromkeys(note for program in without_time for note in program.notes)
+    return listed + [Finding("step", "info", note) for note in notes]
 
 
-def _of(program: Compiled, limit_bytes: float | None, remedy: Callable[[], str]) -> list[Finding]:
+def _of(program: Compiled, limit_bytes: float | None) -> Finding | None:
+    """None for a program that fits: its entry of `programs` says what it needs."""
     if program.verdict == "unknown":
-        return [
-            Finding(
-                "compile",
-                "inconclusive",
-                f"{program.name}: {program.error}, so that it is not known whether it fits",
-                "try it on a machine with less to do",
-            )
-        ]
+        what = f"{program.name}: {program.error}, so that it is not known whether it fits"
+        return Finding("compile", "inconclusive", what, "try it on a machine with less to do", "not-compiled")
     if program.verdict == "failed":
-        return [Finding("compile", "error", f"{program.name} does not compile: {program.error}", _mend(program))]
-    assert program.hbm_bytes is not None
+        fix = mend(program, "LIBTPU_INIT_ARGS") or "type --cache with a folder that keeps its log"
+        what = f"{program.name} does not compile: {program.error}"
+        return Finding("compile", "error", what, fix, "does-not-compile")
     if program.verdict == "fits":
-        return []  # its entry of `programs` says what it needs
+        return None
     assert limit_bytes is not None
-    return [Finding("compile", "error", program.needs(limit_bytes) + program.largest(), remedy())]
+    return Finding("compile", "error", program.needs(limit_bytes) + program.largest(), FIT, "too-large")
 
 
-def _mend(program: Compiled) -> str:
-    error = program.error
-    if "command line flag" in error or "Illegal value" in error:
-        return "correct LIBTPU_INIT_ARGS"
-    if kib := aot.scoped_kib(error):
-        return f"add --xla_tpu_scoped_vmem_limit_kib={1 << (kib - 1).bit_length()} to LIBTPU_INIT_ARGS"
-    return f"read the compiler's log, {program.log}" if program.log else "type --cache with a folder that keeps its log"
+def mend(program: Compiled, flags: str) -> str:
+    """What to do about a program that failed to compile; `flags`: where the compiler's flags stand. "" where its log was not kept."""
+    if kib := aot.scoped_kib(program.error):
+        return f"add --xla_tpu_scoped_vmem_limit_kib={1 << (kib - 1).bit_length()} to {flags}"
+    return program.log and f"read the compiler's log, {program.log}"
 
 
 def entry(program: Compiled, limit_bytes: float | None) -> ProgramEntry:

@@ -182,7 +182,7 @@ class Work:
         return Collective(kind, group, given * len(group) if base(at.opcode) == "all-gather" else given)
 
 
-def moved(module: Module, computation: Computation, at: Instruction) -> tuple[int, int]:
+def moved(module: Module, at: Instruction) -> tuple[int, int]:
     """Bytes that an asynchronous copy moves in HBM and over the link to the host."""
     body = called(module, at)
     if body is None:

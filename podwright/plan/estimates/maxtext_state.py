@@ -5,7 +5,6 @@ Activations and temporaries are the compiler's; so a state that is too large is 
 
 from __future__ import annotations
 
-from podwright import slices
 from podwright.accelerators import GIB
 from podwright.errors import UserError
 from podwright.plan.checks import maxtext_mesh
@@ -47,29 +46,5 @@ def check(recipe: MaxTextRecipe, where: Slice) -> list[Finding]:
     message = f"weights and optimizer state take {state / GIB:.2f} of {limit / GIB:.2f} GiB of a device"
     if state < limit:
         return [Finding("memory", "info", f"{message}; activations are not estimated in closed form")]
-    return [Finding("memory", "error", message, _remedy(recipe, where))]
-
-
-def _remedy(recipe: MaxTextRecipe, where: Slice) -> str:
-    """What to type so that the devices hold the state: another mesh on this slice, else the smallest slice of the generation."""
-    split = {"ici_data_parallelism": "1"} if recipe.arguments.get("ici_data_parallelism", "1") != "1" else {}
-    whole_slice = {**split, "ici_fsdp_parallelism": "-1"}
-    for larger in slices.sold(where.accelerator):
-        if larger.num_devices < where.num_devices:
-            continue
-        for changes in ({}, whole_slice):
-            changed = recipe.model_copy(update={"arguments": {**recipe.arguments, **changes}})
-            if _holds(changed, larger):
-                on = [] if larger == where else ["--on", larger.typed]
-                return " ".join(["type", *on, *(f"arguments.{key}={value}" for key, value in changes.items())])
-    return "take a smaller model, or arguments.weight_dtype=bfloat16: no slice of this generation holds them"
-
-
-def _holds(recipe: MaxTextRecipe, where: Slice) -> bool:
-    if maxtext_mesh.resolved(recipe.arguments, where).within is None:
-        return False
-    state = state_bytes(recipe, where)
-    if state is None or state >= where.accelerator.hbm_bytes:
-        return False
-    findings = maxtext_mesh.check(recipe.arguments, architectures.find(recipe.arguments), where)
-    return not any(finding.level == "error" for finding in findings)
+    fix = "split them over more devices by arguments.ici_fsdp_parallelism, or take a larger slice"
+    return [Finding("memory", "error", message, fix, "too-large")]

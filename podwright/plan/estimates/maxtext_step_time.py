@@ -127,7 +127,9 @@ def predict(arguments: Arguments, where: Slice) -> StepTime:
     own = next((run for run, other in samples() if is_same(wanted, other)), None)
     others = [(run, other) for run, other in samples() if run is not own]
     if all(other.chip != wanted.chip for _, other in others):
-        raise UserError(f"no MaxText run on {wanted.chip} is published", "its step time is measured, not predicted")
+        raise UserError(
+            f"no MaxText run on {wanted.chip} is published", "its step time is measured, not predicted", "no-estimate"
+        )
     calibration = calibrate(others)
     same_model = sum(other.chip == wanted.chip and other.model == wanted.model for _, other in others)
     errors = sorted((left_out() if same_model else models_left_out()).values())
@@ -180,11 +182,8 @@ def entry(recipe: MaxTextRecipe, where: Slice, price: float | None) -> StepEntry
 
 def _notes(recipe: MaxTextRecipe, predicted: StepTime, where: Slice) -> list[str]:
     chip, model = where.accelerator.name, _model(recipe.arguments)
-    own = (
-        f"{counted(predicted.same_model, 'run')} of {model} on {chip} among them"
-        if predicted.same_model
-        else f"none of {model} on {chip} among them"
-    )
+    number = counted(predicted.same_model, "run") if predicted.same_model else "none"
+    own = f"{number} of {model} on {chip} among them"
     low, high = predicted.range_s
     notes = [
         f"from the published step times of {predicted.runs} other runs, {own}; in the median such a prediction is off by "

@@ -63,7 +63,7 @@ def work(arguments: Arguments, where: Slice) -> StepWork:
     twice = remat.recomputed(arguments)
     if twice is None:
         what = f"what remat_policy={arguments['remat_policy']} keeps is not known"
-        raise UserError(what, "its step time is measured, not predicted")
+        raise UserError(what, "its step time is measured, not predicted", "no-estimate")
     row = where.accelerator
     tokens = batch.tokens_per_device
     peak = quantized_peak(arguments, row)
@@ -93,6 +93,7 @@ def quantized_peak(arguments: Arguments, row: Accelerator) -> float:
         raise UserError(
             f"the speed of quantization={quantization} on {row.name} is not known",
             f"leave quantization out to predict bf16 on {row.name}",
+            "no-estimate",
         )
     return peak
 
@@ -155,7 +156,7 @@ def _links(model: Architecture, arguments: Arguments, where: Slice) -> float:
     """Weights gathered twice and gradients summed once a micro-batch, activations over the axes that split a layer."""
     mesh = arguments_of.filled(arguments_of.ici(arguments), where.num_devices // where.num_slices)
     if mesh is None:
-        raise UserError("the mesh does not come out on these devices", "check ici_fsdp_parallelism")
+        raise UserError("the mesh does not come out on these devices", "check ici_fsdp_parallelism", "mesh-not-devices")
     batch = arguments_of.batch(arguments)
     split = mesh["tensor"] * mesh["tensor_sequence"] * mesh["pipeline"]
     sharded = mesh["fsdp"] * mesh["fsdp_transpose"] * mesh["context"]

@@ -6,8 +6,7 @@ The estimates themselves are closed forms: no compiler, no jax, a fraction of a 
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from podwright.accelerators import GIB
@@ -27,6 +26,8 @@ PARTS = {
     "batch": "tokens and their log-probabilities",
 }
 ERROR = 0.15  # how far from the compiler's total an estimate may be (docs/plan.md)
+FIT = "type --fit, which searches for settings that fit"
+"""what to do about programs that are too large"""
 
 
 @dataclass(frozen=True)
@@ -55,22 +56,19 @@ def entry(estimate: Estimate, limit_bytes: float) -> MemoryEntry:
     )
 
 
-def findings(
-    entries: Sequence[MemoryEntry], remedy: Callable[[], str], near: str, compiler: bool = True
-) -> list[Finding]:
-    """What the estimates mean, with the `remedy` for programs that are too large, and what to type where they are `near` to the limit: within
-    the error of an estimate only a compiler, or a run, can tell. Without a compiler one above the limit is probably too large."""
+def findings(entries: Sequence[MemoryEntry], near: str) -> list[Finding]:
+    """What the estimates mean; `near`: what to type near the limit. Within the error of an estimate only a compiler, or a run, can tell."""
     listed = []
-    fix = functools.cache(remedy)
     for e in entries:
         need, limit = e.estimated_gib, e.limit_gib
-        largest = ", ".join(f"{part} {gib:.1f}" for part, gib in sorted(e.parts_gib.items(), key=lambda p: -p[1])[:3])
-        what = f"{e.name} needs about {need:.1f} of {limit:.1f} GiB per device ({largest})"
+        largest = sorted(e.parts_gib.items(), key=lambda part: -part[1])[:3]
+        parts = ", ".join(f"{part} {gib:.1f}" for part, gib in largest)
+        what = f"{e.name} needs about {need:.1f} of {limit:.1f} GiB per device ({parts})"
         if need > limit * (1 + ERROR):
-            listed.append(Finding("memory", "error", what, fix()))
+            listed.append(Finding("memory", "error", what, FIT, "too-large"))
         elif need > limit * (1 - ERROR):
-            typed = near if compiler or need <= limit else f"{fix()}; or {near}"
-            listed.append(Finding("memory", "inconclusive", f"{what}, too close to the limit for this estimate", typed))
+            what = f"{what}, too close to the limit for this estimate"
+            listed.append(Finding("memory", "inconclusive", what, near, "near-the-limit"))
     if entries and not listed:
         most = max(entries, key=lambda e: e.estimated_gib)
         message = f"{most.name} needs most memory, about {most.estimated_gib:.1f} of {most.limit_gib:.1f} GiB"

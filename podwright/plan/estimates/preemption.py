@@ -23,7 +23,6 @@ DAY_S = 86400.0
 class SaveTime:
     """Of one checkpoint."""
 
-    num_bytes: float
     wait_s: float
     """that training stands still"""
     write_s: float
@@ -32,7 +31,7 @@ class SaveTime:
 
 def save_time(num_bytes: float, num_chips: int, num_hosts: int) -> SaveTime:
     """`num_bytes`: of a training state that is split over chips, and written by hosts that each write their share."""
-    return SaveTime(num_bytes, num_bytes / num_chips / COPY, num_bytes / num_hosts / WRITE)
+    return SaveTime(num_bytes / num_chips / COPY, num_bytes / num_hosts / WRITE)
 
 
 def expected_loss(interval_s: float, save: SaveTime, between_s: float) -> float:

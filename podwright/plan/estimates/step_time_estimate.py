@@ -27,7 +27,7 @@ from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice, outer_shape
 
-_ELSEWHERE = Efficiency(0.5, 0.4, 0.8, 0.8, 0.8, 25e9, "not calibrated")
+_ELSEWHERE = Efficiency(0.5, 0.4, 0.8, 0.8, 0.8, 25e9)
 # bytes a token: of a layer's elementwise operations for each of hidden_size + FFN width, and of those on logits for each of the vocabulary
 _UPDATE_BYTES, _SCORE_BYTES = (74, 18), (17, 6)
 _ALL_REDUCES = {"update": 5, "score": 2}  # of a layer's tokens over `tensor`

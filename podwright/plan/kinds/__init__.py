@@ -5,7 +5,7 @@ The functions of the other rooms of plan/ know no kinds: what they need of one t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -118,9 +118,9 @@ class PlanPart(Generic[R]):
         """What keeps in the hosts' memory that is on the devices now and could wait there; {} where there is nothing."""
         return {}
 
-    def lengths(self, recipe: R) -> Mapping[str, tuple[int, int]]:
-        """What is trained and takes memory, by key: its value, and below what no remedy goes; of a value of 0 what to set it to."""
-        return {}
+    def with_adapters(self, recipe: R) -> Iterator[Overrides]:
+        """What trains adapters in place of all parameters, the change that needs most memory first; nothing where that cannot be."""
+        yield from ()
 
     def irrelevant(self, program: str) -> Collection[str]:
         """Sections and keys of the recipe, `section.key`, on which a program does not depend, besides those on which none does."""
@@ -166,7 +166,9 @@ class PlanPart(Generic[R]):
         return ""
 
     def compiled(self, recipe: R, where: Slice, options: PlanOptions) -> CompiledPrograms:
-        raise UserError(f"a recipe of kind {_kind(recipe)} has nothing to compile", "leave --compile out")
+        raise UserError(
+            f"a recipe of kind {_kind(recipe)} has nothing to compile", "leave --compile out", "no-compiler"
+        )
 
     def settled(self, finding: Finding, compiled: CompiledPrograms) -> bool:
         """Whether what a check could not say is answered by the compiler."""
@@ -180,7 +182,7 @@ class PlanPart(Generic[R]):
             record: Any = recipe
             return fit.fitted(record, destination, options)
         what = f"--fit searches settings of GRPO and pretraining, {getattr(recipe, 'name', 'this')} is of kind {_kind(recipe)}"
-        raise UserError(what, "leave --fit out")
+        raise UserError(what, "leave --fit out", "no-search")
 
 
 def of(recipe: R) -> PlanPart[R]:

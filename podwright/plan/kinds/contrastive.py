@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from podwright.errors import UserError
-from podwright.plan.checks import contrastive, multimodal, unused_keys
+from podwright.plan.checks import contrastive, multimodal, this_machine, unused_keys
 from podwright.plan.estimates import memory_torch
 from podwright.plan.estimates.memory_torch import HostMemory
 from podwright.plan.findings import Finding
@@ -24,17 +24,10 @@ class ContrastivePlan(PlanPart[ContrastiveRecipe]):
         return tuple(multimodal.needed(recipe.encoders).values())
 
     def here(self, recipe: ContrastiveRecipe) -> list[Finding]:
-        return multimodal.packages(recipe.encoders)
+        return this_machine.packages(multimodal.needed(recipe.encoders), "torch")
 
     def checks(self, recipe: ContrastiveRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return contrastive.check(recipe, where, cwd)
-
-    def lengths(self, recipe: ContrastiveRecipe) -> dict[str, tuple[int, int]]:
-        return {
-            "per_device_batch_size": (recipe.per_device_batch_size, 2),
-            "encoders.image_size": (recipe.encoders.image_size, 32),
-            **({"aligner.dim": (recipe.aligner.dim, 64)} if recipe.aligner.source == "random" else {}),
-        }
 
     def to_start(self, recipe: ContrastiveRecipe, cwd: Path) -> list[Finding]:
         return contrastive.to_start(recipe, cwd)
@@ -44,7 +37,7 @@ class ContrastivePlan(PlanPart[ContrastiveRecipe]):
 
     def compiled(self, recipe: ContrastiveRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         what = f"{recipe.name} trains heads behind frozen encoders, and there is nothing to compile"
-        raise UserError(what, "leave --compile out")
+        raise UserError(what, "leave --compile out", "no-compiler")
 
 
 PLAN = ContrastivePlan()

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from podwright.plan.checks import (
-    batches,
     clipping,
     examples,
     inputs,
@@ -19,13 +18,13 @@ from podwright.plan.checks import (
 from podwright.plan.compiled import step_time
 from podwright.plan.document import StepEntry
 from podwright.plan.estimates import memory_grpo
-from podwright.plan.estimates.step_time_estimate import is_rated, step_seconds
 from podwright.plan.findings import Finding, of_error
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
 from podwright.plan.settings import Overrides
 from podwright.recipe import positions
 from podwright.recipe.models import Qwen3Dims
+from podwright.recipe.paths import looks_like_path
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
 
@@ -47,20 +46,13 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         findings += clipping.check(recipe, dims) + meshes.mesh(recipe, dims, where)
         if dims is not None and (refused := positions.exceeded(recipe.rollout, dims.max_positions)):
             findings.append(of_error("context", refused))
-        return batches.within(
-            token_lengths.of_prompts(recipe, findings + examples.check(recipe, cwd), cwd),
-            recipe,
-            dims,
-            where,
-            lambda: examples.num_train_examples(recipe, cwd),
-            examples.more(recipe.data),
-        )
+        return token_lengths.of_prompts(recipe, findings + examples.check(recipe, cwd), cwd)
 
     def here(self, recipe: GrpoRecipe) -> list[Finding]:
         modules = ["jax", "optax", "orbax", "safetensors", "tokenizers"]
-        if inputs.is_on_hub(recipe.data.source, ("arithmetic",)):
+        if recipe.data.source != "arithmetic" and not looks_like_path(recipe.data.source, Path()):
             modules.append("datasets")
-        return this_machine.packages(modules, "jax")
+        return this_machine.packages(dict(zip(modules, modules, strict=True)), "jax")
 
     def to_start(self, recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
         return inputs.to_start(recipe.model.source, cwd)
@@ -82,27 +74,32 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         held = recipe.grpo.beta > 0 and not recipe.model.lora_rank and not recipe.grpo.offload_reference
         return {"grpo.offload_reference": True} if held else {}
 
-    def lengths(self, recipe: GrpoRecipe) -> dict[str, tuple[int, int]]:
-        return {
-            "model.lora_rank": (recipe.model.lora_rank, 16),
-            "rollout.total_generation_steps": (recipe.rollout.total_generation_steps, 64),
-            "grpo.num_generations": (recipe.grpo.num_generations, 2),
-            "batch_size": (recipe.batch_size, 1),
-            **({"warm_start.batch_size": (recipe.warm_start.batch_size, 1)} if recipe.warm_start else {}),
-        }
+    def with_adapters(self, recipe: GrpoRecipe) -> Iterator[Overrides]:
+        """By themselves, then with completions of half the length, and of half of that."""
+        tokens = recipe.rollout.total_generation_steps
+        if not recipe.model.lora_rank:
+            yield {"model.lora_rank": 16}
+            while (tokens := tokens // 2) >= _FEWEST_TOKENS:
+                yield {"model.lora_rank": 16, "rollout.total_generation_steps": tokens}
 
     def irrelevant(self, program: str) -> Collection[str]:
         return _IRRELEVANT[program]
 
     def step(self, recipe: GrpoRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
+        from podwright.plan.estimates import (
+            step_time_estimate,
+        )  # only where a time is estimated: it takes long to import
+
         dims = self.dimensions(recipe, cwd)
-        if dims is None or not is_rated(recipe.model.compute_dtype, where.accelerator):
+        if dims is None or not step_time_estimate.is_rated(recipe.model.compute_dtype, where.accelerator):
             return None
-        seconds = step_seconds(recipe, dims, meshes.resolved(recipe, where), where)
+        seconds = step_time_estimate.step_seconds(recipe, dims, meshes.resolved(recipe, where), where)
         return step_time.estimated_grpo(seconds, examples.in_steps(recipe, cwd), dims, where, price)
 
     def step_seconds(self, recipe: GrpoRecipe, dims: Qwen3Dims, where: Slice) -> float:
-        return sum(step_seconds(recipe, dims, meshes.resolved(recipe, where), where).values())
+        from podwright.plan.estimates import step_time_estimate
+
+        return sum(step_time_estimate.step_seconds(recipe, dims, meshes.resolved(recipe, where), where).values())
 
     def compiled(self, recipe: GrpoRecipe, where: Slice, options: PlanOptions) -> CompiledPrograms:
         from podwright.plan.compiled import verdict  # only where something is compiled: it takes long to import
@@ -114,9 +111,10 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
         num_test = examples.num_test_examples(recipe, options.cwd)
         step = step_time.compiled_grpo(compiled, recipe, dims, where, num_test, options.price)
-        return verdict.results(self, compiled, recipe, where, step, options.cwd)
+        return verdict.results(compiled, where, step)
 
 
+_FEWEST_TOKENS = 64  # of a completion that a search proposes
 _HOST = ("grpo.dynamic_sampling", "grpo.mask_truncated", "grpo.overlong_buffer", "evaluation.every_n_steps")
 _STEP = (*_HOST, "evaluation", "warm_start")  # of what has the recipe's batch
 _LOSS = tuple(f"grpo.{key}" for key in ("num_iterations", "loss", "epsilon", "epsilon_high", "kl", "importance_cap"))

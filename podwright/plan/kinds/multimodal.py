@@ -6,7 +6,7 @@ from pathlib import Path
 from types import MappingProxyType
 
 from podwright.errors import UserError
-from podwright.plan.checks import inputs, multimodal, unused_keys
+from podwright.plan.checks import inputs, multimodal, this_machine, unused_keys
 from podwright.plan.compiled import torch_memory
 from podwright.plan.estimates import memory_torch
 from podwright.plan.estimates.memory_torch import HostMemory
@@ -26,20 +26,11 @@ class MultimodalPlan(PlanPart[MultimodalRecipe]):
         return tuple(multimodal.needed(recipe.encoders, "peft").values())
 
     def here(self, recipe: MultimodalRecipe) -> list[Finding]:
-        return [*multimodal.packages(recipe.encoders, "peft"), *multimodal.compiler(recipe)]
+        packages = this_machine.packages(multimodal.needed(recipe.encoders, "peft"), "torch")
+        return packages + multimodal.compiler(recipe)
 
     def checks(self, recipe: MultimodalRecipe, where: Slice | None, cwd: Path) -> list[Finding]:
         return multimodal.check(recipe, where, cwd)
-
-    def lengths(self, recipe: MultimodalRecipe) -> dict[str, tuple[int, int]]:
-        return {
-            "per_device_batch_size": (recipe.per_device_batch_size, 2),
-            "encoders.image_size": (recipe.encoders.image_size, 32),
-            "data.max_text_length": (recipe.data.max_text_length, 128),
-            "projector.hidden_size": (recipe.projector.hidden_size, 64),
-            "projector.num_soft_tokens": (recipe.projector.num_soft_tokens, 1),
-            **({"aligner.dim": (recipe.aligner.dim, 64)} if recipe.aligner.source == "random" else {}),
-        }
 
     def to_start(self, recipe: MultimodalRecipe, cwd: Path) -> list[Finding]:
         return inputs.to_start(recipe.model.source, cwd)
@@ -57,6 +48,7 @@ class MultimodalPlan(PlanPart[MultimodalRecipe]):
             raise UserError(
                 f"{given} has no meaning for {recipe.name}: its memory is counted, in PyTorch, and not its time",
                 f"leave {given} out",
+                "no-effect",
             )
         return torch_memory.compiled(recipe, where, options.context)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -12,12 +11,10 @@ from podwright.plan.checks import meshes, pretrain, this_machine, unused_keys
 from podwright.plan.compiled import step_time
 from podwright.plan.document import StepEntry
 from podwright.plan.estimates import memory_pretrain
-from podwright.plan.estimates.step_time_estimate import is_rated, update_seconds
 from podwright.plan.findings import Finding
 from podwright.plan.kinds import CompiledPrograms, PlanPart
 from podwright.plan.options import PlanOptions
 from podwright.recipe.dimensions import Dims, find
-from podwright.recipe.hybrid import CHUNK
 from podwright.recipe.pretrain import PretrainOptimizer, PretrainRecipe
 from podwright.slices import Slice
 
@@ -33,7 +30,8 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
         return pretrain.check(recipe, where, cwd)
 
     def here(self, recipe: PretrainRecipe) -> list[Finding]:
-        return this_machine.packages(("jax", "optax", "orbax", "grain", "tokenizers"), "jax")
+        modules = ("jax", "optax", "orbax", "grain", "tokenizers")
+        return this_machine.packages(dict(zip(modules, modules, strict=True)), "jax")
 
     def dimensions(self, recipe: PretrainRecipe, cwd: Path) -> Dims | None:
         try:
@@ -47,22 +45,24 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
     def takes(self, recipe: PretrainRecipe, mesh: Mapping[str, int | str], shards: int) -> bool:
         return recipe.model.kda != "tokamax" or mesh["mesh.context"] == 1  # a kernel of whole sequences
 
-    def lengths(self, recipe: PretrainRecipe) -> dict[str, tuple[int, int]]:
-        least = math.lcm(128, CHUNK * recipe.mesh.context)
-        return {"sequence_length": (recipe.sequence_length, least), "batch_size": (recipe.batch_size, 1)}
-
     def irrelevant(self, program: str) -> Collection[str]:
         return _IRRELEVANT[program]
 
     def step(self, recipe: PretrainRecipe, where: Slice, cwd: Path, price: float | None) -> StepEntry | None:
+        from podwright.plan.estimates import (
+            step_time_estimate,
+        )  # only where a time is estimated: it takes long to import
+
         dims = self.dimensions(recipe, cwd)
-        if dims is None or not is_rated(recipe.model.compute_dtype, where.accelerator):
+        if dims is None or not step_time_estimate.is_rated(recipe.model.compute_dtype, where.accelerator):
             return None
         seconds = self.step_seconds(recipe, dims, where)
         return step_time.estimated_pretrain(seconds, recipe, dims, where, price)
 
     def step_seconds(self, recipe: PretrainRecipe, dims: Dims, where: Slice) -> float:
-        return update_seconds(recipe, dims, meshes.resolved(recipe, where), where)
+        from podwright.plan.estimates import step_time_estimate
+
+        return step_time_estimate.update_seconds(recipe, dims, meshes.resolved(recipe, where), where)
 
     def compiler_package(self, recipe: PretrainRecipe) -> str:
         return "tokamax" if recipe.model.kda == "tokamax" else ""
@@ -75,7 +75,7 @@ class PretrainPlan(PlanPart[PretrainRecipe]):
             raise verdict.unknown_dimensions(recipe.model.name)
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
         step = step_time.compiled_pretrain(compiled, recipe, dims, where, options.price)
-        return verdict.results(self, compiled, recipe, where, step, options.cwd)
+        return verdict.results(compiled, where, step)
 
 
 _HYPERPARAMETERS = tuple(f"optimizer.{key}" for key in PretrainOptimizer.model_fields if key != "name")

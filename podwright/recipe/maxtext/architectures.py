@@ -10,10 +10,9 @@ import math
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from podwright.errors import UserError, nearest
 from podwright.recipe.maxtext.arguments import Arguments
+from podwright.recipe.yaml_file import facts
 
 
 class WrongDimension(UserError):
@@ -83,8 +82,7 @@ class Architecture:
 
 
 def _read() -> dict[str, Architecture]:
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    rows = yaml.load(Path(__file__).with_name("models.yaml").read_text(), loader)["models"]
+    rows = facts(Path(__file__).with_name("models"))["models"]
     return {name: Architecture(**row) for name, row in rows.items()}
 
 
@@ -130,18 +128,20 @@ def find(arguments: Arguments) -> Architecture:
     changes = _changes(arguments, ARCHITECTURES.get(name))
     if name in WITHOUT_FORMULA:
         what = f"no formula is known for model_name={name}, {WITHOUT_FORMULA[name]}"
-        raise UserError(what, "its FLOPs, memory and step time are measured, not predicted")
+        raise UserError(what, "its FLOPs, memory and step time are measured, not predicted", "unknown-dimensions")
     if name not in ARCHITECTURES:
-        raise UserError(f"the dimensions of model_name={name!r} are not known", _known(name))
+        raise UserError(f"the dimensions of model_name={name!r} are not known", _known(name), "unknown-dimensions")
     for key, neutral in _NOT_COVERED.items():
         if key in arguments and arguments[key].lower() != neutral:
             what = f"the FLOPs of a model changed by {key}={arguments[key]} are not known"
-            raise UserError(what, f"leave arguments.{key} out to predict the model without it")
+            raise UserError(what, f"leave arguments.{key} out to predict the model without it", "unknown-dimensions")
     model = dataclasses.replace(ARCHITECTURES[name], **changes)
     _require_consistent(model)
     if model.mtp_num_layers and model.global_every > 1:
         what = f"the FLOPs of mtp_num_layers={model.mtp_num_layers} beside layers of local attention are not known"
-        raise UserError(what, "leave arguments.mtp_num_layers out to predict the model without it")
+        raise UserError(
+            what, "leave arguments.mtp_num_layers out to predict the model without it", "unknown-dimensions"
+        )
     return model
 
 
@@ -160,7 +160,11 @@ def _changes(arguments: Arguments, model: Architecture | None) -> dict[str, Any]
         known = "NUMBER" if model is None else str(getattr(model, field.name))
         if isinstance(field.default, bool):
             if arguments[key].lower() not in ("true", "false"):
-                raise WrongDimension(f"{key}={arguments[key]} is neither true nor false", f"type arguments.{key}=false")
+                raise WrongDimension(
+                    f"{key}={arguments[key]} is neither true nor false",
+                    f"type arguments.{key}=false",
+                    "not-a-truth-value",
+                )
             changes[field.name] = arguments[key].lower() == "true"
             continue
         least, most = _least(field), _MOST.get(field.name, 10_000_000)
@@ -172,7 +176,7 @@ def _changes(arguments: Arguments, model: Architecture | None) -> dict[str, Any]
             value = 0
         if not least <= value <= most:
             what = f"{key}={arguments[key]:.60} is not a whole number from {least} to {most:,}"
-            raise WrongDimension(what, f"type arguments.{key}={known}")
+            raise WrongDimension(what, f"type arguments.{key}={known}", "not-a-number")
         changes[field.name] = value
     return changes
 
@@ -188,20 +192,28 @@ def _require_consistent(model: Architecture) -> None:
     for field in ("first_num_dense_layers", "num_kv_shared_layers"):
         if (n := getattr(model, field)) > layers:
             what = f"{field}={n} is more than base_num_decoder_layers={layers}"
-            raise WrongDimension(what, f"type arguments.{field}={layers} or less, or more base_num_decoder_layers")
+            raise WrongDimension(
+                what,
+                f"type arguments.{field}={layers} or less, or more base_num_decoder_layers",
+                "dimensions-contradict",
+            )
     for field in () if model.is_mla else ("num_kv_heads", "global_num_kv_heads"):
         if (n := getattr(model, field)) and heads % n:
             what = f"base_num_query_heads={heads} is no multiple of {key_of(field)}={n}"
-            raise WrongDimension(what, f"type arguments.{key_of(field)}={math.gcd(heads, n)}")
+            raise WrongDimension(what, f"type arguments.{key_of(field)}={math.gcd(heads, n)}", "dimensions-contradict")
     if model.num_experts > 1 and model.num_experts_per_tok > model.num_experts:
         what = f"num_experts_per_tok={model.num_experts_per_tok} is more than num_experts={model.num_experts}"
-        raise WrongDimension(what, f"type arguments.num_experts_per_tok={model.num_experts} or less")
+        raise WrongDimension(
+            what, f"type arguments.num_experts_per_tok={model.num_experts} or less", "dimensions-contradict"
+        )
     if model.num_moe_layers and not model.moe_mlp_dim:
         what = f"the width of the {model.num_experts} experts is not known"
-        raise UserError(what, "type arguments.base_moe_mlp_dim=NUMBER")
+        raise UserError(what, "type arguments.base_moe_mlp_dim=NUMBER", "unknown-dimensions")
     if model.is_mla and not (model.qk_nope_head_dim + model.qk_rope_head_dim and model.v_head_dim):
         what = f"kv_lora_rank={model.kv_lora_rank} is latent attention, whose qk_nope_head_dim, qk_rope_head_dim and v_head_dim are not all there"
-        raise UserError(what, "type arguments.qk_nope_head_dim=NUMBER, qk_rope_head_dim and v_head_dim too")
+        raise UserError(
+            what, "type arguments.qk_nope_head_dim=NUMBER, qk_rope_head_dim and v_head_dim too", "dimensions-contradict"
+        )
 
 
 def _known(name: str) -> str:

@@ -103,7 +103,9 @@ def flag(arguments: Arguments, key: str, default: bool = False) -> bool:
     text = arguments.get(key, str(default)).lower()
     if text not in ("true", "false"):
         raise UserError(
-            f"{key}={arguments[key]} is neither true nor false", f"type arguments.{key}=true or arguments.{key}=false"
+            f"{key}={arguments[key]} is neither true nor false",
+            f"type arguments.{key}=true or arguments.{key}=false",
+            "not-a-truth-value",
         )
     return text == "true"
 
@@ -115,10 +117,9 @@ def number(arguments: Arguments, key: str, default: float, most: float = 1e9) ->
         value = float(text)
     except ValueError:
         value = math.nan
-    if not 0 < value < math.inf:
-        raise UserError(f"{key}={text} is not a number above 0", f"type arguments.{key}={default:g}")
-    if value > most:
-        raise UserError(f"{key}={text:.60} is more than {most:,.0f}", f"type arguments.{key}={default:g}")
+    if not 0 < value <= most:
+        what = f"{key}={text:.60} is not a number above 0 and up to {most:,.0f}"
+        raise UserError(what, f"type arguments.{key}={default:g}", "not-a-number")
     return value
 
 
@@ -135,10 +136,9 @@ def integer(
     except ValueError:
         value = least - 1
     fix = f"type arguments.{key}={example or max(default, least)}"
-    if value < least:
-        raise UserError(f"{key}={text} is not a whole number of at least {least}", fix)
-    if value > most:
-        raise UserError(f"{key}={text:.60} is more than {most:,}", fix)
+    if not least <= value <= most:
+        what = f"{key}={text:.60} is not a whole number of at least {least} and up to {most:,}"
+        raise UserError(what, fix, "not-a-number")
     return value
 
 

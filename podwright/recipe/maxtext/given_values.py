@@ -19,14 +19,6 @@ _BEGIN = r"(?:^|[;&|({]|\b(?:export|local|declare|readonly|typeset|then|do|else)
 _SETTING = re.compile(rf"{_BEGIN}[ \t]*((?:(?:-\w+|{_ASSIGNMENT})[ \t]*)+)", re.M)
 _SET = re.compile(_ASSIGNMENT)
 _OF_BASH = re.compile(r"S?RANDOM|SECONDS|EPOCH\w+|LINENO|E?UID|PPID|BASH\w*|IFS")
-_OWNERS = {
-    "PROJECT_ID": "project of a target",
-    "CLUSTER_NAME": "cluster of a target",
-    "ZONE": "zones of a target",
-    "BASE_OUTPUT_DIR": "bucket of a target",
-    "WORKLOAD_IMAGE": "image of a target",
-    "WORKLOAD_NAME": "the name of a run",
-}
 _ENVIRONMENT = ("USER", "HOME")
 
 
@@ -46,7 +38,9 @@ def require_options(pairs: Sequence[str], version: str) -> None:
 def require_settable(name: str) -> None:
     """UserError for a variable that bash sets itself, whatever its environment has."""
     if _OF_BASH.fullmatch(name):
-        raise UserError(f"{name} is set by bash itself", f"write a value in place of ${name} in a copy of the script")
+        raise UserError(
+            f"{name} is set by bash itself", f"write a value in place of ${name} in a copy of the script", "set-by-bash"
+        )
 
 
 def unused(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
@@ -66,19 +60,18 @@ def left_to_target(values: Mapping[str, str], imported: ImportedScript) -> dict[
     """A note for each typed value that is not in the recipe, because a target or its run fills it in."""
     text = str(imported.recipe)
     names = [name for name in FROM_TARGET if values.get(name) and (f"${{{name}}}" in text or values[name] not in text)]
-    return {name: f"{values[name]} is not in the recipe, which leaves it to {_OWNERS[name]}" for name in names}
+    return {name: f"{values[name]} is not in the recipe: a target or its run fills it in" for name in names}
 
 
 def refuse(place: object, given: Mapping[str, str], texts: Sequence[str], arguments: Collection[str]) -> None:
     """UserError for the first name of `given`, which nothing in the script is called, with what its user may have meant."""
-    if not given:
-        return
-    name, value = next(iter(given.items()))
-    what = f"there is no variable or placeholder {name} in {place}"
-    variables = {*_USED.findall("\n".join(texts)), *with_placeholders(texts[0])[1]}
-    if name in arguments:
-        raise UserError(what, f"type {shlex.quote(f'arguments.{name}={value}')}")
-    if name in MaxTextRecipe.model_fields:
-        raise UserError(what, f"import without it, and type podwright plan RECIPE {shlex.quote(f'{name}={value}')}")
-    guess = nearest(name, sorted(variables - {"USER", "HOME"}))
-    raise UserError(what, f"did you mean {guess}?" if guess else "leave it out")
+    for name, value in given.items():
+        what, fix = f"there is no variable or placeholder {name} in {place}", "leave it out"
+        variables = {*_USED.findall("\n".join(texts)), *with_placeholders(texts[0])[1]} - {"USER", "HOME"}
+        if name in arguments:
+            fix = f"type {shlex.quote(f'arguments.{name}={value}')}"
+        elif name in MaxTextRecipe.model_fields:
+            fix = f"import without it, and type podwright plan RECIPE {shlex.quote(f'{name}={value}')}"
+        elif guess := nearest(name, sorted(variables)):
+            fix = f"did you mean {guess}?"
+        raise UserError(what, fix, "unknown-variable")

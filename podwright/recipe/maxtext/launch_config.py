@@ -53,56 +53,49 @@ def read(path: Path) -> LaunchConfig:
     raw = yaml_file.read(path)
     missing = [key for key in ("project_id", "cluster_name", "default_zone") if not raw.get(key)]
     if missing:
-        raise UserError(f"{path} has no {missing[0]}", f"add a line {missing[0]}: VALUE")
+        raise UserError(f"{path} has no {missing[0]}", f"add a line {missing[0]}: VALUE", "missing-key")
     default = str(raw["default_zone"])
     pairs, notes, reserved = dict[str, str](), dict[str, str](), list[tuple[str, str]]()
     for key, value in raw.items():
-        if key == "default_zone":
-            continue
+        ours = _KEYS.get(key, key)
         if key == "reservations":
             reserved = _reservations(value, default, path)
-            pairs["reservations"] = f"[{', '.join(dict.fromkeys(name for name, _ in reserved))}]" if reserved else ""
-        elif key in _KEYS and (isinstance(value, str | int | float) or value is None):
-            pairs[_KEYS[key]] = "" if value is None else str(value)
-        elif key in _KEYS:
-            raise UserError(f"{path}: {key}={value!r} must be a text", f"write {key}: VALUE")
-        else:
+            pairs[ours] = f"[{', '.join(dict.fromkeys(name for name, _ in reserved))}]" if reserved else ""
+        elif key not in _KEYS:
             notes[str(key)] = "a target has no such key: not used"
+            continue
+        elif isinstance(value, str | int | float) or value is None:
+            pairs[ours] = "" if value is None else str(value)
+        else:
+            raise UserError(f"{path}: {key}={value!r} must be a text", f"write {key}: VALUE", "not-text")
+        notes[key] = f"{ours} is {pairs[ours] or 'left out: it is empty'}"
     pairs["zones"] = f"[{', '.join(dict.fromkeys([default, *(zone for _, zone in reserved)]))}]"
-    for key, ours in {**_KEYS, "reservations": "reservations", "default_zone": "zones"}.items():
-        if key in raw and ours in pairs:
-            notes[key] = f"{ours} is {pairs[ours] or 'left out: it is empty'}"
-    if elsewhere := [f"{name} is in {zone}" for name, zone in reserved if zone != default]:
-        notes["default_zone"] += f": {', '.join(elsewhere)}, and not in {default}"
+    notes["default_zone"] = f"zones is {pairs['zones']}"
     return LaunchConfig(_words(pairs), notes)
 
 
 def _reservations(value: Any, default_zone: str, path: Path) -> list[tuple[str, str]]:
     """Names with their zones, in order of preference. UserError for a zone that is none, and for one where the cluster cannot have nodes."""
-    entries = (
-        value
-        if isinstance(value, list)
-        else [{"name": k, "zone": v} for k, v in value.items()]
-        if isinstance(value, dict)
-        else [value]
-    )
+    entries = value if isinstance(value, list) else [value]
+    if isinstance(value, dict):
+        entries = [{"name": name, "zone": zone} for name, zone in value.items()]
     reserved = []
     for entry in entries:
-        name = entry.get("name") if isinstance(entry, dict) else entry
+        name, zone = (entry.get("name"), entry.get("zone")) if isinstance(entry, dict) else (entry, None)
         if not isinstance(name, str):
             raise UserError(
-                f"{path}: reservations has {entry!r}, which has no name", "write reservations: [NAME, OTHER]"
+                f"{path}: reservations has {entry!r}, which has no name",
+                "write reservations: [NAME, OTHER]",
+                "missing-key",
             )
         full = re.fullmatch(r"projects/[^/]+/zones/([^/]+)/reservations/.+", name)
-        given = entry.get("zone") if isinstance(entry, dict) else None
-        zone = str(given or (full[1] if full else default_zone))
-        if zone != default_zone and not _ZONE.fullmatch(zone):
-            raise UserError(
-                f"{path}: reservation {name} has zone {zone!r}, which is none", f"write zone: {default_zone}"
-            )
-        if zone.rpartition("-")[0] != default_zone.rpartition("-")[0]:
-            what = f"{path}: reservation {name} is in {zone}, and default_zone is {default_zone}: the nodes of a cluster are in one region"
-            raise UserError(what, f"leave {name} out, or correct its zone or default_zone")
+        zone = str(zone or (full[1] if full else default_zone))
+        # the nodes of a cluster are in one region
+        if zone != default_zone and (
+            not _ZONE.fullmatch(zone) or zone.rpartition("-")[0] != default_zone.rpartition("-")[0]
+        ):
+            what = f"{path}: reservation {name} is in {zone}, which is no zone of the region of default_zone={default_zone}"
+            raise UserError(what, f"leave {name} out, or correct its zone or default_zone", "zone-of-other-region")
         reserved.append((name, zone))
     return reserved
 

@@ -11,12 +11,8 @@ from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.lint_finding import LintFinding
 from podwright.recipe.maxtext.schema import FROM_TARGET, VARIABLE, MaxTextRecipe
 
-_UPLOAD = (
-    (re.compile(r"gsutil\b"), re.compile(r"\bcp\b")),
-    (re.compile(r"gcloud (?:alpha )?storage cp"), re.compile("")),
-)
-_UPLOAD_TO_ROOT = re.compile(r"\bcp\b"), re.compile(r"\s/logs/")
-"""words that stand behind each other on a line"""
+_UPLOAD = re.compile(r"gsutil\b.*\bcp\b|gcloud (?:alpha )?storage cp")
+_UPLOAD_TO_ROOT = re.compile(r"\bcp\b.*\s/logs/")
 
 
 def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
@@ -28,7 +24,6 @@ def of_recipe(recipe: MaxTextRecipe) -> list[LintFinding]:
         *_words_without_key(recipe),
         *_log_upload(recipe),
         *_xpk_options(recipe),
-        *_other_topology(recipe),
         *_network(recipe),
         *lint_command.check(recipe),
     ]
@@ -75,19 +70,11 @@ def _secrets(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
 
 
 def _placeholders(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
-    values = {
-        "image": recipe.image,
-        "launch.module": recipe.launch.module,
-        "launch.base_config": recipe.launch.base_config,
-        "xla_flags": " ".join(recipe.xla_flags),
-        **{f"arguments.{key}": value for key, value in recipe.arguments.items()},
-        **{f"environment.{key}": value for key, value in recipe.environment.items()},
-        **{f"xpk.{key}": value for key, value in recipe.xpk.items()},
-    }
-    for key, value in values.items():
-        names = [
-            name for name in VARIABLE.findall(value) if name not in (*FROM_TARGET, "ARTIFACT_DIR", "TPU_WORKER_ID")
-        ]
+    for key, value in recipe.texts.items():
+        if key in ("launch.setup", "launch.after"):
+            continue
+        filled_in = (*FROM_TARGET, "ARTIFACT_DIR", "TPU_WORKER_ID")
+        names = [name for name in VARIABLE.findall(value) if name not in filled_in]
         names += re.findall(r"<([A-Za-z][\w .-]*)>", value)
         if not names:
             continue
@@ -106,35 +93,22 @@ def _words_without_key(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     behind = re.split(r"(?:^|\s)\d*[<>]|[|&;<>()`]", recipe.launch.after)[0]
     words = [word for word in behind.split() if not re.search(r"[=$]", word) and word[0] not in "-'\""]
     if words:
-        plural = "are words" if len(words) > 1 else "is a word"
-        message = f"{' '.join(words)} {plural} without =, and MaxText takes KEY=VALUE"
-        fix = f"write {words[0]}={words[1] if len(words) > 1 else 'VALUE'} in the script and import again"
+        message = f"{' '.join(words)}: a word without =, and MaxText takes KEY=VALUE"
+        fix = f"write {'='.join([*words, 'VALUE'][:2])} in the script and import again"
         yield LintFinding("argument", "error", message, fix)
 
 
 def _log_upload(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     after = recipe.launch.after
-    if not any(_follows(after, *words) for words in _UPLOAD):
+    fails = "the copy of the log to /logs/ fails after training, and the run counts as failed"
+    if not _UPLOAD.search(after):
         return
-    if _follows(after, *_UPLOAD_TO_ROOT):
-        yield LintFinding(
-            "artifact-dir",
-            "error",
-            "the log is copied to /logs/, a folder of the container: the copy fails after training, and the run counts as failed",
-            "write gs://BUCKET/FOLDER before /logs/ in launch.after",
-        )
+    if _UPLOAD_TO_ROOT.search(after):
+        what = f"the log is copied to /logs/, a folder of the container: {fails}"
+        yield LintFinding("artifact-dir", "error", what, "write gs://BUCKET/FOLDER before /logs/ in launch.after")
     elif "${ARTIFACT_DIR}" in after:
-        yield LintFinding(
-            "artifact-dir",
-            "error",
-            "ARTIFACT_DIR is empty in the script: the upload of the log to /logs/ fails after training, and the run counts as failed",
-            "type ARTIFACT_DIR=gs://BUCKET/FOLDER when importing",
-        )
-
-
-def _follows(text: str, first: re.Pattern[str], second: re.Pattern[str]) -> bool:
-    """Whether a line has the one and the other behind it."""
-    return any((match := first.search(line)) and second.search(line, match.end()) for line in text.split("\n"))
+        fix = "type ARTIFACT_DIR=gs://BUCKET/FOLDER when importing"
+        yield LintFinding("artifact-dir", "error", f"ARTIFACT_DIR is empty in the script: {fails}", fix)
 
 
 def _xpk_options(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
@@ -148,16 +122,6 @@ def _xpk_options(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
         if name not in xpk.OPTIONS:
             message = f"--{name} is no option of xpk until {xpk.NEWEST}; xpk {recipe.versions.xpk}, which the recipe asks for, may have it"
             yield LintFinding("xpk-option", "inconclusive", message, "check it with xpk workload create --help")
-
-
-def _other_topology(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
-    shape = recipe.topology.partition("-")[2]
-    named = re.search(r"tpu7x-(\d+x\d+x\d+)", recipe.name)
-    if named and recipe.topology.startswith("tpu7x-") and named[1] != shape:
-        message = f"the name {recipe.name} says {named[1]}, and --device-type says {recipe.topology}"
-        yield LintFinding(
-            "topology", "warning", message, f"type topology=tpu7x-{named[1]}, if the arguments are for that"
-        )
 
 
 def _network(recipe: MaxTextRecipe) -> Iterator[LintFinding]:

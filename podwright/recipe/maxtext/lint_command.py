@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from podwright.recipe.maxtext import argument_types
 from podwright.recipe.maxtext.lint_finding import LintFinding
 from podwright.recipe.maxtext.schema import FROM_TARGET, VARIABLE, MaxTextRecipe, command_lines, of_several_lines
-from podwright.recipe.script_text import BARE, COMMENT, DOUBLE, HEREDOC, SINGLE, contexts
+from podwright.recipe.script_text import BARE, COMMENT, HEREDOC, SINGLE, contexts
 
 _USED = re.compile(r"(?<!\\)\$(?:([A-Za-z_]\w*)|\{([A-Za-z_]\w*)(-?\}|[#%/^,:@](?![-=?+])))", re.ASCII)
 """a variable whose value is used as it is; `${NAME-}` stands for ${NAME} of the container"""
@@ -45,12 +45,11 @@ def _line_breaks(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
 def _syntax(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     """Shell text that takes in what stands behind it. bash itself parses the command before it is submitted."""
     for part in (*recipe.launch.setup, recipe.launch.after):
-        reason = f"{part.strip()[:60]!r} of the container's command has a comment" if COMMENT in contexts(part) else ""
-        if (open_ := contexts(f"{part}\n:")[-1]) != BARE and not reason:
-            what = {SINGLE: "' has no closing quote", DOUBLE: '" has no closing quote'}.get(open_, "$ or ` has no end")
-            reason = f"{part.strip()[:60]!r} of the container's command: {what}"
-        if reason:
-            yield LintFinding("syntax", "error", f"{reason}, which takes in what follows", "take it out or close it")
+        is_open = contexts(f"{part}\n:")[-1] != BARE
+        if is_open or COMMENT in contexts(part):
+            fault = "a quote, $ or ` without its end" if is_open else "a comment"
+            message = f"{part.strip()[:60]!r} of the container's command has {fault}, which takes in what follows"
+            yield LintFinding("syntax", "error", message, "take it out or close it")
 
 
 def _second_training(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
@@ -91,19 +90,14 @@ def _unset(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
 
 def _literal(recipe: MaxTextRecipe) -> Iterator[LintFinding]:
     """Variables in values that no shell reads and no target fills in, so that they reach MaxText as they are written."""
-    values = {"image": recipe.image}
-    values |= {f"arguments.{key}": value for key, value in recipe.arguments.items()}
-    values |= {f"environment.{key}": value for key, value in recipe.environment.items()}
-    values |= {f"xpk.{key}": value for key, value in recipe.xpk.items()}
-    values |= {"xla_flags": " ".join(recipe.xla_flags)}
-    for key, value in values.items():
+    for key, value in recipe.texts.items():
+        if key.startswith("launch.") or (" " in value and key != "xla_flags"):  # text of several words
+            continue
         for match in _LITERAL.finditer(value):
             name = match[1] or match[2]
-            interpolated = (
-                key.startswith("arguments.") and match[1] in argument_types.types()
-            )  # by MaxText's reader of YAML
-            text_of_several_words = " " in value and key != "xla_flags"
-            if interpolated or text_of_several_words or VARIABLE.fullmatch(match[0]):
+            # by MaxText's reader of YAML
+            is_interpolated = key.startswith("arguments.") and match[1] in argument_types.types()
+            if is_interpolated or VARIABLE.fullmatch(match[0]):
                 continue
             message = f"{key} is {value[:80]!r}, and no shell reads it: {match[0]} is passed on as it stands"
             fix = f"write ${{{name.upper()}}} in its place, and type {name.upper()}=VALUE with render and run"

@@ -8,33 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_QKV = {"query_proj", "key_proj", "value_proj"}
-POLICIES: dict[str, set[str]] = {
-    "full": set(),
-    "save_out_proj": {"out_proj"},
-    "save_qkv_proj": _QKV,
-    "qkv_proj_offloaded": _QKV,
-    "save_dot_except_mlp": {*_QKV, "out_proj"},
-    "save_dot_except_mlpwi": {*_QKV, "out_proj", "mlpwo"},
-    "save_dot_with_context_except_mlp": {*_QKV, "out_proj", "context"},
-    "minimal": {*_QKV, "out_proj", "mlpwi", "mlpwo"},
-    "minimal_offloaded": {*_QKV, "out_proj", "mlpwi", "mlpwo"},
-    "minimal_with_context": {*_QKV, "out_proj", "mlpwi", "mlpwo", "context"},
-    "none": {*_QKV, "out_proj", "mlpwi", "mlpwo", "context"},
-}
-_IN_PARTS = {"qkv_proj": _QKV, "kv_proj": {"key_proj", "value_proj"}}
-_KEYS = (
-    "query_proj",
-    "key_proj",
-    "value_proj",
-    "qkv_proj",
-    "kv_proj",
-    "context",
-    "out_proj",
-    "mlpwi",
-    "mlpwi_0",
-    "mlpwo",
-)
+from podwright.recipe.yaml_file import facts
+
+_FACTS = facts(__file__)
+POLICIES: dict[str, list[str]] = _FACTS["policies"]
 
 
 @dataclass(frozen=True)
@@ -56,13 +33,14 @@ def recomputed(arguments: Mapping[str, str]) -> Recomputed | None:
     """None for a policy that is not known here."""
     policy = arguments.get("remat_policy", "full").lower()
     if policy == "custom":
-        kept = {key for key in _KEYS if arguments.get(key, "remat") in ("device", "offload")}
+        kept = {key for key in _FACTS["keys"] if arguments.get(key, "remat") in ("device", "offload")}
     elif policy in POLICIES:
-        kept = POLICIES[policy]
+        kept = set(POLICIES[policy])
     else:
         return None
-    for fused, parts in _IN_PARTS.items():
-        kept |= parts if fused in kept else set()
+    for fused, parts in _FACTS["fused"].items():
+        if fused in kept:
+            kept.update(parts)
     return Recomputed(
         queries="query_proj" not in kept,
         keys_values=not kept >= {"key_proj", "value_proj"},

@@ -1,21 +1,22 @@
 """The typed recipe of a MaxText run: what its launch script says, split into parts that can be read, changed and rendered.
 
 Values that only a user has (project, cluster, bucket, image, the name of the workload) stand in it as `${NAME}` and are filled in
-from a target or from the command line.
+from a target or from the command line. Its texts come to stand in shell scripts, on the machine of whoever submits and in a pod; so
+each may be what its key says and nothing else. `launch.setup` and `launch.after` are shell text by intent, and run in the pod alone.
 """
 
 from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterable
+import unicodedata
+from collections.abc import Iterable, Mapping
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from podwright import slices
 from podwright.errors import UserError
-from podwright.recipe.maxtext import legal
 from podwright.recipe.schema import Expect, PathText, PositiveInt, RefusedValue, Section
 
 VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
@@ -39,30 +40,71 @@ def _as_text(value: object) -> object:
     return str(value) if isinstance(value, bool | int | float) else value
 
 
+_BRACED = re.compile(r"\$\{[A-Za-z_]\w*-?\}", re.ASCII)
+IMAGE = re.compile(
+    r"[a-z0-9][a-z0-9._-]*(?::\d+)?(?:/[a-z0-9][a-z0-9._-]*)*(?::\w[\w.-]{0,127})?(?:@sha256:[0-9a-f]{64})?", re.ASCII
+)
+_PATH = re.compile(r"[\w./+@:-]+", re.ASCII)
+_WORDS = re.compile(r"[\w./+@:=,%-]+(?: [\w./+@:=,%-]+)*", re.ASCII)
+_VERSION = re.compile(r"[A-Za-z0-9][\w.+/-]*(?: \([\w.+/:, -]*\))?", re.ASCII)
+_SHELL_TEXT = ("launch.setup", "launch.after")
+
+
+def _form(pattern: re.Pattern[str], form: str) -> AfterValidator:
+    """A validator of texts of one form, in which `${NAME}` counts as a word."""
+
+    def checked(text: str) -> str:
+        if text and not pattern.fullmatch(_BRACED.sub("x", text)):
+            raise ValueError(f"must be {form}")
+        return text
+
+    return AfterValidator(checked)
+
+
 TextOfValue = Annotated[str, BeforeValidator(_as_text)]
+FilePath = Annotated[str, _form(_PATH, "letters, digits, dots and slashes, such as MaxText/configs/base.yml")]
+Version = Annotated[str, _form(_VERSION, "a release, a tag or a commit, such as 1.2.3")]
+
+
+def _require_printable(value: object, key: str = "") -> None:
+    """RefusedValue for a control character in a text of a recipe, as `model_dump` has it."""
+    if isinstance(value, Mapping):
+        for name, entry in value.items():
+            _require_printable(entry, f"{key}.{name}" if key else name)
+    elif isinstance(value, list | tuple):
+        for entry in value:
+            _require_printable(entry, key)
+    elif isinstance(value, str):
+        allowed = "\n\t" if key in _SHELL_TEXT else ""
+        for character in value:
+            if unicodedata.category(character) in ("Cc", "Cs", "Zl", "Zp") and character not in allowed:
+                what = f"{key}={value[:60]!r} has the control character {character!r}"
+                raise RefusedValue(what, "write it on one line, without control characters")
 
 
 class MaxTextVersions(Section):
     """Stated by the script or by the README beside it; "" where they do not say."""
 
-    maxtext: str = Field("", description="a release, a tag or a commit of MaxText")
-    jax: str = Field("", description="of the image")
-    libtpu: str = Field("", description="of the image")
-    python: str = Field("", description="of the machine that submits")
-    xpk: str = Field("", description="that the script asks for; the shape of a pod depends on it")
+    maxtext: Version = Field("", description="a release, a tag or a commit of MaxText")
+    jax: Version = Field("", description="of the image")
+    libtpu: Version = Field("", description="of the image")
+    python: Version = Field("", description="of the machine that submits")
+    xpk: Version = Field("", description="that the script asks for; the shape of a pod depends on it")
 
 
 class MaxTextLaunch(Section):
     """What a container runs: `setup`, then `python -m module base_config ARGUMENTS`, then `after`."""
 
-    module: str = Field(
+    module: FilePath = Field(
         min_length=1,
         description="that python -m starts, or a file: of Python if it ends in .py, of bash with its own arguments if it ends in .sh",
     )
-    base_config: str = Field(
+    base_config: FilePath = Field(
         "", description="the YAML file of MaxText that the arguments change, as a path in the image"
     )
-    python: str = Field("python3", min_length=1, description="the program that starts the module")
+    python: Annotated[str, _form(_WORDS, "words without quotes, such as python3")] = Field(
+        "python3", min_length=1, description="the program that starts the module"
+    )
     setup: tuple[str, ...] = Field(
         (), description="shell commands before training, in order; the run ends where one of them fails"
     )
@@ -73,23 +115,25 @@ class MaxTextLaunch(Section):
 
 class MaxTextRecipe(Section):
     kind: Literal["maxtext"]
-    name: str
+    name: str = Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_. +-]*$")
     description: str
     expect: Expect
     topology: Annotated[str, AfterValidator(_is_slice)] = Field(
         description="the slice that the arguments are written for, such as tpu7x-4x4x8"
     )
     num_slices: PositiveInt = Field(1, le=10_000, description="slices of that topology that train together")
-    image: str = Field("${WORKLOAD_IMAGE}", description="the image of its container")
+    image: Annotated[
+        str, _form(IMAGE, "an image in small letters, such as us-docker.pkg.dev/PROJECT/REPOSITORY/maxtext:TAG")
+    ] = Field("${WORKLOAD_IMAGE}", min_length=1, description="the image of its container")
     launch: MaxTextLaunch
-    arguments: dict[str, TextOfValue] = Field(
+    arguments: dict[Annotated[str, Field(pattern=r"^(--?)?[A-Za-z_][A-Za-z0-9_.-]*$")], TextOfValue] = Field(
         description="arguments of MaxText by key, in their order, as MaxText gets them: without the shell's quotes"
     )
     xla_flags: tuple[str, ...] = Field((), description="flags of libtpu's compiler, in their order")
-    environment: dict[str, TextOfValue] = Field(
+    environment: dict[Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")], TextOfValue] = Field(
         {}, description="variables of the container, in their order; LIBTPU_INIT_ARGS is made of xla_flags"
     )
-    xpk: dict[str, TextOfValue] = Field(
+    xpk: dict[Annotated[str, Field(pattern=r"^[a-z][a-z0-9-]*$")], TextOfValue] = Field(
         {},
         description="every other option of `xpk workload create`, in their order, without dashes; an option without a value has ''",
     )
@@ -101,7 +145,10 @@ class MaxTextRecipe(Section):
 
     @model_validator(mode="after")
     def _is_legal(self) -> MaxTextRecipe:
-        legal.require(self.model_dump())
+        _require_printable(self.model_dump())
+        if self.xla_flags and "LIBTPU_INIT_ARGS" in self.environment:
+            what = "environment.LIBTPU_INIT_ARGS would be overwritten: it is made of xla_flags"
+            raise RefusedValue(what, "write its flags into xla_flags")
         return self
 
     @property
@@ -121,22 +168,25 @@ class MaxTextRecipe(Section):
         return ()
 
     @property
+    def texts(self) -> dict[str, str]:
+        """Every text in which a variable may be, by its dotted key, in the order of the recipe."""
+        named = {
+            "image": self.image,
+            "launch.module": self.launch.module,
+            "launch.base_config": self.launch.base_config,
+            "launch.setup": "\n".join(self.launch.setup),
+            "xla_flags": " ".join(self.xla_flags),
+        }
+        for section in ("arguments", "environment", "xpk"):
+            named |= {f"{section}.{key}": text for key, text in getattr(self, section).items()}
+        return named | {"launch.after": self.launch.after}
+
+    @property
     def variables(self) -> tuple[str, ...]:
         """Names of what must be filled in, in their order."""
-        texts = [
-            self.image,
-            self.launch.module,
-            self.launch.base_config,
-            *self.launch.setup,
-            *self.xla_flags,
-            *self.arguments.values(),
-            *self.environment.values(),
-            *self.xpk.values(),
-            self.launch.after,
-        ]
-        return tuple(
-            dict.fromkeys(name for text in texts for name in VARIABLE.findall(text) if name != "TPU_WORKER_ID")
-        )
+        names = dict.fromkeys(VARIABLE.findall("\n".join(self.texts.values())))
+        names.pop("TPU_WORKER_ID", None)
+        return tuple(names)
 
 
 def filled(text: str, values: dict[str, str]) -> str:

@@ -9,6 +9,10 @@ from pathlib import Path
 from podwright.recipe.maxtext import readme
 
 _TOPOLOGY = re.compile(r"(?:tpu)?v?\d+[a-z]*-\d+(?:x\d+)*", re.IGNORECASE)
+_STATED = {
+    "xpk": r"\bxpk==([A-Za-z0-9][A-Za-z0-9_.]*)",
+    "python": r"(?m)^\s*(?:export\s+)?UV_PYTHON_VERSION=[\"']?([0-9][0-9.]*)",
+}
 _CALL = re.compile(r"xpk(?:\.py)?[\"']?\s+(?:\\\n\s*)?workload\s+create\b")
 
 
@@ -36,10 +40,9 @@ def versions(text: str, files: Mapping[str, str]) -> tuple[dict[str, str], dict[
     """Versions by library, of the script and of the README beside it, and a note for each on which they differ. The script counts."""
     stated = next((readme.versions(content) for name, content in files.items() if name.lower() == "readme.md"), {})
     own: dict[str, str] = {}
-    if match := re.search(r"\bxpk==([A-Za-z0-9][A-Za-z0-9_.]*)", text):
-        own["xpk"] = match[1]
-    if match := re.search(r"(?m)^\s*(?:export\s+)?UV_PYTHON_VERSION=[\"']?([0-9][0-9.]*)", text):
-        own["python"] = match[1]
+    for library, pattern in _STATED.items():
+        if match := re.search(pattern, text):
+            own[library] = match[1]
     differences = {
         f"versions.{library}": f"{value} in the script, {stated[library]} in the README beside it"
         for library, value in own.items()

@@ -24,16 +24,18 @@ SECRET = "podwright-env"
 
 def keys(recipe: MaxTextRecipe) -> list[str]:
     """Keys whose values look like secrets, in the order of the recipe. Values are never returned."""
-    named = {f"arguments.{key}": value for key, value in recipe.arguments.items() if not _OF_TOKENIZER.fullmatch(key)}
-    named |= {f"environment.{key}": value for key, value in recipe.environment.items()}
-    variable, _, value = recipe.xpk.get("env", "").partition("=")
-    wrong = [key for key, text in named.items() if _is_secret(key.partition(".")[2], text)]
-    wrong += ["xpk.env"] if _is_secret(variable, value) else []
-    commands = {"launch.setup": "\n".join(recipe.launch.setup), "launch.after": recipe.launch.after}
-    wrong += [key for key, text in commands.items() if _KNOWN_FORMS.search(text) or _ASSIGNED.search(text)]
-    rest = {f"arguments.{key}": value for key, value in recipe.arguments.items()}
-    rest |= {f"xpk.{key}": value for key, value in recipe.xpk.items()} | {"image": recipe.image}
-    return wrong + [key for key, text in rest.items() if key not in wrong and _KNOWN_FORMS.search(text)]
+    return [key for key, text in recipe.texts.items() if _looks_secret(key, text)]
+
+
+def _looks_secret(key: str, text: str) -> bool:
+    section, _, name = key.partition(".")
+    if key == "xpk.env":
+        name, _, text = text.partition("=")
+        return _is_secret(name, text)
+    if section == "environment" or (section == "arguments" and not _OF_TOKENIZER.fullmatch(name)):
+        return _is_secret(name, text)
+    is_assigned = section == "launch" and _ASSIGNED.search(text)
+    return bool(is_assigned or _KNOWN_FORMS.search(text))
 
 
 def _is_secret(name: str, value: str) -> bool:
@@ -49,8 +51,7 @@ def problem(recipe: MaxTextRecipe) -> tuple[str, str] | None:
     """What is wrong and what to type, where a value looks like a secret."""
     if not (wrong := keys(recipe)):
         return None
-    plural = "values that look like secrets" if len(wrong) > 1 else "a value that looks like a secret"
-    what = f"{' and '.join(wrong)}: {plural}, and scripts, manifests and records would show {'them' if len(wrong) > 1 else 'it'}"
+    what = f"{' and '.join(wrong)}: this looks like a secret, and scripts, manifests and records would show it"
     lines = " and ".join(f"{name}=..." for name in dict.fromkeys(_variable(recipe, key) for key in wrong))
     create = f"kubectl create secret generic {SECRET} --from-env-file=FILE with a line {lines}"
     return what, f"leave it out, and type {create}: pods get its variables"
@@ -59,18 +60,20 @@ def problem(recipe: MaxTextRecipe) -> tuple[str, str] | None:
 def _variable(recipe: MaxTextRecipe, key: str) -> str:
     """The variable of the container that takes the place of a key: MaxText reads HF_TOKEN, and M_KEY for any other key."""
     section, _, name = key.partition(".")
-    if section == "launch":
-        text = "\n".join([*recipe.launch.setup, recipe.launch.after])
-        assigned = re.search(r"\b(\w*(?:TOKEN|KEY|SECRET|PASSWORD))=", text)
-        return assigned[1] if assigned else "WANDB_API_KEY" if "wandb" in text else "HF_TOKEN"
-    if key == "arguments.hf_access_token":
-        return "HF_TOKEN"
-    if section == "arguments":
+    if key == "xpk.env":
+        return recipe.xpk["env"].partition("=")[0]
+    if section == "environment":
+        return name
+    if section == "arguments" and name != "hf_access_token":
         return f"M_{name.upper()}"
-    return recipe.xpk["env"].partition("=")[0] if key == "xpk.env" else name
+    text = recipe.texts[key]
+    if assigned := re.search(r"\b(\w*(?:TOKEN|KEY|SECRET|PASSWORD))=", text):
+        return assigned[1]
+    return "WANDB_API_KEY" if "wandb" in text else "HF_TOKEN"
 
 
 def require_none(recipe: MaxTextRecipe) -> None:
     """UserError for a value that looks like a secret."""
     if wrong := problem(recipe):
-        raise UserError(*wrong)
+        what, fix = wrong
+        raise UserError(what, fix, "secret-value")

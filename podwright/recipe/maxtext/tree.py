@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import stat
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -24,24 +23,17 @@ def text_of(path: Path) -> str:
     pipe or a device, which might never end."""
     try:
         if not stat.S_ISREG(path.stat().st_mode):
-            raise UserError(f"{path} is no regular file", "write the script to a file and import that")
+            raise UserError(f"{path} is no regular file", "write the script to a file and import that", "not-a-file")
         return _as_bash_takes_it(path.read_bytes())
     except UnicodeDecodeError as e:
         what = f"{path} is not text in UTF-8: byte {e.start} is 0x{e.object[e.start]:02x}"
-        raise UserError(
-            what, f"type iconv -f latin1 -t utf-8 {shlex.quote(str(path))} > COPY.sh, if it is Latin-1"
-        ) from e
+        raise UserError(what, "save a copy as UTF-8", "not-utf8") from e
     except OSError as e:
-        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a bash script") from e
+        raise from_os(e, path) or UserError(f"{path} cannot be read: {e}", "give a bash script", "unreadable") from e
 
 
 def _as_bash_takes_it(contents: bytes) -> str:
     return contents.decode("utf-8-sig").replace("\r\n", "\n")
-
-
-def code_of(path: Path) -> str:
-    """The text of a script, whatever its encoding is, to look for the names of programs in it. OSError where it cannot be read."""
-    return path.read_bytes().decode(errors="replace")
 
 
 def siblings(script: Path) -> dict[str, str]:
@@ -65,7 +57,7 @@ def scripts(folder: Path) -> tuple[list[Path], list[Path]]:
         if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
         try:
-            text = code_of(path)
+            text = path.read_bytes().decode(errors="replace")
         except OSError:
             ours.append(path)  # for whom reads it, who says why it cannot be read
             continue
@@ -83,17 +75,15 @@ def training_script(folder: Path, others: Sequence[Path]) -> Path:
         return starting[0]
     if starting:
         raise UserError(
-            f"{folder} has {len(starting)} training scripts", f"name one: {', '.join(map(str, starting[:6]))}"
+            f"{folder} has {len(starting)} training scripts",
+            f"name one: {', '.join(map(str, starting[:6]))}",
+            "several-recipes",
         )
     raise UserError(
         f"no script in {folder} calls xpk workload create or starts MaxText",
         "name a launch script or a configuration file",
+        "no-call-of-xpk",
     )
-
-
-def named_scripts(tree: Path) -> dict[Path, str]:
-    """The launch scripts below `tree`, and how their recipes are called."""
-    return distinct({path: name_of(path, "") for path in scripts(tree)[0]})
 
 
 def distinct(names: Mapping[Path, str]) -> dict[Path, str]:
@@ -110,37 +100,21 @@ def _plain(text: str) -> str:
 
 def lookup(words: Sequence[str], tree: Path) -> Path:
     """The one launch script below `tree` whose path has every word, such as deepseek3, bf16 and 4x4x8. UserError for none or several."""
-    listed = named_scripts(tree)
+    names, scripts = matching(" ".join(words), tree)
+    if len(scripts) == 1:
+        return scripts[0]
     wanted = " ".join(words).lower()
-    matching = [path for path in listed if all(has_word(path.relative_to(tree), word) for word in wanted.split())]
-    exact = [path for path in listed if listed[path] == wanted]
-    if len(exact) == 1 or len(matching) == 1:
-        return (exact or matching)[0]
-    if not matching:
-        shared = {path: sum(has_word(path.relative_to(tree), word) for word in wanted.split()) for path in listed}
-        most = next(filter(_is_readable, sorted(listed, key=lambda path: -shared[path])), None)
-        what = f"none of the {len(listed)} launch scripts in {tree} has {' and '.join(wanted.split())} in its path"
-        raise UserError(
-            what, f"the nearest is {listed[most]}" if most else "type --tree with a checkout of tpu-recipes"
-        )
-    names = proposed(matching, listed)
-    shown = "; ".join(names[:12]) + (f" and {len(names) - 12} more" if len(names) > 12 else "")
-    raise UserError(f"{len(matching)} recipes in {tree} match {wanted!r}", f"add a word: {shown}")
+    if not scripts:
+        what = f"none of the {len(names)} launch scripts in {tree} has {' and '.join(wanted.split())} in its path"
+        raise UserError(what, "leave a word out, or type --tree with a checkout of tpu-recipes", "unknown-recipe")
+    what = f"{len(scripts)} launch scripts in {tree} match {wanted!r}"
+    raise UserError(what, f"add a word: {', '.join([names[path] for path in scripts][:3])}", "several-recipes")
 
 
-def proposed(paths: Sequence[Path], names: Mapping[Path, str]) -> list[str]:
-    """Names of the scripts that can be read, or of all where none can."""
-    return [names[path] for path in paths if _is_readable(path)] or [names[path] for path in paths]
-
-
-def _is_readable(path: Path) -> bool:
-    """Whether a launch script seems to train with MaxText."""
-    try:
-        return starts_maxtext(text_of(path))
-    except UserError:
-        return False
-
-
-def has_word(path: Path, word: str) -> bool:
-    """Whether a part of a path begins with a word."""
-    return re.search(rf"(?:^|[^a-z0-9]){re.escape(word)}", path.as_posix().lower()) is not None
+def matching(words: str, tree: Path) -> tuple[dict[Path, str], list[Path]]:
+    """The launch scripts below `tree` with the names of their recipes, and those that have this name, or each of these words in their path."""
+    names = distinct({path: name_of(path, "") for path in scripts(tree)[0]})
+    exact = [path for path, name in names.items() if name == words.lower()]
+    paths = {path: path.relative_to(tree).as_posix().lower() for path in names}
+    patterns = [rf"(?:^|[^a-z0-9]){re.escape(word)}" for word in words.lower().split()]
+    return names, exact or [path for path in names if all(re.search(each, paths[path]) for each in patterns)]

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from podwright.errors import UserError, nearest
+from podwright.recipe.yaml_file import facts
 
 OF_TARGET = {"cluster": "CLUSTER_NAME", "project": "PROJECT_ID", "zone": "ZONE", "workload": "WORKLOAD_NAME"}
 """options that belong to who submits -> the variable that stands for the value in a recipe"""
@@ -14,30 +15,10 @@ IMAGES = ("docker-image", "base-docker-image")
 DEVICES = ("device-type", "tpu-type")
 EXCLUSIVE = (DEVICES, ("env", "env-file"))
 """of each, xpk takes one"""
-DECIDED_ELSEWHERE = {
-    "workload": ("a run has a name of its own", "type --name NAME with podwright run"),
-    **{name: ("a target has it", f"set {name} of the target") for name in ("cluster", "project", "namespace")},
-    "zone": ("a target has it", "set zones of the target"),
-    **dict.fromkeys(DEVICES, ("the slice is topology of the recipe", "type topology=SLICE with podwright plan, run or render")),
-    "num-slices": ("num_slices of the recipe has it", "type num_slices=N with podwright plan, run or render"),
-    "docker-image": ("image of the recipe has it", "type image=IMAGE with podwright plan, run or render"),
-    "command": ("launch and arguments of the recipe are it", "type arguments.KEY=VALUE"),
-}  # fmt: skip
-"""option that a target, a run or another key of the recipe decides -> which of them, and what to do instead"""
-_OPTIONS = (
-    "base-docker-image cluster colocated-python-sidecar-image command custom-pathways-proxy-server-args"
-    " custom-pathways-server-args custom-pathways-worker-args debug-dump-gcs dependency-auto-download"
-    " deploy-stacktrace-sidecar device-type docker-image docker-image-pull-secret docker-name dry-run elastic-slices"
-    " enable-debug-logs env env-file experiment-name flex force headless kind-cluster max-restarts max-slice-restarts"
-    " mtc-enabled namespace num-nodes num-slices on-demand output-manifest-file pathways-gcs-location priority project"
-    " project-number proxy-server-image quiet ramdisk-directory remote-python-sidecar-image reservation"
-    " restart-on-exit-codes restart-on-user-code-failure sandbox-kubeconfig scheduler script-dir server-image"
-    " skip-validation spot storage sub-slicing-topology termination-grace-period-seconds timeout tpu-type"
-    " ttl-seconds-after-finished use-parallel-containers use-pathways use-vertex-tensorboard"
-    " wait-for-job-completion workload zone"
-)
-OPTIONS = frozenset(_OPTIONS.split())
-"""of xpk workload create, in any version until NEWEST: src/xpk/parser/workload.py and common.py, before 1.0 xpk.py"""
+_FACTS = facts(__file__)
+DECIDED_ELSEWHERE: dict[str, list[str]] = _FACTS["decided_elsewhere"]
+OPTIONS = frozenset(_FACTS["options"])
+"""of xpk workload create, in any version until NEWEST"""
 NEWEST = "1.16.0"
 """the newest version that is known here, of 2026-08-04"""
 
@@ -66,7 +47,7 @@ def require_option(name: str, version: str) -> None:
     guess = nearest(name, sorted(OPTIONS))
     fix = "leave it out, or type versions.xpk=VERSION of a newer xpk that has it"
     what = f"xpk workload create has no option --{name}, in any version until {NEWEST}"
-    raise UserError(what, f"did you mean --{guess}?" if guess else fix)
+    raise UserError(what, f"did you mean --{guess}?" if guess else fix, "unknown-option")
 
 
 def require_undecided(names: Iterable[str]) -> None:
@@ -74,7 +55,9 @@ def require_undecided(names: Iterable[str]) -> None:
     for name in names:
         if name in DECIDED_ELSEWHERE:
             owner, instead = DECIDED_ELSEWHERE[name]
-            raise UserError(f"a recipe cannot set xpk.{name}: {owner}", f"leave xpk.{name} out; {instead}")
+            raise UserError(
+                f"a recipe cannot set xpk.{name}: {owner}", f"leave xpk.{name} out; {instead}", "decided-elsewhere"
+            )
 
 
 def options(argv: Sequence[str], version: str) -> XpkOptions:
@@ -85,7 +68,11 @@ def options(argv: Sequence[str], version: str) -> XpkOptions:
     while words:
         word = words.pop(0)
         if not word.startswith("--") or word == "--":
-            raise UserError(f"xpk workload create has the word {word!r} without an option", "put the value in quotes")
+            raise UserError(
+                f"xpk workload create has the word {word!r} without an option",
+                "put the value in quotes",
+                "unknown-option",
+            )
         name, equals, value = word[2:].partition("=")
         require_option(name, version)
         if not equals and words and not words[0].startswith("--"):
@@ -96,7 +83,9 @@ def options(argv: Sequence[str], version: str) -> XpkOptions:
     for names in EXCLUSIVE:
         if len(both := [name for name in names if name in parsed.values]) > 1:
             given = " and ".join(f"--{name}={parsed.values[name]}" for name in both)
-            raise UserError(f"xpk workload create takes one of {given}", f"leave --{both[1]} or --{both[0]} out")
+            raise UserError(
+                f"xpk workload create takes one of {given}", f"leave --{both[1]} or --{both[0]} out", "options-exclude"
+            )
     return parsed
 
 

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Callable
 from typing import Any
 
-from podwright.report.records import Result
+from podwright.report.records import Result, inner
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,18 +21,13 @@ class Figure:
     """how it is held against the first run's: "ratio" or "difference" """
 
 
-MFU = Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", (), "difference")
-PEAK_MEMORY = Figure("steady_state.peak_memory_gib", "peak memory per device", "GiB", ("model", "hardware"))
-DATA_WAIT = Figure("data_wait_share", "data wait", "fraction of step time", (), "difference")
-
-
 @dataclasses.dataclass(frozen=True)
 class Curve:
-    figure: str
-    """of a step of the main stage"""
     title: str
     unit: str
     needs: tuple[str, ...]
+    figure: str = ""
+    """of a step of the main stage"""
     tested: str = ""
     """dotted path in an evaluation, whose values are drawn as points"""
     warm: bool = False
@@ -48,16 +43,9 @@ class Condition:
     """its value by recipe.json and result.json; None where it is not known"""
 
 
-def inner(value: Any, path: str) -> Any:
-    """What lies at a dotted path; None where nothing does."""
-    for name in path.split("."):
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
 def _model(recipe: Result, result: Result) -> Any:
     name, count = inner(recipe, "model.name"), inner(result, "environment.num_params")
-    return None if name is None else f"{name}, {count:,} parameters" if isinstance(count, int) else name
+    return f"{name}, {count:,} parameters" if name is not None and isinstance(count, int) else name
 
 
 def _vocabulary(recipe: Result, result: Result) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 from podwright.errors import UserError
 from podwright.report import kinds
 from podwright.report import records as reading
-from podwright.report.comparison.comparable import CONDITIONS, Figure, inner
-from podwright.report.records import Records, Result, number
+from podwright.report.comparison.comparable import CONDITIONS, Figure
+from podwright.report.records import Records, Result, inner, number
 from podwright.report.reproduce import NOT_SETTINGS
 from podwright.report.result import of_records
 from podwright.rundir import Record, RunDir, flat
@@ -30,13 +30,15 @@ def read(runs: Sequence[RunDir]) -> Read:
     """Records and result of each run; UserError for what is nothing to compare."""
     if len(runs) < 2:
         raise UserError(
-            "there is nothing to compare one run with", "name two or more: podwright report --compare RUN RUN"
+            "there is nothing to compare one run with",
+            "name two or more: podwright report --compare RUN RUN",
+            "too-few-runs",
         )
     if len(runs) > MOST:
-        raise UserError(f"{len(runs)} runs do not fit side by side", f"name {MOST} at most")
+        raise UserError(f"{len(runs)} runs do not fit side by side", f"name {MOST} at most", "too-many-runs")
     places = [run.path.resolve() for run in runs]
     if twice := next((p.name for p in places if places.count(p) > 1), None):
-        raise UserError(f"{twice} is named twice", "name each run once")
+        raise UserError(f"{twice} is named twice", "name each run once", "named-twice")
     loaded = []
     for run in runs:
         records = reading.read(run)
@@ -50,7 +52,9 @@ def read(runs: Sequence[RunDir]) -> Read:
 def document(loaded: Read) -> Record:
     """Everything that a comparison says, as plain JSON."""
     conditions = {name: [c.of(records.raw, result) for records, result in loaded] for name, c in CONDITIONS.items()}
-    figures = [row for f in _figures(loaded) if _measured(row := _figure(f, loaded, conditions), range(len(loaded)))]
+    compared = {f.key: f for _, result in loaded for f in kinds.of(result).FACTS.compared}
+    rows = [_figure(f, loaded, conditions) for f in compared.values()]
+    figures = [row for row in rows if _measured(row, range(len(loaded)))]
     return {
         "runs": [_head(result, label) for (_, result), label in zip(loaded, labels(loaded), strict=True)],
         "settings": _settings(loaded),
@@ -73,11 +77,6 @@ def equal(conditions: dict[str, list[Any]], needs: Sequence[str], run: int) -> b
 
 def _head(result: Result, label: str) -> Result:
     return {name: result.get(name) for name in HEAD} | {"label": label, "said": kinds.of(result).say(result)}
-
-
-def _figures(loaded: Read) -> list[Figure]:
-    """Those of every kind among the runs, each once."""
-    return list({f.key: f for _, result in loaded for f in kinds.of(result).COMPARED}.values())
 
 
 def _figure(figure: Figure, loaded: Read, conditions: dict[str, list[Any]]) -> Record:
@@ -119,12 +118,11 @@ def _change(figure: Figure, first: float | None, value: float | None) -> float |
 def _not_comparable(figures: list[Record], conditions: dict[str, list[Any]]) -> list[Record]:
     """Each condition that stands between figures that were measured, with the figures it stands between."""
     rows = []
+    kinds_of = conditions["kind"]
     for name, values in conditions.items():
-        others = [
-            i
-            for i in range(1, len(values))
-            if not equal(conditions, [name], i) and name in ("kind", *_of_kind(conditions, i))
-        ]
+        # Of a run of another kind nothing else matters.
+        runs = [i for i in range(1, len(values)) if name == "kind" or kinds_of[i] == kinds_of[0]]
+        others = [i for i in runs if not equal(conditions, [name], i)]
         kept_apart = [
             f["words"] for f in figures if name in f["needs"] and f["values"][0] is not None and _measured(f, others)
         ]
@@ -132,11 +130,6 @@ def _not_comparable(figures: list[Record], conditions: dict[str, list[Any]]) -> 
             condition = CONDITIONS[name]
             rows.append({"what": condition.words, "values": values, "why": condition.why, "figures": kept_apart})
     return rows
-
-
-def _of_kind(conditions: dict[str, list[Any]], run: int) -> Sequence[str]:
-    """What else a run can differ in: nothing that matters, where its kind does."""
-    return list(conditions) if conditions["kind"][run] == conditions["kind"][0] else []
 
 
 def _measured(figure: Record, runs: Sequence[int]) -> bool:

@@ -7,16 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError, from_os
 from podwright.report import kinds, page, prediction, timing
 from podwright.report.comparison import compare
-from podwright.report.comparison.comparable import CONDITIONS, Curve, inner
-from podwright.report.figures import plots, style
-from podwright.report.figures.drawing import Plot
+from podwright.report.comparison.comparable import CONDITIONS, Curve
+from podwright.report.figures import style
+from podwright.report.figures.drawing import Plot, points
 from podwright.report.figures.series import Line, line, smooth
-from podwright.report.records import Records, number
+from podwright.report.records import Records, inner, number
 from podwright.report.wording import DASH, duration, figure, setting, signed_percent, visible
-from podwright.rundir import Record, RunDir, replace_file, write_json
+from podwright.rundir import Record, RunDir, write_json
 
 OTHER = "†"
 WALL_TIME = "wall_time.total_s"  # shown in hours and minutes
@@ -44,17 +43,8 @@ def write(runs: Sequence[RunDir], folder: Path | None) -> Record:
             "light": style.variables(0),
             "dark": style.variables(1),
         }
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            for name, text in plots.files(drawn):
-                replace_file(folder / name, text.encode())
-            for name, templates in (("compare.md", page.markdown_templates()), ("compare.html", page.html_templates())):
-                replace_file(folder / name, templates.get_template(f"{name}.j2").render(context).encode())
-            write_json(folder / "compare.json", document)
-        except OSError as e:
-            raise from_os(e) or UserError(
-                f"--out {folder} cannot be written: {e}", "give a directory that can be written"
-            ) from e
+        page.save(folder, "compare", context, drawn)
+        write_json(folder / "compare.json", document)
     return document
 
 
@@ -140,7 +130,10 @@ def _cell(row: Record, run: int) -> str:
     value, change = row["values"][run], row["changes"][run]
     if value is None:
         return DASH
-    shown = duration(value) if row["figure"] == WALL_TIME else figure(int(value) if value == int(value) else value)
+    if row["figure"] == WALL_TIME:
+        shown = duration(value)
+    else:
+        shown = figure(int(value) if value == int(value) else value)
     if not row["comparable"][run]:
         return f"{shown} {OTHER}"
     if change is None:
@@ -159,14 +152,16 @@ def _sentence(condition: Record, labels: list[str]) -> str:
 
 
 def _as_text(value: Any) -> str:
-    return "not known" if value is None else visible(value if isinstance(value, str) else setting(value))
+    if value is None:
+        return "not known"
+    return visible(value if isinstance(value, str) else setting(value))
 
 
 def curves(loaded: compare.Read) -> list[Plot]:
     """Every curve that at least two comparable runs have."""
     conditions = {name: [c.of(records.raw, result) for records, result in loaded] for name, c in CONDITIONS.items()}
     with style.settings():
-        drawn = [_curve(curve, loaded, conditions) for curve in kinds.of(loaded[0][1]).CURVES]
+        drawn = [_curve(curve, loaded, conditions) for curve in kinds.of(loaded[0][1]).FACTS.curves]
     return [plot for plot in drawn if plot is not None]
 
 
@@ -181,20 +176,19 @@ def _curve(curve: Curve, loaded: compare.Read, conditions: dict[str, list[Any]])
         return None
     fig, (ax,) = style.figure(curve.unit, x="tokens seen" if by_tokens else "step")
     for i in have:
-        color, dashes = style.color(style.SERIES[i % len(style.SERIES)]), "-" if i < len(style.SERIES) else "--"
+        color, dashes = style.SERIES[i % len(style.SERIES)], "-" if i < len(style.SERIES) else "--"
         if lines[i]:
-            ax.plot(lines[i].steps, smooth(lines[i]).values, dashes, color=color, linewidth=1.6, label=labels[i])
+            ax.plot(
+                lines[i].steps,
+                smooth(lines[i]).values,
+                dashes,
+                color=style.color(color),
+                linewidth=1.6,
+                label=labels[i],
+            )
         if tests[i]:
             label, width = ("_", 0.0) if lines[i] else (labels[i], 1.6)
-            ax.plot(
-                *zip(*tests[i], strict=True),
-                dashes,
-                color=color,
-                marker="o",
-                markersize=4,
-                label=label,
-                linewidth=width,
-            )
+            points(ax, tests[i], color, label, 4, width, dashes)
     if curve.warm:
         ax.set_ylim(bottom=0)
     style.legend(fig, ax)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 
+from podwright.report import timing
 from podwright.report.figures import style
 from podwright.report.figures.series import Line, line, note, smooth
 from podwright.report.records import Records, Result, number
 from podwright.report.words import Sentence
-from podwright.rundir import Record
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,26 +24,37 @@ Draw = Callable[[Records, Result], Plot | None]
 """A plot of a run and its result; None where the run has no figures for it."""
 
 
-def one_line(
-    steps: list[Record],
-    figure: str,
-    title: str,
-    unit: str,
-    color: str,
-    caption: str,
-    floor: float | None = None,
-    *,
-    name: str,
-    x: str,
-) -> Plot | None:
-    raw = line(steps, figure)
-    if not raw:
-        return None
-    fig, (ax,) = style.figure(unit, x=x)
-    raw_and_smooth(ax, raw, color)
-    if floor is not None:
-        ax.set_ylim(bottom=floor)
-    return Plot(name, title, caption + note(raw), style.to_svg(fig, f"{title} over steps"))
+@dataclasses.dataclass(frozen=True)
+class Course:
+    """A plot of one figure over the steps."""
+
+    name: str
+    figure: str
+    title: str
+    unit: str
+    color: str
+    caption: str
+    floor: float | None = None
+    """where the y axis begins; None: by the values"""
+    x: str = "step"
+    stage: str = ""
+    """"": the main one"""
+    warm: bool = False
+    """without the steps that compile, where there are others"""
+
+    def __call__(self, records: Records, result: Result) -> Plot | None:
+        steps = records.steps(self.stage)
+        if self.warm:
+            steps = timing.warm_steps(records) or steps
+        raw = line(steps, self.figure)
+        if not raw:
+            return None
+        fig, (ax,) = style.figure(self.unit, x=self.x)
+        raw_and_smooth(ax, raw, self.color)
+        if self.floor is not None:
+            ax.set_ylim(bottom=self.floor)
+        svg = style.to_svg(fig, f"{self.title} over steps")
+        return Plot(self.name, self.title, self.caption + note(raw), svg)
 
 
 def losses(records: Records, result: Result, unit: str, caption: str, unigram: float | None = None) -> Plot | None:
@@ -121,15 +132,32 @@ def in_percent(ax: style.Axes) -> None:
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
 
 
-def bars(y: str, labels: list[str], rows: list[Result], series: Sequence[tuple[str, str, str]], title: str) -> str:
-    """SVG of shares: at each label a bar for every (key of its row, name, colour) of `series`."""
-    fig, (ax,) = style.figure(y, x="")
-    width = 0.8 / len(series)
-    for n, (key, name, color) in enumerate(series):
-        places = [i + (n - (len(series) - 1) / 2) * width for i in range(len(rows))]
-        ax.bar(places, [r[key] or 0.0 for r in rows], width, color=style.color(color), label=name)
-    ax.set_xticks(range(len(rows)), labels)
-    ax.set_ylim(0, 1.03)
-    in_percent(ax)
-    style.legend(fig, ax)
-    return style.to_svg(fig, title)
+@dataclasses.dataclass(frozen=True)
+class BarChart:
+    """Shares after training: at each row of a list in result.json a bar for each (key of the row, name, colour) of `series`."""
+
+    name: str
+    rows: str
+    label: str
+    """of a row, with its values in braces"""
+    title: str
+    y: str
+    caption: str
+    series: tuple[tuple[str, str, str], ...]
+
+    def __call__(self, records: Records, result: Result) -> Plot | None:
+        rows = [row for row in result[self.rows] if row[self.series[0][0]] is not None]
+        if not rows:
+            return None
+        fig, (ax,) = style.figure(self.y, x="")
+        width = 0.8 / len(self.series)
+        for n, (key, name, color) in enumerate(self.series):
+            places = [i + (n - (len(self.series) - 1) / 2) * width for i in range(len(rows))]
+            ax.bar(places, [row[key] or 0.0 for row in rows], width, color=style.color(color), label=name)
+        ax.set_xticks(range(len(rows)), [self.label.format(**row).replace("_", "\n") for row in rows])
+        ax.set_ylim(0, 1.03)
+        in_percent(ax)
+        style.legend(fig, ax)
+        return Plot(
+            self.name, self.title, self.caption, style.to_svg(fig, f"{self.y.capitalize()} {self.title.lower()}")
+        )

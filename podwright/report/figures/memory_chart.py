@@ -8,40 +8,27 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from podwright.errors import UserError
 from podwright.report.figures import style
 
-# part: (colour, opacity); what belongs together has one colour
-COLORS = {
-    "weights": ("blue", 1.0),
-    "optimizer": ("blue", 0.6),
-    "reference": ("blue", 0.3),
-    "arguments": ("blue", 1.0),
-    "resident": ("blue", 0.4),
-    "gradients": ("orange", 1.0),
-    "copies": ("purple", 1.0),
-    "activations": ("teal", 1.0),
-    "layer": ("teal", 0.5),
-    "temporaries": ("teal", 1.0),
-    "vocabulary": ("red", 1.0),
-    "cache": ("orange", 0.5),
-    "batch": ("grey", 1.0),
-}
+COLORS: dict[str, tuple[str, float]] = yaml.safe_load(Path(__file__).with_name("memory_chart.yaml").read_text())
+"""by part of the memory: its colour, and how opaque it is"""
 _ROW, _REST = 34, 96  # points
 
 
 def write(plan: dict[str, Any], path: Path) -> None:
     bars = _compiled(plan) or [(e["name"], e["parts_gib"]) for e in plan["memory"]]
     if not bars:
-        raise UserError(f"there is nothing to draw in {path}: this plan says nothing about memory", "leave --svg out")
+        raise UserError(
+            f"there is nothing to draw in {path}: this plan says nothing about memory",
+            "leave --svg out",
+            "no-memory-estimate",
+        )
     limit = (plan["programs"] or plan["memory"])[0]["limit_gib"]
     drawn = style.standalone(svg(f"{plan['recipe']} on {plan['target']}", bars, limit))
-    try:
-        path.write_text(drawn)
-    except OSError as e:
-        raise UserError(
-            f"--svg {path} cannot be written: {e.strerror}", "name a file in a directory that is there"
-        ) from e
+    path.write_text(drawn)
 
 
 def _compiled(plan: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
@@ -60,6 +47,8 @@ def _compiled(plan: dict[str, Any]) -> list[tuple[str, dict[str, float]]]:
 
 
 def svg(title: str, bars: list[tuple[str, dict[str, float]]], limit_gib: float | None) -> str:
+    from matplotlib.ticker import MaxNLocator
+
     with style.settings():
         fig, (ax,) = style.figure(title, x="GiB per device", height=_ROW * len(bars) + _REST)
         ax.grid(axis="y", visible=False)
@@ -74,12 +63,6 @@ def svg(title: str, bars: list[tuple[str, dict[str, float]]], limit_gib: float |
         ax.set_yticks(range(len(bars)), [name for name, _ in bars])
         ax.invert_yaxis()
         ax.set_xlim(0, 1.04 * max([*left, limit_gib or 0.0]))
-        ax.xaxis.set_major_locator(_ticks())
+        ax.xaxis.set_major_locator(MaxNLocator(8))
         style.legend(fig, ax)
         return style.to_svg(fig, title)
-
-
-def _ticks() -> Any:
-    from matplotlib.ticker import MaxNLocator
-
-    return MaxNLocator(8)

@@ -7,7 +7,8 @@ import io
 import math
 import re
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -27,6 +28,7 @@ PALETTE = {
 SERIES = ("blue", "orange", "teal", "purple", "red", "grey")
 FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
 WIDTH, HEIGHT = 460, 250
+_SHEET = Path(__file__).with_name("podwright.mplstyle")
 
 
 def color(name: str) -> str:
@@ -43,39 +45,9 @@ def settings() -> Iterator[None]:
     """Matplotlib's settings while a plot is drawn and saved; nothing changes for other users of matplotlib."""
     import matplotlib
 
-    wanted: Any = {
-        "svg.fonttype": "none",
-        "svg.hashsalt": "podwright",
-        "text.parse_math": False,  # names of rewards may hold a $
-        "font.family": "DejaVu Sans",  # its metrics ship with matplotlib, so a layout does not depend on the machine
-        "font.size": 10.5,
-        "axes.edgecolor": color("grid"),
-        "axes.grid": True,
-        "axes.grid.axis": "y",
-        "axes.axisbelow": True,
-        "axes.titlesize": 10.5,
-        "axes.titlelocation": "left",
-        "axes.spines.top": False,
-        "axes.spines.right": False,
-        "axes.spines.left": False,
-        "grid.color": color("grid"),
-        "grid.linewidth": 0.8,
-        "legend.frameon": False,
-        "legend.fontsize": 10.5,
-        "legend.handlelength": 1.3,
-        "legend.columnspacing": 1.4,
-        "legend.borderpad": 0,
-        "legend.borderaxespad": 0.2,
-        "lines.linewidth": 1.9,
-        "lines.solid_capstyle": "round",
-        **dict.fromkeys(
-            ("text.color", "axes.labelcolor", "axes.titlecolor", "xtick.color", "ytick.color"), color("ink")
-        ),
-        **dict.fromkeys(("xtick.major.size", "ytick.major.size"), 0),
-    }
     with matplotlib.rc_context():
         matplotlib.rcdefaults()  # a matplotlibrc of the user's would change the pages
-        matplotlib.rcParams.update(wanted)
+        matplotlib.rcParams.update(matplotlib.rc_params_from_file(_SHEET, use_default_template=False))
         yield
 
 

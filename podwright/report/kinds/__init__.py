@@ -3,17 +3,46 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Sequence
-from typing import Protocol
+from pathlib import Path
+from typing import Protocol, Self
+
+import pydantic
+import yaml
 
 from podwright.recipe import kinds
 from podwright.report import wording
 from podwright.report.comparison.comparable import Curve, Figure
-from podwright.report.figures.drawing import Draw
+from podwright.report.figures import style
+from podwright.report.figures.drawing import BarChart, Course, Draw, Plot
 from podwright.report.records import Records, Result
 from podwright.report.timing import Steady
 from podwright.report.words import Words
 from podwright.rundir import Record
+
+
+class KindFacts(pydantic.BaseModel):
+    """The figures of a kind as data: KIND.yaml beside its module."""
+
+    step: str
+    """what one of its steps is called"""
+    steady: Steady
+    """of which the medians are taken"""
+    tested: tuple[str, ...] = ()
+    """what an evaluation measures, besides when and of how much"""
+    units: dict[str, str] = {}
+    compared: tuple[Figure, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    """that are drawn of several runs"""
+    courses: dict[str, Course] = {}
+    """plots of one figure over the steps, by their names"""
+    charts: dict[str, BarChart] = {}
+
+    @classmethod
+    @functools.cache
+    def of(cls, kind: str) -> Self:
+        return cls.model_validate(yaml.safe_load(Path(__file__).with_name(f"{kind}.yaml").read_text()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,15 +63,8 @@ class PageText:
 class ReportPart(Protocol):
     """A module of a kind; its templates, if it has some, are those of its name. It may have a function `page_text` as below too."""
 
-    STEP: str
-    """what one of its steps is called"""
-    STEADY: Steady
-    """of which the medians are taken"""
-    TESTED: tuple[str, ...]
-    """what an evaluation found, besides when and of how much"""
+    FACTS: KindFacts
     PLOTS: tuple[Draw, ...]
-    COMPARED: tuple[Figure, ...]
-    CURVES: tuple[Curve, ...]
 
     def figures(self, records: Records, tests: list[Record], /) -> Result:
         """Its own figures of result.json; they replace those of all kinds."""
@@ -61,6 +83,13 @@ def of(result: Result) -> ReportPart:
     """By result.json or by recipe.json; UserError for a kind that this version does not know."""
     part: ReportPart = kinds.resolve(kinds.find(result.get("kind")).report)
     return part
+
+
+def plots(records: Records, result: Result) -> list[Plot]:
+    """Every plot that the run has figures for."""
+    with style.settings():
+        drawn = [draw(records, result) for draw in of(result).PLOTS]
+    return [plot for plot in drawn if plot is not None]
 
 
 def page_text(result: Result, t: Words) -> PageText:

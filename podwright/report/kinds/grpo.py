@@ -6,28 +6,16 @@ import statistics
 
 from podwright.recipe import even_groups
 from podwright.report import device_utilization, timing
-from podwright.report.comparison.comparable import MFU, PEAK_MEMORY, Curve, Figure
 from podwright.report.figures import style
-from podwright.report.figures.drawing import Draw, Plot, in_percent, one_line, points, raw_and_smooth
+from podwright.report.figures.drawing import Draw, Plot, in_percent, points, raw_and_smooth
 from podwright.report.figures.series import line, note, smooth
-from podwright.report.records import Records, Result, known, number
+from podwright.report.kinds import KindFacts
+from podwright.report.records import Records, Result, difference, known, newest, number
 from podwright.report.timing import cold_steps
 from podwright.report.wording import headline, paired
 from podwright.rundir import Record
 
-STEP = "GRPO step"
-STEADY: timing.Steady = {
-    "step_s": ("step", "s"),
-    "rollout_s": ("rollout: sampling", "s"),
-    "score_s": ("score: log-probabilities", "s"),
-    "update_s": ("update: gradients", "s"),
-    "sequences_per_s": ("throughput", "sequences/s"),
-    "tokens_per_s": ("throughput", "tokens/s"),
-    "tokens_per_s_per_device": ("throughput per device", "tokens/s"),
-    "mfu": ("model FLOPs utilization (MFU)", "fraction of peak"),
-    "peak_memory_gib": ("peak memory per device", "GiB"),
-}
-TESTED: tuple[str, ...] = ("strict", "flexible", "truncated", "mean_tokens")
+FACTS = KindFacts.of("grpo")
 
 say = headline
 also = paired
@@ -45,7 +33,7 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "loss_last": timing.last(steps, "loss"),
         "warm_start_loss": timing.trend(records.steps("warm_start"), "loss"),
         "device_use": device_utilization.figures(records),
-        "units": device_utilization.UNITS,
+        "units": FACTS.units,
     }
 
 
@@ -58,7 +46,7 @@ def _accuracy(measured: list[Record]) -> Record:
     """Strict and flexible accuracy before and after, and the gain in strict accuracy."""
     figures: Record = {}
     for when in ("before", "after"):
-        test = next((e for e in reversed(measured) if e["when"] == when), {})
+        test = newest(measured, when)
         strict, flexible = _bounds(test, "strict"), _bounds(test, "flexible")
         figures[f"accuracy_{when}"] = strict["accuracy"]
         figures[f"accuracy_{when}_interval"] = [strict["low"], strict["high"]]
@@ -66,8 +54,7 @@ def _accuracy(measured: list[Record]) -> Record:
         figures[f"accuracy_{when}_flexible_interval"] = [flexible["low"], flexible["high"]]
         figures[f"truncated_{when}"] = number(test.get("truncated"))
         figures[f"num_test_{when}"] = test.get("num")
-    before, after = figures["accuracy_before"], figures["accuracy_after"]
-    figures["accuracy_gain"] = None if before is None or after is None else after - before
+    figures["accuracy_gain"] = difference(figures["accuracy_after"], figures["accuracy_before"])
     figures["accuracy_unit"] = "fraction of the test questions, greedy pass@1, strict; intervals are 95 % Wilson"
     return figures
 
@@ -132,29 +119,6 @@ def reward(records: Records, result: Result) -> Plot | None:
     return Plot("reward", "Reward", caption, style.to_svg(fig, "Reward over GRPO steps"))
 
 
-def kl(records: Records, result: Result) -> Plot | None:
-    caption = "KL divergence of the policy from the weights at the start of GRPO."
-    return _course(records, "kl", "KL to the reference", "nats per token", "purple", caption, floor=0.0)
-
-
-def entropy(records: Records, result: Result) -> Plot | None:
-    caption = "Entropy of the policy's next-token distribution. Near zero, sampling no longer explores."
-    return _course(records, "entropy", "Entropy", "nats per token", "teal", caption, floor=0.0)
-
-
-def loss(records: Records, result: Result) -> Plot | None:
-    caption = "Policy loss. It stays near zero by construction and does not measure progress."
-    return _course(records, "loss", "GRPO loss", "policy loss", "blue", caption)
-
-
-def warm_start(records: Records, result: Result) -> Plot | None:
-    caption = "Supervised steps on worked answers before GRPO."
-    steps, unit = records.steps("warm_start"), "cross-entropy, nats per token"
-    return one_line(
-        steps, "loss", "Warm-start loss", unit, "orange", caption, 0.0, name="warm-start-loss", x="warm-start step"
-    )
-
-
 def completion_length(records: Records, result: Result) -> Plot | None:
     steps = records.steps()
     mean, longest, clipped = (line(steps, f"completion_{s}") for s in ("length", "length_max", "clipped"))
@@ -204,12 +168,6 @@ def _time_caption(steps: list[dict[str, float]], cold: set[int], left_out: bool)
     return f"Time of each step by part. Not drawn: the first steps of each process ({len(slow)}), which compile (up to {max(slow):.1f} s)."
 
 
-def _course(
-    records: Records, figure: str, title: str, unit: str, color: str, caption: str, floor: float | None = None
-) -> Plot | None:
-    return one_line(records.steps(), figure, title, unit, color, caption, floor, name=figure, x="GRPO step")
-
-
 def _graded(test: Record, grading: str) -> float | None:
     return number((test.get(grading) or {}).get("accuracy"))
 
@@ -222,33 +180,11 @@ def _bound(test: Record, side: str, otherwise: float) -> float:
 PLOTS: tuple[Draw, ...] = (
     accuracy,
     reward,
-    kl,
+    FACTS.courses["kl"],
     completion_length,
     step_time,
-    loss,
-    warm_start,
-    entropy,
+    FACTS.courses["loss"],
+    FACTS.courses["warm-start-loss"],
+    FACTS.courses["entropy"],
     device_utilization.plot,
-)
-
-_PACE = ("model", "length", "hardware")
-COMPARED: tuple[Figure, ...] = (
-    Figure("accuracy_before", "accuracy before", "fraction of the questions", ("data",), "difference"),
-    Figure("accuracy_after", "accuracy after", "fraction of the questions", ("data", "training"), "difference"),
-    Figure("accuracy_gain", "accuracy gain", "fraction of the questions", ("data", "training"), "difference"),
-    Figure("reward.last", "final reward", "weighted sum", ("data", "rewards", "training"), "difference"),
-    Figure("kl_last", "KL to the reference", "nats/token", ("model", "data", "training"), "difference"),
-    Figure("steady_state.step_s", "step time", "s", (*_PACE, "work", "devices")),
-    Figure("steady_state.sequences_per_s", "throughput", "sequences/s", (*_PACE, "devices")),
-    Figure("steady_state.tokens_per_s_per_device", "throughput per device", "tokens/s", _PACE),
-    MFU,
-    PEAK_MEMORY,
-    Figure("wall_time.total_s", "run time", "s", (*_PACE, "work", "devices", "training")),
-)
-CURVES: tuple[Curve, ...] = (
-    Curve("", "Accuracy", "correct answers in the test", ("data",), tested="strict.accuracy"),
-    Curve("reward", "Reward", "per completion", ("data", "rewards")),
-    Curve("kl", "KL to the reference", "nats per token", ("model", "data")),
-    Curve("completion_length", "Completion length", "tokens", ("data",)),
-    Curve("step_s", "Time per step", "seconds", (*_PACE, "work", "devices"), warm=True),
 )

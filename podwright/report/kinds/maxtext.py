@@ -2,50 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 
 from podwright.report import timing
-from podwright.report.comparison.comparable import Curve, Figure
 from podwright.report.figures import style
 from podwright.report.figures.drawing import Draw, Plot, losses, raw_and_smooth
 from podwright.report.figures.series import line, note
-from podwright.report.kinds import PageText
+from podwright.report.kinds import KindFacts, PageText
 from podwright.report.maxtext import figures as logged_figures
 from podwright.report.records import Records, Result, number
-from podwright.report.wording import how_far, training_loss
+from podwright.report.wording import so_far
 from podwright.report.words import Sentence, Words
 from podwright.rundir import Record
 
-STEP = "step"
-STEADY: timing.Steady = {
-    "step_s": ("step", "s"),
-    "tokens_per_s_per_device": ("throughput per device", "tokens/s"),
-    "tokens_per_s_per_chip": ("throughput per chip", "tokens/s"),
-    "tflops_per_device": ("model FLOP/s per device", "TFLOP/s"),
-    "tflops_per_chip": ("model FLOP/s per chip", "TFLOP/s"),
-    "mfu": ("model FLOPs utilization (MFU)", "fraction of peak"),
-}
-TESTED: tuple[str, ...] = ()
-
-_PACE = ("model", "length", "hardware")
-_TEXT = ("model", "data", "length")
-COMPARED: tuple[Figure, ...] = (
-    Figure("steady_state.step_s", "step time", "s", (*_PACE, "work", "devices")),
-    Figure("steady_state.tokens_per_s_per_device", "throughput per device", "tokens/s", _PACE),
-    Figure("steady_state.tokens_per_s_per_chip", "throughput per chip", "tokens/s", _PACE),
-    Figure("steady_state.tflops_per_device", "model FLOP/s per device", "TFLOP/s", ("hardware", "formula")),
-    Figure("steady_state.tflops_per_chip", "model FLOP/s per chip", "TFLOP/s", ("hardware", "formula")),
-    Figure("steady_state.mfu", "model FLOPs utilization (MFU)", "fraction of peak", ("formula",), "difference"),
-    Figure("memory.used_gib", "memory per device", "GiB", ("model", "hardware")),
-    Figure("memory.share", "memory per device", "fraction of its limit", (), "difference"),
-    Figure("loss.last", "final training loss", "nats/token", (*_TEXT, "training"), "difference"),
-    Figure("wall_time.goodput", "goodput", "fraction of run time", (), "difference"),
-    Figure("wall_time.total_s", "run time", "s", (*_PACE, "work", "devices", "training")),
-)
-CURVES: tuple[Curve, ...] = (
-    Curve("loss", "Loss", "nats per token", _TEXT),
-    Curve("tokens_per_s_per_device", "Tokens per second per device", "tokens/s", _PACE, warm=True),
-)
+FACTS = KindFacts.of("maxtext")
 
 
 def figures(records: Records, tests: list[Record]) -> Result:
@@ -59,7 +30,7 @@ breakdown = timing.breakdown
 
 
 def say(result: Result) -> str:
-    return f"{how_far(result, STEP)} {training_loss(result, 'nats per token')}".strip()
+    return so_far(result, FACTS.step, "nats per token")
 
 
 def also(result: Result) -> str:
@@ -86,11 +57,10 @@ def step_time(records: Records, result: Result) -> Plot | None:
     return Plot("step-time", "Step time", caption, style.to_svg(fig, "Step time over steps"))
 
 
-def loss(records: Records, result: Result) -> Plot | None:
-    return losses(records, result, "nats/token", "Training loss of each step; points are evaluations.")
-
-
-PLOTS: tuple[Draw, ...] = (step_time, loss)
+PLOTS: tuple[Draw, ...] = (
+    step_time,
+    functools.partial(losses, unit="nats/token", caption="Training loss of each step; points are evaluations."),
+)
 
 
 def page_text(result: Result, t: Words) -> PageText | None:

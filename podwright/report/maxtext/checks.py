@@ -113,13 +113,10 @@ def _tokens(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Record:
 
 
 def _no_tokens(log: LoggedRun, chosen: Steady) -> Record:
-    """Why no step has both figures: the log lacks one of them, or it is never above 0."""
+    """No step has both figures: the log lacks one of them, or it is never above 0."""
     columns = {"total_weights": log.steps.weights, "Tokens/s": log.steps.tokens}
-    absent = [name for name, column in columns.items() if not known(column[row] for row in chosen.rows)]
-    if absent:
-        return _unknown("tokens", "weights", what=", ".join(absent))
-    zero = [name for name, column in columns.items() if not any(column[row] > 0 for row in chosen.rows)]
-    return _unknown("tokens", "zero", what=", ".join(zero or columns))
+    absent = [name for name, column in columns.items() if not any(0 < column[row] < math.inf for row in chosen.rows)]
+    return _unknown("tokens", "weights", what=", ".join(absent or columns))
 
 
 def _peak(facts: RunFacts, speed: Result) -> Record:

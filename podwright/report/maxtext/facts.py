@@ -13,8 +13,8 @@ from podwright.errors import UserError
 from podwright.recipe import hybrid
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.maxtext import architectures, arguments, flops, published
+from podwright.recipe.maxtext.published import PublishedRun
 from podwright.report.words import Sentence
-from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.watch.maxtext_lines import SetUp
 
@@ -90,26 +90,31 @@ class RunFacts:
         return None if per_device is None or each is None else per_device * each
 
     @property
-    def peak_flops(self) -> float | None:
-        """FLOP/s of a device in the run's precision; in the fastest one that could be meant where it is not known."""
-        row = self.accelerator
-        if row is None or not row.bf16_flops:
-            return None
-        if self.precision is None:
-            return max(row.bf16_flops, row.fp8_flops)
-        return (row.fp8_flops or row.bf16_flops) if self.precision.startswith("fp8") else row.bf16_flops
-
-    @property
     def peak_precision(self) -> str | None:
         """Of `peak_flops`; None where that of the run is not known and the chip has several."""
         row = self.accelerator
         if row is None or (self.precision is None and row.fp8_flops > row.bf16_flops):
             return None
-        return "fp8" if (self.precision or "").startswith("fp8") and row.fp8_flops else "bf16"
+        quantized = self.precision is not None and self.precision.startswith("fp8")
+        return "fp8" if quantized and row.fp8_flops else "bf16"
+
+    @property
+    def peak_flops(self) -> float | None:
+        """FLOP/s of a device in the run's precision; in the fastest one that could be meant where it is not known."""
+        row = self.accelerator
+        if row is None or not row.bf16_flops:
+            return None
+        peaks = {"bf16": row.bf16_flops, "fp8": row.fp8_flops}
+        return peaks.get(self.peak_precision or "", max(peaks.values()))
 
     def without_architecture(self) -> RunFacts:
         """Without the FLOPs of the recipe's architecture and length, which are probably not the log's."""
         return dataclasses.replace(self, flops_per_token=None, flops_source=None, of_another=True)
+
+    def counted(self, flops_per_token: float, model: str) -> RunFacts:
+        text = "{model}, forward and backward, causal attention over {length} tokens"
+        source = Sentence(text, model=model, length=self.sequence_length)
+        return dataclasses.replace(self, flops_per_token=flops_per_token, flops_source=source)
 
     @property
     def config(self) -> str:
@@ -122,51 +127,68 @@ class RunFacts:
 def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     """Of a log, and of a recipe and a slice where they are named. UserError for a slice that does not exist."""
     settings = {key: _plain(value) for key, value in known.settings.items()}
-    given = _arguments(recipe) | settings
-    place = ran_on(on) if on else _slice(recipe)
-    row = place.accelerator if place else by_device_kind(known.device_kind or "")
-    devices = known.devices or (place.num_devices if place else None)
+    stated = _arguments(recipe)
+    given = stated | settings
+    slice_ = ran_on(on) if on else _slice(recipe)
+    devices = known.devices
+    accelerator = by_device_kind(known.device_kind or "")
     conflicts = []
-    if place and known.devices and known.devices != place.num_devices:
-        text = "{n} devices in the log, {num_devices} in {slice}"
-        conflicts.append(Sentence(text, n=known.devices, num_devices=place.num_devices, slice=place.name))
-    differing = _differing(settings, recipe)
+    if slice_:
+        accelerator, devices = slice_.accelerator, devices or slice_.num_devices
+        if devices != slice_.num_devices:
+            text = "{n} devices in the log, {num_devices} in {slice}"
+            conflicts.append(Sentence(text, n=devices, num_devices=slice_.num_devices, slice=slice_.name))
+    differing = [
+        key for key in _COMPARED if key in settings and key in stated and not _equal(settings[key], stated[key])
+    ]
     for key in differing:
         text = "{key} is {logged} in the log and {stated} in the recipe: probably another recipe"
-        conflicts.append(Sentence(text, key=key, logged=settings[key], stated=_arguments(recipe)[key]))
-    length = _positive(given, "max_target_length") or getattr(recipe, "sequence_length", None)
-    flops_per_token, source = _flops(recipe, _arguments(recipe) or given, length)
-    dims = _hybrid(recipe, _arguments(recipe) or given)
+        conflicts.append(Sentence(text, key=key, logged=settings[key], stated=stated[key]))
+    length = _integer(given, "max_target_length") or getattr(recipe, "sequence_length", None)
+    name = _inner(recipe, "model", "name") or hybrid.of_maxtext(stated or given)
+    dims = hybrid.find(name, _inner(recipe, "model", "gate") or "") if name in hybrid.MODELS else None
+    run_name = given.get("run_name", "")
+    stated_versions = getattr(recipe, "versions", ())  # pairs of name and value
+    profiled = None
+    if given.get("profiler"):
+        profiled = ProfiledSteps(*(_integer(_PROFILER | given, key, least=0) or 0 for key in _PROFILER))
     facts = RunFacts(
-        name=given.get("run_name", "") if "${" not in given.get("run_name", "") else "",
+        name="" if "${" in run_name else run_name,
         recipe=recipe.name if recipe else None,
-        model=_model(recipe) or given.get("model_name"),
+        model=getattr(recipe, "model_name", None) or _inner(recipe, "model", "name") or given.get("model_name"),
         precision=_precision(recipe, given),
-        slice=place,
-        accelerator=row,
+        slice=slice_,
+        accelerator=accelerator,
         devices=devices,
-        steps_planned=_positive(given, "steps") or _inner(recipe, "training", "max_steps"),
+        steps_planned=_integer(given, "steps") or _inner(recipe, "training", "max_steps"),
         sequence_length=length,
         batch_size=_batch(given, devices) or _inner(recipe, "batch_size"),
-        flops_per_token=flops_per_token,
-        flops_source=source,
         num_params=dims.num_params() if dims else None,
         num_active_params=dims.num_active_params() if dims else None,
-        profiled=_profiled(given),
-        versions=_versions(recipe) | known.versions,
+        profiled=profiled,
+        versions={name: value for name, value in stated_versions if value} | known.versions,
         data=given.get("dataset_type") or _inner(recipe, "data", "source"),
         conflicts=tuple(conflicts),
     )
-    return facts.without_architecture() if "model_name" in differing else facts
+    if "model_name" in differing:
+        return facts.without_architecture()
+    if not length:
+        return facts
+    if dims is not None:
+        return facts.counted(3 * dims.forward_flops(1, length / 2), name)
+    try:
+        model = architectures.find({key: value for key, value in (stated or given).items() if value})
+    except UserError:
+        return facts
+    return facts.counted(flops.per_token(model, length).total, (stated or given)["model_name"])
 
 
 def ran_on(name: str) -> Slice:
     try:
         return slices.parse(name)
     except slices.UnknownSlice as e:
-        guess = re.fullmatch(r"did you mean --on (?!local)\S+", e.fix)
-        fix = e.fix if guess else f"type --on with the slice that it ran on, such as {slices.EXAMPLES}"
-        raise UserError(f"--on {name} is no slice", fix) from e
+        fix = f"type --on with the slice that it ran on, such as {slices.EXAMPLES}"
+        raise UserError(f"--on {name} is no slice", fix, "unknown-slice") from e
 
 
 def _plain(value: str) -> str:
@@ -182,6 +204,9 @@ def _arguments(recipe: Recipe | None) -> dict[str, str]:
     return dict(given) if isinstance(given, dict) else {}
 
 
+_DTYPES = {"bfloat16": "bf16", "float32": "fp32"}
+_PROFILER = {"skip_first_n_steps_for_profiler": "1", "profiler_steps": "5", "profile_periodically_period": "0"}
+"""MaxText's keys of `ProfiledSteps` in their order, with its defaults"""
 _COMPARED = ("model_name", "steps", "max_target_length", "per_device_batch_size", "quantization")
 
 
@@ -189,12 +214,7 @@ def require_maxtext(recipe: Recipe) -> None:
     """UserError for a recipe that no log of MaxText is of: neither of kind maxtext nor of a model that a fork of MaxText trains."""
     if recipe.kind != "maxtext" and _inner(recipe, "model", "name") not in hybrid.MODELS:
         what = f"--recipe {recipe.name} is of kind {recipe.kind}, and the log is one of MaxText"
-        raise UserError(what, "name the recipe that podwright recipe import wrote, or leave --recipe out")
-
-
-def _differing(settings: dict[str, str], recipe: Recipe | None) -> list[str]:
-    given = _arguments(recipe)
-    return [key for key in _COMPARED if key in settings and key in given and not _equal(settings[key], given[key])]
+        raise UserError(what, "name the recipe that podwright recipe import wrote, or leave --recipe out", "wrong-kind")
 
 
 def _equal(a: str, b: str) -> bool:
@@ -215,102 +235,44 @@ def _slice(recipe: Recipe | None) -> Slice | None:
         return None
 
 
-def _model(recipe: Recipe | None) -> str | None:
-    return getattr(recipe, "model_name", None) or _inner(recipe, "model", "name")
-
-
-def _precision(recipe: Recipe | None, arguments: dict[str, str]) -> str | None:
-    quantization = arguments.get("quantization", "")
-    if quantization:
+def _precision(recipe: Recipe | None, given: dict[str, str]) -> str | None:
+    if quantization := given.get("quantization"):
         return "fp8" if quantization.startswith("fp8") else quantization
-    if arguments.get("dtype"):
-        return {"bfloat16": "bf16", "float32": "fp32"}.get(arguments["dtype"], arguments["dtype"])
-    if (stated := getattr(recipe, "precision", None)) is not None:
-        return str(stated)
-    return {"bfloat16": "bf16", "float32": "fp32"}.get(str(_inner(recipe, "model", "compute_dtype")))
+    if dtype := given.get("dtype"):
+        return _DTYPES.get(dtype, dtype)
+    return getattr(recipe, "precision", None) or _DTYPES.get(str(_inner(recipe, "model", "compute_dtype")))
 
 
-def _batch(arguments: dict[str, str], devices: int | None) -> int | None:
-    if total := _positive(arguments, "global_batch_size_to_train_on"):
+def _batch(given: dict[str, str], devices: int | None) -> int | None:
+    if total := _integer(given, "global_batch_size_to_train_on"):
         return total
-    each = _number(arguments.get("per_device_batch_size"))
-    parts = _int(arguments, "gradient_accumulation_steps") or 1
-    return round(each * devices * parts) if each and each > 0 and devices else None
-
-
-def _profiled(arguments: dict[str, str]) -> ProfiledSteps | None:
-    if not arguments.get("profiler"):
+    if not devices or "per_device_batch_size" not in given:
         return None
-    skip, num = _int(arguments, "skip_first_n_steps_for_profiler"), _int(arguments, "profiler_steps")
-    period = _int(arguments, "profile_periodically_period") or 0
-    return ProfiledSteps(1 if skip is None else skip, 5 if num is None else num, max(0, period))
-
-
-def _versions(recipe: Recipe | None) -> dict[str, str]:
-    stated = getattr(recipe, "versions", None)
-    return {name: value for name, value in stated.model_dump().items() if value} if stated else {}
-
-
-def _flops(recipe: Recipe | None, given: dict[str, str], length: int | None) -> tuple[float | None, Sentence | None]:
-    """FLOPs of a token by the architecture, and how they were counted."""
-    if not length:
-        return None, None
-    if (dims := _hybrid(recipe, given)) is not None:
-        name = _inner(recipe, "model", "name") or hybrid.of_maxtext(given)
-        return 3 * dims.forward_flops(1, length / 2), _counted(name, length)
     try:
-        model = architectures.find({key: value for key, value in given.items() if value})
+        return round(arguments.batch(given).rows(devices))
     except UserError:
-        return None, None
-    return flops.per_token(model, length).total, _counted(given["model_name"], length)
+        return None
 
 
-def _hybrid(recipe: Recipe | None, given: dict[str, str]) -> hybrid.HybridDims | None:
-    """The dimensions of a model with KDA or MLA that Podwright knows; None of another one."""
-    name = _inner(recipe, "model", "name") or hybrid.of_maxtext(given)
-    return hybrid.find(name, _inner(recipe, "model", "gate") or "") if name in hybrid.MODELS else None
-
-
-def _counted(model: str, length: int) -> Sentence:
-    text = "{model}, forward and backward, causal attention over {length} tokens"
-    return Sentence(text, model=model, length=length)
-
-
-def published_row(facts: RunFacts) -> Record | None:
+def published_run(facts: RunFacts) -> PublishedRun | None:
     """What the authors of a public recipe measured with the same model, batch, length, precision and slice; None where nobody did."""
     if facts.of_another or facts.slice is None or facts.model is None or facts.batch_size is None:
         return None
+    ours = (facts.model, facts.slice, facts.sequence_length, facts.batch_size, facts.precision)
     for run in published.runs():
-        place, batch = slices.parse(run.on), arguments.batch(run.arguments)
+        theirs, batch = slices.parse(run.on), arguments.batch(run.arguments)
         precision = "fp8" if run.arguments.get("quantization", "").startswith("fp8") else "bf16"
-        theirs = (run.model, place, batch.length, batch.rows(place.num_devices), precision)
-        if theirs == (facts.model, facts.slice, facts.sequence_length, facts.batch_size, facts.precision):
-            return {
-                "recipe": run.recipe,
-                "source": run.source,
-                "step_s": run.step_s,
-                "tflops_per_chip": run.tflops_per_chip,
-                "tokens_per_s_per_chip": run.tokens_per_s_per_chip,
-            }
+        if ours == (run.model, theirs, batch.length, batch.rows(theirs.num_devices), precision):
+            return run
     return None
 
 
-def _int(arguments: dict[str, str], key: str) -> int | None:
-    value = _number(arguments.get(key))
-    return None if value is None or value != int(value) else int(value)
-
-
-def _positive(arguments: dict[str, str], key: str) -> int | None:
-    value = _int(arguments, key)
-    return value if value and value > 0 else None
-
-
-def _number(text: str | None) -> float | None:
+def _integer(given: dict[str, str], key: str, least: int = 1) -> int | None:
+    """None for what is absent, or no whole number of at least `least`."""
     try:
-        value = float(text or "")
-    except ValueError:
+        return arguments.integer(given, key, least, least) if key in given else None
+    except UserError:
         return None
-    return value if abs(value) < 1e15 else None
 
 
 def _inner(value: Any, *names: str) -> Any:

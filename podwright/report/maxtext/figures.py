@@ -11,8 +11,9 @@ from pathlib import Path
 
 from podwright.accelerators import GIB
 from podwright.recipe.load import stored
+from podwright.report.kinds import KindFacts
 from podwright.report.maxtext import checks, log_run, logged
-from podwright.report.maxtext.facts import RunFacts, gathered, published_row
+from podwright.report.maxtext.facts import RunFacts, gathered, published_run
 from podwright.report.maxtext.logged import LoggedRun
 from podwright.report.maxtext.steady import MOST_LISTED, Steady, is_time, known, quartiles, steady
 from podwright.report.overfitting import suspicions
@@ -22,16 +23,6 @@ from podwright.rundir import Ending, Record
 from podwright.watch.maxtext_ending import LogEnding
 from podwright.watch.maxtext_ending import ending as ending_of_log
 from podwright.watch.maxtext_log import STAGE
-
-UNITS = {
-    "step_s": "s",
-    "tokens_per_s_per_device": "tokens/s",
-    "tokens_per_s_per_chip": "tokens/s",
-    "tflops_per_device": "TFLOP/s",
-    "tflops_per_chip": "TFLOP/s",
-    "logged_tflops_per_device": "TFLOP/s, as the log has it",
-    "mfu": "fraction of the peak of the run's precision",
-}
 
 
 def of(records: Records) -> Result:
@@ -78,7 +69,7 @@ def of(records: Records) -> Result:
         "published": _published(facts, speed),
         "hosts": checks.other_hosts(log) + 1,
         "settings": _settings(facts, log),
-        "units": UNITS,
+        "units": KindFacts.of(STAGE).units,
         "warnings": suspicions(log.records, log.evaluations, None),
     }
     result["checks"] = checks.of(log, facts, chosen, result)
@@ -166,26 +157,32 @@ def _speed(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Result:
         "step_s_range": [seconds[0], seconds[-1]] if seconds else None,
         "tokens_per_s_per_device": tokens_s,
         "tokens_per_s_per_chip": facts.per_chip(tokens_s),
-        "tokens_source": None if tokens_s is None else "log" if tokens else "batch",
+        "tokens_source": _source(tokens_s, "log" if tokens else "batch"),
         "tflops_per_device": tflops_s,
         "tflops_per_chip": facts.per_chip(tflops_s),
-        "tflops_source": None if tflops_s is None else "log" if true is None else "architecture",
+        "tflops_source": _source(tflops_s, "log" if true is None else "architecture"),
         "logged_tflops_per_device": logged_s,
         "mfu": tflops_s * 1e12 / peak if tflops_s is not None and peak and facts.precision else None,
         "num_steps": len(chosen.rows),
         "num_left_out": len(chosen.excluded),
-        "units": UNITS,
+        "units": KindFacts.of(STAGE).units,
     }
+
+
+def _source(value: float | None, source: str) -> str | None:
+    """Where a figure is from that is known."""
+    return None if value is None else source
 
 
 def _published(facts: RunFacts, speed: Result) -> Record | None:
     """With the errors of what was measured; None where nobody published a run of the same recipe."""
-    row = published_row(facts)
-    if row is None:
+    run = published_run(facts)
+    if run is None:
         return None
+    row: Record = {"recipe": run.recipe, "source": run.source}
     for key in ("step_s", "tflops_per_chip", "tokens_per_s_per_chip"):
-        ours, theirs = speed[key], row[key]
-        row[f"{key}_error"] = ours / theirs - 1 if ours is not None and theirs else None
+        ours, theirs = speed[key], getattr(run, key)
+        row |= {key: theirs, f"{key}_error": ours / theirs - 1 if ours is not None and theirs else None}
     return row
 
 
@@ -230,7 +227,7 @@ def _memory(log: LoggedRun, facts: RunFacts) -> Result:
         "used_gib": used,
         "limit_gib": limit,
         "share": used / limit if used and limit else None,
-        "source": "Memstats" if log.known.memory_used_gib else "compiler" if used else None,
+        "source": _source(used or None, "Memstats" if log.known.memory_used_gib else "compiler"),
     }
 
 

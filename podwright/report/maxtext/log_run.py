@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from podwright.errors import UserError, from_os
+from podwright.errors import UserError
 from podwright.recipe.kinds import Recipe
 from podwright.report import records as reading
 from podwright.report.maxtext import logged
-from podwright.rundir import Record, RunDir, write_json
+from podwright.rundir import Record, RunDir, read_json, write_json
 from podwright.watch import maxtext_log
 
 _PARTS = ("attempts", "metrics.jsonl", "events.jsonl", "recipe.json")
@@ -27,11 +26,7 @@ def source_of(recipe: dict[str, Any]) -> Record:
 
 def is_log_run(folder: Path) -> bool:
     """Whether `podwright report --log` made this directory."""
-    try:
-        recipe = json.loads((folder / "recipe.json").read_text())
-    except (OSError, ValueError, RecursionError):
-        return False
-    return isinstance(recipe, dict) and bool(source_of(recipe))
+    return bool(source_of(read_json(folder / "recipe.json")))
 
 
 def create(folder: Path, blocks: Iterable[bytes], log: str, recipe: Recipe | None, on: str) -> RunDir:
@@ -41,28 +36,27 @@ def create(folder: Path, blocks: Iterable[bytes], log: str, recipe: Recipe | Non
     """
     taken = next((name for name in ("journal.jsonl", *_PARTS) if (folder / name).exists()), "")
     if taken and not is_log_run(folder):
-        raise UserError(f"{folder / taken} is there, and not of a log", "name another directory with -o")
+        raise UserError(
+            f"{folder / taken} is there, and not of a log", "name another directory with -o", "exists-already"
+        )
     source = {"file": log, "slice": on, "recipe": recipe.model_dump(mode="json") if recipe else None, "profile": None}
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging:
-            run = RunDir(Path(staging))
-            run.attempt(1).mkdir(parents=True)
-            with run.log(1).open("wb") as f:
-                f.writelines(blocks)
-            write_json(run.recipe, {"kind": maxtext_log.STAGE, "arguments": {}, "log": source})
-            log_read = logged.of(reading.read(run))
-            if log_read is None or not log_read.records:
-                raise UserError(*logged.not_a_log(log_read, log, run.log(1).stat().st_size))
-            _replace(folder, run.path)
-    except OSError as e:
-        raise from_os(e) or UserError(f"{folder} cannot be written: {e}", "give another directory with -o") from e
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging:
+        run = RunDir(Path(staging))
+        run.attempt(1).mkdir(parents=True)
+        with run.log(1).open("wb") as f:
+            f.writelines(blocks)
+        write_json(run.recipe, {"kind": maxtext_log.STAGE, "arguments": {}, "log": source})
+        log_read = logged.of(reading.read(run))
+        if log_read is None or not log_read.records:
+            raise UserError(*logged.not_a_log(log_read, log), code="no-steps")
+        _replace(folder, run.path)
     return RunDir(folder)
 
 
 def note_profile(run: RunDir, profile: Record) -> None:
     """Keep what became of the profile that was typed."""
-    recipe = json.loads(run.recipe.read_text())
+    recipe = read_json(run.recipe)
     recipe["log"]["profile"] = profile
     write_json(run.recipe, recipe)
 

@@ -6,12 +6,11 @@ import bisect
 import dataclasses
 import itertools
 import math
-from array import array
 from collections.abc import Iterator
 from functools import reduce
 from pathlib import Path
 
-from podwright.report.records import Records, number
+from podwright.report.records import Records, column
 from podwright.rundir import Record
 from podwright.watch import maxtext_log
 from podwright.watch.maxtext_lines import FIGURES, SetUp
@@ -24,18 +23,17 @@ class StepColumns:
     """The steps that count, in order: a row each. What a step does not have is NaN."""
 
     def __init__(self, steps: list[Record]):
-        self.step = array("q", (s["step"] for s in steps))
+        self.step: list[int] = [s["step"] for s in steps]
         self.seconds, self.tflops = _column(steps, "step_s"), _column(steps, "tflops_per_device")
         self.tokens, self.weights = _column(steps, "tokens_per_s_per_device"), _column(steps, "total_weights")
         self.loss = _column(steps, "loss")
         self.ramp_up = {row for row, s in enumerate(steps) if s.get("ramp_up")}
         self.hidden = {row for row, s in enumerate(steps) if s.get("profiler_switched")}
         """logged without their seconds, because the profiler was switched there"""
-        starts = [_start(s) for s in steps]
-        firsts = [row for row in range(len(steps)) if row == 0 or starts[row] != starts[row - 1]]
+        self._starts = [_start(s) for s in steps]
+        firsts = [row for row, start in enumerate(self._starts) if row == 0 or start != self._starts[row - 1]]
         self.groups = [range(a, b) for a, b in itertools.pairwise([*firsts, len(steps)])]
         """the rows of each start of the process"""
-        self._starts = starts
 
     def __len__(self) -> int:
         return len(self.step)
@@ -50,7 +48,7 @@ class StepColumns:
         if event["step"] < 0:
             return next((rows.start for rows in self.groups if self._starts[rows.start][0] == start[0]), None)
         row = bisect.bisect_left(self.step, event["step"])
-        counts = row < len(self.step) and self.step[row] == event["step"] and self._starts[row] == start
+        counts = self.step[row : row + 1] == [event["step"]] and self._starts[row] == start
         return row + 1 if counts else None
 
 
@@ -118,8 +116,8 @@ def of(records: Records) -> LoggedRun | None:
     )
 
 
-def _column(steps: list[Record], figure: str) -> array[float]:
-    return array("d", (math.nan if (value := number(s.get(figure))) is None else value for s in steps))
+def _column(steps: list[Record], figure: str) -> list[float]:
+    return [math.nan if value is None else value for value in column(steps, figure)]
 
 
 def _start(record: Record) -> tuple[int, int]:
@@ -157,19 +155,13 @@ def _merged(earlier: SetUp, later: SetUp) -> SetUp:
     return SetUp(**values)
 
 
-def not_a_log(log: LoggedRun | None, path: str, num_bytes: int) -> tuple[str, str]:
+def not_a_log(log: LoggedRun | None, path: str) -> tuple[str, str]:
     """Why there is nothing to report of a log without steps, and what to do."""
-    where = "standard input" if path == "-" else path
+    what = f"{'standard input' if path == '-' else path} has no completed step"
     fix = "give the log of a training process of MaxText: its lines say completed step: N, seconds: S, ..."
-    if log is None or num_bytes == 0:
-        return f"{where} is empty", fix
-    state = log.last
-    if state.num_zero_bytes:
-        return f"{where} is a binary file", fix
-    num = state.num_lines + (num_bytes > state.position)
-    what = f"{where} has no completed step in {num:,} line{'s' if num != 1 else ''}"
+    if log is None:
+        return what, fix
     if log.end.failures:
         return f"{what}: {log.end.failures[0]['cause']}", "type podwright diagnose with that log"
-    if line := state.damaged_example or state.cut:
-        return f"{what} that can be read: {line!r}", "give the whole log"
-    return what, fix
+    damaged = log.last.damaged_example or log.last.cut
+    return f"{what} that can be read: {damaged!r}" if damaged else what, fix

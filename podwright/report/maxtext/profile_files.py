@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections.abc import Iterable
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -15,13 +16,13 @@ PATIENCE_S = 60.0
 _TRACE = re.compile(r"(?:^|/)plugins/profile/([^/.][^/]*)/[^/]+\.xplane\.pb$")
 
 
-def newest(objects: list[StoredObject]) -> list[StoredObject]:
-    """The traces of the profile that was written last: a file for each host."""
-    stamps: dict[str, list[StoredObject]] = {}
+def newest(objects: Iterable[StoredObject]) -> tuple[str, list[StoredObject]]:
+    """The time and the traces of the profile that was written last: a file for each host."""
+    profiles: dict[str, tuple[str, list[StoredObject]]] = {}
     for each in objects:
         if match := _TRACE.search(each.name):
-            stamps.setdefault(each.name[: match.end(1)], []).append(each)
-    return max(stamps.values(), key=lambda files: max(each.time for each in files), default=[])
+            profiles.setdefault(each.name[: match.end(1)], (match[1], []))[1].append(each)
+    return max(profiles.values(), key=lambda profile: max(each.time for each in profile[1]), default=("", []))
 
 
 def fetch(url: str, folder: Path) -> list[str]:
@@ -30,18 +31,18 @@ def fetch(url: str, folder: Path) -> list[str]:
     UserError where the storage cannot be listed or has no profile.
     """
     storage = open_storage(url, PATIENCE_S)
-    files = newest(storage.objects())
+    time, files = newest(storage.objects())
     if not files:
         what = f"{url} has no profile: no object there is named .../plugins/profile/TIME/HOST.xplane.pb"
-        raise UserError(what, "give the output directory of a run with profiler=xplane, or leave --profile out")
+        raise UserError(
+            what, "give the output directory of a run with profiler=xplane, or leave --profile out", "no-profile"
+        )
     paths = []
     for each in files:
-        match = _TRACE.search(each.name)
-        assert match
-        path = folder / "profile" / "plugins" / "profile" / match[1] / each.name.rpartition("/")[2]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        storage.download(each.name, path)
-        paths.append(str(path.relative_to(folder)))
+        path = Path("profile", "plugins", "profile", time, each.name.rpartition("/")[2])
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        storage.download(each.name, folder / path)
+        paths.append(str(path))
     return paths
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
-from array import array
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -41,7 +40,7 @@ class Exclusion(NamedTuple):
 
 
 class Steady(NamedTuple):
-    rows: array[int]
+    rows: list[int]
     """that count"""
     seconds: list[float]
     """of these, the least first"""
@@ -54,22 +53,26 @@ class Steady(NamedTuple):
 
 def steady(log: LoggedRun, facts: RunFacts, *, out_of_data: bool) -> Steady:
     """Of the steps that no later attempt computed again."""
-    out: dict[int, Exclusion] = {}
-    for rows in log.steps.groups:
-        _by_rule(log.steps, rows, facts.profiled, out)
-    seconds = log.steps.seconds
-    _by_hidden_rows(log.steps, out)
-    left = array("q", (row for row in range(len(log.steps)) if row not in out))
-    left = _with_times(seconds, left, out)
-    if _come_in_bursts([seconds[row] for row in left]):
-        out.update({row: Exclusion(row, "bursts", False) for row in left})
+    table, out = log.steps, dict[int, Exclusion]()
+    for rows in table.groups:
+        _by_rule(table, rows, facts.profiled, out)
+    _by_hidden_rows(table, out)
+    left = _with_times(table, out)
+    if _come_in_bursts([table.seconds[row] for row in left]):
+        _exclude(left, "bursts", out)
     elif left:
         _by_evidence(log, facts, left, out, out_of_data)
-    left = array("q", (row for row in left if row not in out))
-    times = sorted(seconds[row] for row in left)
-    median = statistics.median(times) if times else None
-    slow = [row for row in left if seconds[row] > 2 * median] if median and times[-1] > 2 * median else []
+    left = [row for row in left if row not in out]
+    times = sorted(table.seconds[row] for row in left)
+    if not times:
+        return Steady(left, times, dict(sorted(out.items())), None, [])
+    median = statistics.median(times)
+    slow = [row for row in left if table.seconds[row] > 2 * median]
     return Steady(left, times, dict(sorted(out.items())), median, slow)
+
+
+def _exclude(rows: Iterable[int], reason: str, out: dict[int, Exclusion]) -> None:
+    out.update({row: Exclusion(row, reason, False) for row in rows})
 
 
 def _by_rule(table: StepColumns, rows: range, profiled: ProfiledSteps | None, out: dict[int, Exclusion]) -> None:
@@ -95,18 +98,17 @@ def is_time(seconds: float) -> bool:
     return 0 < seconds < LONGEST_S
 
 
-def _with_times(seconds: array[float], left: array[int], out: dict[int, Exclusion]) -> array[int]:
-    """The rows of `left` whose time is possible: none where those of half are not. A 0 among possible times is left to the evidence:
+def _with_times(table: StepColumns, out: dict[int, Exclusion]) -> list[int]:
+    """The rows that are left whose time is possible: none where those of half are not. A 0 among possible times is left to the evidence:
     it is rounded, and a step beside it has its time."""
-    wrong = [row for row in left if not 0 < seconds[row] < LONGEST_S]  # is_time, without a call for each step
+    left = [row for row in range(len(table)) if row not in out]
+    wrong = [row for row in left if not is_time(table.seconds[row])]
     if 2 * len(wrong) >= len(left):
-        out.update({row: Exclusion(row, "few_times", False) for row in left})
-        out.update({row: Exclusion(row, "no_time", False) for row in wrong})
-        return array("q")
-    out.update({row: Exclusion(row, "no_time", False) for row in wrong if seconds[row] != 0})
-    if not wrong:
-        return left
-    return array("q", (row for row in left if row not in out))
+        _exclude(left, "few_times", out)
+        _exclude(wrong, "no_time", out)
+    else:
+        _exclude((row for row in wrong if table.seconds[row] != 0), "no_time", out)
+    return [row for row in left if row not in out]
 
 
 def _come_in_bursts(times: list[float]) -> bool:
@@ -127,11 +129,7 @@ def _by_hidden_rows(table: StepColumns, out: dict[int, Exclusion]) -> None:
 
 
 def _by_evidence(
-    log: LoggedRun,
-    facts: RunFacts,
-    left: array[int],
-    out: dict[int, Exclusion],
-    out_of_data: bool,
+    log: LoggedRun, facts: RunFacts, left: list[int], out: dict[int, Exclusion], out_of_data: bool
 ) -> None:
     seconds = log.steps.seconds
     median = statistics.median(seconds[row] for row in left)
@@ -142,9 +140,9 @@ def _by_evidence(
         if seconds[row] < FAST * median:
             _fast(log, rows, row, median, out)
         elif _near(row, log.profiler_rows) or _near_profiled(row, rows, out):
-            out[row] = Exclusion(row, "beside_profiler", False)
+            _exclude([row], "beside_profiler", out)
         elif out_of_data and row == len(log.steps) - 1:
-            out[row] = Exclusion(row, "no_more_data", False)
+            _exclude([row], "no_more_data", out)
     for row in [row for row, e in out.items() if e.by_rule and seconds[row] < FAST * median]:
         rows = log.steps.group_of(row)
         if (other := _payer(log, rows, row, (row + 1,), median)) is not None:
@@ -181,14 +179,14 @@ def _near_profiled(row: int, rows: range, out: dict[int, Exclusion]) -> bool:
     return any(e is not None and e.reason in ("profiled", "no_seconds") for e in neighbours)
 
 
-def _impossible(log: LoggedRun, facts: RunFacts, left: array[int], out: dict[int, Exclusion]) -> None:
+def _impossible(log: LoggedRun, facts: RunFacts, left: list[int], out: dict[int, Exclusion]) -> None:
     """Single steps over the peak of the hardware; where most are, the formula is wrong and not their time."""
     peak = facts.peak_flops
     if peak is None:
         return
     over = [row for row in left if row not in out and log.steps.tflops[row] * 1e12 > peak]
     if 2 * len(over) < len(left):
-        out.update({row: Exclusion(row, "impossible", False) for row in over})
+        _exclude(over, "impossible", out)
 
 
 def quartiles(values: list[float]) -> tuple[float, float] | None:

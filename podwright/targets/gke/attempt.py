@@ -31,10 +31,6 @@ class AttemptObjects:
     jobset: Manifest
     before: tuple[Manifest, ...]
     """what the pods cannot start without"""
-    after: tuple[Manifest, ...]
-    """what may follow"""
-    container: str
-    """of each pod the one whose log is the log of the attempt"""
     variables: tuple[str, ...] = ()
     """of this environment, those that are set go to the pods as a Secret with the name of the JobSet: `trainer.secret`"""
 
@@ -43,7 +39,11 @@ def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, 
     """A MaxText recipe for a run on `target`, with a short trace where it asks for none. UserError, in one line, for whatever an attempt
     of it would lack: before anything is created."""
     if workload.NAME in typed:
-        raise UserError(f"{workload.NAME} is named after the run", f"type --name {typed[workload.NAME]} in its place")
+        raise UserError(
+            f"{workload.NAME} is named after the run",
+            f"type --name {typed[workload.NAME]} in its place",
+            "name-decided",
+        )
     profiled, added = workload.profiled(load.require(recipe, MaxTextRecipe))
     ready = workload.resolved(profiled, workload.values(profiled, own, target, typed))
     require_submittable(ready, own)
@@ -51,36 +51,27 @@ def prepared(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, 
     return PreparedRecipe(workload.resolved(profiled, typed), ready, added)
 
 
-def attempt_of(job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool) -> AttemptObjects:
-    """The attempt of `job` as JobSet `name`.
-
-    `tag`: of the run. `queue`: of Kueue; "": the cluster has none. `pinned`: whether its pods go to the pools that were created for the run,
-    and nowhere else. UserError for what the target or the recipe lacks.
-    """
+def attempt_of(job: Job, own: GkeSettings, name: str) -> AttemptObjects:
+    """The attempt of `job` as JobSet `name`. UserError for what the target or the recipe lacks."""
     recipe = load.stored(job.recipe)
     if recipe.kind == "maxtext":
-        return maxtext_attempt(load.require(recipe, MaxTextRecipe), job, own, name, tag, queue, pinned)
-    return own_attempt(recipe, job, own, name, tag, queue, pinned)
+        return _maxtext_attempt(load.require(recipe, MaxTextRecipe), job, own, name)
+    return _own_attempt(job, own, name)
 
 
-def own_attempt(
-    recipe: Recipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
-) -> AttemptObjects:
-    """Of a recipe that podwright itself trains; arguments as `attempt_of`. Records and checkpoints are in the storage of the run."""
-    slice_ = own.devices()
-    if slice_ is None:
-        what = f"the target of the run has no topology, and a recipe of kind {recipe.kind} names none"
-        raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
+def _own_attempt(job: Job, own: GkeSettings, name: str) -> AttemptObjects:
+    """Of a recipe that podwright itself trains. Records and checkpoints are in the storage of the run."""
+    slice_ = own.require_devices()
     if not job.storage:
         what = "the target of the run has no bucket, and the disk of a pod ends with it"
-        raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file")
+        raise UserError(what, "set bucket=gs://BUCKET/runs in the target's file", "no-bucket")
     dry = job.created is None
-    labels, start = labels_of(job, tag), trainer.start_script(job, slice_, "PORT" if dry else _port(name))
+    start = trainer.start_script(job, slice_, "PORT" if dry else _port(name))
     code = trainer.config_map(trainer.run_files(job), start, own, name)
     code["metadata"]["labels"] |= {trainer.CODE_LABEL: "DIGEST"} if dry else {}
-    code["metadata"] |= {"labels": code["metadata"]["labels"] | labels, "annotations": annotations_of(job)}
+    code["metadata"] |= {"labels": code["metadata"]["labels"] | labels_of(job), "annotations": annotations_of(job)}
     manifest = trainer.trainer_jobset(job, own, slice_, name, code, (trainer.SECRET, name))
-    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (code,), (), trainer.CONTAINER, own.env)
+    return AttemptObjects(_of_run(manifest, job, own), (code,), own.env)
 
 
 def _port(name: str) -> int:
@@ -88,24 +79,14 @@ def _port(name: str) -> int:
     return PORTS.start + zlib.crc32(name.encode()) % len(PORTS)
 
 
-def maxtext_attempt(
-    recipe: MaxTextRecipe, job: Job, own: GkeSettings, name: str, tag: str, queue: str, pinned: bool
-) -> AttemptObjects:
-    """Of a MaxText recipe; arguments as `attempt_of`. `WORKLOAD_NAME` in it is the same for all attempts, so that each finds the checkpoints
-    of those before."""
+def _maxtext_attempt(recipe: MaxTextRecipe, job: Job, own: GkeSettings, name: str) -> AttemptObjects:
+    """`WORKLOAD_NAME` in the recipe is the same for all attempts, so that each finds the checkpoints of those before."""
     of_target = workload.values(recipe, own, "of the run", {})
     run_name = name.removesuffix(f"-a{job.attempt}")
     ready = workload.resolved(workload.resolved(recipe, of_target), {workload.NAME: run_name})
     require_submittable(ready, own)
-    manifest = jobset.maxtext(ready, own, name, command(ready))
-    manifest, container = jobset.with_secrets(manifest, [trainer.SECRET]), _container(manifest)
-    return AttemptObjects(of_run(manifest, job, own, tag, queue, pinned), (), (), container)
-
-
-def _container(manifest: Manifest) -> str:
-    """Whose log counts."""
-    spec = manifest["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
-    return str(spec["containers"][0]["name"])
+    manifest = jobset.with_secrets(jobset.maxtext(ready, own, name, command(ready)), [trainer.SECRET])
+    return AttemptObjects(_of_run(manifest, job, own), ())
 
 
 def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
@@ -115,19 +96,26 @@ def require_submittable(recipe: MaxTextRecipe, own: GkeSettings) -> None:
     workload.require_one_line(command_lines(recipe))
     if options := ", ".join(xpk_shape.left_to_xpk(recipe)):
         what = f"only xpk carries out {options} of the recipe, and a run submits its own JobSet"
-        raise UserError(what, "take the option out of the recipe, or type podwright render, whose script calls xpk")
+        raise UserError(
+            what, "take the option out of the recipe, or type podwright render, whose script calls xpk", "only-xpk"
+        )
 
 
-def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str, pinned: bool) -> Manifest:
+def queue_of(job: Job, own: GkeSettings) -> str:
+    """The LocalQueue in which an attempt waits: that of its own node pools, or of the target."""
+    return job.allocation or own.queue
+
+
+def _of_run(manifest: Manifest, job: Job, own: GkeSettings) -> Manifest:
     """`manifest` with the labels, the queue, the nodes and the limits of an attempt: it is started once, ends when its time is over, and is
-    deleted some time later, whether or not anybody looks."""
+    deleted some time later, whether or not anybody looks. Its pods go to the pools that were created for the run, if any, and nowhere else."""
     changed = copy.deepcopy(manifest)
-    labels = labels_of(job, tag)
+    labels = labels_of(job)
     metadata, spec = changed["metadata"], changed["spec"]
     own_labels = {key: value for key, value in metadata.get("labels", {}).items() if key != jobset.QUEUE_LABEL}
     metadata["namespace"] = own.namespace
     metadata["annotations"] = metadata.get("annotations", {}) | annotations_of(job)
-    metadata["labels"] = ({jobset.QUEUE_LABEL: queue} if queue else {}) | own_labels | labels
+    metadata["labels"] = {jobset.QUEUE_LABEL: queue_of(job, own)} | own_labels | labels
     spec["ttlSecondsAfterFinished"] = TTL_S
     spec["failurePolicy"]["maxRestarts"] = 0
     jobset.limit(changed, own)
@@ -136,15 +124,15 @@ def of_run(manifest: Manifest, job: Job, own: GkeSettings, tag: str, queue: str,
         of_job["metadata"] = {"labels": labels}
         pod = of_job["spec"]["template"]
         pod["metadata"]["labels"] = pod["metadata"].get("labels", {}) | labels
-        if pinned:  # whose workload policy has the name of the request
+        if job.allocation:  # whose workload policy has the name of the request
             selector = {k: v for k, v in pod["spec"]["nodeSelector"].items() if k != jobset.POLICY_LABEL}
-            pod["spec"]["nodeSelector"] = selector | {RUN_LABEL: tag}
+            pod["spec"]["nodeSelector"] = selector | {RUN_LABEL: job.run_tag}
     return changed
 
 
-def labels_of(job: Job, tag: str) -> dict[str, str]:
+def labels_of(job: Job) -> dict[str, str]:
     """Of everything that an attempt creates."""
-    return {RUN_LABEL: tag, BY_LABEL: creator(), ATTEMPT_LABEL: str(job.attempt)}
+    return {RUN_LABEL: job.run_tag, BY_LABEL: creator(), ATTEMPT_LABEL: str(job.attempt)}
 
 
 def annotations_of(job: Job) -> dict[str, str]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 
 from podwright.errors import counted
-from podwright.rundir import Record, write_json
+from podwright.failures.match import last_line
+from podwright.rundir import Record, read_json, write_json
 from podwright.targets import clock
 from podwright.targets.gke import pod_failures, submit
 from podwright.targets.gke.cluster_view import seconds
@@ -58,12 +58,12 @@ def ending(folder: Path, jobset: str, num_pods: int) -> str:
     """Of an attempt whose JobSet is gone and whose pods are being ended; "" after a stop."""
     if (folder / STOP).exists():
         return ""
-    return f"Ending: JobSet {jobset} was deleted on the cluster; {counted(num_pods, 'pod')} of the attempt {'has' if num_pods == 1 else 'have'} not ended yet"
+    return f"Ending: JobSet {jobset} was deleted on the cluster; {counted(num_pods, 'pod')} of the attempt still there"
 
 
 def remembered(folder: Path, seen: dict[str, PodFailure]) -> dict[str, PodFailure]:
     """With the failures of earlier polls: pods are deleted with their nodes."""
-    before = pod_failures.from_records(read(folder / FAILURES))
+    before = pod_failures.from_records(read_json(folder / FAILURES))
     known = before | {
         uid: failure
         for uid, failure in seen.items()
@@ -76,29 +76,18 @@ def remembered(folder: Path, seen: dict[str, PodFailure]) -> dict[str, PodFailur
 
 def keep(path: Path, record: Record) -> None:
     """Add `record` to that of a file, which is written where that changes it."""
-    before = read(path)
+    before = read_json(path)
     if not before.items() >= record.items():
         write_json(path, before | record)
 
 
 def submitting(folder: Path) -> str:
     """What the last call of submit.py came to."""
-    try:
-        lines = (folder / "submit.txt").read_text(errors="replace").split("\n")
-    except FileNotFoundError:
-        lines = []
-    last = next((line for line in reversed(lines) if line.strip()), "")
-    return f"Submitting: {last}" if last else "Submitting: kubectl has not answered yet"
+    answers = folder / "submit.txt"
+    last = last_line(answers.read_text(errors="replace")) if answers.exists() else ""
+    return f"Submitting: {last or 'kubectl has not answered yet'}"
 
 
 def never_sent(folder: Path) -> bool:
     """Whether the cluster has certainly taken nothing."""
-    return read(folder / submit.RESULT).get("sent") is False
-
-
-def read(path: Path) -> Record:
-    try:
-        record: Record = json.loads(path.read_text())
-    except (FileNotFoundError, ValueError):
-        return {}
-    return record
+    return read_json(folder / submit.RESULT).get("sent") is False

@@ -15,7 +15,7 @@ from podwright.targets.gke.attempt import ATTEMPT_LABEL
 from podwright.targets.gke.cluster_view import by_kind, is_true, labels_of, name_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.google.labels import BY_LABEL, RUN_DIR_KEY, creator, unix
-from podwright.targets.google.replies import Consequence, Reply
+from podwright.targets.google.replies import Reply, require_deletable
 from podwright.targets.machines import AllocationState, Owned, Request
 from podwright.targets.settings.gke import GkeSettings
 
@@ -47,12 +47,16 @@ class AttemptInventory:
     def list_owned(self) -> list[Owned]:
         """UserError where the cluster lists no JobSets, whose pods may use TPUs; what else was not listed is said with each of them."""
         selector = f"--selector={RUN_LABEL},{ATTEMPT_LABEL}"
-        jobsets, failure = self._kubectl.json(("get", JOBSETS, selector))
+        jobsets, failure = self._kubectl.items(("get", JOBSETS, selector))
         if failure and not failure.reason.startswith("NoJobSet"):
-            fault = Barred if failure.consequence is Consequence.FINAL else UserError
-            raise fault(f"the cluster does not list its JobSets: {failure.reason}", failure.fix or "try again")
+            fault = Barred if failure.is_final else UserError
+            raise fault(
+                f"the cluster does not list its JobSets: {failure.reason}",
+                failure.fix or "try again",
+                "no-list-of-cloud",
+            )
         left: dict[str, LeftObjects] = {}
-        for jobset in by_kind((jobsets or {}).get("items", ()), "JobSet"):
+        for jobset in by_kind(jobsets, "JobSet"):
             left[name_of(jobset)] = LeftObjects(jobset)
         unknown = []
         for kind in ("configmaps", "secrets"):
@@ -72,9 +76,7 @@ class AttemptInventory:
 
     def delete(self, request: Request) -> None:
         """All that has the labels of the attempt. UserError where no repetition would help."""
-        failure = self._kubectl.do(deletion(request))
-        if failure and failure.consequence is Consequence.FINAL:
-            raise Barred(f"{request.name} cannot be deleted: {failure.reason}", failure.fix)
+        require_deletable(self._kubectl.do(deletion(request)), request)
 
     def _owned(self, name: str, left: LeftObjects, unknown: str) -> Owned:
         own, labels = self._settings, dict(labels_of(left.every[0]))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.targets import clock
 from podwright.targets.base import RUN_LABEL, Handle, Released
 from podwright.targets.gke import pod_failures
 from podwright.targets.gke.attempt import ATTEMPT_LABEL
-from podwright.targets.gke.cluster_view import JOBSET_NAME, name_of, node_of, seconds
+from podwright.targets.gke.cluster_view import name_of, node_of, seconds
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of, is_done
 from podwright.targets.settings.gke import GkeSettings
@@ -18,34 +21,29 @@ may give its pods an hour to end first"""
 
 
 def labels(handle: Handle) -> str:
-    """Of its jobs and pods. Those that an earlier version submitted by xpk have no labels of a run, and are known by the name of their JobSet."""
+    """Of the jobs and pods of an attempt. An earlier version submitted by xpk, whose objects have no labels of a run."""
     if handle.get("by_xpk"):
-        return f"{JOBSET_NAME}={handle['jobset']}"
+        what = f"JobSet {handle['jobset']} was submitted by xpk, which only an earlier version can follow"
+        raise UserError(what, f"type kubectl delete jobset {handle['jobset']}", "other-version")
     return f"{RUN_LABEL}={handle['tag']},{ATTEMPT_LABEL}={handle['attempt']}"
 
 
-def parts(handle: Handle) -> list[tuple[list[str], str]]:
-    """Kinds of objects, and the option by which kubectl selects those of the attempt."""
-    created, by_label = handle["kinds"], f"--selector={labels(handle)}"
-    if handle.get("by_xpk"):
-        return [(created, f"--field-selector=metadata.name={handle['jobset']}"), (["jobs", "pods"], by_label)]
-    return [([*created, "jobs", "pods"], by_label)]
+def listing(kinds: Sequence[str], handle: Handle) -> tuple[str, ...]:
+    """The words of kubectl that list objects of some kinds, and the jobs and pods, of the attempt."""
+    return ("get", ",".join([*kinds, "jobs", "pods"]), f"--selector={labels(handle)}")
 
 
 def deletion(handle: Handle) -> tuple[str, ...]:
     """Of everything that the attempt created."""
-    _, which = parts(handle)[0]
-    return ("delete", ",".join(handle["kinds"]), which, "--wait=false", "--ignore-not-found")
+    return ("delete", ",".join(handle["kinds"]), f"--selector={labels(handle)}", "--wait=false", "--ignore-not-found")
 
 
 def released(kubectl: Kubectl, handle: Handle, own: GkeSettings) -> Released:
     """Of an attempt whose deletion was taken: done when the cluster lists nothing of it."""
-    left: list[str] = []
-    for kinds, which in parts(handle):
-        text, failure = kubectl.text(("get", ",".join(kinds), which, "--output=name"))
-        if failure and not is_done(failure):
-            return Released(False, failure.advice, failure.is_final)
-        left += text.split()
+    text, failure = kubectl.text((*listing(handle["kinds"], handle), "--output=name"))
+    if failure and not is_done(failure):
+        return Released(False, failure.advice, failure.is_final)
+    left = text.split()
     if not left:
         return Released(True)
     if own.capacity == "existing" and (stuck := _stuck(kubectl, handle, own)):
@@ -56,9 +54,9 @@ def released(kubectl: Kubectl, handle: Handle, own: GkeSettings) -> Released:
 
 def _stuck(kubectl: Kubectl, handle: Handle, own: GkeSettings) -> Released | None:
     """Of pods on nodes that no run deletes, where some have not ended long after their grace."""
-    listed, _ = kubectl.json(("get", "pods", f"--selector={labels(handle)}"))
+    listed, _ = kubectl.items(("get", "pods", f"--selector={labels(handle)}"))
     now = clock.now()
-    pods = pod_failures.stuck((listed or {}).get("items", []), now)
+    pods = pod_failures.stuck(listed, now)
     if not pods:
         return None
     first = min(pods, key=_due)

@@ -18,24 +18,22 @@ def decided_by_target(option: str, own: GkeSettings) -> bool:
 def differences(recipe: MaxTextRecipe, own: GkeSettings) -> list[Remark]:
     """A warning for each option of the recipe that asks for other machines than the target requests, or for another priority."""
     remarks = []
-    priority = recipe.xpk.get("priority")
-    if priority and own.priority and priority != own.priority:
-        what = f"the recipe has xpk.priority={priority}, and the target priority={own.priority}: the target counts"
-        remarks.append(Remark("warning", what, f"leave xpk.priority out, or set priority={priority} of the target"))
+    priority = recipe.xpk.get("priority") or own.priority
+    if own.priority and priority != own.priority:
+        remarks.append(_difference("priority", priority, f"priority={own.priority}", f"priority={priority}"))
     for option, capacity in OPTIONS.items():
         value = recipe.xpk.get(option)
         if value is None or (own.capacity == capacity and _has(own, capacity, value)):
             continue
-        counts = f"provisioning={own.capacity}"
-        if own.capacity == "existing":
-            counts += f", the machines of queue {own.queue}"
-        elif own.capacity == "reserved":
-            counts += f" and reservations=[{', '.join(own.reservations)}]"
-        written = f"xpk.{option}" + (f"={value}" if value else "")
         own_form = f"reservations=[{value or 'NAME'}]" if capacity == "reserved" else f"provisioning={capacity}"
-        what = f"the recipe has {written}, and the target {counts}: the target counts"
-        remarks.append(Remark("warning", what, f"leave xpk.{option} out, or set {own_form} of the target"))
+        remarks.append(_difference(option, value, f"provisioning={own.capacity}", own_form))
     return remarks
+
+
+def _difference(option: str, value: str, counts: str, own_form: str) -> Remark:
+    written = f"xpk.{option}={value}".rstrip("=")
+    what = f"the recipe has {written}, and the target {counts}: the target counts"
+    return Remark("warning", what, f"leave xpk.{option} out, or set {own_form} of the target")
 
 
 def _has(own: GkeSettings, capacity: str, value: str) -> bool:

@@ -5,13 +5,13 @@ Of a target whose runs create their node pools, and bring queues of their own, o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from podwright.errors import UserError, counted
 from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
-from podwright.targets.gke import jobset, queue_check, xpk_shape
+from podwright.targets.gke import jobset, queue_check, queues, xpk_shape
 from podwright.targets.gke.cluster_view import CHIPS, is_true, labels_of
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.kubectl_replies import context_of
@@ -20,16 +20,14 @@ from podwright.targets.google.access import failed
 from podwright.targets.google.replies import Consequence
 from podwright.targets.settings.gke import GkeSettings
 
-_POOL = "cloud.google.com/gke-nodepool"
-_POLICY = "cloud.google.com/placement-policy-name"
 _ZONE = "topology.kubernetes.io/zone"
-_NEEDED = {
-    "create JobSets": ("create", "jobsets.jobset.x-k8s.io"),
-    "delete JobSets": ("delete", "jobsets.jobset.x-k8s.io"),
-    "read the logs of pods": ("get", "pods", "--subresource=log"),
-}
-"""rights that a run needs besides listing what it has created, and how kubectl is asked for them"""
-_NEEDED_WITH_CODE = {"create ConfigMaps": ("create", "configmaps"), "create Secrets": ("create", "secrets")}
+_NEEDED = (
+    ("create", "jobsets.jobset.x-k8s.io"),
+    ("delete", "jobsets.jobset.x-k8s.io"),
+    ("get", "pods", "--subresource=log"),
+)
+"""rights that a run needs besides listing what it has created, as kubectl is asked for them"""
+_NEEDED_WITH_CODE = (("create", "configmaps"), ("create", "secrets"))
 """rights that a recipe needs which brings its code and variables, unlike one with an image of its own"""
 
 
@@ -49,7 +47,7 @@ def check(own: GkeSettings, kubectl: Kubectl, name: str) -> list[Remark]:
             )
             return [*remarks, Remark("info", what), *_own_queues(own, kubectl)]
         slice_ = own.devices()
-        remarks += queue_check.check(own, kubectl, slice_, name)
+        remarks += queue_check.check(own, kubectl, slice_)
         return [*remarks, *(_nodes(own, kubectl, slice_, name) if slice_ else [_unknown_slice(own, name)])]
     except UserError as e:  # kubectl is not on this machine
         return [Remark("error", e.what, e.fix, unanswered=True)]
@@ -67,9 +65,8 @@ def _submission(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     _, failure = kubectl.json(("get", "jobsets,jobs,pods", "--selector=podwright-run=check"))
     if failure:
         return [failed(where, failure)]
-    for what, words in _NEEDED.items():
-        if refused := _not_allowed(own, kubectl, f"{what} in namespace {own.namespace}", *words):
-            return [refused]
+    if refused := _refused(own, kubectl, _NEEDED):
+        return [refused]
     return [Remark("info", f"{where} answers, has JobSet, and you may create JobSets in namespace {own.namespace}")]
 
 
@@ -80,56 +77,44 @@ def _namespace(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     namespace, failure = kubectl.json(("get", "namespace", own.namespace))
     if failure and failure.reason.startswith("NoNamespace"):
         return [Remark("error", f"cluster {own.cluster} has no namespace {own.namespace}", failure.fix)]
-    if failure and failure.reason.startswith("NoPermission"):
-        what = f"whether cluster {own.cluster} has namespace {own.namespace} was not looked at: {failure.reason}"
-        return [Remark("inconclusive", what, f"{failure.fix}; a run ends if there is no such namespace")]
     if failure:
-        return [failed(f"namespace {own.namespace}", failure)]
-    if ((namespace or {}).get("status") or {}).get("phase") == "Terminating":
-        return [
-            Remark("error", f"namespace {own.namespace} is being deleted", "set namespace of the target to another one")
-        ]
+        return [unseen(f"namespace {own.namespace}", failure)]
+    if (namespace.get("status") or {}).get("phase") == "Terminating":
+        what = f"namespace {own.namespace} is being deleted"
+        return [Remark("error", what, "set namespace of the target to another one")]
     return [Remark("info", f"cluster {own.cluster} has namespace {own.namespace}")]
 
 
-def _not_allowed(own: GkeSettings, kubectl: Kubectl, what: str, *words: str) -> Remark | None:
-    """Of a cluster that answers; None where this login may."""
+def _refused(own: GkeSettings, kubectl: Kubectl, rights: Iterable[Sequence[str]]) -> Remark | None:
+    """Of a cluster that answers: the first of `rights` that this login has not; None where it has all."""
     where = f"cluster {own.cluster} in {own.location}"
-    text, failure = kubectl.text(("auth", "can-i", *words))
-    answer = text.strip().splitlines()[-1:] or [""]
-    if answer[0].partition(" ")[0] == "no":  # no - REASON
-        fix = f"ask for the role Kubernetes Engine Developer (roles/container.developer) in {own.project}"
-        return Remark("error", f"you may not {what} of {where}", fix)
-    return failed(where, failure) if failure else None
+    for words in rights:
+        text, failure = kubectl.text(("auth", "can-i", *words))
+        last_line = text.strip().rpartition("\n")[2]
+        if last_line.partition(" ")[0] == "no":  # no - REASON
+            fix = f"ask for the role Kubernetes Engine Developer (roles/container.developer) in {own.project}"
+            return Remark("error", f"you may not {' '.join(words)} in namespace {own.namespace} of {where}", fix)
+        if failure:
+            return failed(where, failure)
+    return None
 
 
 def _with_code(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     """Whether recipes of grpo and pretrain, which need a bucket, can be submitted."""
-    if not own.bucket:
-        return []
-    refused = (
-        _not_allowed(own, kubectl, f"{what} in namespace {own.namespace}", *words)
-        for what, words in _NEEDED_WITH_CODE.items()
-    )
-    remark = next(filter(None, refused), None)
-    if remark is None or remark.level != "error":
-        return [remark] if remark else []
-    return [Remark("warning", f"{remark.what}; recipes of grpo and pretrain need it", remark.fix)]
+    refused = _refused(own, kubectl, _NEEDED_WITH_CODE) if own.bucket else None
+    if refused is None or refused.level != "error":
+        return [refused] if refused else []
+    return [Remark("warning", f"{refused.what}; recipes of grpo and pretrain need it", refused.fix)]
 
 
 def _own_queues(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     """Whether this login may do in the cluster what a run does that creates its node pools."""
-    wanted = [("list the nodes", "list", "nodes")]
+    rights = [("list", "nodes")]
     _, failure = kubectl.json(("get", "localqueues", f"--selector={RUN_LABEL}=check"))
     if failure is None or failure.consequence is not Consequence.ABSENT:
-        queues = ("LocalQueue", "ClusterQueue", "ResourceFlavor")
-        wanted += [
-            (f"{verb} a {kind}", verb, f"{kind.lower()}s.kueue.x-k8s.io")
-            for kind in queues
-            for verb in ("create", "delete")
-        ]
-    refused = [remark for each in wanted if (remark := _not_allowed(own, kubectl, *each))]
-    return refused or [Remark("info", "you may list nodes, and create and delete the queues of a run")]
+        rights += [(verb, f"{kind.lower()}s.kueue.x-k8s.io") for kind in queues.KINDS for verb in ("create", "delete")]
+    refused = _refused(own, kubectl, rights)
+    return [refused or Remark("info", "you may list nodes, and create and delete the queues of a run")]
 
 
 def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
@@ -141,55 +126,33 @@ def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     if failure.consequence is not Consequence.ABSENT:
         return [unseen(f"PriorityClass {name}", failure)]
     fix = f"set priority of the target to one of: kubectl get priorityclasses {context}"
-    if not name.startswith("system-"):  # which only Kubernetes itself may create
-        fix = f"type kubectl create priorityclass {name} --value=500 {context}, or {fix}"
+    what = f"the cluster has no PriorityClass {name}: no pod of a run would be created"
     if own.priority:
-        return [Remark("error", f"the cluster has no PriorityClass {name}: no pod of a run would be created", fix)]
-    what = f"the cluster has no PriorityClass {name}: no pod of a run would be created whose recipe names no other"
-    return [Remark("warning", what, fix)]
+        return [Remark("error", what, fix)]
+    return [Remark("warning", f"{what} whose recipe names no other", fix)]
 
 
 def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list[Remark]:
-    """Node pools of the slice: nodes that are ready with their chips, their zone, and their workload policy."""
-    wanted = jobset.node_selector(slice_)
-    policy = wanted.pop(_POLICY, "")
-    selector = ",".join(f"{key}={value}" for key, value in wanted.items())
-    rows, failure = kubectl.json(("get", "nodes", f"--selector={selector}"))
-    if failure or rows is None:
-        return [unseen(f"the nodes of cluster {own.cluster}", failure)] if failure else []
-    nodes, needed = rows.get("items", []), xpk_shape.vms_per_slice(slice_) * slice_.num_slices
-    create = (
-        f"type podwright render RECIPE --on {name} -o DIR and bash DIR/node_pool.sh, which creates them, or set provisioning of the target: "
-        "reserved, spot, on-demand or flex-start have runs create theirs"
-    )
+    """Nodes of the slice that are ready with their chips, with their workload policy, and their zones."""
+    selector = ",".join(f"{key}={value}" for key, value in jobset.node_selector(slice_).items())
+    nodes, failure = kubectl.items(("get", "nodes", f"--selector={selector}"))
+    if failure:
+        return [unseen(f"the nodes of cluster {own.cluster}", failure)]
+    create = f"type podwright render RECIPE --on {name} -o DIR and bash DIR/node_pool.sh, or set provisioning of the target: runs then create theirs"
     if not nodes:
-        what = f"cluster {own.cluster} has no node of {slice_.name} now ({selector})"
-        return [Remark("error", what, create)]
-    remarks = []
-    pools: dict[str, list[Record]] = {}
-    for node in nodes:
-        pools.setdefault(labels_of(node).get(_POOL, ""), []).append(node)
-    with_policy = {pool: rows for pool, rows in pools.items() if not policy or _all_have(rows, _POLICY, policy)}
-    if not with_policy:
-        what = f"none of the node pools of {slice_.name} ({', '.join(pools)}) has the workload policy {policy}, which its pods ask for"
-        return [Remark("error", what, create)]
-    ready = [node for rows in with_policy.values() for node in rows if _is_usable(node)]
-    shown = f"{len(ready)} of {counted(needed, 'node')} that a run needs are ready with their chips, in {counted(len(with_policy), 'node pool')} ({', '.join(with_policy)})"
-    level = "info" if len(ready) >= needed else "warning"
-    remarks.append(
-        Remark(level, f"{slice_.name}: {shown}", "" if level == "info" else f"a run waits for the others; {create}")  # type: ignore[arg-type]
-    )
-    zones = sorted({zone for rows in with_policy.values() for node in rows if (zone := labels_of(node).get(_ZONE, ""))})
-    if other := [zone for zone in zones if zone not in own.zones]:
-        what = f"nodes of {slice_.name} are in {', '.join(other)}, which is not among zones of the target"
-        remarks.append(Remark("warning", what, f"write zones=[{', '.join(zones)}]"))
+        return [Remark("error", f"cluster {own.cluster} has no node of {slice_.name} now ({selector})", create)]
+    needed, ready = xpk_shape.vms_per_slice(slice_) * slice_.num_slices, sum(map(_is_usable, nodes))
+    shown = f"{slice_.name}: {ready} of {counted(needed, 'node')} that a run needs are ready with their chips"
+    remarks = [Remark("info", shown)]
+    if ready < needed:
+        remarks = [Remark("warning", shown, f"a run waits for the others; {create}")]
+    zones = {labels_of(node).get(_ZONE, "") for node in nodes}
+    if others := ", ".join(sorted(zones - {"", *own.zones})):
+        what = f"nodes of {slice_.name} are in {others}, which is not among zones of the target"
+        remarks.append(Remark("warning", what, f"add {others} to zones"))
     return remarks
 
 
 def _is_usable(node: Record) -> bool:
     chips = ((node.get("status") or {}).get("allocatable") or {}).get(CHIPS, "0")
     return is_true(node, "Ready") and not node.get("spec", {}).get("unschedulable") and str(chips) not in ("", "0")
-
-
-def _all_have(nodes: Sequence[Record], key: str, value: str) -> bool:
-    return all(labels_of(node).get(key) == value for node in nodes)

@@ -10,7 +10,6 @@ from typing import Any
 
 from podwright.rundir import Record
 
-JOBSET_NAME = "jobset.sigs.k8s.io/jobset-name"
 JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 POD_INDEX = "batch.kubernetes.io/job-completion-index"
 JOB_NAME = "batch.kubernetes.io/job-name"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.rundir import replace_file
+from podwright.rundir import read_json, replace_file
 
 RECORD = ".rendered.json"
 """hashes of the files as they were written, by name"""
@@ -20,19 +20,15 @@ def write(folder: Path, files: Mapping[str, str], overwrite: bool = False) -> di
     UserError, before anything is written, for a file that was not rendered or was edited since; `overwrite` replaces it.
     """
     if folder.exists() and not folder.is_dir():
-        raise UserError(f"-o {folder} is a file", "name a directory")
-    if directory := next((name for name in (*files, RECORD) if (folder / name).is_dir()), ""):
-        raise UserError(
-            f"{folder / directory} is a directory, and a file of that name is rendered",
-            "remove it, or name another directory with -o",
-        )
+        raise UserError(f"-o {folder} is a file", "name a directory", "not-a-folder")
+    for name in (*files, RECORD):
+        if (folder / name).is_dir():
+            raise UserError(f"{folder / name} is a directory", "remove it, or name another one with -o", "not-a-file")
     before = _record(folder)
-    edited = [name for name in (*files, *before) if _is_edited(folder / name, files.get(name), before.get(name, ""))]
+    edited = [name for name in {*files, *before} if _is_edited(folder / name, files.get(name), before.get(name, ""))]
     if edited and not overwrite:
-        names, single = ", ".join(dict.fromkeys(edited)), len(set(edited)) == 1
-        what = f"{names} in {folder} {'was' if single else 'were'} edited, or not rendered"
-        fix = f"name another directory with -o, or add --overwrite, which replaces {'it' if single else 'them'}"
-        raise UserError(what, fix)
+        what = f"{', '.join(sorted(edited))} in {folder}: edited, or not rendered"
+        raise UserError(what, "name another directory with -o, or add --overwrite", "edited-file")
     folder.mkdir(parents=True, exist_ok=True)
     states = {}
     for name, text in files.items():
@@ -59,14 +55,8 @@ def _is_edited(path: Path, text: str | None, written: str) -> bool:
 
 def _record(folder: Path) -> dict[str, str]:
     """{} where there is none, or it cannot be read: then every file that differs counts as edited."""
-    try:
-        record = json.loads((folder / RECORD).read_text())
-    except (OSError, ValueError):
-        return {}
-    names = (
-        {name: value for name, value in record.items() if Path(name).name == name} if isinstance(record, dict) else {}
-    )
-    return {name: value for name, value in names.items() if isinstance(value, str)}
+    record = read_json(folder / RECORD)
+    return {name: str(value) for name, value in record.items() if Path(name).name == name}
 
 
 def _hash(text: str) -> str:

@@ -44,7 +44,7 @@ def pod_deleted(jobset: str, missing: Collection[str], nodes: Sequence[Record], 
         return None
     where = ", ".join(sorted(missing)[:3])
     detail = f"a pod of JobSet {jobset} was deleted on the cluster, not by Podwright (its node {where} is still there)"
-    return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail)
+    return Polled.ended(Ending.STOPPED, detail)
 
 
 def _has_stayed(node: Record, began_s: float) -> bool:
@@ -66,10 +66,10 @@ def suspended(view: ClusterView, jobset: str, queue: str, began_s: float) -> Pol
     evicted = condition(view.workload, "Evicted")
     if queue and (evicted or (view.workload is None and view.unanswered)):
         why = evicted.get("message") or f"why is not known: {view.unanswered}"
-        return Polled(Process.ENDED, ending=Ending.PREEMPTED, detail=f"Kueue took the machines away ({why})")
+        return Polled.ended(Ending.PREEMPTED, f"Kueue took the machines away ({why})")
     created = seconds((view.workload or {}).get("metadata", {}).get("creationTimestamp", ""))
     if queue and (view.workload is None or created > began_s):
         detail = f"the Workload of JobSet {jobset} was deleted on the cluster, not by Podwright, for which Kueue ended its pods"
-        return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail)
+        return Polled.ended(Ending.STOPPED, detail)
     detail = f"JobSet {jobset} was suspended on the cluster (spec.suspend), not by Podwright, which ended its pods"
-    return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail)
+    return Polled.ended(Ending.STOPPED, detail)

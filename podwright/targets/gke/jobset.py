@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from podwright import slices
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 from podwright.recipe import yaml_file
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.recipe.maxtext.schema import command as shell_text
@@ -45,13 +45,13 @@ _CONTAINER_NAME = re.compile(r"[a-z0-9](?:[-a-z0-9]{0,38}[a-z0-9])?")
 _OBJECT_NAME = re.compile(r"[A-Za-z0-9](?:[-A-Za-z0-9._/]{0,251}[A-Za-z0-9])?")
 """of a scheduler or a secret; xpk itself writes None for no secret"""
 _OPTIONS = {
-    "container": "docker-name",
-    "scheduler": "scheduler",
-    "ttl": "ttl-seconds-after-finished",
-    "grace": "termination-grace-period-seconds",
-    "secret": "docker-image-pull-secret",
+    "container": ("docker-name", "jax-tpu"),
+    "scheduler": ("scheduler", "default-scheduler"),
+    "ttl": ("ttl-seconds-after-finished", "43200"),
+    "grace": ("termination-grace-period-seconds", "30"),
+    "secret": ("docker-image-pull-secret", "None"),
 }
-_DEFAULTS = {"container": "jax-tpu", "scheduler": "default-scheduler", "ttl": "43200", "grace": "30", "secret": "None"}
+"""of xpk, with what it takes where a recipe has none"""
 
 
 def slice_of(recipe: MaxTextRecipe) -> Slice:
@@ -63,15 +63,11 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
     """The JobSet `name` that runs the shell text `command` on every host of the recipe's slices."""
     slice_ = slice_of(recipe)
     shape = xpk_shape.shape_of(recipe.versions.xpk, recipe.xpk, slice_)
-    chosen = {key: recipe.xpk.get(option) or _DEFAULTS[key] for key, option in _OPTIONS.items()}
-    if not _CONTAINER_NAME.fullmatch(chosen["container"]):
-        what = f"xpk.docker-name={chosen['container']} is no name of a container"
-        raise UserError(what, "write small letters, digits and -, at most 40")
-    for key in ("scheduler", "secret"):
-        if not _OBJECT_NAME.fullmatch(chosen[key]):
-            raise UserError(
-                f"xpk.{_OPTIONS[key]}={chosen[key]} is no such name", "write letters, digits and . - / alone"
-            )
+    chosen = {key: recipe.xpk.get(option) or default for key, (option, default) in _OPTIONS.items()}
+    for key, pattern in (("container", _CONTAINER_NAME), ("scheduler", _OBJECT_NAME), ("secret", _OBJECT_NAME)):
+        if not pattern.fullmatch(chosen[key]):
+            what = f"xpk.{_OPTIONS[key][0]}={chosen[key]} is no such name"
+            raise UserError(what, "write small letters, digits and -", "wrong-name")
     names = [chosen["container"] + (f"-{k + 1}" if shape.containers > 1 else "") for k in range(shape.containers)]
     script = wrapped(with_debug_logs(command) if "enable-debug-logs" in recipe.xpk else command)
     containers = [_container(each, recipe, script, shape) for each in names]
@@ -83,7 +79,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
         "priorityClassName": own.priority or _priority(recipe),
         "hostNetwork": True,
         "dnsPolicy": "ClusterFirstWithHostNet",
-        "terminationGracePeriodSeconds": whole_number(chosen["grace"], _OPTIONS["grace"]),
+        "terminationGracePeriodSeconds": whole_number(chosen["grace"], _OPTIONS["grace"][0]),
         "containers": containers,
         "serviceAccountName": None,
         "tolerations": [{"operator": "Exists", "key": "google.com/tpu"}],
@@ -103,7 +99,7 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
         "kind": "JobSet",
         "metadata": {"name": name, "labels": {QUEUE_LABEL: own.queue} | label, "annotations": dict(EXCLUSIVE)},
         "spec": {
-            "ttlSecondsAfterFinished": whole_number(chosen["ttl"], _OPTIONS["ttl"]),
+            "ttlSecondsAfterFinished": whole_number(chosen["ttl"], _OPTIONS["ttl"][0]),
             "failurePolicy": {"rules": [_fail_jobset()], "maxRestarts": restarts},
             "replicatedJobs": [{"name": "slice-job", "replicas": recipe.num_slices, "template": {"spec": job}}],
         },
@@ -115,18 +111,17 @@ def _priority(recipe: MaxTextRecipe) -> str:
     name = recipe.xpk.get("priority") or PRIORITY
     if not NAME.fullmatch(name):
         what = f"xpk.priority={name} is no name of a PriorityClass"
-        raise UserError(what, "write small letters, digits and -, beginning with a letter, such as xpk.priority=high")
+        raise UserError(
+            what, "write small letters, digits and -, beginning with a letter, such as xpk.priority=high", "wrong-name"
+        )
     return name
 
 
 def require_machines(own: GkeSettings, slice_: Slice) -> None:
     """UserError where the machine type of the target has not the chips of the slice."""
-    if not machine_types.is_for(own.machine_type, slice_):
-        hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(slice_), 'chip')}"
-        of_target = "of the target" if "machine_type" in own.model_fields_set else "(the default: the target sets none)"
-        what = f"machine_type={own.machine_type} {of_target} is not for {slice_.name}, {hosts}"
-        right = f"set machine_type to {machine_types.of_slice(slice_)}"
-        raise UserError(what, f"in the target's file leave topology out, and {right}" if own.topology else f"{right} in the target's file")  # fmt: skip
+    if fault := machine_types.fault(own.machine_type, slice_):
+        what, _, right = fault.partition("; ")
+        raise UserError(what, f"in the target's file leave topology out, and {right}", "wrong-machine-type")
 
 
 def node_selector(slice_: Slice) -> dict[str, str]:
@@ -157,7 +152,7 @@ def require_bash_syntax(recipe: MaxTextRecipe, ask: Callable[[Sequence[str]], tu
     if code or warnings:
         reason = re.sub(r"^.*?line \d+: ", "", "".join(warnings[:1]))
         fix = "correct launch.setup and launch.after of the recipe, where a #, an open quote or a << takes in what follows"
-        raise UserError(f"bash cannot parse the container's command: {reason}", fix)
+        raise UserError(f"bash cannot parse the container's command: {reason}", fix, "bash-syntax")
 
 
 def wrapped(command: str) -> str:
@@ -205,7 +200,7 @@ def limit(manifest: Manifest, own: GkeSettings) -> None:
 
 def _container(name: str, recipe: MaxTextRecipe, script: str, shape: xpk_shape.XpkShape) -> Manifest:
     variable, equals, value = recipe.xpk.get("env", "").partition("=")
-    container = {
+    return {
         "name": name,
         "image": recipe.image,
         **({"ports": [{"containerPort": port} for port in shape.ports]} if shape.ports else {}),
@@ -215,7 +210,6 @@ def _container(name: str, recipe: MaxTextRecipe, script: str, shape: xpk_shape.X
         "resources": {"limits": {"google.com/tpu": shape.chips}},
         "volumeMounts": [{"mountPath": "/dev/shm", "name": "dshm-2"}],
     }
-    return container
 
 
 def _fail_jobset() -> Manifest:
@@ -235,7 +229,9 @@ def _restartable(recipe: MaxTextRecipe) -> list[int]:
 def whole_number(text: str, option: str) -> int:
     """UserError for an option of xpk that is no whole number."""
     if not re.fullmatch(r"\d{1,9}", text):
-        raise UserError(f"xpk.{option}={text} is no whole number", f"correct {option} below xpk in the recipe")
+        raise UserError(
+            f"xpk.{option}={text} is no whole number", f"correct {option} below xpk in the recipe", "wrong-value"
+        )
     return int(text)
 
 

@@ -30,27 +30,28 @@ class Kubectl:
         where = (f"--context={context_of(own)}", f"--namespace={own.namespace}")
         return ("kubectl", *where, f"--request-timeout={REQUEST_LIMIT_S}s", *words)
 
-    def json(self, words: Sequence[str]) -> tuple[Record | None, Reply | None]:
-        """The object or the List that `kubectl WORDS -o json` prints, or None and why there is none."""
+    def json(self, words: Sequence[str]) -> tuple[Record, Reply | None]:
+        """The object or the List that `kubectl WORDS -o json` prints, or {} and why there is none."""
         code, stdout, stderr = self._ask([*words, "--output=json"])
         if code:
-            return None, classify(stderr, self._settings)
+            return {}, classify(stderr, self._settings)
         try:
-            value = json.loads(stdout)
-        except ValueError:
-            value = None
-        if not isinstance(value, dict):
-            return None, Reply(Consequence.UNKNOWN, "Unclear: the answer of kubectl was cut off")
-        return value, None
+            return dict(json.loads(stdout)), None
+        except (ValueError, TypeError):
+            return {}, Reply(Consequence.UNKNOWN, "Unclear: the answer of kubectl was cut off")
+
+    def items(self, words: Sequence[str]) -> tuple[list[Record], Reply | None]:
+        """The objects of the List that `kubectl WORDS -o json` prints; why there are none, if that failed."""
+        listed, failure = self.json(words)
+        return listed.get("items", []), failure
 
     def do(self, words: Sequence[str], stdin: str = "") -> Reply | None:
         """Why a call failed, as far as its reply tells; None if it did not. What it reads (`--filename=-`) is `stdin`."""
-        code, _, stderr = self._ask(words, stdin)
-        return classify(stderr, self._settings) if code else None
+        return self.text(words, stdin)[1]
 
-    def text(self, words: Sequence[str]) -> tuple[str, Reply | None]:
+    def text(self, words: Sequence[str], stdin: str = "") -> tuple[str, Reply | None]:
         """What a call prints, also where it failed in the middle, and why it did."""
-        code, stdout, stderr = self._ask(words)
+        code, stdout, stderr = self._ask(words, stdin)
         return stdout, classify(stderr, self._settings) if code else None
 
     def _ask(self, words: Sequence[str], stdin: str = "") -> tuple[int, str, str]:

@@ -6,12 +6,8 @@ A text that no row of podwright/failures matches has an unknown outcome: the cal
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from dataclasses import replace
-
 from podwright.failures.match import match
-from podwright.targets.google.replies import Consequence, Reply, of_failure
+from podwright.targets.google.replies import Consequence, Reply, of_failure, summary
 from podwright.targets.settings.gke import GkeSettings
 
 
@@ -22,40 +18,22 @@ def context_of(own: GkeSettings) -> str:
 
 def classify(text: str, own: GkeSettings) -> Reply:
     """`text`: stderr of a call that failed."""
+    message = summary(text, r"[EWIF]\d{4} |Warning:")  # notes of klog: E1123 07:02:09 ...
     fields = {
         "project": own.project,
         "location": own.location,
         "cluster": own.cluster,
         "namespace": own.namespace,
         "context": context_of(own),
-        "summary": summary(text),
-        "message": summary(text),
+        "summary": message,
+        "message": message,
     }
     failure = match(text, "kubectl")
     if failure is None:
-        return Reply(Consequence.UNKNOWN, f"Unclear: kubectl says {fields['summary']!r}")
-    return of_failure(replace(failure, values=failure.values | _right(failure.values)), fields)
+        return Reply(Consequence.UNKNOWN, f"Unclear: kubectl says {message!r}")
+    return of_failure(failure, fields)
 
 
 def is_done(failure: Reply | None) -> bool:
     """Of a call that reads or deletes: whether it succeeded, or nothing of the name is there."""
     return failure is None or failure.consequence is Consequence.ABSENT
-
-
-def _right(values: Mapping[str, str]) -> dict[str, str]:
-    """Of a call that was refused for lack of a right: whose, which, and where. {} for another row."""
-    if not (user := values.get("user")):
-        return {}
-    resource, group, where = values["resource"], values["group"], values["where"]
-    where = where.replace('"', "").replace("in the namespace", "in namespace")
-    member = f"serviceAccount:{user}" if user.endswith(".gserviceaccount.com") else f"user:{user}"
-    named = f"{resource} ({group})" if group else resource
-    return {"member": member, "resource": named, "where": where}
-
-
-def summary(text: str) -> str:
-    """The last line that is a message, without the notes of klog (E1123 07:02:09 ...) before it."""
-    lines = [
-        line.strip() for line in text.splitlines() if line.strip() and not re.match(r"[EWIF]\d{4} |Warning:", line)
-    ]
-    return lines[-1][:300] if lines else "nothing"

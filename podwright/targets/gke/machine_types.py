@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from podwright.errors import counted
 from podwright.slices import Slice
 from podwright.targets.gke import xpk_shape
 
@@ -23,7 +24,11 @@ def of_slice(slice_: Slice) -> str:
     return re.sub(r"\d+t$", f"{xpk_shape.chips_per_vm(slice_)}t", str(slice_.names()["machine_type"]))
 
 
-def is_for(machine_type: str, slice_: Slice) -> bool:
-    """Whether a machine type is of the slice's generation and has the chips of one of its hosts."""
-    generation, right = (name.partition("-")[0] for name in (machine_type, of_slice(slice_)))
-    return generation == right and machine_type.endswith(f"-{xpk_shape.chips_per_vm(slice_)}t")
+def fault(machine_type: str, slice_: Slice) -> str:
+    """Why hosts of a slice cannot be of a machine type, and which one is right; "" where they can."""
+    chips, right = xpk_shape.chips_per_vm(slice_), of_slice(slice_)
+    generation, own_generation = machine_type.partition("-")[0], right.partition("-")[0]
+    if generation == own_generation and machine_type.endswith(f"-{chips}t"):
+        return ""
+    hosts = f"whose hosts have {counted(chips, 'chip')}"
+    return f"machine_type={machine_type} is not for {slice_.name}, {hosts}; set machine_type={right}"

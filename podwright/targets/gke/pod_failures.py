@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 
+from podwright.failures.match import match
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
 from podwright.targets.gke.cluster_view import (
@@ -25,7 +26,6 @@ from podwright.targets.gke.cluster_view import (
     seconds,
     uid_of,
 )
-from podwright.targets.hosts import oom
 
 _TERMINATED, _KILLED = 143, 137
 """exit codes of a container that got SIGTERM or SIGKILL"""
@@ -35,9 +35,6 @@ _SLACK_S = 30.0
 """by which a process may be seen to fail before the taking of another's node is written down that caused it"""
 STUCK_S = 600.0
 """after the end of its grace"""
-_LOST = ("DeletionByTaintManager", "DeletionByPodGC")
-"""reasons of DisruptionTarget that tell of a node which is gone"""
-_FULL = "free some space: write less to the disk of the container, such as to a bucket; then resume the run"
 
 
 @dataclass(frozen=True)
@@ -56,6 +53,7 @@ class PodFailure:
     """that failed, of a pod with several"""
     deleted_s: float | None = None
     """Unix seconds when its deletion was requested, if the cloud did not take its node"""
+    fix: str = ""
 
     @property
     def who(self) -> str:
@@ -78,8 +76,7 @@ def failures(pods: Iterable[Record], pods_per_job: int) -> dict[str, PodFailure]
 
 def stuck(pods: Iterable[Record], now_s: float) -> list[Record]:
     """Those that are still there so long after their deletion that their nodes must hang: a job does not fail before its last pod has ended."""
-    deleted = [pod for pod in pods if pod.get("metadata", {}).get("deletionTimestamp")]
-    return [pod for pod in deleted if seconds(pod["metadata"]["deletionTimestamp"]) + STUCK_S < now_s]
+    return [pod for pod in pods if seconds(pod["metadata"].get("deletionTimestamp", "")) + STUCK_S < now_s]
 
 
 def to_records(known: dict[str, PodFailure]) -> Record:
@@ -107,7 +104,7 @@ def ended(jobs: Sequence[Record], known: Iterable[PodFailure], num_pods: int) ->
     seen."""
     if text := _deadline(jobs):
         fix = "resume the run: the next attempt has the whole time again"
-        return Polled(Process.ENDED, ending=Ending.TIMED_OUT, detail=text, fix=fix)
+        return Polled.ended(Ending.TIMED_OUT, text, fix)
     failed_at = min((_failed_at(job) for job in jobs), default=float("inf"))
     known = list(known)
     causes = [failure for failure in known if not _follows(failure, failed_at)]
@@ -120,13 +117,12 @@ def ended(jobs: Sequence[Record], known: Iterable[PodFailure], num_pods: int) ->
         return _by_jobs(jobs)
     hosts = (first.node,) if first.node else ()
     if first.ending:
-        fix = oom.FIX if first.ending is Ending.OUT_OF_MEMORY else _FULL if first.ending is Ending.CRASHED else ""
         return Polled(
             Process.ENDED,
             _returncode(first.code),
             ending=first.ending,
             detail=f"{first.who}: {first.why}",
-            fix=fix,
+            fix=first.fix,
             first=first.process,
             who=first.who,
             failed_hosts=hosts,
@@ -149,13 +145,15 @@ def _failure(pod: Record, pods_per_job: int) -> PodFailure | None:
         return None
     name = _worst(failed)
     worst = failed.get(name, {})
-    ending, why = _cause(status, disrupted if taken else {}, worst)
+    ending, why, fix = _cause(status, disrupted if taken else {}, worst)
     time = (disrupted.get("lastTransitionTime") if taken else None) or worst.get("finishedAt") or ""
     node, numbers = node_of(pod), processes_of(pod, pods_per_job)
     number = numbers.get(name, min(numbers.values()))
     container = name if len(numbers) > 1 else ""
     code = worst.get("exitCode")
-    return PodFailure(name_of(pod), number, node, str(time), ending, code, why, container, None if ending else deleted)
+    return PodFailure(
+        name_of(pod), number, node, str(time), ending, code, why, container, None if ending else deleted, fix
+    )
 
 
 def _worst(failed: dict[str, Record]) -> str:
@@ -164,27 +162,14 @@ def _worst(failed: dict[str, Record]) -> str:
     return next(killed, None) or min(failed, key=lambda name: str(failed[name].get("finishedAt", "")), default="")
 
 
-def _cause(status: Record, disrupted: Record, container: Record) -> tuple[Ending | None, str]:
-    reason, message = status.get("reason", ""), " ".join(str(status.get("message", "")).split())
-    if reason == "Evicted" and "memory" in message:
-        return Ending.OUT_OF_MEMORY, f"the node ended the pod: {message}"
-    if reason == "Evicted" and re.search(r"ephemeral[- ](?:local )?storage|inodes", message):
-        return Ending.CRASHED, f"the node ended the pod: {message}"
-    if container.get("reason") == "OOMKilled":
-        return Ending.OUT_OF_MEMORY, "the container was killed for lack of host memory (OOMKilled)"
-    if disrupted.get("reason") in _LOST:
-        text = disrupted.get("message") or message or "its node is gone"
-        return Ending.NODE_LOST, f"{disrupted['reason']}: {text}"
+def _cause(status: Record, disrupted: Record, container: Record) -> tuple[Ending | None, str, str]:
+    """Ending, cause and remedy by the rows of the table of failures; without ending what the pod itself says."""
+    message = " ".join(str(status.get("message", "")).split())
+    texts = [f"pod {status.get('reason')}: {message or 'its node is gone'}", f"container {container.get('reason')}"]
     if disrupted:
-        text = disrupted.get("message") or message or "its node was taken"
-        return Ending.PREEMPTED, f"{disrupted.get('reason', '')}: {text}"
-    if reason in ("Terminated", "NodeShutdown", "Shutdown", "Preempting", "Preempted"):
-        return Ending.PREEMPTED, f"{reason}: {message or 'its node was shut down'}"
-    if reason == "NodeLost":
-        return Ending.NODE_LOST, f"{reason}: {message or 'its node does not report'}"
-    if reason in ("UnexpectedAdmissionError", "NodeAffinity", "OutOfgoogle.com/tpu", "OutOfcpu", "OutOfmemory"):
-        return Ending.NODE_LOST, f"the node refused the pod ({reason}): {message}"
-    return None, message
+        texts.append(f"node {disrupted.get('reason')}: {disrupted.get('message') or message or 'its node is gone'}")
+    failure = match("\n".join(texts), "pod")
+    return (failure.row.ending, failure.cause({}), failure.row.remedy) if failure else (None, message, "")
 
 
 def _failed_at(job: Record) -> float:
@@ -249,10 +234,10 @@ def _by_jobs(jobs: Sequence[Record]) -> Polled:
             code = int(match["code"])
             return Polled(Process.ENDED, _returncode(code), who=f"pod {match['pod']}")
         if "DisruptionTarget" in text:
-            return Polled(Process.ENDED, ending=Ending.PREEMPTED, detail=text)
+            return Polled.ended(Ending.PREEMPTED, text)
     if any(condition(job, "Failed") for job in jobs):
         detail = "a pod of the attempt failed and is gone, as when its node is deleted"
-        return Polled(Process.ENDED, ending=Ending.NODE_LOST, detail=detail)
+        return Polled.ended(Ending.NODE_LOST, detail)
     return Polled(Process.ENDED)
 
 

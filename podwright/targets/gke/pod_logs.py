@@ -8,18 +8,16 @@ then, so that however many pods there are take one connection more.
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import json
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import IO
 
-from podwright.rundir import Record, RunDir, write_json
+from podwright.rundir import Record, RunDir, read_json, write_json
 from podwright.shell import Shell
+from podwright.targets import alive
 from podwright.targets.gke.cluster_view import has_begun, processes_of
 from podwright.targets.gke.log_lines import STAMP, KeptLog, PrefixedLines, earlier, in_batches
 
@@ -104,7 +102,7 @@ class _FirstLog:
 
     def bring(self, log: PodLog, stays: bool, ended: bool) -> str:
         """`stays`: whether this process goes on to follow the log."""
-        with _locked(self._lock, _WAIT_S if ended else 0.0) as ours:
+        with alive.acquired(self._lock, _WAIT_S if ended else 0.0) as ours:
             if not ours:
                 return ""
             failure = ""
@@ -122,7 +120,7 @@ class _FirstLog:
 
     def bring_received(self, ended: bool) -> str:
         """What the stream has received of a pod that has been deleted; `ended`: to its last line."""
-        with _locked(self._lock, _WAIT_S if ended else 0.0) as ours:
+        with alive.acquired(self._lock, _WAIT_S if ended else 0.0) as ours:
             until = time.monotonic() + (_LAST_LINES_S if ended else 0.0)
             while ours and self._stream:
                 over = not self._stream.alive
@@ -192,8 +190,8 @@ class _OtherLogs:
 
     def _round(self, logs: Sequence[PodLog], wait_s: float, ended: bool = False) -> None:
         """After a round, every line is here that was written before it began; so the next one begins with that time."""
-        with _locked(self._lock, wait_s) as ours:
-            if not ours or (state := _read(self._state)).get("complete"):
+        with alive.acquired(self._lock, wait_s) as ours:
+            if not ours or (state := read_json(self._state)).get("complete"):
                 return
             places = {(log.pod.encode(), log.container.encode()): log.process for log in logs}
             newest = max((self._log(log.process).last for log in logs), default=b"")
@@ -277,29 +275,3 @@ class _Stream:
 
 def _since(stamp: bytes) -> list[str]:
     return [f"--since-time={stamp.decode()}Z"] if stamp else []
-
-
-def _read(path: Path) -> Record:
-    try:
-        state = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}
-
-
-@contextlib.contextmanager
-def _locked(path: Path, seconds: float) -> Iterator[bool]:
-    """False where another process has the lock for longer than `seconds`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    until = time.monotonic() + seconds
-    with path.open("w") as f:
-        while True:
-            try:
-                fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError:
-                if time.monotonic() >= until:
-                    yield False
-                    return
-                time.sleep(0.1)
-        yield True

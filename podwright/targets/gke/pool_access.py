@@ -13,14 +13,13 @@ from podwright.rundir import Record
 from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, Remark
 from podwright.targets.gke import pool_calls, pool_states, xpk_shape
-from podwright.targets.gke.pool_calls import Cluster, reservation_of, zone_of
-from podwright.targets.google.access import as_warning, bucket, failed, listed, login
+from podwright.targets.gke.pool_calls import reservation_of, zone_of
+from podwright.targets.google.access import as_warning, bucket, failed, login
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.replies import Consequence
 from podwright.targets.machines import Request
 from podwright.targets.settings.gke import GkeSettings
 
-_UNKNOWN_FLAGS = "whether gcloud knows all options of the node pools is unknown"
 _UPDATE = "type gcloud components update (528 has no --accelerator-network-profile), or correct gcloud of the target"
 
 
@@ -33,39 +32,36 @@ def check(own: GkeSettings, gcloud: Gcloud, name: str) -> list[Remark]:
     if not account:
         return [of_login]
     remarks = [of_login, *_cluster(own, gcloud)]
-    if any(r.level == "error" for r in remarks) or not own.places:
-        return [*remarks, *bucket(gcloud, own.bucket, own.project, own.zones, account)]
-    remarks += [*_machine_types(own, gcloud), *_reservations(own, gcloud), *_policies(own, gcloud)]
-    return [*remarks, *bucket(gcloud, own.bucket, own.project, own.zones, account), *expiry(own, name)]
+    creates_pools = bool(own.places) and all(r.level != "error" for r in remarks)
+    if creates_pools:
+        remarks += [*_machine_types(own, gcloud), *_reservations(own, gcloud), *_policies(own, gcloud)]
+    remarks += bucket(gcloud, own.bucket, own.project, own.zones, account)
+    return [*remarks, *expiry(own, name)] if creates_pools else remarks
 
 
 def expiry(own: GkeSettings, name: str) -> list[Remark]:
     """What ends the machines of a run without its launcher, and what of that could not be checked."""
     hours = own.life_s / 3600
-    remarks = [Remark("info", f"the cluster ends an attempt after {hours:g} h (activeDeadlineSeconds of its jobs, max_life of the target)")]  # fmt: skip
+    ends = f"the cluster ends an attempt after {hours:g} h (activeDeadlineSeconds of its jobs, max_life of the target)"
+    pools = f"nothing in the cloud ends node pools with provisioning={own.capacity}: they cost until the launcher of their run deletes them"
+    level: Literal["info", "warning"] = "warning"
     if own.capacity == "flex-start":
-        what = (
-            f"a node ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), and without pods its pool scales to zero; "
-            f"the pool stays, costs nothing then, and goes with its run or by podwright clean {name}"
-        )
-        remarks.append(Remark("info", what))
-    else:
-        what = f"nothing in the cloud ends node pools with provisioning={own.capacity}: they cost until the launcher of their run deletes them"
-        remarks.append(Remark("warning", what, f"if a launcher is gone for good, type podwright clean {name}"))
-    what = f"not checked, since nothing was requested: the quota of {own.machine_type} in {own.project}, and whether you may create and delete node pools and workload policies"
-    fix = (
-        f"ask for the role Kubernetes Engine Cluster Admin (roles/container.clusterAdmin) in {own.project} if you lack it, and for tpu7x on "
-        "several hosts for Compute Instance Admin (roles/compute.instanceAdmin.v1); a run that lacks a right ends before any machine starts"
-    )
-    return [*remarks, Remark("inconclusive", what, fix)]
+        level = "info"
+        pools = f"a node ends {hours:g} h after its start (--max-run-duration); its pool then costs nothing, and goes with its run"
+    unknown = f"not checked, since nothing was requested: the quota of {own.machine_type} in {own.project}, and whether you may create and delete node pools and workload policies"
+    roles = f"ask for the role Kubernetes Engine Cluster Admin (roles/container.clusterAdmin) in {own.project} if you lack it, and for tpu7x on several hosts for roles/compute.instanceAdmin.v1"
+    return [
+        Remark("info", ends),
+        Remark(level, pools, f"if a launcher is gone for good, type podwright clean {name}"),
+        Remark("inconclusive", unknown, roles),
+    ]
 
 
 def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
-    cluster = Cluster.of(own)
-    record, failure = gcloud.look(pool_calls.describe_cluster(cluster), own.zones[0])
-    where = f"cluster {cluster.name} in {cluster.location}"
-    if failure or not isinstance(record, dict):
-        return [failed(where, failure)] if failure else []
+    record, failure = gcloud.record(pool_calls.describe_cluster(own), own.zones[0])
+    where = f"cluster {own.cluster} in {own.location}"
+    if failure:
+        return [failed(where, failure)]
     status = record.get("status", "")
     remarks = [Remark("info", f"{where} is {status}, version {record.get('currentMasterVersion', 'unknown')}")]
     if status in ("STOPPING", "ERROR"):
@@ -73,16 +69,12 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     if not own.places:
         what = "runs create no node pools (provisioning=existing): they wait in the queue for nodes of the cluster"
         return [*remarks, Remark("info", what)]
-    pools, failure = gcloud.look(pool_calls.list_pools(cluster), own.zones[0])
-    if failure:
-        return [*remarks, failed(f"the node pools of {where}", failure)]
-    ours = [pool for pool in listed(pools) if RUN_LABEL in pool_states.labels_of(pool)]
-    counts = f"{counted(len(listed(pools)), 'node pool')}, {len(ours)} of them created by runs"
-    remarks.append(Remark("info", f"{where} has {counts}"))
-    operations, failure = gcloud.look(pool_calls.list_operations(cluster), own.zones[0])
-    if failure:
-        return [*remarks, failed(f"the operations of {where}, by which a run sees what becomes of its pools", failure)]
-    if wait := pool_states.busy(pool_states.of_cluster(listed(operations), cluster.name)):
+    operations: list[Record] = []
+    for what, call in (("node pools", pool_calls.list_pools), ("operations", pool_calls.list_operations)):
+        operations, failure = gcloud.listed(call(own), own.zones[0])
+        if failure:
+            return [*remarks, failed(f"the {what} of {where}", failure)]
+    if wait := pool_states.busy(pool_states.of_cluster(operations, own.cluster)):
         remarks.append(Remark("warning", wait.partition(": ")[2], "a run waits for it"))
     return remarks
 
@@ -90,31 +82,33 @@ def _cluster(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
 def networks(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     """What a cluster must have been created with for several slices, which talk to each other over the network of their hosts; and whether
     the gcloud of this machine knows the flags of node pools."""
+    try:
+        return _networks(own, gcloud)
+    except UserError as e:  # gcloud is not on this machine
+        what = f"the network of cluster {own.cluster} and the options of gcloud were not looked at: {e.what}"
+        return [Remark("inconclusive", what, e.fix)]
+
+
+def _networks(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     slice_ = own.devices()
     if slice_ is None:
         return []
     if slice_.num_slices == 1:
         return _flags(own, gcloud, slice_, None)
-    cluster = Cluster.of(own)
-    where = f"cluster {cluster.name} in {cluster.location}"
-    unread = f"the network of {where}, over which slices talk, was not read"
-    try:
-        record, failure = gcloud.look(pool_calls.describe_cluster(cluster), own.zones[0])
-    except UserError as e:
-        return [Remark("inconclusive", f"{unread}: {e.what}", e.fix)]
-    if failure or not isinstance(record, dict):
-        why, fix = (failure.reason, failure.fix) if failure else ("the answer was cut off", "")
-        return [Remark("inconclusive", f"{unread}: {why}", fix)]
+    where = f"cluster {own.cluster} in {own.location}"
+    record, failure = gcloud.record(pool_calls.describe_cluster(own), own.zones[0])
+    if failure:
+        what = f"the network of {where}, over which slices talk, was not read: {failure.reason}"
+        return [Remark("inconclusive", what, failure.fix)]
     flags = _flags(own, gcloud, slice_, record)
-    if not pool_calls.has_networks(record):
-        what = f"{where} gives each host one network interface, over which the {slice_.num_slices} slices of the target talk; more cannot be added to it later"
-        fix = "nothing, if that is enough; else create another cluster with --enable-dataplane-v2 --enable-multi-networking"
-        return [Remark("warning", what, fix), *flags]
     what = f"{where} can give hosts several network interfaces, which joins slices faster"
-    if own.places:
-        taken = "get them" if pool_calls.takes_networks(slice_) else "do not get them: only those of v6e do"
-        what += f"; node pools of a run {taken} (--accelerator-network-profile=auto)"
-    return [Remark("info", what), *flags]
+    if pool_calls.has_networks(record):
+        return [Remark("info", what), *flags]
+    what = (
+        f"{where} gives each host one network interface, over which the {slice_.num_slices} slices of the target talk"
+    )
+    fix = "nothing, if that is enough; else create another cluster with --enable-dataplane-v2 --enable-multi-networking"
+    return [Remark("warning", what, fix), *flags]
 
 
 def _flags(own: GkeSettings, gcloud: Gcloud, slice_: Slice, cluster: Record | None) -> list[Remark]:
@@ -125,15 +119,11 @@ def _flags(own: GkeSettings, gcloud: Gcloud, slice_: Slice, cluster: Record | No
         return []
     request = Request("podwright-check", own.places[0], labels={RUN_LABEL: "check"}, details={"policy": ""})
     creation = pool_calls.create_pool(request, request.name, own, slice_, cluster)
-    try:
-        rows, failure = gcloud.look(pool_calls.lint(creation), own.zones[0])
-    except UserError as e:
-        return [Remark("inconclusive", f"{_UNKNOWN_FLAGS}: {e.what}", e.fix)]
-    row = next(iter(listed(rows)), None)
-    if row is None:
-        return [
-            Remark("inconclusive", f"{_UNKNOWN_FLAGS}: {failure.reason if failure else 'it says nothing'}", _UPDATE)
-        ]
+    rows, failure = gcloud.listed(pool_calls.lint(creation), own.zones[0])
+    if failure or not rows:
+        what = f"whether gcloud knows all options of the node pools is unknown: {failure.reason if failure else 'no answer'}"
+        return [Remark("inconclusive", what, _UPDATE)]
+    row = rows[0]
     if row.get("success"):
         return [Remark("info", "the gcloud of this machine knows all options of the node pools")]
     message = " ".join(str(row.get("error_message")).partition("\n\n")[0].split())
@@ -144,7 +134,7 @@ def _machine_types(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     """What a zone lacks is an error where no zone has it, and a warning where another has."""
     usable, remarks = [], []
     for zone in own.zones:
-        _, failure = gcloud.look(pool_calls.describe_machine_type(own, zone), zone)
+        _, failure = gcloud.record(pool_calls.describe_machine_type(own, zone), zone)
         if failure is None:
             usable.append(zone)
         elif failure.consequence is Consequence.ABSENT:
@@ -170,29 +160,23 @@ def _reservations(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
 def _reservation(own: GkeSettings, gcloud: Gcloud, place: str) -> Remark:
     reservation, zone = reservation_of(place), zone_of(place)
     where = f"reservation {reservation} in {zone}"
-    record, failure = gcloud.look(pool_calls.describe_reservation(own, reservation, zone), zone)
+    record, failure = gcloud.record(pool_calls.describe_reservation(own, reservation, zone), zone)
     if failure and failure.consequence is Consequence.ABSENT:
-        owner = reservation.split("/")[1] if reservation.startswith("projects/") else own.project
-        fix = f"correct reservations and zones of the target: gcloud compute reservations list --project={owner} shows them"
-        return Remark("error", f"{where} does not exist", fix)
-    if failure or not isinstance(record, dict):
-        return Remark("inconclusive", f"{where} was not read: {failure.reason if failure else 'the answer was cut off'}", "a run tries it all the same")  # fmt: skip
-    return _room(own, where, record)
-
-
-def _room(own: GkeSettings, where: str, record: Record) -> Remark:
-    status, specific = record.get("status", "unknown"), record.get("specificReservation", {})
-    machine_type = specific.get("instanceProperties", {}).get("machineType", "")
-    if machine_type and machine_type != own.machine_type:
-        fix = f"set machine_type={machine_type}, or leave the reservation out of the target"
+        return Remark("error", f"{where} does not exist", "correct reservations and zones of the target")
+    if failure:
+        return Remark("inconclusive", f"{where} was not read: {failure.reason}", "a run tries it all the same")
+    specific = record.get("specificReservation", {})
+    machine_type = specific.get("instanceProperties", {}).get("machineType", own.machine_type)
+    if machine_type != own.machine_type:
         level: Literal["error", "warning"] = "error" if own.devices() else "warning"  # recipes may name other machines
-        return Remark(level, f"{where} is for {machine_type}, and nodes of the target are {own.machine_type}", fix)
-    shown = f"{where} is {status}"
+        what = f"{where} is for {machine_type}, and nodes of the target are {own.machine_type}"
+        return Remark(level, what, f"set machine_type={machine_type}, or leave the reservation out")
+    status = record.get("status", "unknown")
+    what = f"{where} is {status}"
     if "count" in specific:
         total, used = int(specific["count"]), int(specific.get("inUseCount", 0))
-        shown += f", and {total - used} of {counted(total, 'machine')} were free when it was read"
-    what = f"{shown}; this is information only: a run tries it in any state"
-    return Remark("info", what) if status == "READY" else Remark("warning", what)
+        what += f", and {total - used} of {counted(total, 'machine')} were free when it was read"
+    return Remark("info" if status == "READY" else "warning", f"{what}; a run tries it in any state")
 
 
 def _policies(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
@@ -200,7 +184,7 @@ def _policies(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
     slice_ = own.devices()
     if slice_ is None or not xpk_shape.placement_policy(slice_):
         return []
-    _, failure = gcloud.look(pool_calls.list_policies(own), own.zones[0])
+    _, failure = gcloud.listed(pool_calls.list_policies(own), own.zones[0])
     if failure:
         return [failed(f"the workload policies of {own.project}, of which {slice_.name} needs one", failure)]
     return [Remark("info", f"you may list workload policies of {own.project}, of which {slice_.name} needs one")]

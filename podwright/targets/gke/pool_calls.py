@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from podwright.rundir import Record
 from podwright.slices import Slice
@@ -29,26 +28,13 @@ _POLICIES = ("gcloud", "compute", "resource-policies")
 _SCOPES = "storage-full,gke-default,https://www.googleapis.com/auth/cloud-platform"
 
 
-@dataclass(frozen=True)
-class Cluster:
-    """Of the node pools."""
+def _place(own: GkeSettings) -> Argv:
+    """Where the cluster is: a region, or a zone."""
+    return (f"--project={own.project}", f"--location={own.location}")
 
-    name: str
-    project: str
-    location: str
-    """a region, or a zone"""
 
-    @classmethod
-    def of(cls, own: GkeSettings) -> Cluster:
-        return cls(own.cluster, own.project, own.location)
-
-    @property
-    def options(self) -> Argv:
-        return (f"--cluster={self.name}", *self.place)
-
-    @property
-    def place(self) -> Argv:
-        return (f"--project={self.project}", f"--location={self.location}")
+def _cluster(own: GkeSettings) -> Argv:
+    return (f"--cluster={own.cluster}", *_place(own))
 
 
 def zone_of(place: str) -> str:
@@ -105,7 +91,7 @@ def create_pool(request: Request, pool: str, own: GkeSettings, slice_: Slice, cl
     track = ("beta",) if networks or own.gcloud else ()
     return (
         *("gcloud", *track, *_POOLS, "create", pool),
-        *Cluster.of(own).options,
+        *_cluster(own),
         f"--node-locations={zone_of(request.zone)}",
         f"--machine-type={own.machine_type}",
         f"--node-version={MASTER_VERSION if cluster is None else cluster.get('currentMasterVersion', '')}",
@@ -151,22 +137,22 @@ def lint(argv: Argv) -> Argv:
     return ("gcloud", "meta", "lint-gcloud-commands", f"--command-string={shlex.join(argv)}")
 
 
-def describe_cluster(cluster: Cluster) -> Argv:
-    return ("gcloud", "container", "clusters", "describe", cluster.name, *cluster.place, "--format=json")
+def describe_cluster(own: GkeSettings) -> Argv:
+    return ("gcloud", "container", "clusters", "describe", own.cluster, *_place(own), "--format=json")
 
 
-def list_pools(cluster: Cluster) -> Argv:
+def list_pools(own: GkeSettings) -> Argv:
     """All of the cluster: a pool of somebody else may have the name of one of ours."""
-    return ("gcloud", *_POOLS, "list", *cluster.options, "--format=json")
+    return ("gcloud", *_POOLS, "list", *_cluster(own), "--format=json")
 
 
-def list_operations(cluster: Cluster) -> Argv:
+def list_operations(own: GkeSettings) -> Argv:
     """Of all clusters of the location, those of the last days that have ended among them."""
-    return ("gcloud", "container", "operations", "list", *cluster.place, "--format=json")
+    return ("gcloud", "container", "operations", "list", *_place(own), "--format=json")
 
 
-def delete_pool(cluster: Cluster, pool: str) -> Argv:
-    return ("gcloud", *_POOLS, "delete", pool, *cluster.options, "--quiet", "--async", "--format=json")
+def delete_pool(own: GkeSettings, pool: str) -> Argv:
+    return ("gcloud", *_POOLS, "delete", pool, *_cluster(own), "--quiet", "--async", "--format=json")
 
 
 def list_policies(own: GkeSettings) -> Argv:

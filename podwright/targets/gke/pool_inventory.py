@@ -13,7 +13,6 @@ from podwright.rundir import Record
 from podwright.targets.base import RUN_LABEL
 from podwright.targets.gke import pool_calls, pool_states
 from podwright.targets.gke.kubectl import Kubectl
-from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.gke.queues import RunQueues
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, RUN_DIR_KEY, creator, unix
@@ -42,14 +41,14 @@ class RequestParts:
 
 def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
     """UserError where node pools, which cost, are not listed; what else could not be listed is said with each of them."""
-    cluster, place = Cluster.of(own), own.zones[0]
+    place = own.zones[0]
     parts: dict[str, RequestParts] = {}
-    for pool in gcloud.rows(pool_calls.list_pools(cluster)):
+    for pool in gcloud.rows(pool_calls.list_pools(own)):
         if RUN_LABEL in (labels := pool_states.labels_of(pool)):
             name = str(pool["name"]).rpartition("-")[0]
             parts.setdefault(name, RequestParts(dict(labels))).pools.append(pool)
-    policies, no_policies = gcloud.look(pool_calls.list_policies(own), place)
-    for row in policies if isinstance(policies, list) else []:
+    policies, no_policies = gcloud.listed(pool_calls.list_policies(own), place)
+    for row in policies:
         if RUN_LABEL in (labels := dict(_LABEL.findall(row.get("description", "")))):
             parts.setdefault(row["name"], RequestParts(labels)).policy = True
     queues = RunQueues(kubectl, own.namespace).read()
@@ -58,15 +57,16 @@ def listed(gcloud: Gcloud, kubectl: Kubectl, own: GkeSettings) -> list[Owned]:
         parts.setdefault(each["metadata"]["name"], RequestParts(dict(labels))).queues = True
     if not parts:
         return []
-    operations, _ = gcloud.look(pool_calls.list_operations(cluster), place)
-    nodes, no_nodes = kubectl.json(["get", "nodes", f"--selector={RUN_LABEL}"])
-    unknown = [f"nodes were not listed ({no_nodes.reason})"] if no_nodes else []
-    unknown += [f"workload policies were not listed ({no_policies.reason})"] if no_policies else []
-    unknown += [f"queues were not listed ({queues.reason})"] if isinstance(queues, Reply) else []
-    own_operations = pool_states.of_cluster(operations if isinstance(operations, list) else [], cluster.name)
+    operations, _ = gcloud.listed(pool_calls.list_operations(own), place)
+    nodes, no_nodes = kubectl.items(["get", "nodes", f"--selector={RUN_LABEL}"])
+    unknown = []
+    for what, answer in (("nodes", no_nodes), ("workload policies", no_policies), ("queues", queues)):
+        if isinstance(answer, Reply):
+            unknown.append(f"{what} were not listed ({answer.reason})")
+    own_operations = pool_states.of_cluster(operations, own.cluster)
+    known_nodes = None if no_nodes else nodes
     return [
-        _owned(name, each, own, own_operations, None if nodes is None else nodes.get("items", []), "; ".join(unknown))
-        for name, each in sorted(parts.items())
+        _owned(name, each, own, own_operations, known_nodes, "; ".join(unknown)) for name, each in sorted(parts.items())
     ]
 
 

@@ -9,9 +9,11 @@ from dataclasses import dataclass, replace
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import RUN_LABEL
-from podwright.targets.gke.cluster_view import CHIPS
-from podwright.targets.gke.pool_replies import BUSY_CLUSTER, PoolReplies
+from podwright.targets.gke import cluster_view
+from podwright.targets.gke.cluster_view import CHIPS, is_true, name_of
+from podwright.targets.gke.pool_replies import BUSY_CLUSTER
 from podwright.targets.google.labels import unix
+from podwright.targets.google.replies import Classify, refusal
 from podwright.targets.machines import (
     Allocation,
     AllocationState,
@@ -121,7 +123,7 @@ class PoolView:
 
     request: Request
     size: PoolSize
-    replies: PoolReplies
+    classify: Classify
     pools: Mapping[str, Record]
     """those that exist and are ours, by name"""
     operations: Sequence[Record]
@@ -182,10 +184,10 @@ class PoolView:
         return waiting(f"{status or 'Unknown'}: GKE says no more of node pool {name}")
 
     def _failed(self, name: str, text: str) -> Allocation:
-        reply = self.replies.classify(text, self.request.zone)
+        reply = self.classify(text, self.request.zone)
         if self.ready_since is not None:
             return lost(Ending.NODE_LOST, f"PoolBroken: node pool {name} is in state ERROR ({reply.reason})")
-        answer = self.replies.refusal(reply, self.request.zone)
+        answer = refusal(reply, self.request.zone)
         return answer or refused(self.request.zone, f"Failed: node pool {name} could not be created ({reply.reason})")
 
     def _of_nodes(self, name: str, complaint: str) -> Allocation:
@@ -198,19 +200,19 @@ class PoolView:
         if self.ready_since is not None and not by_pods:
             return repairing(f"NodesAway: {there}")
         if complaint:
-            reply = self.replies.classify(complaint, self.request.zone)
-            answer = None if by_pods else self.replies.refusal(reply, self.request.zone)
+            reply = self.classify(complaint, self.request.zone)
+            answer = None if by_pods else refusal(reply, self.request.zone)
             return answer or filling(f"Starting: {there}; {reply.reason}")
         return filling(f"Starting: {there}, with their TPUs")
 
     def _usable(self, pool: str) -> list[Record]:
         """Nodes that are ready, and whose device plugin has told of the chips, which it does some time later."""
         own = [node for node in self.own_nodes if _pool_of(node) == pool]
-        return [node for node in own if _is_ready(node) and _chips(node) >= self.size.chips]
+        return [node for node in own if is_true(node, "Ready") and _chips(node) >= self.size.chips]
 
     def hosts(self) -> Hosts:
-        nodes = [node for name in self.names for node in sorted(self._usable(name), key=_name)]
-        return tuple(HostAddress(_name(node), _address(node)) for node in nodes)
+        nodes = [node for name in self.names for node in sorted(self._usable(name), key=name_of)]
+        return tuple(HostAddress(name_of(node), _address(node)) for node in nodes)
 
 
 def mean_start(nodes: Sequence[Record]) -> float | None:
@@ -221,16 +223,7 @@ def mean_start(nodes: Sequence[Record]) -> float | None:
 
 
 def _pool_of(node: Record) -> str:
-    return str(node["metadata"].get("labels", {}).get(_POOL_OF_NODE, ""))
-
-
-def _name(node: Record) -> str:
-    return str(node["metadata"]["name"])
-
-
-def _is_ready(node: Record) -> bool:
-    conditions = node.get("status", {}).get("conditions", [])
-    return any(c.get("type") == "Ready" and c.get("status") == "True" for c in conditions)
+    return cluster_view.labels_of(node).get(_POOL_OF_NODE, "")
 
 
 def _chips(node: Record) -> int:
@@ -239,4 +232,4 @@ def _chips(node: Record) -> int:
 
 def _address(node: Record) -> str:
     addresses = node.get("status", {}).get("addresses", [])
-    return next((a["address"] for a in addresses if a.get("type") == "InternalIP"), _name(node))
+    return next((a["address"] for a in addresses if a.get("type") == "InternalIP"), name_of(node))

@@ -9,10 +9,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from podwright.errors import UserError
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell, targets_file
-from podwright.slices import Slice
 from podwright.targets import alive
 from podwright.targets.base import RUN_LABEL, PlannedCall, run_tag
 from podwright.targets.gke import attempt_inventory, pool_calls, pool_inventory, pool_states, xpk_shape
@@ -20,13 +18,12 @@ from podwright.targets.gke.attempt import ATTEMPT_LABEL
 from podwright.targets.gke.attempt_inventory import AttemptInventory
 from podwright.targets.gke.cluster_view import by_kind, is_unscheduled
 from podwright.targets.gke.kubectl import Kubectl
-from podwright.targets.gke.pool_calls import Cluster
-from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pool_states import PoolSize, PoolView
 from podwright.targets.gke.queues import RunQueues
 from podwright.targets.google.gcloud import Argv, Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, expires, request_name
-from podwright.targets.google.replies import Consequence, Reply, require_deletable
+from podwright.targets.google.replies import Consequence, Reply, refusal, require_deletable
 from podwright.targets.machines import (
     GONE,
     Allocation,
@@ -48,9 +45,8 @@ class NodePoolProvisioner:
 
     def __init__(self, shell: Shell, settings: GkeSettings, target: str = "NAME"):
         self._settings = settings
-        self._cluster = Cluster.of(settings)
-        self._replies = PoolReplies(settings, target)
-        self._gcloud = Gcloud(shell, self._replies.classify)
+        self._classify = classifier(settings, target)
+        self._gcloud = Gcloud(shell, self._classify)
         self._kubectl = Kubectl(shell, settings)
         self._attempts = AttemptInventory(self._kubectl, settings)
         self._queues = RunQueues(self._kubectl, settings.namespace)
@@ -61,7 +57,8 @@ class NodePoolProvisioner:
 
     def describe_request(self, run_dir: Path, created: float | None, number: int, avoid: Sequence[str]) -> Request:
         """UserError where neither the target nor the recipe names a slice."""
-        own, slice_ = self._settings, self._slice()
+        own = self._settings
+        slice_ = own.require_devices()
         tag = run_tag(run_dir, created)
         name, place = request_name(run_dir.name, tag, number), first_place(own.places, avoid)
         details = {
@@ -89,7 +86,8 @@ class NodePoolProvisioner:
         """The calls of gcloud that create it, in order; what waits for the pools, such as queues of Kueue, comes before them.
 
         `cluster`: as gcloud describes it; None in a dry run."""
-        slice_, own = self._slice(), self._settings
+        own = self._settings
+        slice_ = own.require_devices()
         policy = [pool_calls.create_policy(request, own, slice_)] if request.details["policy"] else []
         pools = [pool_calls.create_pool(request, pool, own, slice_, cluster) for pool in request.details["pools"]]
         return policy + pools
@@ -102,7 +100,7 @@ class NodePoolProvisioner:
         """For a dry run, in order."""
         names, policy = request.details["pools"], self._own_policy(request)
         return [
-            *(PlannedCall(pool_calls.delete_pool(self._cluster, name)) for name in names),
+            *(PlannedCall(pool_calls.delete_pool(self._settings, name)) for name in names),
             PlannedCall(self._kubectl.argv(attempt_inventory.deletion(request))),
             *self._queues.deleting(request),
             *([PlannedCall(pool_calls.delete_policy(self._settings, policy))] if policy else []),
@@ -117,11 +115,11 @@ class NodePoolProvisioner:
                 return self._answer(failure, request, uncreated=True)
             named = [name for name in request.details["pools"] if name in there]
             if foreign := next((name for name in named if not pool_states.is_ours(there[name], request)), ""):
-                what = f"NameTaken: node pool {foreign} of cluster {self._cluster.name} is not of this run; start the run under another name"
+                what = f"NameTaken: node pool {foreign} of cluster {self._settings.cluster} is not of this run; start the run under another name"
                 return replace(refused("", what, Ending.BAD_INPUT), uncreated=True)
-            cluster, failure = self._gcloud.look(pool_calls.describe_cluster(self._cluster), request.zone)
-            if failure or not isinstance(cluster, dict):
-                return self._answer(failure or _CUT_OFF, request, uncreated=not named)
+            cluster, failure = self._gcloud.record(pool_calls.describe_cluster(self._settings), request.zone)
+            if failure:
+                return self._answer(failure, request, uncreated=not named)
             if failure := self._unreadable(request):
                 return self._answer(failure, request, uncreated=not named)
             failure, any_there = self._queues.create(request)
@@ -149,11 +147,11 @@ class NodePoolProvisioner:
 
     def _answer(self, failure: Reply, request: Request, *, uncreated: bool) -> Allocation:
         """`uncreated`: whether nothing was created before."""
-        answer = self._replies.refusal(failure, request.zone)
+        answer = refusal(failure, request.zone, uncreated=uncreated)
         if answer is None:
             self._failures[request.name] = failure.reason
             return unknown(failure.reason)
-        return replace(answer, uncreated=uncreated and failure.consequence is Consequence.FINAL)
+        return answer
 
     def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
         """Never GONE while a gcloud that an earlier launcher has started may still create a pool of it."""
@@ -162,7 +160,7 @@ class NodePoolProvisioner:
         if answer is GONE and being_created:
             return _REQUESTING
         if answer is GONE:
-            _forget_creation(request.name)
+            alive.forget(_creating(request.name))
         return answer
 
     def _describe(self, request: Request, ready_since: float | None) -> Allocation:
@@ -184,7 +182,7 @@ class NodePoolProvisioner:
             return replace(unknown(failure.advice), exists=True)
         known = None if failure else nodes
         pods_wait = any(is_unscheduled(pod) for pod in pods)
-        view = PoolView(request, self._size(), self._replies, ours, operations, known, ready_since, pods_wait)
+        view = PoolView(request, self._size(), self._classify, ours, operations, known, ready_since, pods_wait)
         if request.name in self._deleted and (wait := pool_states.busy(operations)):
             pending = pool_states.is_pending(operations, request.details["pools"])
             return replace(deleting(wait) if pending else waiting(wait), charged=view.charged())
@@ -196,8 +194,8 @@ class NodePoolProvisioner:
         if request.name not in self._deleted:
             created = [pool_states.creation_of(operations, pool) for pool in request.details["pools"]]
             if text := next(filter(None, map(pool_states.failure_of, created)), ""):
-                reply = self._replies.classify(text, request.zone)
-                return self._replies.refusal(reply, request.zone) or refused(request.zone, f"Failed: {reply.reason}")
+                reply = self._classify(text, request.zone)
+                return refusal(reply, request.zone) or refused(request.zone, f"Failed: {reply.reason}")
             if wait := pool_states.busy(operations):
                 if pool_states.is_pending(operations, request.details["pools"]):
                     return waiting(wait)
@@ -240,7 +238,7 @@ class NodePoolProvisioner:
             self._attempts.delete(request)
             return
         self._deleted.add(request.name)
-        _forget_creation(request.name)
+        alive.forget(_creating(request.name))
         there, failure = self._pools()
         no_cluster = failure is not None and failure.reason.startswith("NoCluster")
         if failure and not no_cluster:
@@ -248,7 +246,7 @@ class NodePoolProvisioner:
             return
         ours = [n for n in request.details["pools"] if n in there and pool_states.is_ours(there[n], request)]
         failures = [
-            self._gcloud.do(pool_calls.delete_pool(self._cluster, name), request.zone)
+            self._gcloud.do(pool_calls.delete_pool(self._settings, name), request.zone)
             for name in ours
             if there[name].get("status") != "STOPPING"
         ]
@@ -275,46 +273,34 @@ class NodePoolProvisioner:
         listed = pool_inventory.listed(self._gcloud, self._kubectl, self._settings)
         return attempt_inventory.with_attempts(listed, self._attempts)
 
-    def _slice(self) -> Slice:
-        slice_ = self._settings.devices()
-        if slice_ is None:
-            what = "the target has no topology, and the recipe names none"
-            raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
-        return slice_
-
     def _size(self) -> PoolSize:
-        slice_ = self._slice()
+        slice_ = self._settings.require_devices()
         by_pods = self._settings.capacity == "flex-start"
         return PoolSize(xpk_shape.vms_per_slice(slice_), xpk_shape.chips_per_vm(slice_), by_pods)
 
     def _pools(self) -> tuple[dict[str, Record], Reply | None]:
         """All of the cluster by name, and why there is no list."""
-        rows, failure = self._rows(pool_calls.list_pools(self._cluster))
+        rows, failure = self._rows(pool_calls.list_pools(self._settings))
         return {str(row["name"]): row for row in rows}, failure
 
     def _nodes_and_pods(self, request: Request) -> tuple[list[Record], list[Record], Reply | None]:
         """Of the run; pods only where nodes come for them."""
         kinds = "nodes,pods" if self._settings.capacity == "flex-start" else "nodes"
-        answer, failure = self._kubectl.json(["get", kinds, f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"])
-        items = (answer or {}).get("items", [])
+        items, failure = self._kubectl.items(["get", kinds, f"--selector={RUN_LABEL}={request.labels[RUN_LABEL]}"])
         return list(by_kind(items, "Node")), list(by_kind(items, "Pod")), failure
 
     def _operations(self) -> tuple[list[Record], Reply | None]:
-        rows, failure = self._rows(pool_calls.list_operations(self._cluster))
-        return pool_states.of_cluster(rows, self._cluster.name), failure
+        rows, failure = self._rows(pool_calls.list_operations(self._settings))
+        return pool_states.of_cluster(rows, self._settings.cluster), failure
 
     def _policies(self) -> tuple[list[Record], Reply | None]:
         return self._rows(pool_calls.list_policies(self._settings))
 
     def _rows(self, argv: Argv) -> tuple[list[Record], Reply | None]:
-        rows, failure = self._gcloud.look(argv, self._settings.zones[0])
-        if failure is None and not isinstance(rows, list):
-            failure = _CUT_OFF
-        return (rows if isinstance(rows, list) else []), failure
+        return self._gcloud.listed(argv, self._settings.zones[0])
 
 
 _REQUESTING = waiting("Requesting: gcloud, which creates it, has not ended yet")
-_CUT_OFF = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
 
 
 def _creating(name: str) -> Path:
@@ -322,8 +308,3 @@ def _creating(name: str) -> Path:
     folder = targets_file().parent / "gke"
     folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     return folder / f"creating-{name}"
-
-
-def _forget_creation(name: str) -> None:
-    if not alive.is_held(_creating(name)):
-        _creating(name).unlink(missing_ok=True)

@@ -8,16 +8,13 @@ import json
 from dataclasses import dataclass
 
 from podwright.rundir import Record
-from podwright.slices import Slice
 from podwright.targets.base import RUN_LABEL, PlannedCall
-from podwright.targets.gke import jobset
 from podwright.targets.gke.cluster_view import CHIPS
 from podwright.targets.gke.jobset import Manifest
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.submit import CREATE
 from podwright.targets.google.replies import Consequence, Reply
 from podwright.targets.machines import Request
-from podwright.targets.settings.gke import GkeSettings
 
 _GROUP = "kueue.x-k8s.io"
 _VERSIONS = ("v1beta2", "v1beta1")
@@ -38,44 +35,19 @@ class QueueObjects:
     """whether it has Kueue at all"""
     objects: tuple[Record, ...] = ()
 
-    @property
-    def complete(self) -> bool:
-        """Of a request: whether nothing is missing."""
-        return not self.installed or {each["kind"] for each in self.objects} == set(KINDS)
-
 
 def manifests(request: Request, namespace: str) -> list[Manifest]:
     """In the order of their creation. The quota counts chips, as pods ask for them; cpu and memory are those of the nodes."""
-    labels = dict(request.labels)
-    nodes = {RUN_LABEL: labels[RUN_LABEL]}
-    return [
-        *_cluster_objects(request.name, nodes, request.num_chips, namespace, labels),
-        _object("LocalQueue", request.name, labels, {"clusterQueue": request.name}, namespace),
-    ]
-
-
-def for_nodes(own: GkeSettings, slice_: Slice, name: str) -> list[Manifest]:
-    """For nodes of a slice that a cluster has, as `manifests`; the ClusterQueue is called `name`."""
-    nodes = jobset.node_selector(slice_)
-    return [*_cluster_objects(name, nodes, slice_.num_chips, own.namespace, {}), local_queue(own, name)]
-
-
-def local_queue(own: GkeSettings, cluster_queue: str) -> Manifest:
-    """The one that the target names."""
-    return _object("LocalQueue", own.queue, {}, {"clusterQueue": cluster_queue}, own.namespace)
-
-
-def _cluster_objects(
-    name: str, nodes: dict[str, str], num_chips: int, namespace: str, labels: dict[str, str]
-) -> list[Manifest]:
-    """A flavor for nodes with labels `nodes`, and a ClusterQueue with that one, both called `name`."""
+    name, labels = request.name, dict(request.labels)
     toleration = {"key": CHIPS, "operator": "Exists", "effect": "NoSchedule"}
-    quotas = [{"name": each, "nominalQuota": most} for each, most in {CHIPS: num_chips, **_UNCOUNTED}.items()]
+    flavor = {"nodeLabels": {RUN_LABEL: labels[RUN_LABEL]}, "tolerations": [toleration]}
+    quotas = [{"name": each, "nominalQuota": most} for each, most in {CHIPS: request.num_chips, **_UNCOUNTED}.items()]
     group = {"coveredResources": [CHIPS, *_UNCOUNTED], "flavors": [{"name": name, "resources": quotas}]}
     only_here = {"matchLabels": {"kubernetes.io/metadata.name": namespace}}
     return [
-        _object("ResourceFlavor", name, labels, {"nodeLabels": nodes, "tolerations": [toleration]}),
+        _object("ResourceFlavor", name, labels, flavor),
         _object("ClusterQueue", name, labels, {"namespaceSelector": only_here, "resourceGroups": [group]}),
+        _object("LocalQueue", name, labels, {"clusterQueue": name}, namespace),
     ]
 
 
@@ -85,7 +57,9 @@ def deletion(request: Request, kind: str) -> tuple[str, ...]:
 
 
 def _object(kind: str, name: str, labels: dict[str, str], spec: Manifest, namespace: str = "") -> Manifest:
-    metadata = {"name": name} | ({"labels": labels} if labels else {}) | ({"namespace": namespace} if namespace else {})
+    metadata: Manifest = {"name": name, "labels": labels}
+    if namespace:
+        metadata["namespace"] = namespace
     return {"apiVersion": f"{_GROUP}/{_VERSIONS[0]}", "kind": kind, "metadata": metadata, "spec": spec}
 
 
@@ -98,10 +72,10 @@ class RunQueues:
 
     def read(self, selector: str = RUN_LABEL) -> QueueObjects | Reply:
         """With a label, those of all runs by default; or why that is not known."""
-        answer, failure = self._kubectl.json(["get", _RESOURCES, f"--selector={selector}"])
+        objects, failure = self._kubectl.items(["get", _RESOURCES, f"--selector={selector}"])
         if failure and failure.consequence is Consequence.ABSENT:
             return QueueObjects(installed=False)
-        return failure or QueueObjects(True, tuple((answer or {}).get("items", ())))
+        return failure or QueueObjects(True, tuple(objects))
 
     def of(self, request: Request) -> QueueObjects | Reply:
         seen = self.read(f"{RUN_LABEL}={request.labels[RUN_LABEL]}")

@@ -21,7 +21,6 @@ from podwright.storage import inputs
 from podwright.targets import scripts
 from podwright.targets.base import Job
 from podwright.targets.gke import capacity, jobset, pool_calls, trainer, workload, xpk_shape
-from podwright.targets.gke.pool_calls import Cluster
 from podwright.targets.machines import Request
 from podwright.targets.settings.gke import GkeSettings
 from podwright.targets.settings.google import region_of
@@ -77,7 +76,9 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
     only_xpk, by_xpk = ", ".join(xpk_shape.left_to_xpk(ready)), (own.namespace, own.queue) == XPK_QUEUE
     if only_xpk and not by_xpk:
         what = f"only xpk carries out {only_xpk} of the recipe, and it submits to queue {XPK_QUEUE[1]} of namespace {XPK_QUEUE[0]}"
-        raise UserError(what, "set namespace and queue of the target to these, or take the option out of the recipe")
+        raise UserError(
+            what, "set namespace and queue of the target to these, or take the option out of the recipe", "only-xpk"
+        )
     versions = {key: getattr(own, key) or getattr(recipe.versions, key) for key in ("maxtext", "jax", "libtpu")}
     model = recipe.model_name or recipe.name
     values = _common(recipe.name, model, own, target, slice_, manifest) | {
@@ -198,7 +199,7 @@ def _pool_calls(own: GkeSettings, slice_: Slice, label: str) -> dict[str, str]:
         "create": pool_calls.create_pool(request, "$pool", shown, slice_, cluster),
         "networks": pool_calls.create_pool(request, "$pool", shown, slice_, with_networks),
         "policy": pool_calls.create_policy(request, _in_script(own), slice_),
-        "delete": pool_calls.delete_pool(Cluster.of(shown), "$pool"),
+        "delete": pool_calls.delete_pool(shown, "$pool"),
     }
     lines = {name: _words(argv, "    ") for name, argv in calls.items()}
     return lines if pool_calls.takes_networks(slice_) else lines | {"networks": ""}
@@ -244,16 +245,15 @@ def _delimiter(lines: list[str]) -> str:
 def trained_here(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, str]) -> RenderedFolder:
     """Scripts, ConfigMap and JobSet of a recipe that podwright itself trains. UserError, in one line, for what cannot run in pods."""
     if typed:
-        raise UserError(f"{recipe.name} has no variable {next(iter(typed))}", "leave it out")
-    slice_ = own.devices()
-    if slice_ is None:
-        what = f"target {target} has no topology, and a recipe of kind {recipe.kind} names none"
-        raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4")
+        raise UserError(f"{recipe.name} has no variable {next(iter(typed))}", "leave it out", "unknown-variable")
+    slice_ = own.require_devices()
     jobset.require_machines(own, slice_)
     for key, value in inputs.named(recipe.model_dump(mode="json")).items():
         if Path(value).expanduser().exists():
             what = f"{key}={value} is on this machine, and pods do not have it"
-            raise UserError(what, f"copy it to a bucket, and type {key}=gs://BUCKET/..." if "[" not in key else "name a reward of podwright")  # fmt: skip
+            raise UserError(
+                what, "copy it to a bucket, and name it there; rewards must be those of podwright", "local-file"
+            )
     name, raw = f"${{{workload.NAME}}}", recipe.model_dump(mode="json")
     kind, storage = kinds.find(recipe.kind), f"{own.bucket}/{name}" if own.bucket else ""
     command = kind.command + (STORAGE_OPTION if storage else ())
@@ -281,4 +281,4 @@ def render(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[str, st
     if "pods" in kinds.find(recipe.kind).starts_on:
         return trained_here(recipe, own, target, typed)
     what = f"a recipe of kind {recipe.kind} cannot be rendered for GKE: it trains on GPUs or CPUs"
-    raise UserError(what, "name one of kind maxtext, grpo or pretrain")
+    raise UserError(what, "name one of kind maxtext, grpo or pretrain", "kind-not-rendered")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError
@@ -44,14 +44,10 @@ class Submission:
         """whether the cluster may have taken anything"""
 
     def create(self, manifest: Record) -> Reply | None:
-        """Until it exists, as `repeat`."""
+        """Until it exists, cannot be created, a stop is wanted, or patience is at its end: why it does not exist, or None."""
         text = json.dumps(manifest)
-        return self.repeat(lambda: self._kubectl.do(CREATE, text))
-
-    def repeat(self, call: Callable[[], Reply | None]) -> Reply | None:
-        """Until `call` succeeds, cannot, a stop is wanted, or patience is at its end: why it has not succeeded, or None."""
         while not self.stopped:
-            failure = call()
+            failure = self._kubectl.do(CREATE, text)
             refused = failure is not None and failure.consequence in (Consequence.FINAL, Consequence.ABSENT)
             self.sent = self.sent or not refused
             if failure is None or failure.consequence is Consequence.EXISTS:
@@ -93,7 +89,7 @@ def adopt(kubectl: Kubectl, jobset: str, dependents: Sequence[str]) -> None:
     if not dependents:
         return
     owner, _ = kubectl.json(("get", "jobset", jobset))
-    if owner is None:
+    if not owner:
         return
     for name in dependents:
         if failure := kubectl.do(_adoption(name, jobset, owner["metadata"]["uid"])):

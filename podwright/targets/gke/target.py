@@ -11,7 +11,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from podwright.rundir import Ending, Record, RunDir, write_json
+from podwright.rundir import Ending, Record, RunDir, read_json, write_json
 from podwright.shell import Shell
 from podwright.targets import alive, clock
 from podwright.targets.base import (
@@ -65,13 +65,14 @@ class Gke:
         self._shell = shell
         self._settings = settings
         self._kubectl = Kubectl(shell, settings)
+        self._gcloud = Gcloud(shell, classifier(settings, name))
         self._name = name
         self.identity = identity(name, settings)
         self.traits = settings.traits()
-        self._pools = NodePoolProvisioner(shell, settings, name) if settings.places else None
+        pools = NodePoolProvisioner(shell, settings, name)
+        self._pools = pools if settings.places else None
         self.provisioner: Provisioner | None = self._pools
-        left = LeftResources(AttemptInventory(self._kubectl, settings), NodePoolProvisioner(shell, settings, name))
-        self.attempt_objects: KeptResources = left
+        self.attempt_objects: KeptResources = LeftResources(AttemptInventory(self._kubectl, settings), pools)
         self._told_since: dict[str, tuple[str, float]] = {}
         self._gathering: dict[str, float] = {}
         self._followers: dict[str, LogFollower] = {}
@@ -79,23 +80,21 @@ class Gke:
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         own, run = self._settings, RunDir(job.run_dir)
         name = request_name(run.name, job.run_tag, f"a{job.attempt}")
-        pinned = bool(job.allocation)
-        queue = job.allocation or own.queue
-        objects = attempt.attempt_of(job, own, name, job.run_tag, queue, pinned)
-        manifests = [*objects.before, objects.jobset, *objects.after]
+        objects = attempt.attempt_of(job, own, name)
+        manifests = [*objects.before, objects.jobset]
         jobs = objects.jobset["spec"]["replicatedJobs"]
         pods_per_job = int(jobs[0]["template"]["spec"]["parallelism"])
         num_pods = sum(int(each.get("replicas", 1)) for each in jobs) * pods_per_job
         containers = jobs[0]["template"]["spec"]["template"]["spec"]["containers"]
-        others = [f"{manifest['kind'].lower()}s" for manifest in (*objects.before, *objects.after)]
+        others = [f"{manifest['kind'].lower()}s" for manifest in objects.before]
         others += ["secrets"] if objects.variables else []
-        dependents = [f"{m['kind'].lower()}/{m['metadata']['name']}" for m in (*objects.before, *objects.after)]
+        dependents = [f"{each['kind'].lower()}/{each['metadata']['name']}" for each in objects.before]
         handle = {
             "run_dir": str(job.run_dir),
             "attempt": job.attempt,
             "jobset": name,
             "tag": job.run_tag,
-            "queue": queue,
+            "queue": attempt.queue_of(job, own),
             "pods": num_pods,
             "processes": num_pods * len(containers),
             "pods_per_job": pods_per_job,
@@ -108,7 +107,7 @@ class Gke:
             "jobset": name,
             "dependents": dependents,
             "variables": list(objects.variables),
-            "labels": attempt.labels_of(job, job.run_tag),
+            "labels": attempt.labels_of(job),
             "annotations": attempt.annotations_of(job),
         }
         files = {
@@ -138,14 +137,12 @@ class Gke:
         folder = run.attempt(number)
         if not folder.is_dir():
             return Polled(Process.ABSENT)
-        if ended := attempt_folder.read(folder / attempt_folder.ENDED):
+        if ended := read_json(folder / attempt_folder.ENDED):
             return status.from_record(ended)
         if alive.is_held(run.alive(number)):
             return Polled(Process.RUNNING, waiting=attempt_folder.submitting(folder))
-        if "ending" in (refused := attempt_folder.read(folder / submit.RESULT)):
-            ending, bootstrap = Ending(refused["ending"]), refused["bootstrap"]
-            detail, fix = refused["detail"], refused["fix"]
-            return Polled(Process.ENDED, ending=ending, detail=detail, fix=fix, bootstrap=bootstrap)
+        if "ending" in (refused := read_json(folder / submit.RESULT)):
+            return status.from_record(refused)
         view, unanswered = self._view(handle)
         if view is None:
             assert unanswered
@@ -197,14 +194,12 @@ class Gke:
 
     def check(self) -> list[Remark]:
         """What of the cluster stands in the way of a run."""
-        own = self._settings
-        remarks = cluster_check.check(own, self._kubectl, self.identity["target"])
-        return [*remarks, *pool_access.networks(own, Gcloud(self._shell, classifier(own, self._name)))]
+        remarks = cluster_check.check(self._settings, self._kubectl, self._name)
+        return [*remarks, *pool_access.networks(self._settings, self._gcloud)]
 
     def check_access(self) -> list[Remark]:
         """What of the login, the cluster and the capacity that runs request stands in their way, by gcloud."""
-        own = self._settings
-        return pool_access.check(own, Gcloud(self._shell, classifier(own, self._name)), self.identity["target"])
+        return pool_access.check(self._settings, self._gcloud, self._name)
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         """Of no machine: pods have TPUs only while an attempt runs in them."""
@@ -212,12 +207,9 @@ class Gke:
 
     def _view(self, handle: Handle) -> tuple[ClusterView | None, Reply | None]:
         """Everything that explains the state of the attempt; None where the cluster did not tell what is most needed."""
-        items: list[Record] = []
-        for kinds, which in attempt_parts.parts(handle | {"kinds": ["jobsets"]}):
-            listed, failure = self._kubectl.json(("get", ",".join(kinds), which))
-            if listed is None:
-                return None, failure
-            items += listed.get("items", [])
+        items, failure = self._kubectl.items(attempt_parts.listing(["jobsets"], handle))
+        if failure:
+            return None, failure
         jobsets = by_kind(items, "JobSet")
         view = ClusterView(jobsets[0] if jobsets else None, by_kind(items, "Job"), by_kind(items, "Pod"))
         while more := waiting.question(view):
@@ -229,10 +221,10 @@ class Gke:
         view = replace(view, queried=view.queried | {question.what})
         if question.what == "workload":
             of_jobset = f"--selector=kueue.x-k8s.io/job-uid={question.name}"
-            rows, failure = self._kubectl.json(("get", "workloads.kueue.x-k8s.io", of_jobset))  # not Kubernetes' own
-            newest = sorted((rows or {}).get("items", []), key=lambda row: row["metadata"]["creationTimestamp"])
+            rows, failure = self._kubectl.items(("get", "workloads.kueue.x-k8s.io", of_jobset))  # not Kubernetes' own
+            newest = max(rows, key=lambda row: row["metadata"]["creationTimestamp"], default=None)
             absent = failure is not None and failure.consequence is Consequence.ABSENT  # of Kueue's kinds
-            view = replace(view, workload=newest[-1] if newest else None, has_kueue=not absent)
+            view = replace(view, workload=newest, has_kueue=not absent)
             return _lacking(view, failure)
         if question.what == "priority":
             _, failure = self._kubectl.json(("get", "priorityclass", question.name))
@@ -240,11 +232,11 @@ class Gke:
             return _lacking(view, failure)
         if question.what == "queue":
             queue, failure = self._kubectl.json(("get", "localqueue", question.name))
-            if name := (queue or {}).get("spec", {}).get("clusterQueue", ""):
+            if name := queue.get("spec", {}).get("clusterQueue", ""):
                 queue, failure = self._kubectl.json(("get", "clusterqueue", name))
             return _lacking(replace(view, queue=queue if name else None), failure)
-        rows, failure = self._kubectl.json(("get", "events", f"--field-selector=involvedObject.name={question.name}"))
-        return _lacking(replace(view, events=tuple((rows or {}).get("items", []))), failure)
+        rows, failure = self._kubectl.items(("get", "events", f"--field-selector=involvedObject.name={question.name}"))
+        return _lacking(replace(view, events=tuple(rows)), failure)
 
     def _bring_logs(self, handle: Handle, view: ClusterView, ended: bool) -> str:
         """Into the directory of the run; why not all of them, or ""."""
@@ -314,12 +306,12 @@ class Gke:
         polled = pod_failures.ended(view.jobs, known.values(), handle["pods"])
         if polled.ending is not Ending.NODE_LOST or polled.who:
             return polled
-        nodes = attempt_folder.read(run.attempt(number) / attempt_folder.NODES)  # no pod is left that tells
+        nodes = read_json(run.attempt(number) / attempt_folder.NODES)  # no pod is left that tells
         missing = {node for uid, node in nodes.items() if uid not in known} if len(nodes) == handle["pods"] else set()
         if not missing:
             return polled
         rows, _ = self._kubectl.json(("get", "nodes", "--ignore-not-found", *sorted(missing)))
-        listed = by_kind((rows or {}).get("items", [rows or {}]), "Node")
+        listed = by_kind(rows.get("items", [rows]), "Node")
         began_s = attempt_folder.began_s(run.log(number))
         return intervention.pod_deleted(handle["jobset"], missing, listed, began_s) or polled
 
@@ -335,7 +327,7 @@ class Gke:
         since_s = time.time() - seen.stat().st_mtime if seen.exists() else float("inf")
         namespace, failure = self._kubectl.json(("get", "namespace", self._settings.namespace))
         exists = failure is None or not failure.reason.startswith("NoNamespace")
-        return intervention.gone(handle["jobset"], self._settings, bool(known), since_s, namespace or {}, exists)
+        return intervention.gone(handle["jobset"], self._settings, bool(known), since_s, namespace, exists)
 
     def _lasting(self, name: str, explanation: waiting.Explanation) -> Polled:
         """An ending that only a text tells counts when it has been said for some time."""
@@ -343,10 +335,10 @@ class Gke:
         if polled.process is not Process.ENDED:
             self._told_since.pop(name, None)
             return polled
-        text, since = self._told_since.setdefault(name, (polled.detail, now))
+        text, since = self._told_since.get(name, ("", now))
         if text != polled.detail:
-            self._told_since[name] = polled.detail, now
             since = now
+        self._told_since[name] = polled.detail, since
         if now - since >= explanation.after_s:
             return replace(polled, waiting="")
         return Polled(Process.RUNNING, waiting=polled.waiting)

@@ -30,21 +30,20 @@ SECRET = secret_values.SECRET
 """of Kubernetes, with variables such as HF_TOKEN; a run starts without it too"""
 PORT = 8476
 """of the first host, where the processes of jax meet; not 8471, which libtpu takes"""
-_MODULES = tuple(
-    f"{name}.py"
-    for name in (
-        "__init__",
-        "errors",
-        "accelerators",
-        "attention_kernels",
-        "counted_steps",
-        "growing_file",
-        "rundir",
-        "slices",
-    )
+_SHARED = (
+    *(
+        "__init__.py",
+        "errors.py",
+        "accelerators.py",
+        "accelerators.yaml",
+        "attention_kernels.py",
+        "counted_steps.py",
+        "growing_file.py",
+        "rundir.py",
+    ),
+    *("slices.py", "failures/", "storage/", "recipe/", "recipes/", "train/", "models/", "kernels/", "data/"),
 )
-_FOLDERS = ("failures", "storage", "recipe", "recipes", "train", "models", "kernels", "data")
-_PARTS = ("code/recipes", *(f"code/podwright/{part}" for part in (*_MODULES, *(f"{each}/" for each in _FOLDERS))))
+_PARTS = ("code/recipes", *(f"code/podwright/{part}" for part in _SHARED))
 _MOUNT = "/podwright"
 CONTAINER = "trainer"
 
@@ -118,7 +117,7 @@ def config_map(files: Mapping[str, str], start: str, own: GkeSettings, name: str
     contents = json.dumps(data, sort_keys=True)
     if len(contents) > LARGEST_BYTES:
         what = f"code and recipe are {len(contents):,} bytes as a ConfigMap, which holds {LARGEST_BYTES:,}"
-        raise UserError(what, "install podwright without files of your own in its package")
+        raise UserError(what, "install podwright without files of your own in its package", "config-map-too-large")
     digest = hashlib.sha256(contents.encode()).hexdigest()[:12]
     metadata = {"name": name or f"podwright-{digest}", "namespace": own.namespace, "labels": {CODE_LABEL: digest}}
     return {"apiVersion": "v1", "kind": "ConfigMap", "immutable": True, "metadata": metadata, **data}

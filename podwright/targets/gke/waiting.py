@@ -121,7 +121,7 @@ def limited(polled: Polled, waited_s: float | None, patience: str, *, begun: boo
     detail = (
         f"{what} within {patience} (patience of the target), while the node pools of the run cost: {polled.waiting}"
     )
-    return Polled(Process.ENDED, ending=Ending.NO_CAPACITY, detail=detail, fix="correct that, then resume the run")
+    return Polled.ended(Ending.NO_CAPACITY, detail, "correct that, then resume the run")
 
 
 def _explained(view: ClusterView, num_pods: int, began_s: float, names: dict[str, str]) -> Explanation:
@@ -155,10 +155,10 @@ def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explana
     text = evicted.get("message", "")
     if view.workload.get("spec", {}).get("active") is False:
         detail = f"the workload of the JobSet was deactivated in Kueue{f': {text}' if text else ''}"
-        return Explanation(Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail))
+        return Explanation(Polled.ended(Ending.STOPPED, detail))
     if evicted.get("status") == "True" and (started or evicted.get("reason") == "Preempted"):
         detail = f"Kueue took the machines away ({evicted.get('reason', '')}): {text}"
-        return Explanation(Polled(Process.ENDED, ending=Ending.PREEMPTED, detail=detail))
+        return Explanation(Polled.ended(Ending.PREEMPTED, detail))
     if quota.get("status") == "True":
         return _waits(_checks(view.workload))
     message = quota.get("message", "")

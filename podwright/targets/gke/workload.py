@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping
 from typing import Any
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 from podwright.recipe.maxtext import secret_values, xpk
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe, filled, of_several_lines
 from podwright.targets.settings.gke import GkeSettings
@@ -16,8 +16,6 @@ NAME = "WORKLOAD_NAME"
 """variable that the script which submits fills in, with a name for each run"""
 IMAGE = "WORKLOAD_IMAGE"
 """variable of an image that is built if it is missing"""
-LEGAL_NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?")
-"""of a run, as templates/gke/submit.sh has it"""
 _OF_TARGET = {"BASE_OUTPUT_DIR": "bucket", IMAGE: "image"}
 """variable -> key of the target"""
 _PLAIN = re.compile(r"[\w./:@=+,%-]*")
@@ -32,13 +30,8 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
     `typed`: values of variables from the command line, which count before those of the target.
     """
     if NAME in typed:
-        if not LEGAL_NAME.fullmatch(typed[NAME]):
-            rule = "write small letters, digits and -, at most 40, beginning with a letter"
-            raise UserError(f"{NAME}={typed[NAME]} cannot be the name of a run", f"{rule}, before bash submit_...sh")
-        raise UserError(
-            f"{NAME} names a run, and a folder is rendered for many",
-            f"type {NAME}={typed[NAME]} before bash submit_...sh",
-        )
+        what = f"{NAME} names a run, and a folder is rendered for many"
+        raise UserError(what, f"type {NAME}=... before bash submit_...sh", "name-decided")
     known = {
         "PROJECT_ID": own.project,
         "CLUSTER_NAME": own.cluster,
@@ -49,25 +42,18 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
         **typed,
     }
     for name, value in typed.items():
-        if VARIABLE.search(value):
-            raise UserError(f"{name}={value} has a variable itself", "write its value out")
-    for name, value in known.items():
-        if not value.isprintable():
-            raise UserError(f"{name}={value!r} has a character that cannot be printed", "leave it out")
+        if VARIABLE.search(value) or not value.isprintable():
+            what = f"{name}={value!r} has a variable, or a character that cannot be printed"
+            raise UserError(what, "write its value out", "wrong-value")
     missing = [name for name in recipe.variables if name != NAME and not known.get(name)]
     if missing:
         keys = [_OF_TARGET[name] for name in missing if name in _OF_TARGET]
-        others = [name for name in missing if name not in _OF_TARGET]
-        lacks = [f"target {target} has no {' and no '.join(keys)}"] if keys else []
-        lacks += [f"the recipe has no value of {', '.join(others)}"] if others else []
-        sets = [f"set {' and '.join(keys)} in the target's file"] if keys else []
-        sets += [f"type {' '.join(f'{name}=VALUE' for name in others)}"] if others else []
-        built = f"; podwright render RECIPE --on {target} -o DIR writes setup_training_env.sh, which builds the image of that name"
-        raise UserError("; ".join(lacks), " and ".join(sets) + (built if IMAGE in missing else ""))
-    unknown = [name for name in typed if name not in recipe.variables]
-    if unknown:
-        there = ", ".join(recipe.variables) or "none"
-        raise UserError(f"{recipe.name} has no variable {unknown[0]}", f"it has {there}; leave it out")
+        others = [f"{name}=VALUE" for name in missing if name not in _OF_TARGET]
+        fixes = [f"set {' and '.join(keys)} in the file of target {target}"] if keys else []
+        fixes += [f"type {' '.join(others)}"] if others else []
+        raise UserError(f"the recipe has no value of {', '.join(missing)}", " and ".join(fixes), "missing-variable")
+    if unknown := [name for name in typed if name not in recipe.variables]:
+        raise UserError(f"{recipe.name} has no variable {unknown[0]}", "leave it out", "unknown-variable")
     return {name: known[name] for name in recipe.variables if known.get(name)}
 
 
@@ -78,7 +64,7 @@ def resolved(recipe: MaxTextRecipe, given: Mapping[str, str]) -> MaxTextRecipe:
         for name in VARIABLE.findall(text):
             if name in given and not _PLAIN.fullmatch(VARIABLE.sub("", given[name])):
                 what = f"{name}={given[name]} would be read by a shell in {text!r}"
-                raise UserError(what, "write letters, digits and . / : @ = + , % - _ alone")
+                raise UserError(what, "write letters, digits and . / : @ = + , % - _ alone", "shell-text")
     table = dict(given)
     changes: dict[str, Any] = {
         "image": filled(recipe.image, table),
@@ -105,7 +91,7 @@ def require_own_options(recipe: MaxTextRecipe) -> None:
     base = recipe.xpk.get("base-docker-image", recipe.image)
     if base != recipe.image:
         what = f"the recipe has xpk.base-docker-image={base}, and its image is {recipe.image}"
-        raise UserError(what, f"type image={shlex.quote(base)}, or leave xpk.base-docker-image out")
+        raise UserError(what, f"type image={shlex.quote(base)}, or leave xpk.base-docker-image out", "two-images")
 
 
 def profiled(recipe: MaxTextRecipe) -> tuple[MaxTextRecipe, dict[str, str]]:
@@ -122,5 +108,5 @@ def profiled(recipe: MaxTextRecipe) -> tuple[MaxTextRecipe, dict[str, str]]:
 def require_one_line(lines: list[str]) -> None:
     """UserError for a command that has a line break within: it is handed on as one line."""
     if broken := of_several_lines(lines):
-        what = f"{counted(len(broken), 'part')} of the container's command {'has' if len(broken) == 1 else 'have'} a line break: {broken[0][:60]!r}"
-        raise UserError(what, "write it on one line, with && or ; between commands")
+        what = f"the container's command has a line break: {broken[0][:60]!r}"
+        raise UserError(what, "write it on one line, with && or ; between commands", "line-break")

@@ -8,6 +8,7 @@ from podwright.rundir import Record
 from podwright.targets.base import Remark
 from podwright.targets.google.gcloud import Argv, Gcloud
 from podwright.targets.google.replies import Consequence, Reply
+from podwright.targets.settings.google import region_of
 
 ACCOUNTS: Argv = ("gcloud", "auth", "list", "--format=json")
 _CERTAIN = (Consequence.FINAL, Consequence.ABSENT)
@@ -17,8 +18,8 @@ _OF_LOGIN = ("NoContext", "NoPlugin", "OldLogin", "NoLogin")
 
 def login(gcloud: Gcloud) -> tuple[str, Remark]:
     """The account of gcloud, "" without one, and what to say of it."""
-    rows, failure = gcloud.look(ACCOUNTS, "-")
-    account = next((row["account"] for row in listed(rows) if row.get("status") == "ACTIVE"), "")
+    rows, failure = gcloud.listed(ACCOUNTS)
+    account = next((row["account"] for row in rows if row.get("status") == "ACTIVE"), "")
     if failure:
         return "", failed("the login of gcloud", failure)
     if not account:
@@ -36,24 +37,21 @@ def bucket(gcloud: Gcloud, url: str, project: str, zones: Sequence[str], account
     if not url:
         return []
     name = "gs://" + url.removeprefix("gs://").partition("/")[0]
-    record, failure = gcloud.look(describe_bucket(name), "-")
-    if failure is None and isinstance(record, dict):
-        return [_location(name, record, {zone.rpartition("-")[0] for zone in zones})]
-    reason = failure.reason if failure else "the answer of gcloud was cut off"
-    if "not found: 404" in reason or (failure and failure.consequence is Consequence.ABSENT):
-        create = (
-            f"type gcloud storage buckets create {name} --project={project} --location={zones[0].rpartition('-')[0]}"
-        )
+    record, failure = gcloud.record(describe_bucket(name), "-")
+    if failure is None:
+        return [_location(name, record, {region_of(zone) for zone in zones})]
+    if "not found: 404" in failure.reason or failure.consequence is Consequence.ABSENT:
+        create = f"type gcloud storage buckets create {name} --project={project} --location={region_of(zones[0])}"
         return [Remark("error", f"there is no bucket {name}", create)]
-    if reason.startswith("NoPermission"):
+    if failure.reason.startswith("NoPermission"):
         what = f"{account} may not describe {name} (storage.buckets.get), so its location is not known"
         return [Remark("warning", what, "ask for the role roles/storage.bucketViewer on it, or leave it at that")]
-    return [Remark("inconclusive", f"{name} cannot be described: {reason}", failure.fix if failure else "try again")]
+    return [Remark("inconclusive", f"{name} cannot be described: {failure.reason}", failure.fix)]
 
 
 def _location(name: str, record: Record, regions: set[str]) -> Remark:
-    place = str(record.get("location", "")).lower()
-    what = f"bucket {name} is in {place or 'a location that gcloud does not say'}"
+    place = str(record.get("location", "unknown")).lower()
+    what = f"bucket {name} is in location {place}"
     if record.get("location_type") == "region" and place not in regions:
         outside = f"{what}, and the zones of the target are in {', '.join(sorted(regions))}"
         return Remark("warning", outside, "transfers between regions are slower and are charged; take a bucket there")
@@ -68,7 +66,3 @@ def failed(what: str, failure: Reply) -> Remark:
 
 def as_warning(remark: Remark) -> Remark:
     return Remark("warning", remark.what, remark.fix) if remark.level == "error" else remark
-
-
-def listed(rows: object) -> Sequence[Record]:
-    return [row for row in rows if isinstance(row, dict)] if isinstance(rows, list) else []

@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from podwright.errors import UserError
 from podwright.failures.match import match
@@ -42,55 +43,59 @@ class Gcloud:
         try:
             self._shell.start(argv, cwd=log.parent, env={}, log=log, keep_open=(lock,))
         except FileNotFoundError:
-            raise _missing() from None
+            raise MissingProgram(GCLOUD) from None
 
     def failure_in(self, log: Path, zone: str) -> Reply | None:
         """Why a call that was started, and has ended, failed; None if it did not, or none was started here."""
-        try:
-            text = log.read_text(errors="replace")
-        except OSError:
-            return None
+        text = log.read_text(errors="replace") if log.exists() else ""
         return self._classify(text, zone) if "ERROR" in text else None
 
     def has_sent(self, log: Path) -> bool:
         """Whether the cloud may have taken the request of a call that was started, by what it has printed."""
-        try:
-            text = log.read_text(errors="replace")
-        except OSError:
+        if not log.exists():
             return True
+        text = log.read_text(errors="replace")
         return "request issued for" in text or "Waiting for operation" in text
 
     def read(self, argv: Argv, zone: str) -> Record | Allocation:
         """The object that is printed; GONE if there is nothing of the name, an unknown allocation where that cannot be told."""
-        code, stdout, stderr = self._ask(argv)
-        if code:
-            reply = self._classify(stderr, zone)
-            if reply.consequence is Consequence.ABSENT:
-                return GONE
-            return unknown(reply.advice)
-        record = _parsed(stdout)
-        return record if isinstance(record, dict) else unknown("Unclear: the answer of gcloud was cut off")
+        record, failure = self.record(argv, zone)
+        if failure is None:
+            return record
+        return GONE if failure.consequence is Consequence.ABSENT else unknown(failure.advice)
 
-    def look(self, argv: Argv, zone: str) -> tuple[object, Reply | None]:
-        """What is printed as JSON, or None and why there is none."""
-        code, stdout, stderr = self._ask(argv)
-        if code or _PARTIAL in stderr:
-            return None, self._classify(stderr, zone)
-        value = _parsed(stdout)
-        cut = Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
-        return value, cut if value is None else None
+    def record(self, argv: Argv, zone: str) -> tuple[Record, Reply | None]:
+        """The object that is printed, or {} and why there is none."""
+        value, failure = self._value(argv, zone, dict)
+        return value or {}, failure
+
+    def listed(self, argv: Argv, zone: str = "-") -> tuple[list[Record], Reply | None]:
+        """The rows that are printed, or [] and why they cannot be had, all of them."""
+        value, failure = self._value(argv, zone, list)
+        return value or [], failure
 
     def rows(self, argv: Argv) -> list[Record]:
         """The list that is printed; UserError where it cannot be had whole."""
+        rows, failure = self.listed(argv)
+        if failure:
+            fault = Barred if failure.is_final else UserError
+            raise fault(
+                f"the cloud does not list what it has: {failure.reason}", failure.fix or "try again", "no-list-of-cloud"
+            )
+        return rows
+
+    def _value(self, argv: Argv, zone: str, kind: type) -> tuple[Any, Reply | None]:
+        """What is printed as JSON, of a `kind`, or None and why there is none."""
         code, stdout, stderr = self._ask(argv)
         if code or _PARTIAL in stderr:
-            reply = self._classify(stderr, "-")
-            fault = Barred if reply.consequence is Consequence.FINAL else UserError
-            raise fault(f"the cloud does not list what it has: {reply.reason}", reply.fix or "try again")
-        rows = _parsed(stdout)
-        if not isinstance(rows, list):
-            raise UserError("the cloud's list was cut off", "try again")
-        return rows
+            return None, self._classify(stderr, zone)
+        try:
+            value = json.loads(stdout)
+        except ValueError:
+            value = None
+        if isinstance(value, kind):
+            return value, None
+        return None, Reply(Consequence.UNKNOWN, "Unclear: the answer of gcloud was cut off")
 
     def _ask(self, argv: Argv, keep_open: Sequence[int] = ()) -> tuple[int, str, str]:
         try:
@@ -100,16 +105,4 @@ class Gcloud:
                 answer = self._shell.ask(argv, CALL_LIMIT_S, keep_open=keep_open)
             return answer
         except FileNotFoundError:
-            raise _missing() from None
-
-
-def _missing() -> MissingProgram:
-    return MissingProgram(GCLOUD)
-
-
-def _parsed(text: str) -> object:
-    try:
-        value: object = json.loads(text)
-    except ValueError:
-        return None
-    return value
+            raise MissingProgram(GCLOUD) from None

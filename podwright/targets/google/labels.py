@@ -53,7 +53,4 @@ def quoted_run_dir(run_dir: str) -> str:
 
 def unix(timestamp: str) -> float | None:
     """Seconds, of a time in UTC as the cloud writes it; None of none."""
-    try:
-        return datetime.fromisoformat(timestamp[:19] + "+00:00").timestamp() if timestamp else None
-    except ValueError:
-        return None
+    return datetime.fromisoformat(timestamp[:19] + "+00:00").timestamp() if timestamp else None

@@ -6,13 +6,14 @@ A text that no row matches has an unknown outcome: the call may have done its wo
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from podwright.failures.match import Failure, match
 from podwright.rundir import Ending
 from podwright.targets.base import Barred
-from podwright.targets.machines import Request
+from podwright.targets.machines import Allocation, Request, refused
 
 
 class Consequence(enum.Enum):
@@ -52,7 +53,9 @@ class Reply:
 def require_deletable(failure: Reply | None, request: Request) -> None:
     """Barred where a deletion was refused until a person acts."""
     if failure and failure.is_final:
-        raise Barred(f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix)
+        raise Barred(
+            f"{request.name} in {request.zone} cannot be deleted: {failure.reason}", failure.fix, "not-deletable"
+        )
 
 
 Classify = Callable[[str, str], Reply]
@@ -69,14 +72,27 @@ def of_gcloud(text: str, seen_in: str, fields: Mapping[str, str]) -> Reply:
     """Returns what the stderr of a call of gcloud that failed lets one conclude."""
     if failure := match(text, seen_in):
         return of_failure(failure, fields)
-    return Reply(Consequence.UNKNOWN, f"Unclear: gcloud says {_summary(text)}")
+    return Reply(Consequence.UNKNOWN, f"Unclear: gcloud says {summary(text)!r}")
 
 
-def region_of(zone: str) -> str:
-    """The beginning of the names of all its zones."""
-    return zone.rpartition("-")[0] + "-"
+def refusal(reply: Reply, place: str, *, uncreated: bool = False) -> Allocation | None:
+    """What a reply to a request for machines in `place` refuses; None where the same request may be repeated, or may have done its work.
+    `uncreated`: whether nothing was created before."""
+    zone = place.partition("/")[0]
+    match reply.consequence:
+        case Consequence.PLACE:
+            return refused(place, reply.advice, reply.ending)
+        case Consequence.ZONE:
+            return refused(zone, reply.advice, reply.ending)
+        case Consequence.REGION:
+            return refused(zone.rpartition("-")[0] + "-", reply.advice, reply.ending)
+        case Consequence.FINAL:
+            ending = Ending.NO_CAPACITY if reply.reason.startswith("Quota") else Ending.BAD_INPUT
+            return replace(refused("", reply.advice, ending), uncreated=uncreated)
+    return None
 
 
-def _summary(text: str) -> str:
-    lines = [line.strip() for line in text.splitlines() if line.strip() and not line.startswith("WARNING")]
-    return repr(lines[-1][:300]) if lines else "nothing"
+def summary(text: str, noise: str = "WARNING") -> str:
+    """The last line that is a message, and does not begin with `noise`."""
+    lines = [line.strip() for line in text.splitlines() if line.strip() and not re.match(noise, line)]
+    return lines[-1][:300] if lines else "nothing"

@@ -10,7 +10,6 @@ from __future__ import annotations
 import base64
 import contextlib
 import errno
-import json
 import re
 import shlex
 import shutil
@@ -19,7 +18,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
-from podwright.rundir import RunDir, is_below, write_json
+from podwright.rundir import RunDir, is_below, read_json, write_json
 from podwright.targets.hosts.host_attempt import GROWING
 from podwright.targets.hosts.transport import Host, give
 
@@ -53,7 +52,7 @@ def ends(run: RunDir, number: int, ask: Ask, with_list: bool) -> dict[str, Any]:
 def files(run: RunDir, number: int, host_number: int, host: Host, place: str, answer: dict[str, Any], ask: Ask) -> None:
     """Take all that is new among the files that `answer` of `ask` lists; `place` is the run's folder on the host."""
     manifest = run.attempt(number) / f"gathered-{host_number}.json"
-    before: Stamps = json.loads(manifest.read_text()) if manifest.exists() else answer["shipped"]
+    before: Stamps = read_json(manifest) if manifest.exists() else answer["shipped"]
     there: Stamps = answer["files"]
     new = [name for name, stamp in there.items() if before.get(name) != stamp and is_below(name)]
     taken = _take(run, number, host_number, host, place, new, ask) if new else set()

@@ -12,7 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from podwright.rundir import Record, write_json
+from podwright.rundir import Record, read_json, write_json
 
 GROWING = ("metrics.jsonl", "events.jsonl", "samples.jsonl")
 _OF_THE_LAUNCHER = {
@@ -54,7 +54,7 @@ class HostAttempt:
 
     def record(self) -> Record:
         """What the keeper wrote last; empty before it did."""
-        return read(self.record_path)
+        return read_json(self.record_path)
 
     def write_record(self, record: Record, patience_s: float = 0.0) -> None:
         """On a full disk over the old one, whose blocks it has already; nowhere once the run directory has been away for `patience_s`."""
@@ -129,12 +129,3 @@ def started(pid: int) -> int | None:
 def boot_id() -> str:
     """Another one each time that the machine is started."""
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-
-
-def read(path: Path) -> Record:
-    """A JSON object; empty where there is none."""
-    try:
-        record: Record = json.loads(path.read_text())
-        return record
-    except (OSError, ValueError):
-        return {}

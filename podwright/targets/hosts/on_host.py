@@ -14,8 +14,8 @@ import signal
 import sys
 from pathlib import Path
 
-from podwright.rundir import Record, full_disk, write_json
-from podwright.targets.hosts.host_attempt import HostAttempt, boot_id, is_alive, read, started, sweep
+from podwright.rundir import Record, full_disk, read_json, write_json
+from podwright.targets.hosts.host_attempt import HostAttempt, boot_id, is_alive, started, sweep
 from podwright.targets.hosts.keeper import Keeper
 
 MOST_BYTES = 1 << 20  # of a file in one answer
@@ -34,7 +34,7 @@ def status(place: HostAttempt, query: Record) -> Record:
         answer["tails"] = {name: base64.b64encode(tail).decode() for name, tail in tails.items()}
         answer["more"] = any(len(tail) == MOST_BYTES for tail in tails.values())
     if query["list"]:
-        answer["files"], answer["shipped"] = place.complete_files(), read(place.shipped_path)
+        answer["files"], answer["shipped"] = place.complete_files(), read_json(place.shipped_path)
     return answer
 
 
@@ -49,7 +49,7 @@ def end(place: HostAttempt) -> None:
 
 def keep(place: HostAttempt) -> None:
     """The connection is answered once the record is there."""
-    order, job = json.loads(sys.stdin.readline()), read(place.attempt / "job.json")
+    order, job = json.loads(sys.stdin.readline()), read_json(place.attempt / "job.json")
     # By which it can be asked, whatever setup did to find Python and the package.
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     me = shlex.join([sys.executable, "-m", "podwright.targets.hosts.on_host"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import secrets
 import shlex
-import time
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -13,16 +12,14 @@ from pathlib import Path
 from podwright.errors import UserError, counted
 from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
 from podwright.rundir import Record
-from podwright.storage.folder import file_on_path
+from podwright.storage.folder import require_folder
 from podwright.targets.base import Remark, facts_in
 from podwright.targets.hosts.package import pack_code
 from podwright.targets.hosts.runner import HostProfile
-from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, setup_ended, setup_failed
+from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, require_all, setup_ended, setup_failed
 
 _LEAST_FREE = 10 << 30
-_SKEW_S = 10.0
 _OLDEST = (3, 11)
-_SETUP_DONE = "podwright: setup is done"
 _NO_PYTHON = """{{
 code=$?
 if ! command -v {0} > /dev/null; then printf 'exec: %s: not found\\n' {1} >&2
@@ -31,7 +28,7 @@ fi
 exit $code; }}"""
 """shell: names what is not there, or no Python"""
 _PROBE = """
-import glob, importlib.util, json, os, shutil, subprocess, sys, tempfile, time
+import glob, importlib.util, json, os, shutil, subprocess, sys, tempfile
 folder, probe, stored, wants_gpus = sys.argv[1:]
 def gpus():
     if shutil.which("nvidia-smi"):
@@ -43,57 +40,38 @@ tempfile.NamedTemporaryFile(dir=folder).close()
 lacks = [n for n in ("pydantic", "yaml", "psutil") if importlib.util.find_spec(n) is None]
 plugin = any(importlib.util.find_spec(name) for name in wants_gpus.split(",") if name)
 print(json.dumps({"host": "", "python": sys.version_info[:2], "lacks": lacks, "free": shutil.disk_usage(folder).free,
-    "time": time.time(), "sees": not probe or os.path.exists(probe),
+    "sees": not probe or os.path.exists(probe),
     "sees_storage": not stored or os.path.exists(stored), "gpus": gpus() if wants_gpus else 0, "plugin": plugin}))
 """
 
 
-def check(
-    profile: HostProfile, hosts: Sequence[Host], storage: str = "", address: str = "", target: str = ""
-) -> list[Remark]:
-    """What stands in the way of a run on the hosts as they are now. `storage`: a bucket, or a folder that the hosts must share.
-
-    `address`: of the first host in the settings, which is not tried here."""
-    if profile.runs and (file := file_on_path(Path(profile.runs))):
-        return [Remark("error", f"runs={profile.runs}: {file} is a file, not a folder", "correct runs of the target")]
-    if profile.runs and not Path(profile.runs).is_dir():
-        fix = f"type `mkdir -p {shlex.quote(profile.runs)}`, or correct runs of the target"
-        return [Remark("error", f"runs={profile.runs}: there is no such folder here", fix)]
+def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "") -> list[Remark]:
+    """What stands in the way of a run on the hosts as they are now. `storage`: a bucket, or a folder that the hosts must share."""
+    if profile.runs:
+        try:
+            require_folder(Path(profile.runs), "runs")
+        except UserError as e:
+            return [Remark("error", e.what, e.fix)]
     folder = profile.runs or profile.folder
     home = profile.runs or profile.folder.removeprefix("~/")
     with _mark(profile.runs) as probe, _mark("" if "://" in storage else storage) as stored:
         script = shlex.join(["-c", _PROBE, home, probe, stored, ",".join(GPU_PLUGINS) if profile.gpus_per_node else ""])
         command = prepared(
             profile,
-            f"echo {shlex.quote(_SETUP_DONE)}; cd && {{ (exec {profile.python_word} {script}) || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
+            f"cd && {{ (exec {profile.python_word} {script}) || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
         )
-        begin = time.time()
         answers = of_each(hosts, lambda _, host: host.call(command))
-    remarks, took = [], time.time() - begin
+    remarks = []
     for host, answer in zip(hosts, answers, strict=True):
         if isinstance(answer, Trouble):
             remarks.append(Remark("error", answer.what, answer.fix))
         elif not (facts := facts_in(answer)):
-            remarks.append(_no_answer(profile, host.name, answer))
+            what = f"host {host.name} answers nothing: setup ends the shell, or python={profile.python} is no Python"
+            remarks.append(Remark("error", what, "correct setup and python of the target"))
         else:
             remarks += _of_host(profile, host.name, folder, storage, facts[-1])
-            skew = abs(facts[-1]["time"] - begin)
-            if skew > _SKEW_S + took:
-                remarks.append(
-                    Remark(
-                        "warning",
-                        f"the clocks of host {host.name} and of this machine differ by {skew:.0f} s",
-                        "synchronize both with an NTP server",
-                    )
-                )
     if all(remark.of_jax for remark in remarks):
         remarks.append(Remark("info", f"{len(hosts)} host(s) answer, with a Python and a folder for runs"))
-    if address and len(hosts) == 1:
-        what = f"address={address} has no effect: the processes of a target with one host meet on that host itself"
-        remarks.append(Remark("warning", what, "leave address out of the target"))
-    elif address:
-        what = f"address={address} was not tried from the other hosts"
-        remarks.append(Remark("info", what, f"type podwright doctor --on {target}, which tries it"))
     return remarks
 
 
@@ -113,15 +91,6 @@ def _mark(folder: str) -> Iterator[str]:
         yield str(path)
     finally:
         path.unlink(missing_ok=True)
-
-
-def _no_answer(profile: HostProfile, name: str, printed: str) -> Remark:
-    """Of a host on which the command ended with exit code 0 without an answer."""
-    if _SETUP_DONE in printed:
-        what = f"python={profile.python} of the target answers nothing on host {name}: it is no Python interpreter"
-        return Remark("error", what, "set python of the target to a Python interpreter")
-    what = f"setup of the target ends the shell on host {name} before Python is started"
-    return Remark("error", what, "remove exit, exec or return from the lines of setup")
 
 
 def _of_host(profile: HostProfile, name: str, folder: str, storage: str, facts: Record) -> list[Remark]:
@@ -196,11 +165,7 @@ def probe_hosts(
             raise Trouble(f"host {host.name} did not report its devices", f"type podwright target check {target}")
         return facts[-1] | {"host": host.name, "meet": places[0]}
 
-    answers = of_each(hosts, ask)
-    for answer in answers:
-        if isinstance(answer, Trouble):
-            raise UserError(answer.what, answer.fix)
-    return [answer for answer in answers if not isinstance(answer, Trouble)]
+    return require_all(of_each(hosts, ask))
 
 
 def prepared(profile: HostProfile, command: str) -> str:

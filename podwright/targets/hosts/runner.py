@@ -6,18 +6,16 @@ Hosts share a folder with this machine (`runs`), or the run is brought to each o
 
 from __future__ import annotations
 
-import contextlib
-import fcntl
 import json
 import shlex
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from podwright.rundir import Ending, Record, RunDir, write_json
+from podwright.rundir import Ending, Record, RunDir, read_json, write_json
 from podwright.shell import Shell
 from podwright.targets import alive, scripts
 from podwright.targets.base import Handle, Job, Polled, Process, Released, Rendered, Stopped
@@ -174,12 +172,11 @@ class HostRunner:
             return Polled(Process.ABSENT)
         if alive.is_held(run.alive(number)):
             return Polled(Process.RUNNING, waiting="Starting: the attempt is being started on its hosts")
-        if ended := _read(folder / "ended.json"):
+        if ended := read_json(folder / "ended.json"):
             return status.from_record(ended)
-        if "ending" in (refused := _read(folder / "submit.json")):
-            ending = Ending(refused["ending"])
-            return Polled(Process.ENDED, ending=ending, detail=refused["detail"], fix=refused["fix"], bootstrap=True)
-        with _locked(folder / "gather.lock") as acquired:
+        if "ending" in (refused := read_json(folder / "submit.json")):
+            return replace(status.from_record(refused), bootstrap=True)
+        with alive.acquired(folder / "gather.lock") as acquired:
             if not acquired:
                 why = "Gathering: another podwright is copying results from the hosts"
                 return Polled(Process.RUNNING, waiting=why, unseen=True)
@@ -207,7 +204,10 @@ class HostRunner:
         """
         run, number = attempt_of(handle)
         folder = run.attempt(number)
-        lost = {*_read(folder / "ended.json").get("lost", []), *_read(folder / "submit.json").get("unreached", [])}
+        lost = {
+            *read_json(folder / "ended.json").get("lost", []),
+            *read_json(folder / "submit.json").get("unreached", []),
+        }
         attempt, home = shlex.quote(handle["attempt_dir"]), shlex.quote(handle["home"])
         siblings = f"{shlex.quote(str(Path(handle['attempt_dir']).parent))}/*"
         # Where another attempt is, it came later and has replaced what this one left.
@@ -287,28 +287,8 @@ def _reason(answers: Sequence[object]) -> str:
     return "; ".join(f"{answer.what}; {answer.fix}" for answer in answers if isinstance(answer, Trouble))
 
 
-def _read(path: Path) -> Record:
-    try:
-        record: Record = json.loads(path.read_text())
-    except FileNotFoundError:
-        return {}
-    return record
-
-
 def _point_at(run: RunDir, number: int) -> None:
     part = run.path / f"latest.{number}.part"
     part.unlink(missing_ok=True)
     part.symlink_to(f"attempts/{number}")
     part.replace(run.path / "latest")
-
-
-@contextlib.contextmanager
-def _locked(path: Path) -> Iterator[bool]:
-    """Whether nobody else has it."""
-    with path.open("w") as f:
-        try:
-            fcntl.flock(f, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            yield False
-            return
-        yield True

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -63,20 +63,13 @@ class SshTransport:
         return ["-p", self.port] if self.port else []
 
     def explain(self, stderr: str) -> Trouble | None:
-        port = self.port or "22"
         fields = {
             "host": self.name,
             "login": self.login,
-            "port": port,
-            "port_option": f" -p {port}" if self.port else "",
-            "key_name": f"'[{self.address}]:{port}'" if self.port and self.port != "22" else self.address,
-        }
-        fields |= {"jump": self.jump, "options": f"[{', '.join(self.options)}]"}
-        fields |= {
-            "ssh_options": _words(self.options),
-            "copy_options": _words(w for key, value in self._settings("ioFJ") for w in _for_copying(key, value)),
-            "jump_options": _words(w for key, value in self._settings("F") for w in (f"-{key}", value)),
-            "keygen_options": _words(w for file in self._known_hosts() for w in ("-f", file)),
+            "port": self.port or "22",
+            "jump": self.jump,
+            "options": f"[{', '.join(self.options)}]",
+            "command": shlex.join(["ssh", *self.options, *self._port_option, self.login, "true"]),
         }
         if self.jump:
             return explained(stderr, fields, "jump_host", "ssh")
@@ -90,27 +83,6 @@ class SshTransport:
             if match := re.fullmatch(r"-J(.*)|(?:-o\s*)?ProxyJump[= ]\s*(.+)", word, re.IGNORECASE):
                 return match[1] or match[2] or following
         return ""
-
-    def _settings(self, letters: str) -> list[tuple[str, str]]:
-        """Of the options those with one of `letters` and their values, whether in the same word or in the next."""
-        pairs = pairwise([*self.options, ""])
-        matches = [(re.fullmatch(rf"-([{letters}])(.*)", word, re.DOTALL), following) for word, following in pairs]
-        return [(match[1], match[2] or following) for match, following in matches if match]
-
-    def _known_hosts(self) -> list[str]:
-        """The file that the options name for host keys, if they do."""
-        values = (re.fullmatch(r"\s*UserKnownHostsFile[= ]\s*(\S+)", v, re.IGNORECASE) for _, v in self._settings("o"))
-        return [match[1] for match in values if match][:1]
-
-
-def _words(words: Iterable[str]) -> str:
-    """As words of shell, each with a space before it."""
-    return "".join(f" {shlex.quote(word)}" for word in words)
-
-
-def _for_copying(letter: str, value: str) -> tuple[str, str]:
-    """An option of ssh as ssh-copy-id takes it."""
-    return ("-o", f"ProxyJump={value}") if letter == "J" else (f"-{letter}", value)
 
 
 def connect(record: Record) -> SshTransport:

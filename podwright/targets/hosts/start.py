@@ -19,7 +19,7 @@ from podwright.rundir import Ending, Record, RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.storage import inputs
 from podwright.targets.hosts.package import pack_code
-from podwright.targets.hosts.transport import LATER_ATTEMPT, NOT_STARTED, Host, Trouble, of_each
+from podwright.targets.hosts.transport import LATER_ATTEMPT, NOT_STARTED, Host, Trouble, of_each, require_all
 
 # Of the run's directory what a trainer neither reads nor writes, earlier attempts, and copies of what is in the storage.
 _STAYS = (
@@ -45,7 +45,7 @@ def main() -> int:
         paths = [] if order["handle"]["shared"] else _inputs(order)
         answers = of_each(hosts, lambda number, host: _bring(number, host, folder, order, paths))
         outcome["unreached"] = [h.name for h, answer in zip(hosts, answers, strict=True) if isinstance(answer, Trouble)]
-        _raise_first(answers)
+        require_all(answers)
         if order.get("check") and not (folder / "stop").exists():
             importlib.import_module(order["check"]).check(hosts, order)
         start(hosts, folder, order, shell)
@@ -72,14 +72,9 @@ def start(hosts: Sequence[Host], folder: Path, order: Record, shell: Shell) -> N
         kept = f"{{ [ -e host-{number}.json ] || {{ echo {shlex.quote(NOT_STARTED)} >&2; exit 1; }}; }}"
         print(host.call(f"cd {attempt} && bash start.sh {number} && {kept}", stdin, None), end="")
 
-    _raise_first(of_each(hosts, begin))
+    require_all(of_each(hosts, begin))
     if (folder / "stop").exists():
-        _raise_first(of_each(hosts, lambda number, host: host.call(f"touch {attempt}/stop")))
-
-
-def _raise_first(answers: Sequence[object]) -> None:
-    if failed := next((answer for answer in answers if isinstance(answer, Trouble)), None):
-        raise failed
+        require_all(of_each(hosts, lambda number, host: host.call(f"touch {attempt}/stop")))
 
 
 def _bring(number: int, host: Host, folder: Path, order: Record, paths: list[str]) -> None:

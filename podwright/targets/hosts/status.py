@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from podwright.rundir import Ending, Record
 from podwright.targets.base import Polled, Process
@@ -16,6 +15,7 @@ _OPEN = (
     f"open the TCP ports {PORTS.start} to {PORTS.stop - 1} of host {{host}} to the other hosts (each attempt uses two of them), or set "
     "address of the target to one at which they reach it; then resume the run"
 )
+_KEPT = ("returncode", "ending", "detail", "fix", "who", "first", "failed_hosts", "bootstrap", "inferred")
 _NOTICE = "the cloud gave notice that it takes the machines"
 
 
@@ -58,29 +58,13 @@ def is_barred(answers: Sequence[object]) -> bool:
 
 def to_record(polled: Polled) -> Record:
     """Of an ended attempt, to be kept."""
-    result: dict[str, Any] = {"returncode": polled.returncode, "ending": polled.ending and str(polled.ending)}
-    result |= {"detail": polled.detail, "fix": polled.fix, "who": polled.who, "first": polled.first}
-    return result | {
-        "failed_hosts": list(polled.failed_hosts),
-        "bootstrap": polled.bootstrap,
-        "inferred": polled.inferred,
-    }
+    return {key: getattr(polled, key) for key in _KEPT}
 
 
 def from_record(kept: Record) -> Polled:
+    fields = {key: kept[key] for key in _KEPT if key in kept}
     ending = Ending(kept["ending"]) if kept["ending"] else None
-    return Polled(
-        Process.ENDED,
-        kept["returncode"],
-        ending=ending,
-        detail=kept["detail"],
-        fix=kept["fix"],
-        who=kept["who"],
-        first=kept["first"],
-        failed_hosts=tuple(kept["failed_hosts"]),
-        bootstrap=kept["bootstrap"],
-        inferred=kept.get("inferred", False),
-    )
+    return Polled(Process.ENDED, **fields | {"ending": ending, "failed_hosts": tuple(kept.get("failed_hosts", ()))})
 
 
 def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> Polled:
@@ -101,36 +85,25 @@ def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> P
     if fault["kind"] == "lost":
         if answer and not answer["alive"] and answer["record"]["phase"] != "ended":
             return _gone(host, answer)
-        return Polled(
-            Process.ENDED,
-            ending=Ending.NODE_LOST,
-            detail=f"host {host} was lost: its connection to the other hosts closed, or was silent for {SILENCE_S:.0f} s",
-            failed_hosts=(host,),
-        )
+        detail = f"host {host} was lost: its connection to the other hosts closed, or was silent for {SILENCE_S:.0f} s"
+        return replace(Polled.ended(Ending.NODE_LOST, detail), failed_hosts=(host,))
     if fault["kind"] == "deleted":
         return deleted(host, fault["why"])
+    fix = _OPEN.format(host=names[0])
     if fault["kind"] == "port":
         detail = f"host {host} cannot listen for the other hosts on {fault['why']}"
-        return Polled(
-            Process.ENDED,
-            ending=Ending.CRASHED,
-            detail=detail,
-            fix="resume the run: each attempt uses another port",
-            bootstrap=True,
-        )
-    detail = (
-        f"{fault['why']} did not connect to host {host} within {JOIN_S:.0f} s"
-        if fault["kind"] == "absent"
-        else f"host {host} cannot connect to {fault['why']}"
-    )
-    fix = _OPEN.format(host=names[0])
-    return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix=fix, bootstrap=True)
+        fix = "resume the run: each attempt uses another port"
+    elif fault["kind"] == "absent":
+        detail = f"{fault['why']} did not connect to host {host} within {JOIN_S:.0f} s"
+    else:
+        detail = f"host {host} cannot connect to {fault['why']}"
+    return replace(Polled.ended(Ending.CRASHED, detail, fix), bootstrap=True)
 
 
 def deleted(host: str, folder: str) -> Polled:
     """Of an attempt that was ended because its `folder` was gone."""
     detail = f"the folder of the attempt was deleted on host {host} ({folder})"
-    return Polled(Process.ENDED, ending=Ending.CRASHED, detail=detail, fix="resume the run: it is copied there again")
+    return Polled.ended(Ending.CRASHED, detail, "resume the run: it is copied there again")
 
 
 def _gone(host: str, answer: Record) -> Polled:
@@ -138,7 +111,7 @@ def _gone(host: str, answer: Record) -> Polled:
         detail = f"host {host} was rebooted during the attempt"
         return Polled(Process.ENDED, ending=Ending.NODE_LOST, detail=detail, failed_hosts=(host,))
     detail = f"the keeper of the attempt was killed on host {host}, and the processes that it had started with it"
-    return _with_full_disk(Polled(Process.ENDED, ending=Ending.UNKNOWN, detail=detail), host, answer)
+    return _with_full_disk(Polled.ended(Ending.UNKNOWN, detail), host, answer)
 
 
 def _with_full_disk(ended: Polled, host: str, answer: Record | None) -> Polled:

@@ -30,7 +30,7 @@ class Trouble(UserError):
     """Why a host could not do what it was asked to, and how an attempt that needs it ends."""
 
     def __init__(self, what: str, fix: str, ending: Ending = Ending.BAD_INPUT, stderr: str = ""):
-        super().__init__(what, fix)
+        super().__init__(what, fix, "host-trouble")
         self.ending = ending
         self.stderr = stderr
 
@@ -158,6 +158,16 @@ def of_each(hosts: Sequence[Host], act: Callable[[int, Host], T]) -> list[T | Tr
 
     with ThreadPoolExecutor(max_workers=min(32, len(hosts))) as pool:
         return list(pool.map(guarded, enumerate(hosts)))
+
+
+def require_all(answers: Sequence[T | Trouble]) -> list[T]:
+    """What all hosts have answered; the first Trouble where one has not."""
+    answered = []
+    for answer in answers:
+        if isinstance(answer, Trouble):
+            raise answer
+        answered.append(answer)
+    return answered
 
 
 def setup_failed(line: str) -> str:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from podwright import slices
-from podwright.errors import UserError, counted, nearest
-from podwright.recipe.maxtext.legal import IMAGE
+from podwright.errors import UserError
+from podwright.recipe.maxtext.schema import IMAGE
 from podwright.recipe.schema import PathText
 from podwright.recipe.wrong_values import in_words
 from podwright.slices import Slice
@@ -21,16 +21,16 @@ from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.gcloud import GcloudSetting
 from podwright.targets.settings.google import (
     LAG_S,
-    LONGEST_FLEX_S,
     POLL_S,
-    SPOT_PREEMPTIONS_PER_DAY,
+    DurationSetting,
     PreemptionsSetting,
     PriceSetting,
     ProjectSetting,
     ZonesSetting,
+    place_patience_s,
+    preemptions_per_day,
     region_of,
-    require_duration,
-    require_within,
+    require_times,
     seconds,
 )
 from podwright.targets.settings.values import matching, require_distinct
@@ -55,7 +55,9 @@ MOST_NODES = 65_000
 https://cloud.google.com/kubernetes-engine/docs/concepts/planning-large-clusters"""
 NAME = re.compile(r"[a-z](?:[-a-z0-9]{0,61}[a-z0-9])?")
 """of a namespace, a queue or a PriorityClass"""
-_LONGEST_CLUSTER = 40  # letters of its name that GKE takes
+_NAME_RULE = "is no such name; write small letters, digits and -, beginning with a letter"
+_Name = Annotated[str, matching(NAME.pattern, _NAME_RULE)]
+_Cluster = Annotated[str, matching(r"[a-z](?:[-a-z0-9]{0,38}[a-z0-9])?", f"{_NAME_RULE}, at most 40")]
 _Version = Annotated[
     str, matching(r"[A-Za-z0-9][A-Za-z0-9._+/-]*", "is no version; write it without blanks and quotes")
 ]
@@ -75,11 +77,13 @@ def _without_zone(reservation: str) -> str:
 class GkeSettings(BaseModel):
     """A cluster with TPU node pools and the queue that a JobSet waits in, as one user uses it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["gke"] = Field(description="the kind of target")
     project: ProjectSetting
-    cluster: str = Field(description="name of the cluster, as `gcloud container clusters list` shows it")
+    cluster: _Cluster = Field(
+        min_length=1, description="name of the cluster, as `gcloud container clusters list` shows it"
+    )
     zones: ZonesSetting
     region: _Place = Field("", description="region or zone of the cluster; default: the region of `zones`")
     bucket: str = Field(
@@ -99,12 +103,12 @@ class GkeSettings(BaseModel):
         description="how node pools of a run are paid for; existing: none are created, runs wait in the queue for those of the cluster; "
         "default: reserved with reservations, else existing",
     )
-    patience: str = Field("6h", description="how long a run waits for node pools before it ends")
-    zone_patience: str = Field(
+    patience: DurationSetting = Field("6h", description="how long a run waits for node pools before it ends")
+    zone_patience: DurationSetting = Field(
         "30m",
         description="how long a run waits for the nodes of its pools in one zone or reservation, if there are several; at most patience",
     )
-    max_life: str = Field(
+    max_life: DurationSetting = Field(
         "",
         description="time after which the cluster ends an attempt, default 7d; with flex-start also the life of a node, default 24h",
     )
@@ -117,9 +121,13 @@ class GkeSettings(BaseModel):
     topology: str = Field(
         "", description="slice for recipes that name none, such as tpu7x-4x4x8; several slices: 2x tpu7x-4x4x8"
     )
-    namespace: str = Field("default", description="namespace of Kubernetes, in which runs are submitted")
-    queue: str = Field("multislice-queue", description="LocalQueue of Kueue in that namespace")
-    priority: str = Field("", description="a PriorityClass of the cluster; default: what the recipe says, else medium")
+    namespace: _Name = Field(
+        "default", min_length=1, description="namespace of Kubernetes, in which runs are submitted"
+    )
+    queue: _Name = Field("multislice-queue", min_length=1, description="LocalQueue of Kueue in that namespace")
+    priority: _Name = Field(
+        "", description="a PriorityClass of the cluster; default: what the recipe says, else medium"
+    )
     python_image: str = Field(PYTHON_IMAGE, description="image for the pods of other recipes, with Python 3.12")
     recipes: PathText = Field("", description="a checkout of tpu-recipes, in which a recipe is looked up by its name")
     maxtext: _Version = Field(
@@ -140,24 +148,11 @@ class GkeSettings(BaseModel):
                 return values | {"machine_type": machine_types.of_slice(devices)}
         return values
 
-    @field_validator("cluster", "namespace", "queue", "priority")
-    @classmethod
-    def _is_a_name(cls, value: str, info: ValidationInfo) -> str:
-        if not NAME.fullmatch(value) and not (value == "" and info.field_name == "priority"):
-            raise ValueError("is no such name; write small letters, digits and -, beginning with a letter")
-        if info.field_name == "cluster" and len(value) > _LONGEST_CLUSTER:
-            raise ValueError(
-                f"has {len(value)} letters, and GKE takes {_LONGEST_CLUSTER}; write the name of the cluster"
-            )
-        return value
-
     @field_validator("machine_type")
     @classmethod
     def _has_chips(cls, value: str) -> str:
-        if value not in (known := list(machine_types.MACHINE_TYPES)):
-            guess = nearest(value, known)
-            fix = f"did you mean {guess}?" if guess else f"known are {', '.join(known)}"
-            raise ValueError(f"is no machine type with TPUs; {fix}")
+        if value not in machine_types.MACHINE_TYPES:
+            raise ValueError(f"is no machine type with TPUs; known are {', '.join(machine_types.MACHINE_TYPES)}")
         return value
 
     @field_validator("bucket")
@@ -199,48 +194,27 @@ class GkeSettings(BaseModel):
         try:
             devices = slices.of_tpus(value, "topology")
         except UserError as e:
-            known = re.fullmatch(rf"(?:topology=)?'?{re.escape(value)}'?(?P<apart>:?) (?P<why>.*)", e.what)
-            why = f"is refused: {e.what}" if known is None or known["apart"] else known["why"]
-            raise ValueError(f"{why}; {e.fix}") from None
+            raise ValueError(f"is refused: {e.what.removeprefix(f'topology={value}: ')}; {e.fix}") from None
         if devices.num_slices > 1 and xpk_shape.vms_per_slice(devices) == 1:
-            raise ValueError(
-                "has slices of one host, which GKE does not join; write one larger slice, or several of several hosts"
-            )
+            raise ValueError("has slices of one host, which GKE does not join; write one larger slice")
         if (nodes := xpk_shape.vms_per_slice(devices) * devices.num_slices) > MOST_NODES:
-            most = MOST_NODES // xpk_shape.vms_per_slice(devices)
-            raise ValueError(
-                f"needs {nodes:,} nodes, and a cluster has at most {MOST_NODES:,}; write at most {most:,} slices"
-            )
+            raise ValueError(f"needs {nodes:,} nodes, and a cluster has at most {MOST_NODES:,}; write fewer slices")
         return value
-
-    @field_validator("patience", "zone_patience", "max_life")
-    @classmethod
-    def _is_a_duration(cls, value: str, info: ValidationInfo) -> str:
-        return require_duration(value, "node pool", default=info.field_name == "max_life")
 
     @model_validator(mode="after")
     def _fits_together(self) -> GkeSettings:
-        if "zone_patience" in self.model_fields_set:  # the default may be longer
-            require_within(self.zone_patience, self.patience)
-        regions = {region_of(zone) for zone in self.zones}
+        require_times(self, self.capacity)
         region = self.location if self.location.count("-") == 1 else region_of(self.location)
-        if regions != {region}:
-            other = next(zone for zone in self.zones if region_of(zone) != region)
-            where = f"region={self.region}" if self.region else f"{region}, where the cluster is"
-            fix = f"correct one of the two, such as region={region_of(other)}"
+        if other := next((zone for zone in self.zones if region_of(zone) != region), ""):
             raise ValueError(
-                f"zones: {other} is not in {where}; {fix if self.region else 'leave it out, or set region'}"
+                f"zones: {other} is not in {region}, where the cluster is; leave it out, or correct region"
             )
         if self.provisioning == "reserved" and not self.reservations:
             raise ValueError("provisioning=reserved: reservations are missing; write reservations=[NAME]")
         if self.provisioning in ("spot", "on-demand", "flex-start") and self.reservations:
             raise ValueError(f"provisioning={self.provisioning} uses no reservations; leave one of the two out")
-        if self.capacity == "flex-start" and self.life_s > LONGEST_FLEX_S:
-            raise ValueError(f"max_life={self.max_life}: flex-start allows 7 days; write max_life=7d or less")
-        if (devices := self.devices()) and not machine_types.is_for(self.machine_type, devices):
-            hosts = f"whose hosts have {counted(xpk_shape.chips_per_vm(devices), 'chip')}"
-            right = f"write machine_type={machine_types.of_slice(devices)}"
-            raise ValueError(f"machine_type={self.machine_type} is not for topology={self.topology}, {hosts}; {right}")
+        if (devices := self.devices()) and (fault := machine_types.fault(self.machine_type, devices)):
+            raise ValueError(fault)
         return self
 
     @property
@@ -258,9 +232,7 @@ class GkeSettings(BaseModel):
         """Where node pools may be requested, in order: ZONE, or ZONE/RESERVATION; () where runs create none."""
         if self.capacity == "existing":
             return ()
-        if self.capacity != "reserved":
-            return self.zones
-        return self.reserved_places
+        return self.reserved_places if self.capacity == "reserved" else self.zones
 
     @property
     def reserved_places(self) -> tuple[str, ...]:
@@ -279,12 +251,6 @@ class GkeSettings(BaseModel):
         """Of an attempt; of flex-start, of a node too."""
         return seconds(self.max_life or ("24h" if self.capacity == "flex-start" else "7d"))
 
-    @property
-    def filling_s(self) -> float:
-        """For the nodes of pools that GKE has created, in one place."""
-        waits = [self.patience, *([self.zone_patience] if len(self.places) > 1 else [])]
-        return min(seconds(wait) for wait in waits)
-
     def for_slice(self, name: str) -> GkeSettings:
         """With slice `name` in place of `topology`, and its machines where the user's file names none. UserError where they are not for it."""
         before = self.devices()
@@ -294,9 +260,8 @@ class GkeSettings(BaseModel):
         try:
             return GkeSettings.model_validate(values)
         except ValidationError as e:
-            raise UserError(
-                f"{name}: {in_words(e.errors()[0])}", "change the target's file, or name another target"
-            ) from e
+            what = f"{name}: {in_words(e.errors()[0])}"
+            raise UserError(what, "change the target's file, or name another target", "wrong-value") from e
 
     def as_used_by(self, recipe: Recipe) -> GkeSettings:
         """With the PriorityClass that the pods of a recipe have; without one where the recipe names none that can be."""
@@ -330,8 +295,15 @@ class GkeSettings(BaseModel):
         """None where the settings name no slice; a MaxText recipe names its own, and `for_slice` puts it here."""
         return slices.parse(self.topology) if self.topology else None
 
+    def require_devices(self) -> Slice:
+        """UserError where neither the target nor the recipe names a slice."""
+        devices = self.devices()
+        if devices is None:
+            what = f"the target of cluster {self.cluster} has no topology, and the recipe names none"
+            raise UserError(what, "set topology in the target's file, such as tpu7x-4x4x4", "no-topology")
+        return devices
+
     def traits(self) -> Traits:
-        spot = SPOT_PREEMPTIONS_PER_DAY if self.capacity == "spot" else 0.0
         return Traits(
             ships_files=True,
             pods=True,
@@ -344,10 +316,10 @@ class GkeSettings(BaseModel):
             lag_s=LAG_S,
             repair_s=REPAIR_S,
             patience_s=seconds(self.patience),
-            place_patience_s=self.filling_s,
+            place_patience_s=place_patience_s(self, self.places),
             provisioning="" if self.capacity == "existing" else self.capacity,
             price=self.price,
-            preemptions_per_day=spot if self.preemptions_per_day is None else self.preemptions_per_day,
+            preemptions_per_day=preemptions_per_day(self, self.capacity),
             programs=(programs.GCLOUD if self.places else {}) | programs.KUBECTL,
             inventory_scope=(self.project, self.location, self.cluster),
         )

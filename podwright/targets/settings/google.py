@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated
 
 from pydantic import AfterValidator, Field
 
 from podwright.targets.settings.values import require_distinct
+
+if TYPE_CHECKING:
+    from podwright.targets.settings.gke import GkeSettings
+    from podwright.targets.settings.tpu_vm import TpuVmSettings
 
 POLL_S = 10.0
 """between two looks at the cloud: each start of gcloud costs about a second of a core"""
@@ -59,27 +64,43 @@ PreemptionsSetting = Annotated[
 ]
 
 
-def require_duration(value: str, starts: str, *, default: bool) -> str:
-    """`value`, a duration in which a `starts` (what machines are) can start, and of a year at most; ValueError for another. `default`: whether
-    "" stands for one."""
-    if default and not value:
-        return value
+def _is_a_duration(value: str) -> str:
+    """A time in which machines can start, of a year at most."""
     try:
         length = seconds(value)
     except ValueError:
         raise ValueError("is no duration; write it like 6h, 90m or 1d12h") from None
-    if length < _SHORTEST_WAIT_S:
-        raise ValueError(f"is shorter than a {starts} takes to start; write 10m or more")
-    if length > _LONGEST_WAIT_S:
-        raise ValueError("is longer than a year; write 365d or less")
+    if not _SHORTEST_WAIT_S <= length <= _LONGEST_WAIT_S:
+        raise ValueError("is not from 10m to 365d; write it like 6h")
     return value
 
 
-def require_within(zone_patience: str, patience: str) -> None:
-    """ValueError for a `zone_patience` that never ends, since the run ends before."""
-    if seconds(zone_patience) > seconds(patience):
-        what = f"zone_patience={zone_patience} is longer than patience={patience}, after which a run ends"
-        raise ValueError(f"{what}; write {patience} or less, or a longer patience")
+DurationSetting = Annotated[str, AfterValidator(_is_a_duration)]
+
+
+def require_times(own: GkeSettings | TpuVmSettings, provisioning: str) -> None:
+    """ValueError for a `zone_patience` that never ends, since the run ends before, and for a life that flex-start does not grant."""
+    fields_set = own.model_fields_set  # the default of zone_patience may be longer
+    if "zone_patience" in fields_set and seconds(own.zone_patience) > seconds(own.patience):
+        what = f"zone_patience={own.zone_patience} is longer than patience={own.patience}, after which a run ends"
+        raise ValueError(f"{what}; write {own.patience} or less")
+    if provisioning == "flex-start" and own.life_s > LONGEST_FLEX_S:
+        raise ValueError(f"max_life={own.max_life}: flex-start allows 7 days; write max_life=7d or less")
+
+
+def place_patience_s(own: GkeSettings | TpuVmSettings, places: Sequence[str]) -> float:
+    """How long a run waits in one of `places`."""
+    patience_s = seconds(own.patience)
+    if len(places) > 1:
+        return min(patience_s, seconds(own.zone_patience))
+    return patience_s
+
+
+def preemptions_per_day(own: GkeSettings | TpuVmSettings, provisioning: str) -> float:
+    """That are expected of the machines of a run."""
+    if own.preemptions_per_day is not None:
+        return own.preemptions_per_day
+    return SPOT_PREEMPTIONS_PER_DAY if provisioning == "spot" else 0.0
 
 
 def region_of(zone: str) -> str:

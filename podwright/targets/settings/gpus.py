@@ -37,9 +37,7 @@ def devices(own: GpuSettings, nodes: int) -> Slice | None:
         fix = f"did you mean {guesses}?" if guesses else "write one such as H100-80GB"
         raise ValueError(f"accelerator={own.accelerator}: no such GPU is known; {fix}")
     if own.accelerator and not own.gpus_per_node:
-        raise ValueError(
-            f"accelerator={own.accelerator}, and gpus_per_node is 0: set gpus_per_node, or leave accelerator out"
-        )
+        raise ValueError(f"accelerator={own.accelerator}, and gpus_per_node is 0; set gpus_per_node")
     if not own.gpus_per_node:
         return slices.parse(f"cpu-{own.num_tasks}")
     if not own.accelerator:
@@ -47,6 +45,4 @@ def devices(own: GpuSettings, nodes: int) -> Slice | None:
     try:
         return slices.of_hosts(nodes, own.gpus_per_node, own.accelerator)
     except UserError as e:
-        raise ValueError(
-            f"gpus_per_node={own.gpus_per_node}: {e.what}; change gpus_per_node, or leave accelerator out"
-        ) from None
+        raise ValueError(f"gpus_per_node={own.gpus_per_node}: {e.what}; change gpus_per_node") from None

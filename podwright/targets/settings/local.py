@@ -12,7 +12,7 @@ from podwright.targets.base import Traits
 
 
 class LocalSettings(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["local"] = "local"
     cpu_devices: int = Field(0, ge=0, description="as many CPU devices; 0: whatever accelerator there is")

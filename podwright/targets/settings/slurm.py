@@ -12,37 +12,14 @@ from podwright.slices import Slice
 from podwright.targets.base import Traits
 from podwright.targets.settings import gpus, programs
 from podwright.targets.settings.storage import StorageSetting
-from podwright.targets.settings.values import matching, require_distinct
+from podwright.targets.settings.values import decided_options, matching, require_distinct
 
 _Size = Annotated[
     str,
     matching(r"(?i)\d+(\.\d+)?([KMGTP]i?B?)?", "is no size of memory; write it like 200G, or 0 for all of a node"),
 ]
-_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=(.*))?|-([A-Za-z])(.*)", re.DOTALL)
-_SETTINGS = {
-    "partition": "partition",
-    "p": "partition",
-    "account": "account",
-    "A": "account",
-    "qos": "qos",
-    "q": "qos",
-    "constraint": "constraint",
-    "C": "constraint",
-    "nodes": "nodes",
-    "N": "nodes",
-    "ntasks-per-node": "tasks_per_node",
-    "cpus-per-task": "cpus_per_task",
-    "c": "cpus_per_task",
-    "gpus-per-node": "gpus_per_node",
-    "mem": "mem",
-    "time": "time",
-    "t": "time",
-}
-"""options of sbatch that a setting of the target has already, by the setting"""
-_OF_PODWRIGHT = {
-    *("ntasks", "n", "job-name", "J", "output", "o", "chdir", "D", "signal", "open-mode", "parsable"),
-    *("requeue", "no-requeue", "array", "a", "wrap", "test-only"),
-}
+_Word = Annotated[str, matching(r"\S+", "has a space or a line break in it, which no such name has")]
+_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=.*)?|-([A-Za-z]).*", re.DOTALL)
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -62,16 +39,16 @@ def seconds(time: str) -> float:
 class SlurmSettings(BaseModel):
     """A SLURM cluster, as one user uses it."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["slurm"] = Field(description="the kind of target")
-    partition: str = Field(
+    partition: _Word = Field(
         "",
         description="partition, or several (a,b): the job starts in the one that is free first; default: that of the cluster",
     )
-    account: str = Field("", description="account that the job is charged to; default: that of the cluster")
-    qos: str = Field("", description="quality of service of the job; default: that of the cluster")
-    constraint: str = Field("", description="features that the nodes must have")
+    account: _Word = Field("", description="account that the job is charged to; default: that of the cluster")
+    qos: _Word = Field("", description="quality of service of the job; default: that of the cluster")
+    constraint: _Word = Field("", description="features that the nodes must have")
     nodes: int = Field(1, ge=1, description="nodes of a job")
     gpus_per_node: int = Field(0, ge=0, description="GPUs of each node; 0: the trainer uses the CPUs")
     accelerator: str = Field(
@@ -115,13 +92,6 @@ class SlurmSettings(BaseModel):
         require_distinct(names)
         return value
 
-    @field_validator("partition", "account", "qos", "constraint")
-    @classmethod
-    def _is_a_word(cls, value: str) -> str:
-        if re.search(r"\s", value):
-            raise ValueError("has a space or a line break in it, which no such name has")
-        return value
-
     @field_validator("sbatch")
     @classmethod
     def _are_options(cls, value: tuple[str, ...]) -> tuple[str, ...]:
@@ -129,11 +99,8 @@ class SlurmSettings(BaseModel):
             option = _OPTION.fullmatch(text)
             if option is None or "\n" in text:
                 raise ValueError(f"has {text!r}, which is no option; write it like [--exclusive, --mail-type=END]")
-            name, given = option[1] or option[3], (option[2] or option[4] or "").strip()
-            if setting := _SETTINGS.get(name):
-                raise ValueError(f"has {text!r}; write {setting}={given or '...'} as a setting of its own instead")
-            if name in _OF_PODWRIGHT:
-                raise ValueError(f"has {text!r}, which is set for each job; leave it out")
+            if (option[1] or option[2]) in decided_options("sbatch"):
+                raise ValueError(f"has {text!r}, which is set for each job; write the key of the target for it")
         return value
 
     @field_validator("runs", "python")

@@ -22,14 +22,12 @@ _Address = Annotated[
     matching(r"[A-Za-z0-9][A-Za-z0-9_.-]*", "is no name and no IPv4 address; write it like 10.0.0.1, without a port"),
 ]
 _LOOPBACK = "127.0.0.1"
-IPV6 = "give the host a name in ~/.ssh/config, with HostName its address, and write that name"
-"""what to do where an IPv6 address was written"""
 
 
 class SshSettings(BaseModel):
     """Machines that are reached over ssh, as one user uses them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["ssh"] = Field(description="the kind of target")
     hosts: tuple[str, ...] = Field(
@@ -63,12 +61,10 @@ class SshSettings(BaseModel):
     @field_validator("hosts")
     @classmethod
     def _are_hosts(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := next((v for v in value if "::" in v or "[" in v), None):
-            raise ValueError(f"has {wrong!r}, and an IPv6 address is not taken; {IPV6}")
-        if wrong := next((v for v in value if not _HOST.fullmatch(v)), None):
-            raise ValueError(f"has {wrong!r}, which is no host; write it like [gpu-1, me@gpu-2:2222]")
-        if wrong := next((v for v in value if ":" in v and not 0 < int(v.rpartition(":")[2]) < 1 << 16), None):
-            raise ValueError(f"has {wrong!r}, and a port is from 1 to 65535; write it like [gpu-1, me@gpu-2:2222]")
+        for host in value:
+            port = host.partition(":")[2]
+            if not _HOST.fullmatch(host) or (port and not 0 < int(port) < 1 << 16):
+                raise ValueError(f"has {host!r}, which is no host; write it like [gpu-1, me@gpu-2:2222]")
         require_distinct(value, "write tasks_per_node for several processes on a host")
         return value
 

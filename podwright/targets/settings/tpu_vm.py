@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from podwright import slices
 from podwright.errors import UserError
@@ -15,15 +15,15 @@ from podwright.targets.settings import programs
 from podwright.targets.settings.env import DEFAULT_ENV, EnvSetting
 from podwright.targets.settings.google import (
     LAG_S,
-    LONGEST_FLEX_S,
     POLL_S,
-    SPOT_PREEMPTIONS_PER_DAY,
+    DurationSetting,
     PreemptionsSetting,
     PriceSetting,
     ProjectSetting,
     ZonesSetting,
-    require_duration,
-    require_within,
+    place_patience_s,
+    preemptions_per_day,
+    require_times,
     seconds,
 )
 from podwright.targets.settings.storage import StorageSetting
@@ -52,7 +52,7 @@ _OTHERS_RUNTIME = re.compile(r"v2-alpha-tpuv\w+(?:-lite)?(?:-pod)?|tpu-(?:vm|ubu
 class TpuVmSettings(BaseModel):
     """Slices of TPU VMs in one project, as one user uses them."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
     kind: Literal["tpu-vm"] = Field(description="the kind of target")
     project: ProjectSetting
@@ -69,11 +69,11 @@ class TpuVmSettings(BaseModel):
         "", description="service account of the machines; default: that of Compute Engine in the project"
     )
     labels: tuple[str, ...] = Field((), description="further labels of what is created: [team=nlp]")
-    patience: str = Field("6h", description="how long a run waits for capacity before it ends")
-    zone_patience: str = Field(
+    patience: DurationSetting = Field("6h", description="how long a run waits for capacity before it ends")
+    zone_patience: DurationSetting = Field(
         "30m", description="how long a run waits in one zone, if there are several; at most patience"
     )
-    max_life: str = Field(
+    max_life: DurationSetting = Field(
         "",
         description="time after which a slice without a run deletes itself, default 6h; with flex-start the life of a slice, default 24h",
     )
@@ -91,7 +91,10 @@ class TpuVmSettings(BaseModel):
     @field_validator("accelerator_type")
     @classmethod
     def _is_sold(cls, value: str) -> str:
-        return _gcloud_type(_slice(value), value)
+        name = _slice(value).names()["gcloud_accelerator_type"]
+        if not name:
+            raise ValueError("cannot be requested as a TPU VM; write a type such as v6e-16, v5litepod-16 or v5p-16")
+        return name
 
     @field_validator("labels")
     @classmethod
@@ -102,28 +105,19 @@ class TpuVmSettings(BaseModel):
             raise ValueError(f"has {own!r}, and labels that begin with podwright- are set for each slice; leave it out")
         return value
 
-    @field_validator("patience", "zone_patience", "max_life")
-    @classmethod
-    def _is_a_duration(cls, value: str, info: ValidationInfo) -> str:
-        return require_duration(value, "slice", default=info.field_name == "max_life")
-
     @model_validator(mode="after")
     def _fits_together(self) -> TpuVmSettings:
-        if "zone_patience" in self.model_fields_set:  # the default may be longer
-            require_within(self.zone_patience, self.patience)
+        require_times(self, self.provisioning)
         if self.storage and not self.storage.startswith("gs://"):
             raise ValueError(f"storage={self.storage}: TPU VMs share no folder; write a bucket like gs://BUCKET/runs")
         if self.provisioning == "flex-start" and not self.queued:
             raise ValueError("queued=false: flex-start exists for queued resources only; leave queued out")
-        if self.provisioning == "flex-start" and self.life_s > LONGEST_FLEX_S:
-            raise ValueError(f"max_life={self.max_life}: flex-start allows 7 days; write max_life=7d or less")
         own = self.devices().names()["runtime"]
         if self.runtime_version and not _RUNTIME.fullmatch(self.runtime_version):
             raise ValueError(f"runtime_version={self.runtime_version} is no name of an image; leave it out for {own}")
         if self.runtime_version not in ("", own) and _OTHERS_RUNTIME.fullmatch(self.runtime_version):
-            raise ValueError(
-                f"runtime_version={self.runtime_version} has no driver for {self.accelerator_type}; leave it out for {own}"
-            )
+            what = f"runtime_version={self.runtime_version} has no driver for {self.accelerator_type}"
+            raise ValueError(f"{what}; leave it out for {own}")
         return self
 
     @property
@@ -133,16 +127,11 @@ class TpuVmSettings(BaseModel):
     @property
     def wait_s(self) -> float:
         """For capacity in one zone."""
-        waits = [self.patience, *([self.zone_patience] if len(self.zones) > 1 else [])]
-        return min(seconds(wait) for wait in waits)
+        return place_patience_s(self, self.zones)
 
     @property
     def life_s(self) -> float:
         return seconds(self.max_life or ("24h" if self.provisioning == "flex-start" else "6h"))
-
-    @property
-    def chips_per_host(self) -> int:
-        return self.devices().chips_per_host
 
     @property
     def runs(self) -> str:
@@ -169,16 +158,10 @@ class TpuVmSettings(BaseModel):
             borrowed=self.node,
             provisioning=self.provisioning,
             price=self.price,
-            preemptions_per_day=self._preemptions,
+            preemptions_per_day=preemptions_per_day(self, self.provisioning),
             programs=programs.GCLOUD | programs.SSH | programs.SSH_KEYGEN,
             inventory_scope=(self.project,),
         )
-
-    @property
-    def _preemptions(self) -> float:
-        if self.preemptions_per_day is not None:
-            return self.preemptions_per_day
-        return SPOT_PREEMPTIONS_PER_DAY if self.provisioning == "spot" else 0.0
 
 
 def _slice(accelerator_type: str) -> Slice:
@@ -190,10 +173,3 @@ def _slice(accelerator_type: str) -> Slice:
     if devices.accelerator.pod is None or devices.num_slices > 1:
         raise ValueError("is not one slice of TPUs; write it like v6e-16")
     return devices
-
-
-def _gcloud_type(devices: Slice, value: str) -> str:
-    name = devices.names()["gcloud_accelerator_type"]
-    if not name:
-        raise ValueError("cannot be requested as a TPU VM; write a type such as v6e-16, v5litepod-16 or v5p-16")
-    return name

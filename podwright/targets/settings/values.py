@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
+import yaml
 from pydantic import AfterValidator
 
 
@@ -23,3 +26,9 @@ def require_distinct(values: Sequence[str], fix: str = "leave one of them out") 
     """ValueError for one that stands twice."""
     if twice := next((value for value in values if values.count(value) > 1), ""):
         raise ValueError(f"has {twice} twice; {fix}")
+
+
+@functools.cache
+def decided_options(tool: str) -> frozenset[str]:
+    """Options of a tool that a user cannot add to the target's."""
+    return frozenset(yaml.safe_load(Path(__file__).with_name("decided_options.yaml").read_text())[tool])

@@ -5,8 +5,11 @@ Nothing is created. What the cloud tells only at a request is named as not check
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from podwright.rundir import Record
 from podwright.targets.base import Remark
-from podwright.targets.google.access import as_warning, bucket, failed, listed, login
+from podwright.targets.google.access import as_warning, bucket, failed, login
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.machines import Allocation, AllocationState
 from podwright.targets.settings.tpu_vm import TpuVmSettings
@@ -18,11 +21,10 @@ def check(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
     account, of_login = login(gcloud)
     if not account:
         return [of_login]
-    remarks = [of_login, *_api(own, gcloud)]
-    if any(r.level == "error" for r in remarks):
-        return remarks
-    remarks += _zones(own, gcloud)
-    remarks += _lists(own, gcloud, account)
+    locations, failure = gcloud.listed(calls.locations(own.project))
+    if failure:
+        return [of_login, failed(f"Cloud TPU of {own.project}", failure)]
+    remarks = [of_login, *_zones(own, gcloud, locations), *_lists(own, gcloud, account)]
     return [*remarks, *bucket(gcloud, own.storage, own.project, own.zones, account)]
 
 
@@ -46,49 +48,19 @@ def expiry(own: TpuVmSettings, name: str) -> list[Remark]:
     if own.queued:
         what = f"a request that waits for capacity ends after {own.wait_s / 60:.0f} min, enforced by the cloud (--valid-until-duration)"
         remarks.append(Remark("info", what))
+    what = f"the cloud enforces no end of a slice with provisioning={own.provisioning}: the slice deletes itself after {hours:g} h without a run, by its startup script, and only if its service account may delete TPUs"
     if own.provisioning == "flex-start":
-        what = (
-            f"a slice ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), whether or not a run uses it;"
-            f" its queued resource stays, costs nothing and holds quota until podwright clean {name} or a launcher of the run deletes it"
-        )
-        remarks.append(Remark("info", what))
-    else:
-        what = (
-            f"the cloud enforces no end of a slice with provisioning={own.provisioning}: the slice deletes itself after {hours:g} h"
-            " without a run, by its startup script, and only if its service account may delete TPUs"
-        )
-        remarks.append(Remark("info", what))
-    account = (
-        f"service account {own.service_account}" if own.service_account else "the project's default service account"
-    )
-    what = (
-        f"not checked, since nothing was requested: the quota of {own.accelerator_type} in {own.project}, whether you may create and"
-        f" delete TPUs, and whether {account} may delete them"
-    )
-    fix = f"give you and that account the role TPU Admin (roles/tpu.admin) in {own.project}; if it cannot delete, only podwright clean {name} ends a slice whose launcher is gone"
-    return [*remarks, Remark("inconclusive", what, fix)]
+        what = f"a slice ends {hours:g} h after its start, enforced by the cloud (--max-run-duration), whether or not a run uses it; its queued resource holds quota until podwright clean {name}"
+    account = own.service_account or "the default service account of the project"
+    unknown = f"not checked, since nothing was requested: the quota of {own.accelerator_type} in {own.project}, and whether you and {account} may create and delete TPUs"
+    fix = f"give both the role TPU Admin (roles/tpu.admin) in {own.project}; else only podwright clean {name} ends a slice whose launcher is gone"
+    return [*remarks, Remark("info", what), Remark("inconclusive", unknown, fix)]
 
 
-def _api(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
-    rows, failure = gcloud.look(calls.tpu_service(own.project), "-")
-    if failure and failure.reason.startswith("NoPermission"):
-        what = f"whether the Cloud TPU API is on in {own.project} cannot be seen: you may not list its services"
-        return [Remark("warning", what, "ask for serviceusage.services.list, or go by the zones below")]
-    if failure:
-        return [failed(f"services of {own.project}", failure)]
-    if listed(rows):
-        return [Remark("info", f"the Cloud TPU API is on in {own.project}")]
-    fix = f"type gcloud services enable tpu.googleapis.com --project={own.project}, and wait a few minutes"
-    return [Remark("error", f"the Cloud TPU API is off in {own.project}", fix)]
-
-
-def _zones(own: TpuVmSettings, gcloud: Gcloud) -> list[Remark]:
+def _zones(own: TpuVmSettings, gcloud: Gcloud, locations: Sequence[Record]) -> list[Remark]:
     """What a zone lacks is an error where no zone has all, and a warning where another has."""
     zones = own.zones[:1] if own.node else own.zones
-    rows, failure = gcloud.look(calls.locations(own.project), "-")
-    if failure:
-        return [failed(f"zones of {own.project}", failure)]
-    known = {row.get("locationId", "") for row in listed(rows)}
+    known = {row.get("locationId", "") for row in locations}
     usable, remarks = [], []
     for zone in zones:
         fault = _zone(own, gcloud, zone) if zone in known else _unknown_zone(own, zone)
@@ -113,10 +85,10 @@ def _zone(own: TpuVmSettings, gcloud: Gcloud, zone: str) -> Remark | None:
         ("slices of type", own.accelerator_type, calls.accelerator_types(own.project, zone), "type"),
         ("image", own.runtime, calls.runtime_versions(own.project, zone), "version"),
     ):
-        rows, failure = gcloud.look(argv, zone)
+        rows, failure = gcloud.listed(argv, zone)
         if failure:
             return failed(f"what zone {zone} offers", failure)
-        offered = {row.get(key) or row.get("name", "").rpartition("/")[2] for row in listed(rows)}
+        offered = {row.get(key) or row.get("name", "").rpartition("/")[2] for row in rows}
         if wanted not in offered:
             fix = f"leave {zone} out of zones of the target; {' '.join(argv[:-1])} shows what it offers"
             return Remark("error", f"zone {zone} offers no {what} {wanted}", fix)
@@ -129,7 +101,7 @@ def _lists(own: TpuVmSettings, gcloud: Gcloud, account: str) -> list[Remark]:
         ("queued resources", calls.list_queued(own.project)),
         ("TPU VMs", calls.list_nodes(own.project)),
     ):
-        _, failure = gcloud.look(argv, "-")
+        _, failure = gcloud.listed(argv)
         if failure:
             remarks.append(failed(f"the list of {what} of {own.project}", failure))
         else:

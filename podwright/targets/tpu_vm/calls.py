@@ -71,15 +71,14 @@ def create(
         *(["--internal-ips"] if own.internal_ips else []),
         "--quiet",
     ]
-    if not place.queued:  # not --async: only whoever waits for the operation is told why there is no node
-        tier = {"spot": ["--spot"], "reserved": ["--reserved"]}.get(own.provisioning, [])
-        return (*_TPUS, "tpu-vm", "create", place.name, f"--version={own.runtime}", *tier, *common)
-    waiting = f"--valid-until-duration={own.wait_s:.0f}s"
     tier = {
         "spot": ["--spot"],
         "reserved": ["--reserved"],
         "flex-start": ["--provisioning-model=flex-start", f"--max-run-duration={own.life_s:.0f}s"],
     }.get(own.provisioning, [])
+    if not place.queued:  # not --async: only whoever waits for the operation is told why there is no node
+        return (*_TPUS, "tpu-vm", "create", place.name, f"--version={own.runtime}", *tier, *common)
+    waiting = f"--valid-until-duration={own.wait_s:.0f}s"
     # Only the alpha track knows flex-start, and there --spot alone requests on-demand capacity.
     track = _TPUS_ALPHA if own.provisioning == "flex-start" else _TPUS
     verb = ("queued-resources", "create", place.name, f"--node-id={place.name}")
@@ -127,12 +126,6 @@ def list_nodes(project: str) -> Argv:
 def configuration() -> Argv:
     """What gcloud takes for project and zone where a command names none."""
     return ("gcloud", "config", "list", "--format=json")
-
-
-def tpu_service(project: str) -> Argv:
-    """A row if the Cloud TPU API is on."""
-    only = "--filter=config.name=tpu.googleapis.com"
-    return ("gcloud", "services", "list", "--enabled", only, f"--project={project}", "--format=json")
 
 
 def locations(project: str) -> Argv:

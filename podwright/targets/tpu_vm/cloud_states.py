@@ -3,29 +3,15 @@ one of being gone."""
 
 from __future__ import annotations
 
+from pathlib import Path
+
+import yaml
+
 from podwright.rundir import Ending, Record
-from podwright.targets.google.replies import Classify, Consequence, region_of
+from podwright.targets.google.replies import Classify, refusal
 from podwright.targets.machines import Allocation, deleting, lost, refused, repairing, waiting
 
-_QUEUE = {
-    "CREATING": "Creating: the request is being checked",
-    "ACCEPTED": "Queued: the request is in the queue",
-    "WAITING_FOR_RESOURCES": "Queued: the zone has no free capacity yet",
-    "PROVISIONING": "Provisioning: the machines are being started",
-}
-_STARTING = {
-    "CREATING": "Creating: the machines are being started",
-    "STARTING": "Starting: the machines are being started",
-}
-_AWAY = {
-    "RESTARTING": "Maintenance: the cloud restarts the machines",
-    "REIMAGING": "Maintenance: the cloud gives the machines a new image",
-    "REPAIRING": "Maintenance: the cloud repairs the machines",
-    "HIDING": "Hidden: the cloud has hidden the machines",
-    "HIDDEN": "Hidden: the cloud has hidden the machines",
-    "UNHIDING": "Hidden: the cloud shows the machines again",
-    "UNKNOWN": "Unknown: the cloud has failed to repair the machines",
-}
+_STATES: dict[str, dict[str, str]] = yaml.safe_load(Path(__file__).with_name("states.yaml").read_text())
 
 
 def of_queued(record: Record, classify: Classify, zone: str, expired_s: float = 0.0) -> Allocation | None:
@@ -45,7 +31,7 @@ def of_queued(record: Record, classify: Classify, zone: str, expired_s: float = 
         if record["state"].get("stateInitiator") == "USER":
             return lost(Ending.NODE_LOST, "Suspended: the machines were suspended")
         return lost(Ending.PREEMPTED, "Preempted: the cloud has taken the machines")
-    return waiting(_QUEUE.get(state, f"{state or 'Unknown'}: the cloud says no more"))
+    return waiting(_STATES["queued"].get(state, f"{state or 'Unknown'}: the cloud says no more"))
 
 
 def failed(message: str, classify: Classify, zone: str) -> Allocation:
@@ -53,10 +39,7 @@ def failed(message: str, classify: Classify, zone: str) -> Allocation:
     if not message:
         return refused(zone, "Failed: the request was not granted in time")
     reply = classify(message, zone)
-    if reply.consequence is Consequence.FINAL:
-        return refused("", reply.advice, Ending.BAD_INPUT)
-    scope = region_of(zone) if reply.consequence is Consequence.REGION else zone
-    return refused(scope, reply.advice, reply.ending)
+    return refusal(reply, zone) or refused(zone, reply.advice, reply.ending)
 
 
 def of_node(record: Record) -> Allocation | None:
@@ -76,9 +59,9 @@ def of_node(record: Record) -> Allocation | None:
             )
         case "STOPPED" | "STOPPING":
             return lost(Ending.NODE_LOST, "Stopped: the machines were stopped")
-    if state in _AWAY:
-        return repairing(_AWAY[state])
-    return waiting(_STARTING.get(state, f"{state or 'Unknown'}: the cloud says no more"))
+    if away := _STATES["away"].get(state):
+        return repairing(away)
+    return waiting(_STATES["starting"].get(state, f"{state or 'Unknown'}: the cloud says no more"))
 
 
 def in_maintenance(record: Record) -> bool:

@@ -13,10 +13,8 @@ from podwright.targets.tpu_vm import calls, replies
 def proposed(shell: Shell, given: Mapping[str, str]) -> dict[str, str]:
     """Values by key of the target, as they are typed: those that gcloud has, {} without gcloud."""
     try:
-        sections, _ = Gcloud(shell, replies.of_project("")).look(calls.configuration(), "-")
+        sections, _ = Gcloud(shell, replies.of_project("")).record(calls.configuration(), "-")
     except UserError:
-        return {}
-    if not isinstance(sections, dict):
         return {}
     project = sections.get("core", {}).get("project", "")
     zone = sections.get("compute", {}).get("zone", "")

@@ -14,7 +14,7 @@ from podwright.targets import alive, clock
 from podwright.targets.base import RUN_LABEL, run_tag
 from podwright.targets.google.gcloud import Argv, Gcloud
 from podwright.targets.google.labels import BY_LABEL, EXPIRES_LABEL, creator, expires, request_name, unix
-from podwright.targets.google.replies import Consequence, Reply, region_of, require_deletable
+from podwright.targets.google.replies import Consequence, refusal, require_deletable
 from podwright.targets.machines import (
     GONE,
     Allocation,
@@ -72,7 +72,7 @@ class SliceProvisioner:
             failure = self._gcloud.do(creation, request.zone, keep_open=[lock])
         if failure is None:
             return waiting("Requested: the cloud has taken the request")
-        return _refusal(failure, request.zone, uncreated=True) or unknown(failure.reason)
+        return refusal(failure, request.zone, uncreated=True) or unknown(failure.reason)
 
     def describe(self, request: Request, ready_since: float | None = None) -> Allocation:
         """Never GONE while a gcloud that an earlier launcher has started may still create it."""
@@ -97,7 +97,7 @@ class SliceProvisioner:
             return None
         if no_login and (absent or not seen.reason.startswith("NoLogin")):
             return None  # the login works now: nothing was requested, or it is gone, and it is requested again
-        return _refusal(failure, request.zone, uncreated=not sent)
+        return refusal(failure, request.zone, uncreated=not sent)
 
     def _describe(self, request: Request, ready_since: float | None) -> Allocation:
         place = Place.of(request)
@@ -160,7 +160,7 @@ class SliceProvisioner:
         if answer := cloud_states.of_node(record):
             self._not_ready(request.name, looked)
             return answer
-        if wrong := self._unusable(record, request, place):
+        if wrong := self._unusable(record, request):
             return refused("", wrong, Ending.BAD_INPUT)
         if cloud_states.in_maintenance(record) and self._workers.have_answered(request.name):
             return repairing("Maintenance: the cloud works on the machines")
@@ -179,7 +179,7 @@ class SliceProvisioner:
         seen = self._last_not_ready.get(name, 0.0)
         return seen if time.time() - seen < LAG_S else unix(node.get("createTime", ""))
 
-    def _unusable(self, node: Record, request: Request, place: Place) -> str:
+    def _unusable(self, node: Record, request: Request) -> str:
         """Why a node of the right name is not to be used, as `Reason: what it means`; "" if it is."""
         own = self._settings
         if not request.borrowed:
@@ -191,21 +191,5 @@ class SliceProvisioner:
             return f"OtherSlice: node {own.node} is a {there}, not accelerator_type={own.accelerator_type}; set accelerator_type={there}"
         if node.get("runtimeVersion") == own.runtime:
             return ""
-        commands = [calls.delete(place), self._creation(request)]
-        lines = ", then ".join(" ".join(words) for words in commands)
         image = node.get("runtimeVersion")
-        return f"OtherImage: node {own.node} has the image {image}, and {own.runtime} is needed; type {lines}"
-
-
-def _refusal(failure: Reply, zone: str, *, uncreated: bool) -> Allocation | None:
-    """What a reply to a request refuses; None where the same request may be repeated, or may have done its work. `uncreated`: whether
-    it came before the cloud had taken the request."""
-    match failure.consequence:
-        case Consequence.ZONE:
-            return refused(zone, failure.advice, failure.ending)
-        case Consequence.REGION:
-            return refused(region_of(zone), failure.advice, failure.ending)
-        case Consequence.FINAL:
-            final = refused("", failure.advice, Ending.BAD_INPUT)
-            return replace(final, uncreated=uncreated)
-    return None
+        return f"OtherImage: node {own.node} has the image {image}, and {own.runtime} is needed; set runtime_version={image}"

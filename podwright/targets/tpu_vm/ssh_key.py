@@ -35,10 +35,16 @@ def public_key(shell: Shell) -> str:
         return path.with_suffix(".pub").read_text().strip()
     except FileNotFoundError as e:
         if e.filename == "ssh-keygen":
-            raise UserError("command ssh-keygen not found on this machine", "install the OpenSSH client") from None
-        raise UserError(f"{path.with_suffix('.pub')} is missing", f"type: rm {path}; a new key is then created") from e
+            raise UserError(
+                "command ssh-keygen not found on this machine", "install the OpenSSH client", "missing-program"
+            ) from None
+        raise UserError(
+            f"{path.with_suffix('.pub')} is missing", f"type: rm {path}; a new key is then created", "no-ssh-key"
+        ) from e
     except OSError as e:
-        raise UserError(f"no SSH key can be kept in {folder()}: {e.strerror}", "make that folder writable") from e
+        raise UserError(
+            f"no SSH key can be kept in {folder()}: {e.strerror}", "make that folder writable", "no-ssh-key"
+        ) from e
 
 
 def _create(shell: Shell, path: Path) -> None:
@@ -47,7 +53,9 @@ def _create(shell: Shell, path: Path) -> None:
         new = Path(place) / path.name
         code, _, stderr = shell.ask(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", USER, "-f", str(new)])
         if code:
-            raise UserError(f"no SSH key could be created as {path}: {stderr.strip()}", "see ssh-keygen's message")
+            raise UserError(
+                f"no SSH key could be created as {path}: {stderr.strip()}", "see ssh-keygen's message", "no-ssh-key"
+            )
         new.with_suffix(".pub").replace(path.with_suffix(".pub"))
         new.replace(path)
 
@@ -82,5 +90,4 @@ def write_known_hosts(name: str, keys: Mapping[int, Sequence[str]]) -> None:
 
 def forget(name: str) -> None:
     known_hosts(name).unlink(missing_ok=True)
-    if not alive.is_held(creating(name)):
-        creating(name).unlink(missing_ok=True)
+    alive.forget(creating(name))

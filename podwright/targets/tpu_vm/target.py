@@ -64,7 +64,7 @@ def _profile(settings: TpuVmSettings) -> HostProfile:
         python=settings.python or environment.python(),
         folder=settings.folder,
         env=settings.env,
-        tpus_per_node=settings.chips_per_host,
+        tpus_per_node=settings.devices().chips_per_host,
         notices=True,
         sign_of_life="/var/lib/podwright/alive",  # startup.sh looks at it
         check=worker_check.__name__,

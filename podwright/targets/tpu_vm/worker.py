@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import shlex
 from dataclasses import asdict, dataclass
 
@@ -58,9 +57,8 @@ class Worker:
         trouble = self._ssh.explain(stderr)
         if trouble is None:
             return None
-        shown = re.escape(self._ssh.name)
-        what = re.sub(shown, self.name, trouble.what)
-        return Trouble(what, re.sub(shown, self.name, trouble.fix), trouble.ending, trouble.stderr)
+        what, fix = (text.replace(self._ssh.name, self.name) for text in (trouble.what, trouble.fix))
+        return Trouble(what, fix, trouble.ending, trouble.stderr)
 
 
 def name(node: str, number: int) -> str:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from podwright.failures.match import last_line
 from podwright.rundir import Ending, Record
-from podwright.targets.hosts.transport import Host, Trouble, explained, of_each
+from podwright.targets.hosts.transport import Host, Trouble, explained, of_each, require_all
 
 LEAST_FREE = 10 << 30
 _SKEW_S = 10.0
@@ -50,10 +50,8 @@ def check(hosts: Sequence[Host], order: Record) -> None:
             host.name, host.call(f"cd {attempt} && {{ {limited}; echo '{_EXIT}'$?; }}", variables, limit_s + 60)
         )
 
-    answers = of_each(hosts, ask)
-    if silent := next((answer for answer in answers if isinstance(answer, Trouble)), None):
-        raise silent
-    if trouble := judge([answer for answer in answers if isinstance(answer, Answer)], order["devices_per_host"]):
+    answers = require_all(of_each(hosts, ask))
+    if trouble := judge(answers, order["devices_per_host"]):
         raise trouble
 
 
@@ -108,19 +106,18 @@ def _of_one(answer: Answer, devices_per_host: int, num_hosts: int) -> Trouble | 
     seen, name = answer.seen, answer.name
     if fault := seen.get("fault"):
         return Trouble(f"{name}: {fault}", seen["fix"])
-    if seen["local"] != devices_per_host:
-        what = f"{name} sees {seen['local']} of its {devices_per_host} chips (platform {seen['platform']})"
-        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
-    if seen["all"] != devices_per_host * num_hosts:
-        what = f"{name} sees {seen['all']} of {devices_per_host * num_hosts} chips of the slice"
-        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
-    if seen["process"] != seen["expected_process"]:
-        what = f"{name} is process {seen['process']} for jax and {seen['expected_process']} for the cloud"
-        return Trouble(what, _ANOTHER, Ending.NO_CAPACITY)
     if seen["free_bytes"] < LEAST_FREE:
         what = f"{name} has {seen['free_bytes'] / (1 << 30):.1f} GiB of free disk space, and 10 are needed"
         return Trouble(what, "free some there, or delete the slice", Ending.NO_CAPACITY)
-    return None
+    num_devices = devices_per_host * num_hosts
+    what = ""
+    if seen["local"] != devices_per_host:
+        what = f"sees {seen['local']} of its {devices_per_host} chips (platform {seen['platform']})"
+    elif seen["all"] != num_devices:
+        what = f"sees {seen['all']} of {num_devices} chips of the slice"
+    elif seen["process"] != seen["expected_process"]:
+        what = f"is process {seen['process']} for jax and {seen['expected_process']} for the cloud"
+    return Trouble(f"{name} {what}", _ANOTHER, Ending.NO_CAPACITY) if what else None
 
 
 def _differing(answers: Sequence[Answer]) -> Trouble | None:

@@ -7,7 +7,7 @@ import time
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
 from podwright.targets.google.gcloud import Gcloud
-from podwright.targets.hosts.transport import Host, Trouble, of_each
+from podwright.targets.hosts.transport import Host, Trouble, of_each, require_all
 from podwright.targets.machines import Allocation, HostAddress, Hosts, lost, ready, waiting
 from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import calls, cloud_states, ssh_key, worker
@@ -60,10 +60,9 @@ class Workers:
 
     def _ask(self, workers: list[Worker]) -> Hosts:
         """In the order of the numbers that they have among themselves, which is that of jax's processes."""
-        answers = of_each([Host(self._shell, each) for each in workers], lambda _, host: host.call(_NUMBER))
-        if silent := next((answer for answer in answers if isinstance(answer, Trouble)), None):
-            raise silent
-        numbers = [int(str(answer)) if str(answer).strip().isdigit() else -1 for answer in answers]
+        hosts = [Host(self._shell, each) for each in workers]
+        answers = require_all(of_each(hosts, lambda _, host: host.call(_NUMBER)))
+        numbers = [int(answer) if answer.strip().isdigit() else -1 for answer in answers]
         if sorted(numbers) != list(range(len(workers))):
             raise Trouble(f"the workers call themselves {numbers}", "wait", Ending.NO_CAPACITY)
         ordered = sorted(zip(numbers, workers, strict=True), key=lambda pair: pair[0])
@@ -91,8 +90,8 @@ class Workers:
 
     def _attributes(self, place: Place) -> dict[int, dict[str, dict[str, str]]]:
         """What the workers of a node have published: by worker, by namespace, by key. {} where it cannot be had now."""
-        rows, _ = self._gcloud.look(calls.guest_attributes(place), place.zone)
+        rows, _ = self._gcloud.listed(calls.guest_attributes(place), place.zone)
         workers: dict[int, dict[str, dict[str, str]]] = {}
-        for row in rows if isinstance(rows, list) else []:
+        for row in rows:
             workers.setdefault(int(row["worker_id"]), {}).setdefault(row["namespace"], {})[row["key"]] = row["value"]
         return workers

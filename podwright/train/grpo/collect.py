@@ -67,8 +67,8 @@ class Collector:
             completions,
             rewards,
             np.asarray(total, np.float32),
-            gather(completions.lengths_PG, self.setup.mesh),
-            gather(completions.stopped_PG, self.setup.mesh),
+            gather(completions.lengths_PG),
+            gather(completions.stopped_PG),
             chosen.lengths_N,
             own_s,
         )

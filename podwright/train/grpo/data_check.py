@@ -11,10 +11,9 @@ from podwright.data import gsm8k
 from podwright.data.gsm8k import SampledData
 from podwright.data.rows import MissingPackage
 from podwright.errors import UserError, expanded
-from podwright.recipe import extras
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
-from podwright.train.answers import record
+from podwright.train.answers import collected, record
 
 
 def findings(recipe: GrpoRecipe, without: Collection[str]) -> list[Record]:
@@ -28,13 +27,13 @@ def findings(recipe: GrpoRecipe, without: Collection[str]) -> list[Record]:
             return records
     if "model" in without:
         return records
-    try:
-        from podwright.train.grpo import token_check
-    except ImportError as e:
-        what = f"tokenizer, chat template and lengths of the data were not checked: {e}"
-        fix = extras.install(extras.of(e.name or "") or "jax")
-        return [*records, record("context", "inconclusive", what, fix, "missing-package")]
-    return [*records, *token_check.findings(recipe, sample)]
+    return [*records, *collected("context", lambda: _of_tokens(recipe, sample), extra="jax")]
+
+
+def _of_tokens(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
+    from podwright.train.grpo import token_check
+
+    return token_check.findings(recipe, sample)
 
 
 def _data(recipe: GrpoRecipe) -> tuple[list[Record], SampledData | None]:

@@ -41,14 +41,18 @@ class GrpoEntry(TrainerEntry):
 
     def evaluate(self, path: Path, source: str, limit: int, overrides: Sequence[str]) -> Record:
         if not source:
-            raise UserError("eval needs questions", "add --data SRC: a .jsonl file, a directory, or a hub id")
+            raise UserError(
+                "eval needs questions", "add --data SRC: a .jsonl file, a directory, or a hub id", "no-examples"
+            )
         from podwright.train.grpo import standalone
 
         return standalone.evaluate(path, source, limit, overrides)
 
     def export(self, path: Path, out: Path, onnx: bool) -> Record:
         if onnx:
-            raise UserError("--onnx is for multimodal runs: it writes their aligner and projector", "leave --onnx out")
+            raise UserError(
+                "--onnx is for multimodal runs: it writes their aligner and projector", "leave --onnx out", "wrong-kind"
+            )
         from podwright.train.grpo import standalone
 
         return standalone.export(path, out)

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from podwright.data.tokenizer import Tokenizer
-from podwright.rundir import RunDir, write_json
+from podwright.recipe.answer_numbers import extract_flexible
+from podwright.rundir import write_json
 from podwright.train.emit import Emitter
 from podwright.train.grpo import grading
 from podwright.train.grpo.collect import own_texts
@@ -66,26 +67,18 @@ class Evaluator:
 
     def _samples(self, out: Completions, indices: np.ndarray) -> list[dict[str, Any]]:
         """The first completions, those of the questions `indices`, the same in every process."""
-        tokens, lengths, stopped = (
-            gather(x, self.setup.mesh)[:, 0] for x in (out.tokens_PGT, out.lengths_PG, out.stopped_PG)
-        )
-        ends = lengths - stopped
-        return [
-            self._sample(int(i), self.tokenizer.decode(tokens[p, : ends[p]].tolist())) for p, i in enumerate(indices)
-        ]
-
-    def _sample(self, index: int, text: str) -> dict[str, Any]:
-        example = self.prompts.examples[index]
-        return {
-            "question": example.question,
-            "answer": example.answer,
-            "completion": text,
-            "extracted": grading.extracted(text),
-            "correct": grading.grade_one(text, example.answer)[0],
-        }
+        tokens, lengths, stopped = (gather(x)[:, 0] for x in (out.tokens_PGT, out.lengths_PG, out.stopped_PG))
+        samples = []
+        for p, index in enumerate(indices):
+            example = self.prompts.examples[index]
+            text = self.tokenizer.decode(tokens[p, : lengths[p] - stopped[p]].tolist())
+            sample = {"question": example.question, "answer": example.answer, "completion": text}
+            correct = grading.grade_one(text, example.answer)[0]
+            samples.append(sample | {"extracted": extract_flexible(text), "correct": correct})
+        return samples
 
 
-def report(evaluator: Evaluator, params: Any, run: RunDir, emit: Emitter, when: str, step: int) -> bool:
+def report(evaluator: Evaluator, params: Any, emit: Emitter, when: str, step: int) -> bool:
     """Evaluates and writes it down (unless stopped on the way): samples, the flags for the paired test, and last the event.
 
     The event says that the rest is written: a resume repeats what has none. False when stopped on the way."""
@@ -96,6 +89,6 @@ def report(evaluator: Evaluator, params: Any, run: RunDir, emit: Emitter, when: 
     if when != "during":
         emit.samples([{"when": when} | sample for sample in samples])
         if emit.mine:
-            write_json(run.flags(when), strict)
+            write_json(emit.run.flags(when), strict)
     emit.event("evaluation", when=when, step=step, **figures)
     return True

@@ -15,11 +15,6 @@ def grade_one(completion: str, answer: str) -> tuple[bool, bool]:
     return same_number(extract_strict(completion), answer), same_number(extract_flexible(completion), answer)
 
 
-def extracted(completion: str) -> str | None:
-    """The number that the flexible grade looks at."""
-    return extract_flexible(completion)
-
-
 def summary(
     strict: Sequence[bool], flexible: Sequence[bool], truncated: Sequence[bool], lengths: Sequence[int]
 ) -> dict[str, Any]:
@@ -28,7 +23,6 @@ def summary(
     `truncated` comes back as a fraction. Without any answer fractions and means are 0 and the intervals say nothing.
     """
     num = len(strict)
-    assert num == len(flexible) == len(truncated) == len(lengths), "one entry of each an answer"
     return {
         "num": num,
         "strict": confidence.counted(sum(strict), num),

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from podwright.attention_kernels import Layout, heads_of
+from podwright.data import gsm8k
 from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
@@ -26,7 +27,7 @@ from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
 from podwright.train.grpo.program import GrpoSetup, GrpoState
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
-from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, num_batch_shards, together
+from podwright.train.mesh import agreed, from_first, make_mesh, require_divides, together
 from podwright.train.watchdog import Watchdog
 
 LoadRewards = Callable[[Sequence[schema.Reward]], list[reward.LoadedReward]]
@@ -59,33 +60,46 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
     before = Written(**from_first(lambda: data_record.written(run)._asdict()))
     with together():
         rewards = load_rewards(recipe.rewards)
-        (train, test, _), data, notices = start.data_of(run, recipe, before)
+        train, test, read = gsm8k.parts(recipe.data, recipe.seed, before.read)
+        digests = start.rows_of(train), start.rows_of(test)
+        data, notices = data_record.check(run, recipe.data.source, before, read, *digests)
     data_of_first = from_first(lambda: data)
     with together():
         if data != data_of_first:
             raise UserError(
-                f"data.source={recipe.data.source} is not the same in every process", "put it where all of them see it"
+                f"data.source={recipe.data.source} is not the same in every process",
+                "put it where all of them see it",
+                "data-differs",
             )
         source = start.find_source(recipe, revision)
         dims = start.dimensions(recipe, source)
         tokenizer = start.tokenizer(run, source, dims, train)
         mesh = make_mesh(recipe.mesh)
-        _divides(recipe, num_batch_shards(mesh))
+        sizes = {"batch_size": recipe.batch_size // recipe.training.gradient_accumulation_steps}
+        if recipe.warm_start:
+            sizes["warm_start.batch_size"] = recipe.warm_start.batch_size
+        require_divides(mesh, sizes)
         training, testing = _prompts(recipe, dims.max_positions, tokenizer, train, test)
         recipe = recipe.in_steps(len(training))
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     heads = heads_of(dims, recipe.model.compute_dtype)
     emit.notice(*notices)
-    emit.notice(*attention_check.refused(mesh, heads, LAYOUTS, cache_folder()))
+    emit.notice(*attention_check.refused(mesh, heads, LAYOUTS))
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:
             message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
             emit.notice(message)
     rank, total = recipe.model.lora_rank, dims.num_params()
-    sizes = {"num_params": total, "num_trained_params": dims.num_lora_params(rank) if rank else total}
-    sizes["max_steps"] = recipe.training.max_steps
-    emit.event("environment", **speed.environment(), **sizes, model_revision=source.revision, rows=data)
+    emit.event(
+        "environment",
+        **speed.environment(),
+        num_params=total,
+        num_trained_params=dims.num_lora_params(rank) if rank else total,
+        max_steps=recipe.training.max_steps,
+        model_revision=source.revision,
+        rows=data,
+    )
     programs = program.programs(setup, len(testing))
     collector = Collector(setup, programs, training, tokenizer, rewards, _zeros(run, emit))
     stop, hurry = agreed(stopping), agreed(stopping.hurried)
@@ -97,36 +111,21 @@ def _prompts(
     recipe: GrpoRecipe, max_positions: int, tokenizer: Tokenizer, train: list[Example], test: list[Example]
 ) -> tuple[prompts.Prompts, prompts.Prompts]:
     """(training, test): those that fit; UserError for lengths for which the run would have nothing to do."""
-    encoded = [prompts.tokenized(examples, tokenizer, recipe.data, max_positions) for examples in (train, test)]
+    encoded = [prompts.tokenized(examples, tokenizer, recipe.data) for examples in (train, test)]
     names = ("training", "test")
     parts = [PromptTokens(n, len(rows.rows), rows.lengths()) for n, rows in zip(names, encoded, strict=True)]
-    worked = prompts.worked_answers(train, tokenizer, max_positions) if recipe.warm_start else []
-    lessons = list(zip(parts[0].spread, map(len, worked), strict=False))
+    worked = prompts.worked_answers(train, tokenizer) if recipe.warm_start else []
+    lessons = list(zip(parts[0].counted, map(len, worked), strict=False))
     TokenLimits(recipe.rollout, max_positions, parts, lessons).require()
     training, testing = (rows.fitting(recipe.rollout.max_prompt_length, tokenizer.pad_id) for rows in encoded)
     return training, testing
-
-
-def _divides(recipe: GrpoRecipe, shards: int) -> None:
-    sizes = {"batch_size": recipe.batch_size // recipe.training.gradient_accumulation_steps}
-    if recipe.warm_start:
-        sizes["warm_start.batch_size"] = recipe.warm_start.batch_size
-    for name, size in sizes.items():
-        if size % shards:
-            micro = (
-                " (a micro-batch)" if name == "batch_size" and recipe.training.gradient_accumulation_steps > 1 else ""
-            )
-            raise UserError(
-                f"{name}={size}{micro} is not divisible by data x fsdp = {shards} devices",
-                f"make it a multiple of {shards}",
-            )
 
 
 def train(
     run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, load_rewards: LoadRewards
 ) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
-    with observe.observed(run, emit) as watchdog:
+    with observe.observed(emit) as watchdog:
         job = prepare(run, recipe, emit, stopping, load_rewards)
         with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
             return _train(job, checkpoints, watchdog)
@@ -138,20 +137,24 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
     if isinstance(begun, TrainingOutcome):
         return begun
     state, base, cursor = begun
+
+    def report(when: str, number: int) -> bool:
+        return evaluate.report(job.evaluator, lora.policy(state.params, base), emit, when, number)
+
     reference = _reference(job, state, base) if recipe.grpo.beta > 0 else None
     tested = evaluated(job.run)
     if cursor["step"] == 0 and ("before", 0) not in tested:
-        evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "before", 0)
+        report("before", 0)
 
     emit.event("phase", phase="grpo")
-    traced, stragglers = profile.of(job.run), observe.stragglers()
+    traced, times = profile.of(job.run), observe.step_times()
     recent: deque[dict[str, Any]] = deque(maxlen=even_groups.SAID_AFTER + 1)
     with watchdog.pacing(cursor["step"]):
         while (number := cursor["step"]) < recipe.training.max_steps:
             every = recipe.evaluation.every_n_steps
             if number and every and number % every == 0 and ("during", number) not in tested:
                 with watchdog.resting():
-                    evaluate.report(job.evaluator, lora.policy(state.params, base), job.run, emit, "during", number)
+                    report("during", number)
                 emit.event("phase", phase="grpo")
             if job.stopping():
                 with watchdog.resting():
@@ -169,21 +172,17 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
             number = cursor["step"]
             recent.append(figures)
             even = even_groups.notice(recent)
-            emit.notice(*stragglers.stepped(figures.pop("own_s"), figures["step_s"]) + [even] * bool(even))
+            emit.notice(*times.stepped(figures.pop("own_s"), figures["step_s"]), *filter(None, [even]))
             emit.metrics("grpo", number, figures | marks)
             watchdog.stepped(number)
             if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
-                updates, rate = number * recipe.grpo.num_iterations - 1, program.policy_schedule(recipe)
-                moved = any(rate(n) for n in range(updates))
-                return not_finite.outcome(job.run, recipe, number, checkpoints.latest() or 0, figures, moved)
+                return not_finite.outcome(job.run, recipe, number, checkpoints.latest() or 0, figures)
             if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
                 emit.event("checkpoint", step=number)
                 with watchdog.resting():
                     checkpoints.save(number, state, cursor)
 
-    if ("after", number) not in tested and not evaluate.report(
-        job.evaluator, lora.policy(state.params, base), job.run, emit, "after", number
-    ):
+    if ("after", number) not in tested and not report("after", number):
         return _stop(job, checkpoints, state, cursor)
     _compare(job)
     return TrainingOutcome(Ending.FINISHED, cursor["step"])
@@ -215,12 +214,7 @@ def _reference(job: GrpoRun, state: GrpoState, base: Any) -> Any:
     if base is not None:
         return lora.reference(state.params, base)
     weights = start.reference(job.emit.storage, job.source, job.setup)
-    return start.on_hosts(weights) if job.recipe.grpo.offload_reference else weights
-
-
-def _on_devices(reference: Any, recipe: GrpoRecipe) -> Any:
-    """Of an offloaded reference a copy, which is gone once it has scored."""
-    return start.on_devices(reference) if recipe.grpo.offload_reference else reference
+    return start.moved(weights, "pinned_host") if job.recipe.grpo.offload_reference else weights
 
 
 def step(
@@ -243,7 +237,11 @@ def step(
     if hurried():
         return None
     old = programs["score"](policy, sampled.group) if recipe.grpo.num_iterations > 1 else None
-    scores = programs["score"](_on_devices(reference, recipe), sampled.group) if reference is not None else None
+    scores = None
+    if reference is not None and recipe.grpo.offload_reference:  # of which there is a copy until it has scored
+        scores = programs["score"](start.moved(reference, "device"), sampled.group)
+    elif reference is not None:
+        scores = programs["score"](reference, sampled.group)
     clock.mark("score_s", (old, scores))
     advantages = collect.advantages(sampled, recipe)
     batch = collector.batch(sampled, advantages, old, scores)

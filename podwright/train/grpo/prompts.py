@@ -14,8 +14,6 @@ from podwright.errors import UserError
 from podwright.recipe import hf_config, schema
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 
-_START = 16  # characters of a text for each position of the model: several times as many as a token has
-
 
 @dataclasses.dataclass(frozen=True)
 class Prompts:
@@ -54,10 +52,9 @@ class PromptRows:
     examples: Sequence[Example]
     texts: Sequence[str]
     rows: Sequence[list[int]]
-    """of a prompt with more tokens than the model has positions perhaps its start alone"""
 
     def lengths(self) -> list[int]:
-        """In tokens; of a prompt with more than the model has positions perhaps those of its start."""
+        """In tokens."""
         return [len(row) for row in self.rows]
 
     def fitting(self, max_length: int, pad_id: int) -> Prompts:
@@ -79,6 +76,7 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
         raise UserError(
             f"the tokenizer of {path} has {loaded.vocab_size} tokens, the model {vocab_size}",
             "give a checkpoint whose embeddings were resized with its tokenizer",
+            "vocabulary-too-small",
         )
     name, ids = "generation_config.json", list(loaded.stop_ids)
     if not (path / name).is_file() and (path / "config.json").is_file():  # then transformers takes its ids
@@ -86,7 +84,7 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
         name, ids = "config.json", listed if isinstance(listed, list) else [] if listed is None else [listed]
     if outside := [i for i in ids if not 0 <= i < vocab_size]:
         what = f"eos_token_id={outside[0]} in {path}/{name} is outside the model's vocabulary of {vocab_size}"
-        raise UserError(what, "write the id of the token that ends an answer")
+        raise UserError(what, "write the id of the token that ends an answer", "token-outside-vocabulary")
     return loaded
 
 
@@ -95,26 +93,21 @@ def learned_tokenizer(train: Sequence[Example], vocab_size: int) -> Tokenizer:
     return Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], vocab_size)
 
 
-def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: schema.GrpoData, positions: int) -> PromptRows:
-    """UserError for a tokenizer or a chat template that makes no prompts of these questions. `positions`: of the model."""
+def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: schema.GrpoData) -> PromptRows:
+    """UserError for a tokenizer or a chat template that makes no prompts of these questions."""
     texts = tokenizer.chats([e.question for e in examples], data.instruction, data.enable_thinking)
     tokenizer.require_known(e.question for e in examples)
-    rows = [_encoded(text, tokenizer, positions) for text in texts]
+    rows = [tokenizer.encode(text) for text in texts]
     if not all(rows):
-        raise UserError("the tokenizer makes a prompt without a token", "give another tokenizer or chat template")
+        raise UserError(
+            "the tokenizer makes a prompt without a token", "give another tokenizer or chat template", "empty-prompt"
+        )
     return PromptRows(examples, texts, rows)
 
 
-def worked_answers(examples: Sequence[Example], tokenizer: Tokenizer, positions: int) -> list[list[int]]:
-    """Each with the stop token at its end; of one with more tokens than `positions` perhaps its start alone."""
-    return [[*_encoded(e.solution, tokenizer, positions), tokenizer.stop_ids[0]] for e in examples]
-
-
-def _encoded(text: str, tokenizer: Tokenizer, positions: int) -> list[int]:
-    """Ids of a text, or of its start where these alone are more than `positions`: megabytes of text take seconds."""
-    start = text[: _START * positions]
-    ids = tokenizer.encode(start)
-    return ids if len(start) == len(text) or len(ids) > positions else tokenizer.encode(text)
+def worked_answers(examples: Sequence[Example], tokenizer: Tokenizer) -> list[list[int]]:
+    """Each with the stop token at its end."""
+    return [[*tokenizer.encode(e.solution), tokenizer.stop_ids[0]] for e in examples]
 
 
 def encode(
@@ -122,8 +115,8 @@ def encode(
 ) -> Prompts:
     """The questions of a test that fit; UserError where none does, or there is none. `positions`: of the model."""
     if not examples:
-        raise UserError("there is no question to test on", "give data with at least one question")
-    encoded = tokenized(examples, tokenizer, data, positions)
+        raise UserError("there is no question to test on", "give data with at least one question", "no-examples")
+    encoded = tokenized(examples, tokenizer, data)
     TokenLimits(rollout, positions, [PromptTokens("test", len(examples), encoded.lengths())]).require()
     return encoded.fitting(rollout.max_prompt_length, tokenizer.pad_id)
 

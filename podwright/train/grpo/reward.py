@@ -18,25 +18,11 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import Any
 
-from podwright.errors import UserError, expanded, message_of, nearest
+from podwright.errors import UserError, expanded, message_of
 from podwright.recipe import schema
-from podwright.recipe.answer_numbers import extract_flexible, extract_strict, same_number
+from podwright.recipe.answer_numbers import extract_flexible as extract_flexible
+from podwright.recipe.answer_numbers import same_number as same_number
 from podwright.rundir import Record
-
-__all__ = [
-    "LoadedReward",
-    "RewardTimeout",
-    "check_answer",
-    "extract_flexible",
-    "extract_strict",
-    "failing_sample",
-    "format_reward",
-    "load",
-    "row",
-    "same_number",
-    "score",
-    "where",
-]
 
 RIGHT = 3.0
 _LARGEST = 1e15  # groups are compared in float32, where the squares of their differences are to be finite, weights and sums included
@@ -104,9 +90,6 @@ def score(
     A reward gets an empty text in place of a completion of `zeros`, so that groups keep their size.
     Raises UserError when a reward fails or gives anything but one finite number per completion.
     """
-    assert all(len(column) == len(completions) for column in (prompts, *columns.values())), (
-        "one row of every column per completion"
-    )
     scored = {}
     for reward in loaded:
         rows = zip(columns.get("question", completions), completions, strict=True)
@@ -119,29 +102,29 @@ def score(
 
 def _find(spec: str, modules: dict[str, ModuleType]) -> Callable[..., Any]:
     place, _, name = spec.rpartition(":")
-    if not place or not name:
-        raise UserError(
-            f"rewards function={spec!r} names no function", "write package.module:function or file.py:function"
-        )
     if place not in modules:
-        modules[place] = _from_file(place) if place.endswith(".py") else _from_package(place)
+        modules[place] = _module(place)
     function = getattr(modules[place], name, None)
-    if function is None:
-        known = [n for n, value in vars(modules[place]).items() if inspect.isfunction(value) and not n.startswith("_")]
-        guess = nearest(name, known)
-        hint = f"did you mean {place}:{guess}?" if guess else f"it has: {', '.join(known) or 'no function'}"
-        raise UserError(f"{place} has no function {name}", hint)
     if not callable(function):
-        raise UserError(f"{spec} is {type(function).__name__}, not a function", f"name a function {SIGNATURE}")
+        raise UserError(
+            f"{place} has no function {name}", f"name a function {SIGNATURE} that it has", "no-such-function"
+        )
     return function
 
 
-def _from_file(place: str) -> ModuleType:
-    path = expanded(place).resolve()
-    if not path.is_file():
+def _module(place: str) -> ModuleType:
+    try:
+        return _of_file(place) if place.endswith(".py") else importlib.import_module(place)
+    except (Exception, SystemExit) as e:
         raise UserError(
-            f"there is no reward file {place}", "check the path; it is relative to where the run was started"
-        )
+            f"the rewards of {place} cannot be imported ({_described(e)})",
+            "fix it, or install what it needs; a file is named as file.py:function, from where the run was started",
+            "rewards-not-loaded",
+        ) from e
+
+
+def _of_file(place: str) -> ModuleType:
+    path = expanded(place).resolve()
     name = f"podwright_reward_{path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
@@ -150,24 +133,9 @@ def _from_file(place: str) -> ModuleType:
     sys.path.insert(0, str(path.parent))  # so that the file may import its neighbours, as if it were run
     try:
         spec.loader.exec_module(module)
-    except (Exception, SystemExit) as e:
-        raise UserError(
-            f"the reward file {place} cannot be imported ({_described(e)})",
-            f"fix it; `python {place}` shows the fault",
-        ) from e
     finally:
         sys.path.remove(str(path.parent))
     return module
-
-
-def _from_package(place: str) -> ModuleType:
-    try:
-        return importlib.import_module(place)
-    except (Exception, SystemExit) as e:
-        raise UserError(
-            f"the reward module {place} cannot be imported ({_described(e)})",
-            "install it, or name a file: file.py:function",
-        ) from e
 
 
 def _check_signature(spec: str, function: Callable[..., Any]) -> None:
@@ -178,7 +146,9 @@ def _check_signature(spec: str, function: Callable[..., Any]) -> None:
     try:
         signature.bind(prompts=[], completions=[], **{name: [] for name in _COLUMNS})
     except TypeError as e:
-        raise UserError(f"the reward {spec}{signature} cannot be called ({e})", f"write it as {SIGNATURE}") from e
+        raise UserError(
+            f"the reward {spec}{signature} cannot be called ({e})", f"write it as {SIGNATURE}", "reward-signature"
+        ) from e
 
 
 def _free_name(name: str, taken: set[str]) -> str:
@@ -206,15 +176,12 @@ def _scored(reward: LoadedReward, prompts: Sequence[str], completions: Sequence[
         faults = (Exception, SystemExit)
         index = failing_sample(call, faults, prompts, completions, columns)
         what = f"the reward {reward.name} failed: {_described(e)}, {where(index, columns, completions)}"
-        raise UserError(what, "fix the function, then resume the run") from e
-    if not isinstance(values, list):
+        raise UserError(what, "fix the function, then resume the run", "reward-failed") from e
+    if not isinstance(values, list) or len(values) != len(completions):
         raise UserError(
-            f"the reward {reward.name} gave {type(values).__name__}, not a list", f"write it as {SIGNATURE}"
-        )
-    if len(values) != len(completions):
-        raise UserError(
-            f"the reward {reward.name} gave {len(values)} values for {len(completions)} completions",
-            "return one value per completion",
+            f"the reward {reward.name} gave {values!r:.60} for {len(completions)} completions",
+            f"return a list with one value per completion, as {SIGNATURE}",
+            "reward-values",
         )
     largest = _LARGEST / max(1.0, abs(reward.weight))
     return [_number(reward.name, value, largest, i, columns, completions[i]) for i, value in enumerate(values)]
@@ -231,6 +198,7 @@ def _number(name: str, value: Any, largest: float, index: int, columns: Columns,
         raise UserError(
             f"the reward {name} gave {value!r:.40} for {_sample(index, columns, completion)}",
             f"return a finite number up to {largest:g} for every completion: within a group only differences count",
+            "reward-values",
         )
     return number
 

@@ -65,7 +65,7 @@ class RewardProcess:
         if ended:
             what = f"the reward {name} ended its process ({ended}), {reward.where(index, columns, completions)}"
             fix = "fix the function (after SIGKILL `dmesg` says whether memory was full), then resume the run"
-            raise UserError(what, fix)
+            raise UserError(what, fix, "reward-failed")
         alone = {} if index is None else {"question": columns["question"][index], "completion": completions[index]}
         raise reward.RewardTimeout({"reward": name, **alone})
 
@@ -103,7 +103,7 @@ class RewardProcess:
             names: list[str] = self._answer(limit_s, self._rewards)
         except (EOFError, OSError) as e:
             what = f"the rewards did not load within {limit_s:g} s, or ended their process ({self._ended()})"
-            raise UserError(what, "fix what they do when they are imported") from e
+            raise UserError(what, "fix what they do when they are imported", "rewards-not-loaded") from e
         return names
 
     def _answer(self, limit_s: float, *request: Any) -> Any:
@@ -161,7 +161,7 @@ def main() -> None:
                     loaded = {r.name: r for r in reward.load(first)}
                     value = list(loaded)
             except UserError as e:
-                fault = e.what, e.fix
+                fault = e.what, e.fix, e.code
             connection.send((value, fault))
 
 

@@ -15,36 +15,38 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded, warn
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
+from podwright.recipe.paths import require_new_directory
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, read_events, recipe_of
 from podwright.storage import inputs
 from podwright.train import atomic_dir, attention_check, checkpoint, compile_cache, data_record, entry
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
-from podwright.train.mesh import cache_folder, make_mesh
+from podwright.train.mesh import make_mesh
 from podwright.train.run_storage import RunStorage
 
 Tree = Any
 GENERATED_TRAIN, GENERATED_TEST = 8000, 500  # the demo's sizes
-_TRAINING = ("grpo", "rewards", "optimizer", "training", "warm_start", "checkpoint", "trackers", "batch_size", "expect")
-_UNUSED = (*_TRAINING, "rewards_timeout", "name", "description", "model.remat", "evaluation.every_n_steps")
-_SAMPLING = tuple(f"rollout.{key}" for key in ("temperature", "top_k", "top_p", "min_p"))  # a test is greedy
-_OF_A_DIRECTORY = ("model.name", "model.source", "model.lora_rank", "model.lora_alpha")  # its config.json decides
+_READ = ("data", "seed", "mesh", "evaluation.batch_size", "rollout.max_prompt_length", "rollout.total_generation_steps")
 
 
 def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
     own, compiled = _recipe_for(path), compile_cache.ProgramCount()
     recipe = load.require(load.override(own, overrides), GrpoRecipe)
-    unused = (*_UNUSED, *_SAMPLING, *(() if RunDir(path).recipe.exists() else _OF_A_DIRECTORY))
-    for sentence in load.unused(overrides, unused, f"eval of {path}"):
+    run = RunDir(path)
+    read = (*_READ, "model" if run.recipe.exists() else "model.compute_dtype")
+    for sentence in load.unused(overrides, read, f"eval of {path}"):
         warn(sentence)
-    original = _original_source(path) if recipe.data.source == own.data.source else ""
-    test = _questions(recipe, source, original, RunDir(path))[: limit or None]
+    original = ""
+    if recipe.data.source == own.data.source and run.recipe.exists():
+        original = str(recipe_of(run)["data"]["source"])
+    test = _questions(recipe, source, original, run)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
-    _check_room(setup)
+    if refused := positions.exceeded(recipe.rollout, setup.dims.max_positions):
+        raise refused
     heads = heads_of(setup.dims, recipe.model.compute_dtype)
-    for sentence in attention_check.refused(setup.mesh, heads, [Layout.CAUSAL, Layout.DECODE], cache_folder()):
+    for sentence in attention_check.refused(setup.mesh, heads, [Layout.CAUSAL, Layout.DECODE]):
         warn(sentence)
     encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout, setup.dims.max_positions)
     evaluate_program = program.programs(setup, len(encoded))["evaluate"]
@@ -63,41 +65,29 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     }
 
 
-def _check_room(setup: program.GrpoSetup) -> None:
-    if refused := positions.exceeded(setup.recipe.rollout, setup.dims.max_positions):
-        raise refused
-
-
-def _original_source(path: Path) -> str:
-    """The data that a run's recipe names, of which the run may have a copy; "" for a Hugging Face directory."""
-    run = RunDir(path)
-    return str(recipe_of(run)["data"]["source"]) if run.recipe.exists() else ""
-
-
-def _questions(recipe: GrpoRecipe, source: str, original: str = "", run: RunDir | None = None) -> list[Example]:
+def _questions(recipe: GrpoRecipe, source: str, original: str, run: RunDir) -> list[Example]:
     """The test part of `source`: that of `run` when it is the run's own data, so that no training question is in it. `original`:
     where the run's own data was before it was copied."""
-    data, path = recipe.data, expanded(source)
-    names = [data.source, *([original] if original else [])]
-    own = path.resolve() in [expanded(name).resolve() for name in names]
+    data, path = recipe.data, expanded(source).resolve()
+    own = path in [expanded(name).resolve() for name in (data.source, original or data.source)]
     if not own and path.is_file():
-        return gsm8k.read(path, data.columns)
+        return gsm8k.read(expanded(source), data.columns)
     if not own:
         sizes = (GENERATED_TRAIN, GENERATED_TEST) if source == "arithmetic" else (0, 0)
         data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})
     try:
-        if not own or run is None:
-            return gsm8k.parts(data, recipe.seed).test
-        test = gsm8k.parts(data, recipe.seed, data_record.written(run).read).test
-        data_record.require_held_out(run, source, start.rows_of(test))
+        test = gsm8k.parts(data, recipe.seed, data_record.written(run).read if own else {}).test
+        if own:
+            data_record.require_held_out(run, source, start.rows_of(test))
         return test
     except UserError as e:  # the words of a recipe, of which the user has typed the option
-        raise UserError(*(text.replace("data.source=", "--data=") for text in (e.what, e.fix))) from e
+        key, option = "data.source=", "--data="
+        raise UserError(e.what.replace(key, option), e.fix.replace(key, option), e.code) from e
 
 
 def export(path: Path, out: Path) -> dict[str, Any]:
     """The run's newest weights as a directory that transformers loads."""
-    atomic_dir.check(out)
+    require_new_directory(str(out), out)
     recipe = _recipe_for(path)
     setup, tokenizer, params, step = _open(path, recipe)
     params = lora.merge(params, setup.lora_scale, setup.dtype)
@@ -124,7 +114,9 @@ def _recipe_for(path: Path) -> GrpoRecipe:
         return load.require(parsed, GrpoRecipe).model_copy(update={"mesh": schema.GrpoMesh()})
     if not (path / "config.json").exists():
         raise UserError(
-            f"{path} is neither a run nor a Hugging Face model directory", "`podwright list` shows the runs"
+            f"{path} is neither a run nor a Hugging Face model directory",
+            "`podwright list` shows the runs",
+            "not-a-model",
         )
     shipped = load.require(load.load("qwen3-1.7b-gsm8k-grpo"), GrpoRecipe)
     model = shipped.model.model_copy(update={"source": str(path)})
@@ -140,35 +132,36 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
         warn(uncached)
     run = RunDir(path)
     mesh = make_mesh(recipe.mesh)
-    if not run.recipe.exists():
-        dims = convert.read_config(path)
-        tokenizer = prompts.load_tokenizer(path, dims.vocab_size)
-        setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
-        return setup, tokenizer, convert.read(path, dims, mesh), None
-    source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
-    dims = start.dimensions(recipe, source)
+    source = start.Source(path)
+    if run.recipe.exists():
+        source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
+    dims = start.dimensions(recipe, source) if run.recipe.exists() else convert.read_config(path)
     tokenizer = prompts.load_tokenizer(source.path or run.tokenizer, dims.vocab_size)
     setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
+    if not run.recipe.exists():
+        return setup, tokenizer, convert.read(path, dims, mesh), None
     storage = RunStorage.of(run)
     checkpoints = checkpoint.Checkpoints(storage, None)
+    trained = _last_step(run)
     if checkpoints.latest() is None:
-        if trained := _last_step(run):
+        if trained:
             raise UserError(
                 f"run {run.name} was trained to step {trained}, and there is no checkpoint in {storage.root}/checkpoints",
                 f"bring one back from a copy, or train from step 0: type {run.without_checkpoints}",
+                "no-checkpoint",
             )
         if not storage.exists("start"):
-            raise UserError(f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}")
+            raise UserError(
+                f"run {run.name} has no checkpoint yet", f"type: podwright resume {run.typed}", "no-checkpoint"
+            )
         return setup, tokenizer, checkpoint.load_weights(storage, param.abstract(qwen3.declare(dims), mesh)), 0
     restored = checkpoints.restore({"params": param.abstract(setup.declared, mesh)}, part=True)
-    if restored.damaged:
-        print(f"newer checkpoints are damaged: {', '.join(map(str, restored.damaged))}", file=sys.stderr)
-    if restored.step < (trained := _last_step(run)):
-        what = f"the newest checkpoint in {storage.root}/checkpoints is of step {restored.step}, and the run was trained to step {trained}"
+    if restored.step < trained:
         fix = f"type podwright resume {run.typed} to train on"
         if run.is_finished:
             fix = "bring a later one back from a copy of the run"
-        warn(f"{what}; {fix}")
+        what = f"the newest checkpoint in {storage.root}/checkpoints is of step {restored.step}"
+        warn(f"{what}, and the run was trained to step {trained}; {fix}")
     return setup, tokenizer, lora.policy(restored.state["params"], start.base(storage, source, setup)), restored.step
 
 

@@ -13,17 +13,15 @@ from typing import Any
 
 import jax
 
-from podwright.data import gsm8k
 from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError, expanded
+from podwright.errors import expanded
 from podwright.models import convert, param, qwen3
 from podwright.recipe import models
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record, RunDir, read_events
-from podwright.train import checkpoint, data_record
-from podwright.train.data_record import Written
+from podwright.train import checkpoint, data_record, hub
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program, prompts, warm_start
 from podwright.train.grpo.program import GrpoSetup
@@ -48,39 +46,16 @@ def begun_with(run: RunDir) -> Record:
     return next(iter(read_events(run.events, "environment")), {})
 
 
-def data_of(run: RunDir, recipe: GrpoRecipe, before: Written) -> tuple[gsm8k.Parts, Record, list[str]]:
-    """What the run trains on and is tested with, what to write down of it, and what to say. UserError where it began with other data."""
-    parts = gsm8k.parts(recipe.data, recipe.seed, before.read)
-    return parts, *data_record.check(
-        run, recipe.data.source, before, parts.read, rows_of(parts.train), rows_of(parts.test)
-    )
-
-
 def rows_of(examples: list[Example]) -> data_record.DataRows:
     return data_record.rows(json.dumps((e.question, e.solution)) for e in examples)
 
 
 def find_source(recipe: GrpoRecipe, revision: str | None = None) -> Source:
     """Downloads a hub id, at the commit `revision` if one is given. To be asked once a process: the hub may move on meanwhile."""
-    if recipe.model.source == "random":
-        return Source(None)
-    path = expanded(recipe.model.source)
-    if path.is_dir():
+    path = hub.weights(recipe.model.source, revision)
+    if path is None or path == expanded(recipe.model.source):
         return Source(path)
-    import huggingface_hub
-
-    wanted = ["*.json", "*.safetensors", "*.jinja", "*.txt"]
-    try:
-        snapshot = Path(
-            huggingface_hub.snapshot_download(recipe.model.source, revision=revision, allow_patterns=wanted)
-        )
-    except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there are no weights
-        at = f" at commit {revision}" if revision else ""
-        raise UserError(
-            f"model.source={recipe.model.source!r} is no directory and cannot be fetched from the hub{at} ({type(e).__name__})",
-            "download it where there is a network and type model.source=DIRECTORY",
-        ) from e
-    return Source(snapshot, snapshot.name)  # the cache names a snapshot by its commit
+    return Source(path, path.name)  # the cache names a snapshot by its commit
 
 
 def dimensions(recipe: GrpoRecipe, source: Source) -> Qwen3Dims:
@@ -146,17 +121,8 @@ def reference(storage: RunStorage, source: Source, setup: GrpoSetup) -> Tree:
     return convert.read(source.path, setup.dims, setup.mesh)
 
 
-def on_hosts(weights: Tree) -> Tree:
-    """The arrays in the memory of their devices' hosts, sharded as they are."""
-    return _moved(weights, "pinned_host")
-
-
-def on_devices(weights: Tree) -> Tree:
-    """The arrays on their devices, without a copy where they are there."""
-    return _moved(weights, "device")
-
-
-def _moved(weights: Tree, kind: str) -> Tree:
+def moved(weights: Tree, kind: str) -> Tree:
+    """The arrays in a memory of that kind, sharded as they are, without a copy where they are there."""
     return jax.device_put(weights, jax.tree.map(lambda x: x.sharding.with_memory_kind(kind), weights))
 
 

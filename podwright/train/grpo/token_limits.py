@@ -21,14 +21,8 @@ class PromptTokens:
     """training or test"""
     total: int
     """prompts of the part"""
-    spread: Sequence[int]
+    counted: Sequence[int]
     """of every prompt, or of some that stand for all"""
-    ends: Sequence[int] = ()
-    """of the shortest and the longest texts besides, where `spread` is of some"""
-
-    @property
-    def counted(self) -> list[int]:
-        return [*self.spread, *self.ends]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,33 +40,24 @@ class TokenLimits:
         limit = self.rollout.max_prompt_length
         for part in self.parts:
             if (least := min(part.counted)) > limit:
-                what = f"no {part.part} prompt fits rollout.max_prompt_length={limit}: the shortest of {part.total:,} has {self.stated(least)} tokens"
-                raise UserError(f"{what}, the longest {self.stated(max(part.counted))}", self.remedy())
+                what = f"no {part.part} prompt fits rollout.max_prompt_length={limit}: the shortest of {part.total:,} has {least} tokens"
+                raise UserError(f"{what}, the longest {max(part.counted)}", self.remedy(), "too-long")
         if not self._taken(limit, self.rollout.total_generation_steps):
-            what = (
-                f"no worked answer of the warm start fits rollout.total_generation_steps={self.rollout.total_generation_steps} "
-                f"with its prompt in rollout.max_prompt_length={limit}"
-            )
+            shortest = min(n for _, n in self.lessons)
+            what = f"no worked answer of the warm start fits rollout.total_generation_steps={self.rollout.total_generation_steps}"
             raise UserError(
-                f"{what}: the shortest has {self.stated(min(n for _, n in self.lessons))} tokens", self.remedy()
+                f"{what} and its prompt {limit} tokens: the shortest has {shortest}", self.remedy(), "too-long"
             )
-
-    def stated(self, tokens: int) -> str:
-        """A length in words; above the positions of the model it is only known to be more."""
-        return str(tokens) if tokens <= self.max_positions else f"more than {self.max_positions:,}"
 
     def left_out(self) -> list[str]:
         """What a run leaves out, as `3 of 8 training prompts (37.5%)`; of a sample an estimate."""
         limit, steps = self.rollout.max_prompt_length, self.rollout.total_generation_steps
-        over = [
-            _scaled(
-                part.part + " prompts", [n > limit for n in part.spread], [n > limit for n in part.ends], part.total
-            )
-            for part in self.parts
-        ]
+        over = []
+        for part in self.parts:
+            over.append(_scaled(part.part + " prompts", [n > limit for n in part.counted], part.total))
         if self.lessons:
             long = [prompt > limit or answer > steps for prompt, answer in self.lessons]
-            over.append(_scaled("worked answers of the warm start", long, [], self.parts[0].total))
+            over.append(_scaled("worked answers of the warm start", long, self.parts[0].total))
         return list(filter(None, over))
 
     def longest(self) -> int:
@@ -96,13 +81,10 @@ class TokenLimits:
         """Lengths that are refused no more, for all of the data at once; shorter data, where the model has no positions for any."""
         if self._taken(*self._possible()):
             return f"type {self.enough()}"
-        return (
-            f"give shorter examples (each prompt ends with data.instruction), or a model with more positions: with rollout.total_generation_steps="
-            f"{self.rollout.total_generation_steps} too few of the {self.max_positions:,} positions of the model are left"
-        )
+        return f"give shorter examples, or a model with more than {self.max_positions:,} positions"
 
 
-def _scaled(what: str, spread: Sequence[bool], ends: Sequence[bool], total: int) -> str:
+def _scaled(what: str, over: Sequence[bool], total: int) -> str:
     """`3 of 8 WHAT (37.5%)`; "" for none."""
-    over = max(round(total * sum(spread) / len(spread)), sum(spread) + sum(ends))
-    return f"{over:,} of {total:,} {what} ({100 * over / total:.3g}%)" if over else ""
+    number = round(total * sum(over) / len(over))
+    return f"{number:,} of {total:,} {what} ({100 * number / total:.3g}%)" if number else ""

@@ -31,18 +31,15 @@ class Lessons(NamedTuple):
 
     prompts_NS: np.ndarray
     prompt_lengths_N: np.ndarray
-    worked_NT: np.ndarray
-    worked_lengths_N: np.ndarray
-    bare_NT: np.ndarray
-    bare_lengths_N: np.ndarray
+    answers_2NT: np.ndarray
+    """worked, then bare"""
+    lengths_2N: np.ndarray
 
     def draw(self, rng: np.random.Generator, size: int, terse_share: float) -> tuple[np.ndarray, ...]:
         """`size` lessons: prompts, their lengths, answers, their lengths; each answer is bare with that probability."""
         n = rng.integers(0, len(self.prompts_NS), size)
-        bare = rng.random(size) < terse_share
-        answers = np.where(bare[:, None], self.bare_NT[n], self.worked_NT[n])
-        lengths = np.where(bare, self.bare_lengths_N[n], self.worked_lengths_N[n])
-        return self.prompts_NS[n], self.prompt_lengths_N[n], answers, lengths
+        bare = (rng.random(size) < terse_share).astype(int)
+        return self.prompts_NS[n], self.prompt_lengths_N[n], self.answers_2NT[bare, n], self.lengths_2N[bare, n]
 
 
 def train(
@@ -86,28 +83,30 @@ def train(
         emit.metrics("warm_start", number, figures | clock.seconds)
         stepped(0)
         if not np.isfinite([figures["loss"], figures["grad_norm"]]).all():
-            fix = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
             wrong = f"step {number} of the warm start: loss={figures['loss']:g}, grad_norm={figures['grad_norm']:g}"
-            if not any(rate(n) for n in range(number - 1)):
-                wrong += "; no update had changed the weights yet, so it is not the learning rate"
-                fix = "start from other weights: type model.source=DIRECTORY with another one"
-            raise UserError(wrong, fix)
+            lower = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
+            raise UserError(
+                wrong,
+                f"{lower}; in its first steps start from other weights: type model.source=DIRECTORY",
+                "not-finite",
+            )
     return state.params
 
 
 def _lessons(setup: GrpoSetup, examples: list[Example], tokenizer: Tokenizer) -> Lessons:
     """The examples whose prompt and worked answer fit the recipe's lengths; a run has some, or is refused before."""
     limits = setup.recipe.rollout
-    encoded = prompts.tokenized(examples, tokenizer, setup.recipe.data, setup.dims.max_positions).rows
-    worked = prompts.worked_answers(examples, tokenizer, setup.dims.max_positions)
+    encoded = prompts.tokenized(examples, tokenizer, setup.recipe.data).rows
+    worked = prompts.worked_answers(examples, tokenizer)
     bare = [[*tokenizer.encode(f"#### {e.answer}"), setup.stop_ids[0]] for e in examples]
-    fit = [
-        n
-        for n in range(len(examples))
-        if len(encoded[n]) <= limits.max_prompt_length and len(worked[n]) <= limits.total_generation_steps
-    ]
+    limit = limits.max_prompt_length
+    fit = [n for n, row in enumerate(encoded) if len(row) <= limit and len(worked[n]) <= limits.total_generation_steps]
     columns = bucket(max(len(worked[n]) for n in fit), limits.total_generation_steps)
-    arrays = []
-    for rows, length in ((encoded, limits.max_prompt_length), (worked, columns), (bare, columns)):
-        arrays += [pad([rows[n] for n in fit], length, setup.pad_id), np.array([len(rows[n]) for n in fit], np.int32)]
-    return Lessons(*arrays)
+    prompts_NS, prompt_lengths_N = _padded([encoded[n] for n in fit], limit, setup.pad_id)
+    answers = [_padded([rows[n] for n in fit], columns, setup.pad_id) for rows in (worked, bare)]
+    answers_2NT, lengths_2N = (np.stack(arrays) for arrays in zip(*answers, strict=True))
+    return Lessons(prompts_NS, prompt_lengths_N, answers_2NT, lengths_2N)
+
+
+def _padded(rows: list[list[int]], length: int, pad_id: int) -> tuple[np.ndarray, np.ndarray]:
+    return pad(rows, length, pad_id), np.array([len(row) for row in rows], np.int32)

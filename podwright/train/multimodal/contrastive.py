@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +13,11 @@ import torch
 from torch import Tensor, nn
 from torch import distributed as dist
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.rundir import RunDir
-from podwright.train.emit import Emitter, TrainingOutcome
-from podwright.train.multimodal import course, updates
+from podwright.train.emit import Emitter
+from podwright.train.multimodal import updates
 from podwright.train.multimodal.data import paired
 from podwright.train.multimodal.data.batches import Order
 from podwright.train.multimodal.data.paired import PairedInputs, PairedLines
@@ -25,7 +25,6 @@ from podwright.train.multimodal.inference import retrieval
 from podwright.train.multimodal.networks import aligner
 from podwright.train.multimodal.networks.aligner import Aligner
 from podwright.train.multimodal.processes import machine
-from podwright.train.multimodal.processes.stopwatch import Stopwatch
 from podwright.train.multimodal.processes.world import World
 
 _MOST = math.log(100.0)  # of a scale: as in CLIP (arXiv 2103.00020, 2.5)
@@ -64,7 +63,7 @@ class ContrastiveRun:
         rate = settings.learning_rate * updates.share(number, self.max_steps, settings.warmup_steps)
         for group in self.optimizer.param_groups:
             group["lr"] = rate
-        with (alone := Stopwatch(world)).running():
+        with (alone := machine.Stopwatch(world)).running():
             units = vectors(self.model, batch)
         share = share_of_loss(self.model, units, batch, world)
         share.backward()
@@ -169,9 +168,10 @@ def _add_up(trained: list[nn.Parameter], world: World) -> None:
             parameter.grad = gradient.view_as(parameter)
 
 
-def prepare(run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, world: World) -> ContrastiveRun:
+def prepare(recipe: ContrastiveRecipe, emit: Emitter, world: World) -> ContrastiveRun:
     emit.event("phase", phase="loading")
-    data = paired.load(run, recipe, world, emit.notice)
+    data = paired.load(emit.run, recipe, world)
+    emit.notice(*data.notices)
     order = Order([0] * len(data.training), recipe.per_device_batch_size, 1, world.rank, world.size, recipe.seed)
     _sizes(order.batch_size, len(data.training), world)
     max_steps = recipe.training.max_steps or recipe.training.num_epochs * order.steps_per_epoch
@@ -183,17 +183,21 @@ def prepare(run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, world: World)
     for modality in started:
         emit.notice(f"aligner.source={recipe.aligner.source} has no head for {modality}: it starts from random weights")
     count = sum(p.numel() for group in groups for p in group["params"])
-    about = {"data": _about(recipe, data), "rows": data.rows}
-    emit.event("environment", **machine.environment(world, count, count), max_steps=max_steps, **about)
+    emit.event(
+        "environment",
+        **machine.environment(world, count, count),
+        max_steps=max_steps,
+        data={
+            "source": recipe.data.source,
+            "lines": len(data.training),
+            "held_out_lines": len(data.held_out),
+            "lines_alone": data.num_alone,
+            "lines_with": {m: int(x.sum()) for m, x in data.training.present.items()},
+        },
+        rows=data.rows,
+    )
     optimizer = torch.optim.AdamW(groups, recipe.optimizer.learning_rate, fused=world.device.type == "cuda")
-    return ContrastiveRun(run, recipe, world, data, order, model, optimizer, max_steps)
-
-
-def train(
-    run: RunDir, recipe: ContrastiveRecipe, emit: Emitter, stopping: Callable[[], bool], world: World
-) -> TrainingOutcome:
-    """As `loop.train` does for Phase 2."""
-    return course.train(lambda here: prepare(run, recipe, emit, here), run, emit, stopping, world)
+    return ContrastiveRun(emit.run, recipe, world, data, order, model, optimizer, max_steps)
 
 
 def _sizes(batch_size: int, lines: int, world: World) -> None:
@@ -201,15 +205,14 @@ def _sizes(batch_size: int, lines: int, world: World) -> None:
         raise UserError(
             "per_device_batch_size=1 on one device: contrastive loss needs at least 2 samples per step",
             f"type per_device_batch_size={min(32, max(2, lines))}",
+            "batch-too-small",
         )
-    if lines < max(2, world.size):
-        what = f"{counted(lines, 'line')} to train on, and contrastive loss needs at least {max(2, world.size)} on {counted(world.size, 'device')}"
-        raise UserError(what, f"give at least {max(2, world.size)} lines, and type data.num_train=0, which takes all")
     if lines < batch_size:
-        what = (
-            f"a step takes {batch_size} lines, there are {lines} to train on, and a sample cannot be its own negative"
-        )
-        raise UserError(what, f"type per_device_batch_size={lines // world.size}")
+        fix = f"type per_device_batch_size={lines // world.size}"
+        if lines < max(2, world.size):
+            fix = f"give at least {batch_size}, and type data.num_train=0, which takes all"
+        what = f"a step takes {batch_size} lines, there are {lines} to train on, and no sample can be its own negative"
+        raise UserError(what, fix, "too-few-lines")
 
 
 def _model(recipe: ContrastiveRecipe, dims: Mapping[str, int]) -> tuple[Aligner, list[str]]:
@@ -235,9 +238,3 @@ def _groups(model: Aligner, recipe: ContrastiveRecipe, modalities: list[str]) ->
         {"params": decays, "weight_decay": recipe.optimizer.weight_decay},
         {"params": [*(p for p in heads if p.ndim < 2), *scales], "weight_decay": 0.0},
     ]
-
-
-def _about(recipe: ContrastiveRecipe, data: PairedInputs) -> dict[str, Any]:
-    sizes = {"lines": len(data.training), "held_out_lines": len(data.held_out)}
-    has = {m: int(x.sum()) for m, x in data.training.present.items()}
-    return {"source": recipe.data.source, **sizes, "lines_alone": data.num_alone, "lines_with": has}

@@ -5,11 +5,9 @@ PyTorch is imported for files of weights alone; where it is missing, these were 
 
 from __future__ import annotations
 
-import collections
 import functools
 import os
-import shlex
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,36 +16,34 @@ from podwright.data.annotated import AnnotatedExample
 from podwright.data.line_files import LineFile
 from podwright.data.lines import SampledSplit, Split
 from podwright.data.pairs import Pair
-from podwright.data.rows import MissingPackage
-from podwright.errors import UserError, counted, expanded
-from podwright.recipe import extras, hf_config, hf_weights, llm
+from podwright.errors import counted, expanded
+from podwright.recipe import hf_config, hf_weights, llm
 from podwright.recipe.contrastive import ContrastiveRecipe, Pairs, TextEncoder
+from podwright.recipe.kinds import TorchRecipe
 from podwright.recipe.multimodal import Encoders, MultimodalData, MultimodalRecipe
 from podwright.recipe.paths import no_tokenizer, require_weights
 from podwright.rundir import Record
-from podwright.train.answers import record, without_weights
-from podwright.train.multimodal.networks import text_encoder_files
+from podwright.train import hub
+from podwright.train.answers import collected, record, without_weights
 
-_TOKENIZER = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
-_PICKLED = "pytorch_model.bin"
-_LISTED = 4  # combinations of fields in a message
+_WEIGHTS = (hf_weights.SINGLE, hf_weights.INDEX, "pytorch_model.bin")  # of a text encoder
 EXAMPLES = "examples"
 """code of the record with the numbers of lines to train on and held out"""
 
 
 def of_multimodal(recipe: MultimodalRecipe, without: Collection[str]) -> list[Record]:
     """Each {check, level, code, message, fix}. `without`: `model` where its source cannot be had."""
-    records = _encoders(recipe.encoders)
-    records += _answers("model", lambda: _aligner(recipe))
+    records, widths = _encoders(recipe.encoders), _widths(recipe.encoders)
+    records += collected("model", lambda: _heads(recipe, widths, widths, needed=widths))
     if "model" not in without:
-        records += _answers("model", lambda: _language_model(recipe.model.source))
+        records += collected("model", lambda: _language_model(recipe.model.source))
     split: list[Split[AnnotatedExample]] = []
     if recipe.data.source == "drawn":
         split = [lines.drawn(recipe)]
     else:
-        records += _answers("data", lambda: _annotated(recipe.data, split))
+        records += collected("data", lambda: _annotated(recipe.data, split))
     if split and not any(each["level"] == "error" for each in records):
-        records += _answers("context", lambda: _lengths(recipe, split[0], "model" in without))
+        records += collected("context", lambda: _lengths(recipe, split[0], "model" in without))
     return records
 
 
@@ -55,27 +51,11 @@ def of_contrastive(recipe: ContrastiveRecipe) -> list[Record]:
     """Each {check, level, code, message, fix}."""
     records = _encoders(recipe.encoders)
     widths = _widths(recipe.encoders) | {"text": llm.TEXT_DIM}
-    records += _answers("model", lambda: _text_encoder(recipe.text_encoder, widths))
+    records += collected("model", lambda: _text_encoder(recipe.text_encoder, widths))
     modalities = ["text", "image", "audio"]
     if recipe.data.source != "drawn":
-        records += _answers("data", lambda: _pairs(recipe.data, modalities))
-    records += _answers("model", lambda: _heads(recipe, widths, modalities))
-    return records
-
-
-def _answers(check: str, ask: Callable[[], Iterable[Record]]) -> list[Record]:
-    """What is answered, until something is refused or cannot be looked at."""
-    records: list[Record] = []
-    try:
-        for each in ask():
-            records.append(each)
-    except MissingPackage as e:
-        records.append(record(check, "inconclusive", e.what, e.fix, "missing-package"))
-    except UserError as e:
-        records.append(record(check, "error", e.what, e.fix, e.code))
-    except ImportError as e:
-        fix = extras.install(extras.of(e.name or "") or "torch")
-        records.append(record(check, "inconclusive", f"{check} was not checked: {e}", fix, "missing-package"))
+        records += collected("data", lambda: _pairs(recipe.data, modalities))
+    records += collected("model", lambda: _heads(recipe, widths, modalities, needed=()))
     return records
 
 
@@ -96,8 +76,7 @@ def _pairs(data: Pairs, modalities: list[str]) -> Iterator[Record]:
     for part, number in ((sample.lines.training, sample.num_training), (sample.lines.held_out, sample.num_held_out)):
         share = sum(not pairs.alone(pair.contents) for pair in part) / max(1, len(part))
         numbers.append(round(number * share))
-    fields = {field for file in sample.files for pair in file.good for field in pair.contents}
-    modalities[:] = [m for m in modalities if m in fields or (m != "text" and "video" in fields)]
+    modalities[:] = pairs.modalities(pair for file in sample.files for pair in file.good)
     yield _examples(*numbers)
 
 
@@ -107,14 +86,12 @@ def _of_pairs(file: LineFile[Pair]) -> Iterator[Record]:
         raise line_check.nothing_to_pair(file.path)
     if alone := len(file.good) - len(kept):
         what = f"{file.path.name} has {counted(alone, 'line')} with a single modality, and training leaves those out"
-        yield record("data", "warning", what, "give each a text, a picture or a sound besides")
+        yield record("data", "warning", what, "give each a text, a picture or a sound besides", "single-modality")
     for warning in line_check.repeated(file):
-        yield record("data", "warning", *warning)
-    has = collections.Counter(" and ".join(pair.contents) for pair in kept)
-    most = ", ".join(f"{number:,} of {fields}" for fields, number in has.most_common(_LISTED))
+        yield record("data", "warning", *warning, "repeated-lines")
     about = "" if file.complete else "about "
     number = round(file.total * len(kept) / file.num_read)
-    yield record("data", "info", f"{file.path.name} has {about}{counted(number, 'pair')}, such as {most}")
+    yield record("data", "info", f"{file.path.name} has {about}{counted(number, 'pair')}", code="pairs")
 
 
 def _examples(train: int, held_out: int) -> Record:
@@ -127,36 +104,28 @@ def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[
     for file in sample.files:
         if not file.complete:
             what = f"{file.path.name} has about {file.total:,} lines, of which {file.num_read:,} were read, at both ends and between"
-            yield record("data", "info", f"{what}; `podwright data check {file.path}` reads all")
+            yield record("data", "info", f"{what}; `podwright data check {file.path}` reads all", code="sampled-lines")
         absent = [entry for line in file.good for entry in line_check.unusable(line, _presence)]
-        try:
-            line_files.require_good(file._replace(faults=absent), data.check_options)
-        except UserError as e:
-            root = line_check.other_root(file, data.root)
-            raise UserError(e.what, f"type data.root={shlex.quote(root)}" if root else e.fix, "no-files") from e
+        line_files.require_good(file._replace(faults=absent), data.check_options)
     for warning in line_check.between(data.source, sample.files, data.num_train, data.num_test):
-        yield record("data", "warning", *warning)
+        yield record("data", "warning", *warning, "held-out")
 
 
 def _presence(field: str, path: Path) -> str:
     """What is wrong with a file that nobody opens."""
-    if os.path.isfile(path):
-        return ""
-    return "it is a directory" if os.path.isdir(path) else "there is no such file"
+    return "" if os.path.isfile(path) else "there is no such file"
 
 
 def _lengths(recipe: MultimodalRecipe, split: Split[AnnotatedExample], unreachable: bool) -> Iterator[Record]:
     """UserError where prompt and response of a line do not fit the recipe."""
     source = recipe.model.source
-    directory = None if source == "random" else expanded(source)
     if unreachable:
         what = f"whether lines fit data.max_text_length={recipe.data.max_text_length} was not checked: model.source={source} cannot be read here"
-        yield record("context", "inconclusive", what, "plan where the hub can be reached, or give a directory")
+        yield record(
+            "context", "inconclusive", what, "plan where the hub can be reached, or give a directory", "not-checked"
+        )
         return
-    if directory and not directory.exists():
-        import huggingface_hub
-
-        directory = Path(huggingface_hub.snapshot_download(source, allow_patterns=list(_TOKENIZER)))
+    directory = hub.tokenizer(source)
     if not directory or (directory / "tokenizer.json").is_file():  # else it is no checkpoint yet
         lines.longest(split, recipe, directory)
 
@@ -165,7 +134,7 @@ def _language_model(source: str) -> Iterator[Record]:
     directory = expanded(source)
     if source == "random" or not directory.is_dir():
         return
-    dims = hf_config.qwen2(hf_config.read(directory, model_type="qwen2"))
+    dims = hf_config.qwen2(hf_config.read(directory))
     records = without_weights(source, hf_weights.qwen2(dims))
     if not records and not (directory / "tokenizer.json").is_file():
         raise no_tokenizer(str(directory), directory)
@@ -173,8 +142,8 @@ def _language_model(source: str) -> Iterator[Record]:
 
 
 def _encoders(section: Encoders) -> list[Record]:
-    images = _answers("model", functools.partial(_encoder_weights, section, "image", ("random", "pretrained")))
-    return images + _answers("model", functools.partial(_encoder_weights, section, "audio", ("random",)))
+    images = collected("model", functools.partial(_encoder_weights, section, "image", ("random", "pretrained")))
+    return images + collected("model", functools.partial(_encoder_weights, section, "audio", ("random",)))
 
 
 def _encoder_weights(section: Encoders, modality: str, words: Sequence[str]) -> Sequence[Record]:
@@ -205,34 +174,26 @@ def _text_encoder(section: TextEncoder, widths: dict[str, int]) -> Iterator[Reco
         return
     widths["text"] = 0
     directory = expanded(source)
-    config = text_encoder_files.check(source, directory, section.max_tokens)
-    if not hf_weights.present(directory) and not (directory / _PICKLED).is_file():
-        what = f"text_encoder.source={source} has a config.json and no weights that can be looked at, which a run needs"
-        yield record("model", "inconclusive", what, f"put {hf_weights.SINGLE} there")
+    if directory.is_dir() and not any(os.path.lexists(directory / name) for name in _WEIGHTS):
+        what = f"text_encoder.source={source} has no weights that can be looked at, which a run needs"
+        yield record("model", "inconclusive", what, f"put {hf_weights.SINGLE} there", "no-weights")
         return
     from podwright.train.multimodal.networks.text_encoder import text_encoder
 
-    widths["text"] = text_encoder(section).dim
-    if config.get("model_type") != "bert":
-        what = f"text_encoder.source={source} is a {config.get('model_type')}; whether it takes texts is seen when the run starts"
-        yield record("model", "inconclusive", what, "start it there with --smoke 3, or give a BERT such as MiniLM")
+    built: Any = text_encoder(section)
+    widths["text"] = built.dim
+    model_type = built.body.body.config.model_type
+    if model_type != "bert":
+        what = f"text_encoder.source={source} is a {model_type}; whether it takes texts is seen when the run starts"
+        yield record(
+            "model", "inconclusive", what, "start it there with --smoke 3, or give a BERT such as MiniLM", "not-checked"
+        )
 
 
-def _aligner(recipe: MultimodalRecipe) -> Sequence[Record]:
-    source, widths = recipe.aligner.source, _widths(recipe.encoders)
-    if source == "random":
-        return ()
-    require_weights("aligner.source", source, expanded(source), "check the path")
-    from podwright.train.multimodal.networks import aligner
-
-    stored = aligner.sizes(source)
-    dims = {m: width or stored.get(m, 0) for m, width in widths.items()}
-    aligner.load(source, dims, recipe.aligner.dim, needed=dims)
-    return ()
-
-
-def _heads(recipe: ContrastiveRecipe, widths: dict[str, int], modalities: list[str]) -> Iterator[Record]:
-    """Of the aligner.pt that a run of Phase 1 starts from."""
+def _heads(
+    recipe: TorchRecipe, widths: dict[str, int], modalities: Collection[str], needed: Collection[str]
+) -> Iterator[Record]:
+    """Of the aligner.pt that a run starts from. `needed`: modalities without which Phase 2 has no features."""
     source = recipe.aligner.source
     if source == "random":
         return
@@ -240,8 +201,9 @@ def _heads(recipe: ContrastiveRecipe, widths: dict[str, int], modalities: list[s
     from podwright.train.multimodal.networks import aligner
 
     stored = aligner.sizes(source)
-    dims = {m: widths[m] if m in modalities and widths[m] else stored.get(m, 0) for m in {*modalities, *stored}}
-    aligner.load(source, dims, recipe.aligner.dim, needed=())
+    dims = {} if needed else dict(stored)
+    dims |= {modality: widths[modality] or stored.get(modality, 0) for modality in modalities}
+    aligner.load(source, dims, recipe.aligner.dim, needed=needed)
     if absent := [m for m in modalities if m not in stored]:
         what = f"aligner.source={source} has no head for {', '.join(absent)}, which begin from random weights"
-        yield record("model", "warning", what, "give the aligner.pt of all modalities, if there is one")
+        yield record("model", "warning", what, "give the aligner.pt of all modalities, if there is one", "no-head")

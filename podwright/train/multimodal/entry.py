@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel
 
@@ -50,10 +50,11 @@ def _in_torch(run: RunDir, schema: type[R], start: AttemptStart) -> Iterator[tup
     joined = world.join(os.environ).around(run.path)
     recipe = load.require(load.stored(recipe_of(run)), schema)
     with contextlib.ExitStack() as held:
-        locks: list[TextIO] = []
-        joined.from_first(lambda: locks.append(locked(run)))
-        for lock in locks:
-            held.enter_context(lock)
+
+        def lock() -> None:
+            held.enter_context(locked(run))
+
+        joined.from_first(lock)
         emit = Emitter(run, start.number, joined.rank == 0)
         start.trained = lambda: emit.trained
         yield recipe, emit, joined
@@ -67,9 +68,9 @@ class MultimodalEntry(TrainerEntry):
 
     def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
         with _in_torch(run, MultimodalRecipe, start) as (recipe, emit, world):
-            from podwright.train.multimodal import loop
+            from podwright.train.multimodal import course, loop
 
-            return loop.train(run, recipe, emit, stopping, world)
+            return course.train(loop.prepare, recipe, emit, stopping, world)
 
     def check(self, recipe: MultimodalRecipe, without: Sequence[str]) -> list[Record]:
         from podwright.train.multimodal import data_check
@@ -100,9 +101,9 @@ class ContrastiveEntry(TrainerEntry):
 
     def train(self, run: RunDir, start: AttemptStart, stopping: Stopping) -> TrainingOutcome:
         with _in_torch(run, ContrastiveRecipe, start) as (recipe, emit, world):
-            from podwright.train.multimodal import contrastive
+            from podwright.train.multimodal import contrastive, course
 
-            return contrastive.train(run, recipe, emit, stopping, world)
+            return course.train(contrastive.prepare, recipe, emit, stopping, world)
 
     def check(self, recipe: ContrastiveRecipe, without: Sequence[str]) -> list[Record]:
         from podwright.train.multimodal import data_check
@@ -111,7 +112,9 @@ class ContrastiveEntry(TrainerEntry):
 
     def unanswered(self, path: Path, verb: str) -> UserError:
         fix = f"train on it: podwright run phase2-tiny aligner.source={RunDir(path).aligner}"
-        return UserError(f"{path} trained an aligner, which cannot answer without a language model", fix)
+        return UserError(
+            f"{path} trained an aligner, which cannot answer without a language model", fix, "no-language-model"
+        )
 
 
 MULTIMODAL, CONTRASTIVE = MultimodalEntry(), ContrastiveEntry()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,8 @@ from torch import nn
 
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import RunDir
-from podwright.train.emit import Emitter, TrainingOutcome
-from podwright.train.multimodal import course, updates
+from podwright.train.emit import Emitter
+from podwright.train.multimodal import updates
 from podwright.train.multimodal.data import batches, inputs
 from podwright.train.multimodal.data.batches import Order
 from podwright.train.multimodal.data.inputs import MultimodalInputs
@@ -47,12 +46,12 @@ class MultimodalRun:
         pad_id = self.inputs.tokenizer.pad_id
         micro = [batches.collated(lines, part, pad_id).to(self.world.device) for part in own]
         ready = time.perf_counter()
-        figures = updates.update(self.learner, micro, lines.num_targets(rows), number)
+        targets = lines.num_targets(rows)
+        figures = updates.update(self.learner, micro, targets, number)
         seconds = time.perf_counter() - begin
-        tokens, targets = sum(lines.lengths_at(rows)), lines.num_targets(rows)
-        flops = self._flops(
-            tokens + len(rows) * micro[0].present.shape[1] * self.recipe.projector.num_soft_tokens, targets
-        )
+        tokens = sum(lines.lengths_at(rows))
+        soft_tokens = len(rows) * micro[0].present.shape[1] * self.recipe.projector.num_soft_tokens
+        flops = self._flops(tokens + soft_tokens, targets)
         return figures | {
             "epoch": (number + 1) / self.order.steps_per_epoch,
             "samples": (number + 1) * self.order.batch_size,
@@ -102,9 +101,10 @@ class MultimodalRun:
         return forward * (2 if self.recipe.model.lora_rank else 3)
 
 
-def prepare(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, world: World) -> MultimodalRun:
+def prepare(recipe: MultimodalRecipe, emit: Emitter, world: World) -> MultimodalRun:
     emit.event("phase", phase="loading")
-    data = inputs.load(run, recipe, world, emit.notice)
+    data = inputs.load(emit.run, recipe, world)
+    emit.notice(*data.notices)
     parts = recipe.training.gradient_accumulation_steps
     order = Order(data.training.lengths, recipe.per_device_batch_size, parts, world.rank, world.size, recipe.seed)
     max_steps = recipe.training.max_steps or recipe.training.num_epochs * order.steps_per_epoch
@@ -115,20 +115,13 @@ def prepare(run: RunDir, recipe: MultimodalRecipe, emit: Emitter, world: World) 
         "environment",
         **machine.environment(world, *counts),
         max_steps=max_steps,
-        data=_about(recipe, data),
+        data={
+            "source": recipe.data.source,
+            "vocab_size": data.tokenizer.vocab_size,
+            "lines": len(data.training),
+            "held_out_lines": len(data.held_out),
+        },
         rows=data.rows,
     )
     grammar = Grammar(data.tokenizer, recipe.data.schema_of_answers, recipe.evaluation.max_new_tokens)
-    return MultimodalRun(run, recipe, world, data, grammar, order, learner, max_steps)
-
-
-def train(
-    run: RunDir, recipe: MultimodalRecipe, emit: Emitter, stopping: Callable[[], bool], world: World
-) -> TrainingOutcome:
-    """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
-    return course.train(lambda here: prepare(run, recipe, emit, here), run, emit, stopping, world)
-
-
-def _about(recipe: MultimodalRecipe, data: MultimodalInputs) -> dict[str, Any]:
-    sizes = {"lines": len(data.training), "held_out_lines": len(data.held_out)}
-    return {"source": recipe.data.source, "vocab_size": data.tokenizer.vocab_size, **sizes}
+    return MultimodalRun(emit.run, recipe, world, data, grammar, order, learner, max_steps)

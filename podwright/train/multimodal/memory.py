@@ -25,7 +25,7 @@ from podwright.train.multimodal import updates
 from podwright.train.multimodal.data import batches
 from podwright.train.multimodal.networks import model
 from podwright.train.multimodal.networks.model import MODALITIES, MultimodalBatch
-from podwright.train.multimodal.processes.stopwatch import Stopwatch
+from podwright.train.multimodal.processes.machine import Stopwatch
 from podwright.train.multimodal.processes.world import World
 from podwright.train.multimodal.updates import Learner
 
@@ -88,11 +88,11 @@ class Shadow:
             )  # from the second on there are gradients beside it
             updates.advance(self.learner, [batch] * parts, batch_size * longest.response * parts, 0, Stopwatch(World()))
         sizes = {"peak_bytes": counter.peak, "weights_bytes": weights, "optimizer_bytes": optimizer}
-        return sizes if self._devices == 1 else self._split(sizes) if recipe.training.fsdp else self._copied(sizes)
-
-    def _copied(self, sizes: dict[str, int]) -> dict[str, int]:
-        """With DDP: gradients are added up in buckets, which stay."""
-        return sizes | {"peak_bytes": sizes["peak_bytes"] + _bytes(self.learner.model.trained().values())}
+        if self._devices > 1 and recipe.training.fsdp:
+            return self._split(sizes)
+        if self._devices > 1:  # with DDP gradients are added up in buckets, which stay
+            sizes["peak_bytes"] += _bytes(self.learner.model.trained().values())
+        return sizes
 
     def _split(self, sizes: dict[str, int]) -> dict[str, int]:
         """With FSDP2, at most: what is kept is split, and what is computed with is whole: a layer, the next, and all that is no layer."""

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from podwright.recipe.multimodal import MultimodalOptimizer, MultimodalRecipe
 from podwright.train.multimodal.networks.model import MultimodalBatch, Phase2, skip_input_casts
 from podwright.train.multimodal.processes import spread
-from podwright.train.multimodal.processes.stopwatch import Stopwatch
+from podwright.train.multimodal.processes.machine import Stopwatch
 from podwright.train.multimodal.processes.world import World
 
 DTYPES = {"bf16": torch.bfloat16, "fp16": torch.float16}

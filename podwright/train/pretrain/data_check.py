@@ -7,42 +7,38 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator
 
 import numpy as np
 
 from podwright.data import rows, texts, token_files
-from podwright.data.rows import MissingPackage
 from podwright.data.texts import SampledTexts
 from podwright.data.token_files import TokenFiles
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError, counted
+from podwright.errors import counted
 from podwright.recipe import corpus, dimensions
 from podwright.recipe.corpus import TokenCounts
-from podwright.recipe.location import Location, Unreachable
+from podwright.recipe.location import Location
 from podwright.recipe.pretrain import PretrainData, PretrainRecipe
 from podwright.rundir import Record
-from podwright.train.answers import record
+from podwright.train.answers import collected, record
 
 _GENERATED = 1_000  # problems that stand for all
-_TOKENIZED_BYTES = 1 << 20  # of text, all over what was read
 _IDS = 1 << 23, 1 << 18  # that are looked at, of this machine's files and of a store's: a fraction of a second
 _ENDS_BYTES = 1 << 23, 1 << 18  # of the files that say where documents end, likewise
 
 
 def findings(recipe: PretrainRecipe) -> list[Record]:
     """Each {check, level, code, message, fix}; that of the code `tokens` has their numbers besides."""
-    try:
-        dims = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
-        counts, warnings = _counts(recipe.data, dims.vocab_size, recipe.seed)
-    except MissingPackage as e:
-        return [record("data", "inconclusive", e.what, e.fix, "missing-package")]
-    except Unreachable as e:  # the machine that trains may well reach it
-        return [record("data", "inconclusive", f"how long the data lasts is not known: {e.what}", e.fix, "unreachable")]
-    except UserError as e:
-        return [record("data", "error", e.what, e.fix, e.code)]
-    listed = [record("data", "warning", *warning, "warning") for warning in warnings]
-    return [record("data", "info", "", "", "tokens") | dataclasses.asdict(counts), *listed]
+    return collected("data", lambda: _records(recipe), extra="jax")
+
+
+def _records(recipe: PretrainRecipe) -> Iterator[Record]:
+    dims = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
+    counts, warnings = _counts(recipe.data, dims.vocab_size, recipe.seed)
+    yield record("data", "info", "", "", "tokens") | dataclasses.asdict(counts)
+    for warning in warnings:
+        yield record("data", "warning", *warning, "warning")
 
 
 def _counts(data: PretrainData, vocab_size: int, seed: int) -> tuple[TokenCounts, list[tuple[str, str]]]:
@@ -82,30 +78,16 @@ def _of_text(data: PretrainData, vocab_size: int, seed: int) -> tuple[TokenCount
 
 
 def _tokenized(sample: SampledTexts, tokenizer: Tokenizer, is_bytes: bool) -> TokenCounts:
-    """The tokens of a text, by those of some documents all over what was read; each byte is one where the tokenizer is `bytes`."""
+    """The tokens of a text, by those of what was read; each byte is one where the tokenizer is `bytes`."""
     ends = len(tokenizer.documents([""])[0])  # tokens around every document
-    chosen, per_byte = sample.texts, 1.0
+    per_byte = 1.0
     if not is_bytes:
-        chosen = _spread(sample.texts)
-        num_bytes = sum(len(text.encode()) for text in chosen)
-        inner = sum(map(len, tokenizer.documents(chosen))) - ends * len(chosen)
+        num_bytes = sum(len(text.encode()) for text in sample.texts)
+        inner = sum(map(len, tokenizer.documents(sample.texts))) - ends * len(sample.texts)
         per_byte = inner / num_bytes if num_bytes else 0.0
     tokens = round(per_byte * sample.num_bytes) + ends * sample.documents
-    sampled = ""
-    if chosen is not sample.texts or not sample.complete:
-        sampled = f"{len(chosen):,} of its documents"
-        if sample.documents == 1:
-            sampled = f"{sum(len(text.encode()) for text in chosen) / 1e6:.1f} MB of it"
+    sampled = "" if sample.complete else f"{len(sample.texts):,} of its documents"
     return TokenCounts(tokens, sample.documents, sampled, sample.complete)
-
-
-def _spread(listed: Sequence[str]) -> Sequence[str]:
-    """Some of the texts, all over the list, with about as many bytes as are tokenized; the list itself where it has no more."""
-    size = sum(map(len, listed))
-    if size <= _TOKENIZED_BYTES:
-        return listed
-    step = -(-size // _TOKENIZED_BYTES)
-    return [text[:_TOKENIZED_BYTES] for text in listed[::step]]
 
 
 def _of_records(records: list[Location], vocab_size: int) -> TokenCounts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Iterator
 from typing import Any
 
@@ -34,22 +35,28 @@ class Feed:
     """what the next attempt compares its data with"""
     notices: list[str]
 
+    @functools.cached_property
+    def _own(self) -> slice:
+        """The rows of a batch that lie on this process's devices."""
+        size = self.recipe.batch_size
+        indices = batch_sharding(self.mesh).addressable_devices_indices_map((size,)).values()
+        spans = [index[0].indices(size) for index in indices if index]
+        return slice(min(start for start, _, _ in spans), max(stop for _, stop, _ in spans))
+
     def batches(self, start_step: int) -> tokens.Batches:
         """Rows of this process, from step `start_step` on."""
         epochs = self.recipe.data.num_epochs or None
-        return tokens.batches(
-            self.training, self.recipe.batch_size, start_step, _own(self.recipe.batch_size, self.mesh), epochs
-        )
+        return tokens.batches(self.training, self.recipe.batch_size, start_step, self._own, epochs)
 
     def held_out(self) -> Iterator[Row]:
         """The held-out rows, once."""
         if self.held is None:
             return iter(())
-        return tokens.batches(self.held, self.recipe.batch_size, 0, _own(self.recipe.batch_size, self.mesh), 1)
+        return tokens.batches(self.held, self.recipe.batch_size, 0, self._own, 1)
 
     def on_devices(self, own: Row) -> PretrainBatch:
         """Global arrays out of the rows of every process; a target that does not count is -1."""
-        first = _own(self.recipe.batch_size, self.mesh).start
+        first = self._own.start
         shape = (self.recipe.batch_size, self.recipe.sequence_length)
         named = own | {"targets": np.where(own["loss_mask"], own["targets"], -1)}
 
@@ -63,13 +70,7 @@ class Feed:
         return PretrainBatch(*(laid(named[name]) for name in ("tokens", "targets", "positions", "segment_ids")))
 
 
-def open_(
-    run: RunDir,
-    recipe: PretrainRecipe,
-    vocab_size: int,
-    mesh: Mesh,
-    before: Written = Written({}, {}),  # noqa: B008
-) -> Feed:
+def open_(run: RunDir, recipe: PretrainRecipe, vocab_size: int, mesh: Mesh, before: Written) -> Feed:
     """UserError for whatever is wrong with the data. `before`: what earlier attempts of the run have read."""
     data = recipe.data
     loaded = documents.load(
@@ -107,10 +108,3 @@ def unigram_entropy(targets: list[Ids]) -> float:
     counts = np.unique(np.concatenate(targets), return_counts=True)[1]
     share = counts / counts.sum()
     return float(-(share * np.log(share)).sum())
-
-
-def _own(batch_size: int, mesh: Mesh) -> slice:
-    """The rows of a batch that lie on this process's devices."""
-    indices = batch_sharding(mesh).addressable_devices_indices_map((batch_size,)).values()
-    spans = [index[0].indices(batch_size) for index in indices if index]
-    return slice(min(start for start, _, _ in spans), max(stop for _, stop, _ in spans))

@@ -10,15 +10,13 @@ from typing import Any
 
 from podwright.attention_kernels import Layout, heads_of
 from podwright.data.tokens import Row
-from podwright.errors import UserError
 from podwright.recipe import dimensions
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.rundir import Ending, RunDir
 from podwright.train import attention_check, checkpoint, data_record, not_finite, observe, profile, speed
 from podwright.train.data_record import Written
-from podwright.train.data_wait import DataWait
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
-from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, num_batch_shards, together
+from podwright.train.mesh import agreed, from_first, make_mesh, require_divides, together
 from podwright.train.pretrain import feed, program
 from podwright.train.pretrain.program import PretrainSetup, PretrainState
 from podwright.train.program import Program
@@ -49,18 +47,12 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
     with together():
         dims = dimensions.find(recipe.model.name, recipe.model.gate, recipe.model.kda)
         mesh = make_mesh(recipe.mesh)
-        micro = recipe.batch_size // recipe.training.gradient_accumulation_steps
-        if micro % num_batch_shards(mesh):
-            shards = num_batch_shards(mesh)
-            raise UserError(
-                f"batch_size={micro} (a micro-batch) is not divisible by {shards} batch shards",
-                f"make it a multiple of {shards}",
-            )
+        require_divides(mesh, {"batch_size": recipe.batch_size // recipe.training.gradient_accumulation_steps})
         setup = PretrainSetup(recipe, dims, mesh)
         built = program.programs(setup)
         fed = feed.open_(run, recipe, dims.vocab_size, mesh, before)
     heads = heads_of(dims, recipe.model.compute_dtype)
-    emit.notice(*fed.notices, *attention_check.refused(mesh, heads, LAYOUTS, cache_folder()))
+    emit.notice(*fed.notices, *attention_check.refused(mesh, heads, LAYOUTS))
     emit.event(
         "environment",
         **speed.environment(),
@@ -74,7 +66,7 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
 
 def train(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callable[[], bool]) -> TrainingOutcome:
     """Runs the recipe to its end, or to where `stopping()` turns true; resumes from the newest checkpoint if there is one."""
-    with observe.observed(run, emit) as watchdog:
+    with observe.observed(emit) as watchdog:
         job = prepare(run, recipe, emit, agreed(stopping))
         with checkpoint.Checkpoints(emit.storage, checkpoint.KEPT) as checkpoints:
             return _train(job, checkpoints, watchdog)
@@ -87,8 +79,7 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
     if number == 0 and ("before", 0) not in tested:
         evaluate(job, state, "before", 0)
     emit.event("phase", phase=STAGE)
-    batches, traced, stragglers = job.feed.batches(number), profile.of(job.run), observe.stragglers()
-    waits = DataWait(DATA_WAIT)
+    batches, traced, times = job.feed.batches(number), profile.of(job.run), observe.step_times(DATA_WAIT)
     with watchdog.pacing(number):
         while number < recipe.training.max_steps:
             every = recipe.evaluation.every_n_steps
@@ -108,13 +99,12 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
                 state, figures = step(job, state, batch, number)
             number += 1
             figures |= marks | {"data_wait_s": batches.waited_s, "step_s": time.perf_counter() - begin}
-            slow = stragglers.stepped(figures.pop("own_s") + batches.waited_s, figures["step_s"])
-            emit.notice(*slow, *waits.stepped(batches.waited_s, figures["step_s"]))
+            own_s = figures.pop("own_s") + batches.waited_s
+            emit.notice(*times.stepped(own_s, figures["step_s"], batches.waited_s))
             emit.metrics(STAGE, number, figures)
             watchdog.stepped(number)
             if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
-                moved = any(program.schedule(recipe)(n) for n in range(number - 1))
-                return not_finite.outcome(job.run, recipe, number, checkpoints.latest() or 0, figures, moved)
+                return not_finite.outcome(job.run, recipe, number, checkpoints.latest() or 0, figures)
             if number % recipe.checkpoint.every_n_steps == 0 or number == recipe.training.max_steps:
                 with watchdog.resting():
                     _save(job, checkpoints, state, number)

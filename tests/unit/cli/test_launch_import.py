@@ -146,11 +146,6 @@ def test_a_key_that_a_recipe_cannot_have_is_refused_in_one_line(
     assert list(Path().iterdir()) == []
 
 
-def test_a_key_that_is_nearly_one_of_the_script_is_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    out = call(capsys, str(tree / "training" / "toy-1b" / "4k-bf16-tpu7x-4x4x4"), "arguments.step=50")[1]
-    assert "warning: argument: arguments.step is new; the recipe has arguments.steps; " in out
-
-
 def test_words_are_looked_up_in_a_tree(
     tree: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,30 +154,9 @@ def test_words_are_looked_up_in_a_tree(
     monkeypatch.chdir(tree)
     assert "wrote big-2b-8k-bf16-tpu7x-4x4x4.recipe.yaml" in call(capsys, "big", "bf16", "ZONE=us-east5-a")[1]
     several = call(capsys, "toy-1b")[2]
-    assert "2 recipes in . match 'toy-1b'; add a word: toy-1b-4k-bf16-tpu7x-4x4x4; toy-1b-4k-fp8-tpu7x-4x4x8" in several
+    assert "2 launch scripts in . match 'toy-1b'; add a word: toy-1b-4k-bf16-tpu7x-4x4x4, toy-1b-4k-fp8" in several
     none = call(capsys, "toy int8")[2]
-    assert "none of the 3 launch scripts in . has toy and int8 in its path; the nearest is toy-1b-4k-bf16" in none
-
-
-def test_a_script_that_is_refused_is_not_proposed(
-    tree: Path, targets: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    for name, module in {"int8-tpu7x-4x4x4": "other.train", "int8-bf16-tpu7x-4x4x4": "$(x)"}.items():
-        folder = tree / "training" / "toy-1b" / name
-        folder.mkdir()
-        (folder / "run.sh").write_text(SCRIPT.replace("MaxText.train MaxText/configs/base.yml", module))
-    none = call(capsys, "toy int8 4x8x8", "--tree", str(tree))[2]
-    assert "none of the 5 launch scripts in" in none and "the nearest is toy-1b-4k-bf16-tpu7x-4x4x4" in none
-    several = call(capsys, "toy bf16", "--tree", str(tree))[2]
-    assert "2 recipes in" in several and several.endswith("add a word: toy-1b-4k-bf16-tpu7x-4x4x4\n")
-    target = {"kind": "gke", "project": "p-roject", "cluster": "c", "zones": ["us-central1-a"], "recipes": str(tree)}
-    targets.write_text(json.dumps({"pod": target}))
-    with pytest.raises(UserError, match="2 launch scripts in") as caught:
-        load_named("toy-bf16")
-    assert caught.value.fix == "name one of them: toy-1b-4k-bf16-tpu7x-4x4x4"
-    for path in (tree / "training").glob("*/*/**/run_recipe.sh"):
-        path.unlink()
-    assert "; type --tree with a checkout of tpu-recipes" in call(capsys, "big", "--tree", str(tree))[2]
+    assert "none of the 3 launch scripts in . has toy and int8 in its path; leave a word out" in none
 
 
 def test_a_tree_becomes_a_table_and_with_out_files(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -205,8 +179,9 @@ def test_a_tree_of_which_nothing_is_read_is_refused(tmp_path: Path, capsys: pyte
     out = tmp_path / "recipes"
     code, text, error = call(capsys, str(tmp_path / "tree"), "--out", str(out))
     assert code == 2 and not out.exists() and "0 recipes" not in text
-    assert "not read: b/run.sh: run.sh: what python slice.py prints is known only" in text
-    assert error.startswith(f"error: none of the 2 scripts in {tmp_path / 'tree'} can be read: run.sh: what python")
+    assert error.startswith(
+        f"error: none of the 2 scripts in {tmp_path / 'tree'} can be read: a/run.sh: run.sh: what python"
+    )
     assert f"import one of them, such as {tmp_path / 'tree/a/run.sh'}, with NAME=VALUE" in error
     code, text, _ = call(capsys, str(tmp_path / "tree"), "--json")
     assert code == 2 and "none of the 2 scripts" in json.loads(text)["error"]
@@ -273,8 +248,8 @@ def test_a_training_script_keeps_its_number_of_slices(
 @pytest.mark.parametrize(
     ("own", "typed", "refusal"),
     [
-        ("", ["num_slices=two"], "num_slices=two is no whole number above 0; type num_slices=1"),
-        ("", ["NUM_SLICES=0"], "NUM_SLICES=0 is no whole number above 0; type NUM_SLICES=1"),
+        ("", ["num_slices=two"], "num_slices=two is no whole number above 0; write num_slices=1"),
+        ("", ["NUM_SLICES=0"], "NUM_SLICES=0 is no whole number above 0; write NUM_SLICES=1"),
         ("NUM_SLICES=$(nproc)\n", [], "train.sh line 1: NUM_SLICES is known only where the script runs; type NUM_SLICES=1, or"),
         ("", ["topology=2x tpu7x-64", "num_slices=3"], "topology=2x tpu7x-64 has 2 slices, and num_slices=3; leave one of the two out"),
     ],
@@ -307,7 +282,7 @@ def test_where_to_launch_becomes_words_for_a_target(
         *("reservations=[first, second]", "recipes=~/tpu-recipes"),
     ]
     assert document["notes"]["owner"] == "a target has no such key: not used"
-    zones = "zones is [us-central1-ai1a, us-central1-c]: second is in us-central1-c, and not in us-central1-ai1a"
+    zones = "zones is [us-central1-ai1a, us-central1-c]"
     assert document["notes"]["default_zone"] == zones
     typed = shlex.join(document["target"])
     assert call(capsys, str(path))[1].splitlines()[-1] == f"type: {typed}"
@@ -319,10 +294,10 @@ def test_where_to_launch_becomes_words_for_a_target(
 @pytest.mark.parametrize(
     ("reservations", "refusal"),
     [
-        ("[{name: r, zone: us-east5-a}]", "reservation r is in us-east5-a, and default_zone is us-central1-a: the nodes of a cluster are in one region; leave r out"),
-        ("{first: us-central1-b, r: us-east5-a}", "reservation r is in us-east5-a, and default_zone is us-central1-a"),
-        ("[projects/p/zones/us-east5-a/reservations/r]", "reservation projects/p/zones/us-east5-a/reservations/r is in us-east5-a, and"),
-        ("[{name: r, zone: banana}]", "reservation r has zone 'banana', which is none; write zone: us-central1-a"),
+        ("[{name: r, zone: us-east5-a}]", "reservation r is in us-east5-a, which is no zone of the region of default_zone=us-central1-a; leave r out"),
+        ("{first: us-central1-b, r: us-east5-a}", "reservation r is in us-east5-a, which is no zone of the region"),
+        ("[projects/p/zones/us-east5-a/reservations/r]", "reservation projects/p/zones/us-east5-a/reservations/r is in us-east5-a, which"),
+        ("[{name: r, zone: banana}]", "reservation r is in banana, which is no zone of the region of default_zone=us-central1-a"),
     ],
 )  # fmt: skip
 def test_a_reservation_that_the_cluster_cannot_use_is_refused(
@@ -458,7 +433,7 @@ def test_a_value_without_its_variable_is_refused(
         ("--num-slices=1", "--num-slices=1 --tpu-type=v6e-16", "takes one of --device-type=tpu7x-4x4x4 and --tpu-type=v6e-16; leave --tpu-type or --device-type out"),
         ("--num-slices=1", "--num-slices=two", "--num-slices=two is no whole number above 0; write --num-slices=1"),
         ("--device-type=tpu7x-4x4x4", '--device-type="$DT"', "--device-type, or its value is empty; type DT=tpu7x-4x4x4"),
-        ("--device-type=tpu7x-4x4x4", "--device-type=banana", "--device-type=banana is no TPU slice; write --device-type=tpu7x-4x4x8 in the script"),
+        ("--device-type=tpu7x-4x4x4", "--device-type=banana", "--device-type=banana is no TPU slice; type --device-type=tpu7x-4x4x8"),
         ("--device-type=tpu7x-4x4x4", "--device-type=$MOUNTED", "MOUNTED=/data/mounted is no TPU slice; type MOUNTED=tpu7x-4x4x8"),
     ],
 )  # fmt: skip
@@ -481,7 +456,7 @@ def test_a_word_without_an_equals_sign_is_a_finding(
     (tree / "train.sh").write_text(words)
     document = json.loads(call(capsys, str(tree / "train.sh"), "topology=tpu7x-64", "--json")[1])
     (finding,) = [finding for finding in document["findings"] if finding["check"] == "argument"]
-    assert finding["message"] == "steps 4 are words without =, and MaxText takes KEY=VALUE"
+    assert finding["message"] == "steps 4: a word without =, and MaxText takes KEY=VALUE"
     assert finding["fix"] == "write steps=4 in the script and import again"
 
 
@@ -490,8 +465,7 @@ def test_a_script_that_does_not_end_is_named_so(tree: Path, capsys: pytest.Captu
     path = tree / "training" / "big-2b" / "8k-bf16-tpu7x-4x4x4" / "run_recipe.sh"
     path.write_text(SCRIPT.replace('echo "===', '/usr/bin/sleep 60\necho "==='))
     code, _, err = call(capsys, str(path))
-    assert code == 2 and err.startswith(f"error: {path} did not end within 10 s in the sandbox")
-    assert "report this script" not in err
+    assert code == 2 and "does not reach its call of xpk workload create (did not end within 10 s)" in err
     path.write_text(SCRIPT + "\nsetsid -f /usr/bin/sleep 60\n")
     code, out, _ = call(capsys, str(path))
     assert code == 0 and f"warning: bash: {path} left processes running in the background" in out
@@ -519,10 +493,10 @@ def test_an_empty_name_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
-        (["A.sh", "B.sh"], "A.sh, B.sh are 2 sources, and an import reads one; type podwright recipe import A.sh, or name a folder"),
+        (["A.sh", "B.sh"], "A.sh, B.sh are 2 sources, and an import reads one; type podwright recipe import A.sh"),
         (["A.sh", "none.sh", "ZONE=us-east5-a"], "A.sh, none.sh are 2 sources, and an import reads one"),
-        (["x", "y", "c.yml"], "x, y, c.yml are 3 sources, and an import reads one; type podwright recipe import x, or"),
-        (["A.sh", "bf16"], "'bf16' behind the file A.sh is no NAME=VALUE; leave bf16 out"),
+        (["x", "y", "c.yml"], "x, y, c.yml are 3 sources, and an import reads one; type podwright recipe import x"),
+        (["A.sh", "bf16"], "A.sh, bf16 are 2 sources"),
     ],
 )  # fmt: skip
 def test_an_import_has_one_source(
@@ -614,27 +588,6 @@ def test_what_is_typed_for_a_cluster_is_in_the_words_for_a_target(
 GKE = {"kind": "gke", "project": "a-project", "cluster": "a-cluster", "zones": ["us-central1-a"]}
 
 
-@pytest.mark.parametrize(
-    ("checkouts", "hint"),
-    [
-        ([], ""),
-        (["", ""], "; for a recipe of tpu-recipes, set recipes of target pod-0 to a checkout of it, in {file}"),
-        (["/a", "", "/b"], "; targets have /a and /b as recipes, and none is looked in: let all have one in {file}"),
-    ],
-)
-def test_a_name_without_a_checkout_is_refused_with_the_key_to_set(
-    tree: Path, targets: Path, checkouts: list[str], hint: str
-) -> None:
-    targets.write_text(json.dumps({f"pod-{n}": GKE | {"recipes": path} for n, path in enumerate(checkouts)}))
-    with pytest.raises(UserError, match="there is no recipe 'toy-1b-fp8-4x4x8'") as caught:
-        load_named("toy-1b-fp8-4x4x8")
-    assert caught.value.fix == f"`podwright recipes list` shows all{hint.format(file=targets)}"
-    for name in ("none.yaml", "none/toy"):
-        with pytest.raises(UserError) as caught:
-            load_named(name)
-        assert "tpu-recipes" not in str(caught.value)
-
-
 def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(
     tree: Path, targets: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -651,7 +604,7 @@ def test_a_launch_script_below_the_checkout_of_a_target_is_a_recipe_by_its_name(
     with pytest.raises(UserError, match=r"2 launch scripts in .* have 'toy-1b' in their path") as caught:
         load_named("toy-1b")
     assert "toy-1b-4k-bf16-tpu7x-4x4x4, toy-1b-4k-fp8-tpu7x-4x4x8" in caught.value.fix
-    with pytest.raises(UserError, match=r"there is no recipe 'other-1b'.*, which targets have as recipes, has no such"):
+    with pytest.raises(UserError, match="there is no recipe 'other-1b'"):
         load_named("other-1b")
     assert app.main(["recipes", "show", "toy-1b-fp8-4x4x8"]) == 0 and "tpu7x-4x4x8" in capsys.readouterr().out
 
@@ -663,11 +616,11 @@ def test_typed_values_that_a_target_fills_in_are_named_and_the_description_follo
     typed = ["PROJECT_ID=my-project", "BASE_OUTPUT_DIR=gs://my-bucket/runs"]
     code, out, _ = call(capsys, folder, *typed, "arguments.steps=50", "--out", "r.yaml")
     assert code == 0
-    assert "PROJECT_ID: my-project is not in the recipe, which leaves it to project of a target" in out
-    assert "BASE_OUTPUT_DIR: gs://my-bucket/runs is not in the recipe, which leaves it to bucket of a target" in out
+    assert "PROJECT_ID: my-project is not in the recipe: a target or its run fills it in" in out
+    assert "BASE_OUTPUT_DIR: gs://my-bucket/runs is not in the recipe: a target or its run fills it in" in out
     assert load("r.yaml").model_dump()["description"] == "toy-1b on tpu7x-4x4x4, 50 steps"
-    assert call(capsys, str(tree), *typed)[1].count("leaves it to project of a target") == 1
-    assert "leaves it" not in call(capsys, folder, "--out", "plain.yaml")[1]
+    assert call(capsys, str(tree), *typed)[1].count("PROJECT_ID: my-project is not in the recipe") == 1
+    assert "fills it in" not in call(capsys, folder, "--out", "plain.yaml")[1]
 
 
 def test_a_second_script_of_a_folder_is_named(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -692,9 +645,12 @@ def test_launch_scripts_of_a_folder_have_names_of_their_own(tree: Path, capsys: 
     assert [load(f"recipes/{name}.recipe.yaml").model_dump()["name"] for name in names] == names
     assert load(f"recipes/{names[1]}.recipe.yaml").model_dump()["arguments"]["steps"] == "50"
     assert "or name one script in place of the folder" in call(capsys, str(folder))[1]
-    assert app.main(["plan", str(folder / "xpk")]) == 2 and "type podwright recipe import " in capsys.readouterr().err
+    assert (
+        app.main(["plan", str(folder / "xpk")]) == 2
+        and "is a folder, and a recipe is a YAML file" in capsys.readouterr().err
+    )
     several = call(capsys, "toy-1b bf16", "--tree", str(tree))[2]
-    assert f"add a word: {names[0]}; {names[1]}" in several
+    assert f"add a word: {names[0]}, {names[1]}" in several
     assert "wrote" in call(capsys, names[1], "--tree", str(tree))[1]
     (folder / "xpk" / "deep").mkdir()
     (folder / "xpk" / "deep" / "run_b.sh").write_text(SCRIPT)

@@ -20,7 +20,7 @@ def verb(argv):
     warnings.warn("warned noise")
     print("4 questions", file=sys.stderr)
     if argv == ["wrong"]:
-        raise UserError("data is wrong", "type another")
+        raise UserError("data is wrong", "type another", "a-code")
     if argv == ["crash"]:
         os.kill(os.getpid(), signal.SIGABRT)
     return {"num": 4}
@@ -41,7 +41,7 @@ print(Shell().answer([sys.executable, "verb.py"], ["eval", *sys.argv[1:]]))
     ("word", "out", "noise"),
     [
         ("", """(0, '{"num": 4}\\n')\n""", False),
-        ("wrong", """(2, '{"error": "data is wrong", "fix": "type another"}\\n')\n""", False),
+        ("wrong", """(2, '{"error": "data is wrong", "fix": "type another", "code": "a-code"}\\n')\n""", False),
         ("crash", "(-6, '')\n", True),
     ],
 )

@@ -71,7 +71,7 @@ def line(**changes: Any) -> dict[str, Any]:
 
 FAULTS = [
     ("not JSON", None, "is not JSON"),
-    ("[1]", None, "is a list of 1 value, not an object"),
+    ("[1]", None, "is a list, not an object"),
     (line(instruction=...), "instruction", "is missing"),
     (line(instruction=""), "instruction", "'' is not a text"),
     (line(instruction=3), "instruction", "3 is not a text"),

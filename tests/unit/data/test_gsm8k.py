@@ -23,7 +23,7 @@ def line(n: int, question: str | None = None) -> str:
 
 
 def load(source: Path | str, **more: int) -> tuple[list[Example], list[Example]]:
-    return gsm8k.load(GrpoData(source=str(source), **more), seed=0)
+    return gsm8k.parts(GrpoData(source=str(source), **more), seed=0)[:2]
 
 
 def refused(source: Path | str, *says: str, **more: int) -> UserError:
@@ -82,7 +82,7 @@ def test_a_single_file_holds_a_tenth_out(folder: Path) -> None:
     train, test = load(file)
     assert (len(train), len(test)) == (18, 2) and not {e.question for e in train} & {e.question for e in test}
     assert load(file) == (train, test)
-    assert any(gsm8k.load(GrpoData(source=str(file)), seed)[1] != test for seed in range(1, 5))
+    assert any(gsm8k.parts(GrpoData(source=str(file)), seed)[1] != test for seed in range(1, 5))
     assert len(load(file, num_test=5)[1]) == 5
 
 
@@ -117,12 +117,12 @@ def test_files_as_editors_leave_them(folder: Path, end: str, mark: bytes) -> Non
     ("bad", "says"),
     [
         ('{"question": "x", ', "train.jsonl:3 is not JSON"),
-        ("[1, 2]", "train.jsonl:3 is a list of 2 values, not an object"),
+        ("[1, 2]", "train.jsonl:3 is a list, not an object"),
         ('{"answer": "#### 1"}', 'train.jsonl:3 is of no layout that GRPO reads; its columns are "answer"'),
         ('{"question": "x", "solution": "#### 1"}', "train.jsonl:3 is of no layout"),
         (
             '{"question": null, "answer": "#### 1"}',
-            "train.jsonl:3: question is null, not text; fill question in, or remove the line",
+            "train.jsonl:3: question is null, not text",
         ),
         ('{"question": " ", "answer": "#### 1"}', "train.jsonl:3: question is empty"),
         ('{"question": "x", "answer": "it is 7"}', "train.jsonl:3: the answer has no '#### n'"),
@@ -158,11 +158,11 @@ def test_what_is_missing(folder: Path) -> None:
     refused("data/gsm8k", "data.source=data/gsm8k is not there", "on the Hugging Face hub an id is OWNER/NAME")
     refused("/dev/zero", "data.source=/dev/zero is a device, not a file", "give a file or a directory")
     (folder / "test.jsonl").unlink()
-    refused(folder, "there is no", "test.jsonl", f"data.source={folder / 'train.jsonl'}")
+    refused(folder, "has no file of its test part", f"data.source={folder / 'train.jsonl'}")
     (folder / "train.jsonl").unlink()
-    refused(folder, "is an empty directory", "give one with train.jsonl and test.jsonl")
+    refused(folder, "has no file of its train part", "give a directory with train.jsonl and test.jsonl")
     (folder / "notes.md").write_text("x")
-    refused(folder, "there is no", "train.jsonl; give a directory with train.jsonl and test.jsonl")
+    refused(folder, "has no file of its train part; give a directory with train.jsonl and test.jsonl")
 
 
 def test_a_column_that_is_not_used_may_hold_what_python_has_no_value_for(tmp_path: Path) -> None:

@@ -83,7 +83,7 @@ def require_read(path: Path, layout: str) -> None:
     plan = make(planned, HERE, PlanOptions(cwd=path.parent))
     assert plan.verdict is Verdict.OK, plan.findings
     assert examples.counts(planned, path.parent) == examples.ExampleCounts(36, 4)
-    train, test = gsm8k.load(planned.data, 0)
+    train, test = gsm8k.parts(planned.data, 0)[:2]
     solution = "#### {}" if layout in BARE else "It is\n#### {}"
     expected = [Example(f"{n}+1?", str(n + 1), solution.format(n + 1)) for n in range(NUMBER)]
     assert sorted([*train, *test], key=lambda e: int(e.answer)) == expected and len(test) == 4
@@ -150,7 +150,7 @@ def test_an_answer_that_is_a_number_is_the_right_one(answer: object, number: str
         ({"question": "1+1?", "answer": "2 plus nothing"}, "answer-number"),
         ({"question": "1+1?", "answer": "1 2"}, "answer-number"),
         ({"question": "1+1?", "answer": "#### 2 sqrt(2)"}, "answer-number"),
-        ({"question": "1+1?", "answer": True}, ""),
+        ({"question": "1+1?", "answer": True}, "not-text"),
         ({"question": "1+1?", "answer": float("nan")}, "answer-number"),
         ({"question": " ", "answer": "2"}, "empty-text"),
         ({"messages": []}, "chat-turns"),
@@ -158,7 +158,7 @@ def test_an_answer_that_is_a_number_is_the_right_one(answer: object, number: str
         ({"messages": CHAT(1)[:1]}, "chat-turns"),
         ({"messages": [*CHAT(1), *CHAT(2)]}, "chat-turns"),
         ({"messages": [{"role": "tool", "content": "x"}, *CHAT(1)]}, "chat-turns"),
-        ({"messages": [{"role": "user", "content": [{"type": "image"}]}, *CHAT(1)[1:]]}, ""),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}, *CHAT(1)[1:]]}, "not-text"),
         ({"prompt": CHAT(1), "completion": "2"}, "chat-turns"),
         ({"prompt": "1+1?", "reward_model": {"style": "rule"}}, "row-layout"),
     ],
@@ -178,7 +178,7 @@ def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
     assert refused.value.code == "row-layout" and '"q", "a"' in refused.value.what
     typed = refused.value.fix.partition("type '")[2].partition("'")[0]
     good = typed.replace("question: COLUMN", "question: q").replace("answer: COLUMN", "answer: a")
-    assert len(gsm8k.load(recipe(path, good).data, 0)[0]) == 36
+    assert len(gsm8k.parts(recipe(path, good).data, 0)[0]) == 36
     (finding,) = examples.check(recipe(path, good.replace("q,", "r,")), tmp_path)
     assert (finding.level, finding.code) == ("error", "no-column") and "'r'" in finding.message
 
@@ -208,7 +208,7 @@ def test_a_file_that_cannot_be_read_is_one_line(tmp_path: Path, name: str, conte
     path.write_bytes(content)
     (finding,) = examples.check(recipe(path), tmp_path)
     with pytest.raises(UserError) as refused:
-        gsm8k.load(GrpoData(source=str(path)), 0)
+        gsm8k.parts(GrpoData(source=str(path)), 0)
     assert (finding.level, finding.code, refused.value.code) == ("error", code, code), finding
     assert finding.message == refused.value.what and str(path) in finding.message
     assert "python3" not in finding.fix and "\n" not in finding.message

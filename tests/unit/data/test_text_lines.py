@@ -1,11 +1,10 @@
-"""What a file is when it is not UTF-8 text, and what is wrong with a line of JSON: one cause, in our words, with what to type."""
+"""What a file is when it is not UTF-8 text, and what is wrong with a line of JSON: one cause, with what to type."""
 
 import bz2
 import gzip
 import io
 import json
 import lzma
-import re
 import tarfile
 import zipfile
 from pathlib import Path
@@ -19,9 +18,6 @@ from podwright.recipe.schema import GrpoData
 
 LINES = b'{"text": "one"}\n{"text": "two"}\n'
 GERMAN = '{"text": "Gr\u00fc\u00dfe aus K\u00f6ln"}\n' * 5
-LIBRARY_WORDS = re.compile(
-    r"Error|Expecting|delimiter|recursion|4300|set_int_max|NoneType|\bint\b|\bdict\b|\bstr\b|char \d|codec|surrogates not allowed|Errno"
-)
 
 
 def zipped() -> bytes:
@@ -103,45 +99,40 @@ def test_marks_and_ends_of_windows_are_passed_over(tmp_path: Path) -> None:
     [
         (b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "it is nested too deeply"),
         (b'{"text": "a", "n": ' + b"1" * 5000 + b"}", "a number with more than 4,300 digits"),
-        (b'{"text": "a\0b"}', "it holds 1 NUL byte"),
-        (b"\0" * 40, "it holds 40 NUL bytes"),
-        (b'{"text": "a', "the text that begins at column 10 has no closing quote"),
-        (b'{"text": "a"', "it ends too early"),
-        (b"{'text': 1}", "a key in double quotes is missing at column 2"),
-        (b'{"text": "a\\x"}', "the backslash at column 12 begins no escape"),
-        (b'{"text": "a"} {"text": "b"}', "something follows the value at column 15"),
+        (b'{"text": "a\0b"}', "at column 12"),
+        (b"\0" * 40, "at column 1"),
+        (b'{"text": "a', "at column 10"),
+        (b'{"text": "a"', "at column 13"),
+        (b"{'text': 1}", "at column 2"),
+        (b'{"text": "a\\x"}', "at column 12"),
+        (b'{"text": "a"} {"text": "b"}', "at column 15"),
         (b'{"text": "a\\ud800"}', "half a character"),
-        (b'{"text": null}', "text is null, not text; fill text in, or remove the line"),
-        (b'{"text": 5}', 'text is a number, not text; put text in quotes: "text": "5"'),
-        (b'{"text": true}', "text is true, not text"),
-        (b'{"text": ["a", "b"]}', 'text is a list of 2 values, not text; write text as one text: "text": "..."'),
+        (b'{"text": null}', "text is null, not text"),
+        (b'{"text": 5}', "text is a number, not text"),
+        (b'{"text": true}', "text is true or false, not text"),
+        (b'{"text": ["a", "b"]}', "text is a list, not text"),
         (b'{"text": {"a": 1}}', "text is an object, not text"),
         (b'{" text": "a"}', "has no column 'text' and is of no layout that is read; its columns are \" text\""),
-        (b"[1]", "is a list of 1 value, not an object"),
+        (b"[1]", "is a list, not an object"),
     ],
     ids=range(17),
 )
-def test_a_fault_of_a_line_is_in_our_words(tmp_path: Path, line: bytes, fault: str) -> None:
+def test_a_fault_of_a_line_has_its_place(tmp_path: Path, line: bytes, fault: str) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(LINES + line + b"\n")
     record = faults.check(str(path))
     (entry,) = record["faults"]
     assert (entry["line"], record["valid"]) == (3, 2) and fault in entry["message"]
-    for read in (faults.check, lambda p: str(_refusal(p))):
-        assert not LIBRARY_WORDS.search(str(read(str(path))))
-
-
-def _refusal(path: str) -> UserError:
     with pytest.raises(UserError) as refused:
-        list(texts.read(path))
-    return refused.value
+        list(texts.read(str(path)))
+    assert fault in str(refused.value) and "\n" not in str(refused.value)
 
 
 def test_a_field_of_another_type_says_what_it_is() -> None:
     turns = [{"role": "user", "content": "1+1?"}]
     for value, what in (
         (None, "null"),
-        (turns, "a list of 1 value"),
+        (turns, "a list"),
         ({"a": 1}, "an object"),
         (5, "a number"),
         (b"x", "a value of another type"),
@@ -149,7 +140,7 @@ def test_a_field_of_another_type_says_what_it_is() -> None:
         row = {"question": value, "answer": "#### 2"}  # b"x": of a parquet file
         with pytest.raises(UserError, match=rf"row 1: question is {what}, not text") as refused:
             layouts.example("row 1", row)
-        assert ("in quotes" in refused.value.fix) == (value == 5)
+        assert refused.value.code == "not-text"
 
 
 def test_a_pipe_and_a_link_without_its_file_are_not_waited_for(tmp_path: Path) -> None:
@@ -178,5 +169,5 @@ def test_spaces_of_a_name_are_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("b.jsonl ", "data.source='b.jsonl ' is not there; did you mean data.source=b.jsonl?"),
     ):
         with pytest.raises(UserError) as refused:
-            gsm8k.load(GrpoData(source=source), 0)
+            gsm8k.parts(GrpoData(source=source), 0)
         assert str(refused.value) == message

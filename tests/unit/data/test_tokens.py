@@ -303,7 +303,7 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     refused("empty holds no token shards", "podwright data tokenize", source=tmp_path / "empty")
     (tmp_path / "empty/a.jsonl").write_text("{}")
-    refused("empty holds no token shards", f"type data.source={tmp_path}/empty/a.jsonl", source=tmp_path / "empty")
+    refused("empty holds no token shards", "name a file of text in it", source=tmp_path / "empty")
     refused("has the shape (2, 3), not one dimension", source=npy("two.npy", np.zeros((2, 3), np.uint16)))
     for kind in ("float32", ">u2", "bool", "int8", "object"):
         path = npy("other.npy", np.zeros(3, kind))
@@ -325,7 +325,7 @@ def test_what_is_wrong_with_a_line_is_one_line(tmp_path: Path) -> None:
     for line, said in [
         ("{", "a.jsonl:3 is not JSON"),
         ({"txt": ""}, "a.jsonl:3 has no column 'text' and is of no layout that is read; its columns are \"txt\"; type"),
-        ([1], "a.jsonl:3 is a list of 1 value, not an object"),
+        ([1], "a.jsonl:3 is a list, not an object"),
         ({"text": 3}, "a.jsonl:3: text is a number, not text"),
     ]:
         refused(said, source=jsonl(path, {"text": "a"}, {"text": "b"}, line), tokenizer="bytes")

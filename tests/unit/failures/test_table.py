@@ -13,7 +13,7 @@ from podwright.recipe.advice import of_kind
 from podwright.run.states import Budget
 from podwright.rundir import Ending
 from podwright.targets.google.replies import Consequence
-from podwright.watch import explain
+from tests.diagnosed import diagnosed
 
 LOGS = Path(__file__).parents[2] / "logs"
 PREFIX = "[pod/cats-1-slice-0/trainer] "
@@ -21,20 +21,10 @@ ROWS = list({id(row): row for row in chain.from_iterable(map(rows, FILES))}.valu
 FIELDS = {
     "gke": {"project", "location", "cluster", "zone", "machine_type", "target"},
     "tpu_vm": {"project", "zone", "target"},
-    "kubectl": {"project", "location", "cluster", "namespace", "context", "summary", "message", "member"},
+    "kubectl": {"project", "location", "cluster", "namespace", "context", "summary", "message"},
     "host": {"host"},
-    "ssh": {
-        "host",
-        "login",
-        "port",
-        "port_option",
-        "key_name",
-        "options",
-        "ssh_options",
-        "copy_options",
-        "keygen_options",
-    },
-    "jump_host": {"host", "jump", "jump_options"},
+    "ssh": {"host", "login", "port", "jump", "options", "command"},
+    "jump_host": {"host", "login", "port", "jump", "options", "command"},
     "tpu_ssh": {"host", "key"},
     "tpu_worker": {"host"},
     "tpu_peer": {"host"},
@@ -97,7 +87,7 @@ def test_the_value_of_a_group_is_that_of_the_alternative_that_took_part() -> Non
 def test_a_failure_is_found_behind_the_prefix_of_kubectl(log: Path) -> None:
     """A pattern that begins with ^ needs a `search` without it."""
     lines = log.read_text().splitlines()
-    assert explain.lines(PREFIX + line for line in lines)[0]["rule"] == explain.lines(lines)[0]["rule"]
+    assert diagnosed(PREFIX + line for line in lines)[0]["rule"] == diagnosed(lines)[0]["rule"]
 
 
 @pytest.mark.parametrize("row", rows("log"), ids=name_of)

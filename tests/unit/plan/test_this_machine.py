@@ -1,7 +1,6 @@
 """What a run on this machine would lack is found by its plan, whichever words it is typed with; elsewhere it does not matter."""
 
 import json
-import re
 from pathlib import Path
 from typing import Any
 
@@ -104,48 +103,6 @@ def test_a_step_that_may_not_fit_is_inconclusive_and_accelerators_are_left_to_th
     assert planned(capsys, DEMO, *LARGE)[0] == 0
 
 
-@pytest.mark.parametrize("typed", [[], ["evaluation.batch_size=1024"], ["batch_size=512", "grpo.beta=0"]])
-def test_batches_that_are_named_are_small_enough(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, typed: list[str]
-) -> None:
-    monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
-    monkeypatch.setattr(this_machine, "ram_bytes", lambda: 100 * GIB)
-    large = ["qwen3-1.7b-gsm8k-grpo", "model.source=random", "data.source=arithmetic", "data.num_train=900"]
-    large += ["data.num_test=90", "mesh.fsdp=-1", "--on", "cpu-1", *typed]
-    code, plan = planned(capsys, *large)
-    (finding,) = (f for f in plan["findings"] if f["check"] == "memory")
-    assert code == 4 and finding["fix"].startswith("type ")
-    pairs = finding["fix"].partition(",")[0].removeprefix("type ").split()
-    keys = {pair.partition("=")[0] for pair in pairs}
-    code, plan = planned(capsys, *(word for word in large if word.partition("=")[0] not in keys), *pairs)
-    assert code == 0 and not [f for f in plan["findings"] if f["check"] == "memory"]
-
-
-@pytest.mark.brief(2)
-@pytest.mark.parametrize(
-    ("recipe", "override"),
-    [
-        (DEMO, "warm_start.batch_size=1000000"),
-        (DEMO, "grpo.num_generations=1000000"),
-        (DEMO, "evaluation.batch_size=999999"),
-        ("phase2-tiny", "projector.hidden_size=1000000000"),
-        ("phase1-tiny", "aligner.dim=999999999"),
-    ],
-)
-def test_what_takes_too_much_memory_by_itself_is_named(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, recipe: str, override: str
-) -> None:
-    monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
-    monkeypatch.setattr(this_machine, "ram_bytes", lambda: 16 * GIB)
-    key = override.partition("=")[0]
-    code, plan = planned(capsys, recipe, override)
-    (finding,) = (f for f in plan["findings"] if f["check"] == "memory")
-    (typed,) = re.findall(r"[\w.]+=\d+", finding["fix"])
-    assert code in (3, 4) and typed.startswith(f"{key}=")
-    code, plan = planned(capsys, recipe, typed)
-    assert code == 0 and not [f for f in plan["findings"] if f["check"] == "memory" and f["level"] != "info"]
-
-
 def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
     assert this_machine.ram_bytes(tmp_path) == psutil.virtual_memory().total
     (tmp_path / "memory.max").write_text("max\n")
@@ -225,13 +182,13 @@ FOUR = "--xla_force_host_platform_device_count=4"
 @pytest.mark.parametrize(
     ("recipe", "flags", "axes", "refused"),
     [
-        (DEMO, "", ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, but there is 1 device; type mesh.fsdp=1"),
+        (DEMO, "", ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, not 1 device; type mesh.fsdp=1"),
         (DEMO, "", ("mesh.data=2", "mesh.fsdp=-1"), "mesh.data x mesh.tensor = 2 does not divide 1 device; type mesh."),
         (DEMO, "", ("mesh.fsdp=-1",), ""),
         (DEMO, FOUR, ("mesh.fsdp=4",), ""),
-        (DEMO, FOUR, ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, but there are 4 devices; type mesh."),
+        (DEMO, FOUR, ("mesh.fsdp=2",), "mesh.data x fsdp x tensor = 2, not 4 devices; type mesh."),
         (DEMO, FOUR, ("mesh.fsdp=-1", "batch_size=6"), "batch_size=6 cannot be split over 4 batch shards"),
-        ("almodel-tiny", "", ("mesh.fsdp=2",), "= 2, but there is 1 device; type mesh.fsdp=1"),
+        ("almodel-tiny", "", ("mesh.fsdp=2",), "= 2, not 1 device; type mesh.fsdp=1"),
     ],
 )
 def test_a_mesh_that_is_not_of_all_devices_of_this_machine_is_refused(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import time
 from pathlib import Path
 
@@ -66,7 +67,7 @@ def findings(folder: Path, *overrides: str, only: str = "") -> list[Finding]:
 
 def training(asked: GrpoRecipe) -> None:
     """What a run does with tokenizer and prompts before it compiles anything."""
-    train, test = gsm8k.load(asked.data, asked.seed)
+    train, test = gsm8k.parts(asked.data, asked.seed)[:2]
     if asked.model.source == "random":
         dims = models.find(asked.model.name)
         loop._prompts(asked, dims.max_positions, prompts.learned_tokenizer(train, dims.vocab_size), train, test)
@@ -114,7 +115,7 @@ def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: 
         (
             "tokenizer.json",
             lambda text: text[: len(text) // 2],
-            "the tokenizer in m cannot be read: tokenizer.json is not JSON",
+            "the tokenizer in m cannot be read (",
         ),
         ("tokenizer_config.json", lambda text: text[:-9], "m: tokenizer_config.json is not JSON"),
         (
@@ -127,7 +128,7 @@ def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: 
             lambda text: "{{ 1 / 0 }}",
             "m: the chat template cannot be rendered (ZeroDivisionError",
         ),
-        ("chat_template.jinja", lambda text: "hello", "m: the chat template leaves the question out"),
+        ("chat_template.jinja", lambda text: "hello", "m: the chat template leaves the user's message out"),
         (
             "tokenizer.json",
             lambda text: _without_words(text),
@@ -183,13 +184,12 @@ def test_what_training_leaves_out_is_a_warning_with_its_share(folder: Path) -> N
     (folder / "d/train.jsonl").write_text(lines([*QUESTIONS, *(f"{q} {'Think. ' * 50}" for q in QUESTIONS[:10])]))
     (finding,) = findings(folder, *CHECKPOINT)
     assert (finding.check, finding.level) == ("context", "warning")
-    assert finding.message == "10 of 50 training prompts (20%) do not fit rollout.max_prompt_length=80 and are left out"
+    assert finding.message == "10 of 50 training prompts (20%) do not fit the lengths of rollout and are left out"
     lengths = finding.fix.removeprefix("type ").removesuffix(", or give shorter examples")
     assert findings(folder, *CHECKPOINT, lengths) == []
 
 
-def test_of_many_examples_a_sample_is_counted_in_bounded_time(folder: Path) -> None:
-    """The longest is in it, wherever it stands; how many were counted is said."""
+def test_many_examples_are_counted_in_bounded_time(folder: Path) -> None:
     many = [f"{q} ({n})" for n in range(1000) for q in QUESTIONS]
     many[33_333] += " Think." * 100
     (folder / "d/train.jsonl").write_text(lines(many))
@@ -197,8 +197,8 @@ def test_of_many_examples_a_sample_is_counted_in_bounded_time(folder: Path) -> N
     plan = make(recipe(*CHECKPOINT), Destination("v6e-1", parse("v6e-1")), PlanOptions(cwd=folder))
     assert time.monotonic() - begin < 60
     said = [f.message for f in plan.findings if f.check == "context"]
-    assert "the longest of 10,005 prompts, out of 40,000 training and 5 test prompts, has 738 tokens" in said[0]
-    assert said[1].startswith("about 1 of 40,000 training prompts (0.0025%)") and plan.verdict is Verdict.OK
+    assert "the longest of 40,000 training and 5 test prompts has 738 tokens" in said[0]
+    assert said[1].startswith("1 of 40,000 training prompts (0.0025%)") and plan.verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(("operations", "generated"), [(2, 3020), (3, 2020), (50, 140)])
@@ -226,13 +226,13 @@ def test_a_text_that_no_model_holds_is_left_out_quickly(
         asked = recipe(*overrides)
         begin = time.process_time()
         said = context(asked)
-        train, test = gsm8k.load(asked.data, 0)
+        train, test = gsm8k.parts(asked.data, 0)[:2]
         own = prompts.learned_tokenizer(train, 384) if asked.warm_start else Tokenizer.load(folder / "m")
         kept, _ = loop._prompts(asked, 2048, own, train, test)
         assert time.process_time() - begin < 30
         assert len(kept) == (40 if key == "question" else 41)
         if key == "question":
-            assert said[0].startswith("the longest of 41 training and 5 test prompts has more than 2,048 tokens")
+            assert re.match(r"the longest of 41 training and 5 test prompts has \d{4,} tokens", said[0])
             assert said[1].startswith("1 of 41 training prompts (2.44%)")
         elif asked.warm_start:
             assert said[1].startswith("1 of 41 worked answers of the warm start (2.44%)")
@@ -315,7 +315,9 @@ def test_a_data_set_of_the_hub_without_test_rows_is_refused(monkeypatch: pytest.
 def test_the_tokenizer_is_checked_where_only_the_data_is_elsewhere(folder: Path) -> None:
     (folder / "m/chat_template.jinja").write_text("hello")
     found = findings(folder, "model.source=m", "data.source=some/set")
-    assert ["the chat template leaves the question out" in f.message for f in found if f.level == "error"] == [True]
+    assert ["the chat template leaves the user's message out" in f.message for f in found if f.level == "error"] == [
+        True
+    ]
 
 
 @pytest.mark.usefixtures("counting_process")
@@ -400,4 +402,4 @@ def test_the_tokenizer_that_shards_bring_along_is_loaded(folder: Path, monkeypat
     with pytest.raises(UserError) as refused:
         documents.load("s", vocab_size=259)
     assert (finding.message, finding.fix) == (refused.value.what, refused.value.fix)
-    assert finding.message.startswith("the tokenizer in s/tokenizer cannot be read: tokenizer.json is not JSON")
+    assert finding.message.startswith("the tokenizer in s/tokenizer cannot be read (")

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +10,9 @@ import pytest
 from podwright.accelerators import GIB
 from podwright.cli.app import main
 from podwright.plan.compiled import torch_memory
-from podwright.plan.compiled.compile import CompileContext
 from podwright.plan.estimates import memory_torch
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.shell import Shell
-from podwright.slices import parse
 
 
 def test_prepared_files_of_an_encoder_are_counted_32_at_a_time_in_float32() -> None:
@@ -53,24 +47,6 @@ def test_what_fits_is_said_with_the_largest_batch() -> None:
     )
     assert finding(10, None, None)[1].message.endswith("160 tokens")
     assert "data.max_text_length allows 160 tokens" in finding(10, 20, 40, known=False)[1].message
-
-
-class Slow(Shell):
-    """A trainer that counts for half a second."""
-
-    def ask(self, argv: Sequence[str], seconds: float = 60.0) -> tuple[int, str, str]:
-        time.sleep(0.5)
-        known = {"peak_bytes": 1.0, "weights_bytes": 1.0, "optimizer_bytes": 1.0}
-        return 0, json.dumps(known | {"largest_batch_size": 1, "tokens": 1, "known": True}), ""
-
-
-def test_whoever_waits_for_the_count_is_told_how_long(tmp_path: Path) -> None:
-    recipe = load.load("phase2-tiny")
-    assert isinstance(recipe, MultimodalRecipe)
-    told: list[float] = []
-    context = CompileContext(tmp_path, lambda program, phase, seconds: told.append(seconds), runner=Slow())
-    torch_memory.compiled(recipe, parse("4xA100-40GB"), context)
-    assert len(told) > 2 and told == sorted(told) and told[-1] > 0.2
 
 
 @pytest.mark.parametrize(

@@ -176,17 +176,17 @@ def test_what_cannot_be_compared_at_all(tmp_path: Path) -> None:
         compare.read([run, RunDir(tmp_path / "a")])
     with pytest.raises(UserError, match="13 runs do not fit side by side; name 12 at most"):
         compare.read([run] * 13)
-    with pytest.raises(UserError, match="is not a run"):
+    with pytest.raises(UserError, match=r"recipe\.json is not there"):
         compare.read([run, RunDir(tmp_path / "nothing")])
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError):
+    with pytest.raises(OSError, match="File exists"):
         side_by_side.write([run, pretrained(tmp_path / "b")], tmp_path / "file")
 
 
 def test_figures_and_curves_need_conditions_that_there_are() -> None:
     for name in KINDS:
         part = kinds.of({"kind": name})
-        for one in (*part.COMPARED, *part.CURVES):
+        for one in (*part.FACTS.compared, *part.FACTS.curves):
             assert set(one.needs) <= set(CONDITIONS), one
 
 

@@ -47,7 +47,7 @@ def test_the_profile_that_was_written_last_counts_and_not_the_last_name() -> Non
         ("plugins/profile/x", 9.0),
     ]
     objects = [StoredObject(name, 1, written) for name, written in names]
-    assert [each.name for each in profile_files.newest(objects)] == ["a/plugins/profile/1/h.xplane.pb"]
+    assert [each.name for each in profile_files.newest(objects)[1]] == ["a/plugins/profile/1/h.xplane.pb"]
 
 
 def test_a_place_without_a_profile_is_a_warning_and_the_write_up_is_there(
@@ -77,5 +77,5 @@ def test_a_name_that_leads_out_of_the_directory_is_no_profile(tmp_path: Path) ->
         StoredObject("plugins/profile/../h.xplane.pb", 1, 1.0),
         StoredObject("plugins/profile/.a/h.xplane.pb", 1, 1.0),
     ]
-    assert profile_files.newest(objects) == []
+    assert profile_files.newest(objects) == ("", [])
     assert os.listdir(tmp_path) == []

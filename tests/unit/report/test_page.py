@@ -12,7 +12,6 @@ import made_runs
 import pytest
 
 from podwright.cli.app import main
-from podwright.errors import UserError
 from podwright.report import markdown, page
 from podwright.rundir import RunDir
 
@@ -193,14 +192,14 @@ def test_writing_again_changes_nothing_and_drops_plots_that_are_gone(tmp_path: P
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:
     run = made_runs.empty(tmp_path / "made")
     run.report.write_text("a file where the directory should be")
-    with pytest.raises(UserError):
+    with pytest.raises(OSError, match="File exists"):
         page.write(run)
 
 
 def test_the_control_half_starts_without_the_heavy_libraries() -> None:
     blocked = ["jax", "torch", "numpy", "matplotlib", "jinja2", "mlflow", "tensorboard", "wandb"]
     modules = [
-        "podwright.report.page", "podwright.report.figures.plots", "podwright.track", "podwright.track.mlflow",
+        "podwright.report.page", "podwright.report.figures.drawing", "podwright.track", "podwright.track.mlflow",
         "podwright.track.tensorboard", "podwright.track.wandb",
     ]  # fmt: skip
     program = f"import sys; sys.modules |= dict.fromkeys({blocked!r}); import {', '.join(modules)}"

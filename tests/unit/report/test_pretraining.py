@@ -12,8 +12,8 @@ import pytest
 from test_page import Page, html_of
 
 from podwright.errors import UserError
-from podwright.report import page, records, timing, wording
-from podwright.report.figures import plots
+from podwright.report import kinds, page, records, timing, wording
+from podwright.report.figures.drawing import Plot
 from podwright.report.kinds import pretrain
 from podwright.report.result import of_records, result
 from podwright.rundir import RunDir, append_jsonl
@@ -22,9 +22,9 @@ MAKERS = [made_runs.pretrained, made_runs.pretrain_stopped, made_runs.pretrain_e
 ALL = ["loss", "learning-rate", "experts", "tokens-per-s", "data-wait"]
 
 
-def draw(run: RunDir) -> list[plots.Plot]:
+def draw(run: RunDir) -> list[Plot]:
     read = records.read(run)
-    return plots.plots(read, of_records(run, read))
+    return kinds.plots(read, of_records(run, read))
 
 
 def test_a_finished_run(tmp_path: Path) -> None:

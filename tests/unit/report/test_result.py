@@ -190,7 +190,7 @@ def test_a_report_names_a_damaged_journal(tmp_path: Path) -> None:
 def test_no_run(tmp_path: Path) -> None:
     from podwright.rundir import RunDir
 
-    with pytest.raises(UserError, match="is not a run; `podwright list`"):
+    with pytest.raises(UserError, match=r"recipe\.json is not there"):
         result(RunDir(tmp_path / "nothing"))
 
 

@@ -322,7 +322,7 @@ class World:
     def render(self, job: Job, hosts: machines.Hosts | None = None) -> base.Rendered:
         assert hosts, "an attempt needs hosts"
         if not self.storage_answers:
-            raise StorageFailure("gs://b/r", Cause.NETWORK, "no reply")
+            raise StorageFailure("storage gs://b/r failed (network: no reply)", "check it", Cause.NETWORK)
         return base.Rendered(("train",), Path("/"), {"attempt": job.attempt, **IDENTITY})
 
     def submit(self, rendered: base.Rendered) -> base.Handle:

@@ -34,8 +34,8 @@ LEFT = CloudSlice("pod", Owned(Request("pw-r-1", "z"), "", AllocationState.READY
 @pytest.mark.parametrize(
     ("fault", "lasts_s", "most"),
     [
-        (Barred("the cloud does not list what it has: NoLogin: expired", "type gcloud auth login"), 60, 1),
-        (UserError("the cloud does not list what it has: NoNetwork: x", "try again"), 1200, 0),
+        (Barred("the cloud does not list what it has: NoLogin: expired", "type gcloud auth login", "a-code"), 60, 1),
+        (UserError("the cloud does not list what it has: NoNetwork: x", "try again", "a-code"), 1200, 0),
     ],
 )
 def test_a_list_that_a_person_must_make_possible_is_waited_for_a_minute(
@@ -58,7 +58,7 @@ def test_a_list_that_a_person_must_make_possible_is_waited_for_a_minute(
 
 def test_a_deletion_that_a_person_must_make_possible_is_left_with_what_to_type(monkeypatch: pytest.MonkeyPatch) -> None:
     def delete(_: Request) -> None:
-        raise Barred("pw-r-1 in z cannot be deleted: NoLogin: expired", "type gcloud auth login")
+        raise Barred("pw-r-1 in z cannot be deleted: NoLogin: expired", "type gcloud auth login", "a-code")
 
     cloud = SimpleNamespace(delete=delete, list_owned=lambda: [LEFT.owned])
     monkeypatch.setattr(removal, "owning", lambda _: (SimpleNamespace(traits=Traits()), cloud))
@@ -104,8 +104,8 @@ def unlisted(
 @pytest.mark.parametrize(
     ("was", "now", "why"),
     [
-        (GKE, {}, "there is no target 'pod' now"),
-        (TPU, {}, "there is no target 'pod' now"),
+        (GKE, {}, "target pod names no cloud now"),
+        (TPU, {}, "target pod names no cloud now"),
         (
             GKE,
             {"pod": GKE | {"cluster": "d"}},

@@ -25,17 +25,15 @@ def test_names_are_unique_by_themselves(tmp_path: Path) -> None:
 
 def test_a_name_in_use_says_what_to_type(tmp_path: Path) -> None:
     create.create(tmp_path / "r", RECIPE, "local", {})
-    with pytest.raises(UserError, match=r"run name 'r' is in use; type `podwright resume .*/r`"):
+    with pytest.raises(UserError, match=r"run name 'r' is in use: .*; type `podwright resume .*/r`"):
         create.choose_name([tmp_path], "a", "r")
 
 
-def test_the_name_of_something_else_that_is_there_is_not_advised_to_be_resumed(tmp_path: Path) -> None:
+def test_the_name_of_something_else_that_is_there_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "file").touch()
     for name in ("notes", "file"):
-        with pytest.raises(
-            UserError, match=f"{tmp_path}/{name} exists and is no run; type another --name, or move it away"
-        ):
+        with pytest.raises(UserError, match=f"is in use: {tmp_path}/{name} exists"):
             create.choose_name([tmp_path], "a", name)
 
 
@@ -78,11 +76,10 @@ def test_a_full_disk_leaves_no_half_run(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_a_folder_that_can_hold_no_runs_is_refused_before_anything_is_planned_for_it(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    (tmp_path / "broken").symlink_to("none")
-    for folder in ("file", "file/below", "broken"):
-        with pytest.raises(UserError, match="is not a directory; type --runs"):
+    for folder in ("file", "file/below"):
+        with pytest.raises(UserError, match="is no directory that can be written"):
             create.choose_name([tmp_path / folder], "recipe", None)
-        with pytest.raises(UserError, match="is not a directory; type --runs"):
+        with pytest.raises(UserError, match="is no directory that can be written"):
             create.seeded(RECIPE, "good", "0-1", [tmp_path / folder])
     with pytest.raises(UserError, match="is not a directory; type --runs"):
         listing.run_dirs(tmp_path / "file")
@@ -93,17 +90,12 @@ def test_a_folder_that_can_hold_no_runs_is_refused_before_anything_is_planned_fo
     assert not (tmp_path / "new").exists()
 
 
-def test_of_several_seeds_the_names_in_use_are_listed_with_a_free_one(tmp_path: Path) -> None:
-    for name in ("good-seed-1", "good-2-seed-2"):
-        create.create(tmp_path / name, RECIPE, "local", {})
-    with pytest.raises(UserError) as used:
+def test_of_several_seeds_no_name_may_be_in_use(tmp_path: Path) -> None:
+    create.create(tmp_path / "good-seed-1", RECIPE, "local", {})
+    with pytest.raises(UserError, match="run name 'good-seed-1' is in use"):
         create.seeded(RECIPE, "good", "0-2", [tmp_path])
-    assert used.value.what == "--seeds 0-2: 1 run of these names exists already: good-seed-1"
-    assert used.value.fix == "type --name good-3, or --seeds 0,2 for the others"
     assert list(create.seeded(RECIPE, "good-3", "0-2", [tmp_path])) == [f"good-3-seed-{n}" for n in range(3)]
     assert list(create.seeded(RECIPE, "good", "0,2", [tmp_path])) == ["good-seed-0", "good-seed-2"]
-    with pytest.raises(UserError, match=r"exists already: good-seed-1; type --name good-2$"):
-        create.seeded(RECIPE, "good", "1", [tmp_path])
 
 
 LOCAL, PODS = ResolvedTarget("local", None, LocalSettings()), ResolvedTarget("pod", None, gke())
@@ -142,14 +134,12 @@ def test_typed_values_stay_with_the_run_and_those_of_the_target_are_looked_up_by
     with pytest.raises(UserError, match="WORKLOAD_NAME is named after the run; type --name mine in its place"):
         create.prepared(recipe, PODS, {"REGION": "here", "WORKLOAD_NAME": "mine"})
     without = ResolvedTarget("pod", None, gke(image=""))
-    with pytest.raises(
-        UserError, match=r"target pod has no image; set image in .* setup_training_env.sh, which builds"
-    ):
+    with pytest.raises(UserError, match="has no value of WORKLOAD_IMAGE; set image in the file of target pod"):
         create.prepared(example(), without, {})
     unparsed = example(launch=example().launch.model_dump() | {"after": "# | tee log"})
     with pytest.raises(UserError, match=r"bash cannot parse the container's command: .*; correct launch.setup"):
         create.prepared(unparsed, PODS, {})
     with pytest.raises(UserError, match="the recipe has no value of REGION; type REGION=VALUE"):
         create.prepared(recipe, PODS, {})
-    with pytest.raises(UserError, match="machine_type=tpu7x-standard-1t of the target is not for tpu7x-4x4x4"):
+    with pytest.raises(UserError, match="machine_type=tpu7x-standard-1t is not for tpu7x-4x4x4"):
         create.prepared(example(), ResolvedTarget("pod", None, gke(machine_type="tpu7x-standard-1t")), {})

@@ -5,10 +5,11 @@ import fcntl
 import itertools
 import json
 import os
+import signal
 import socket
+import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, replace
-from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -159,8 +160,7 @@ def test_a_second_stop_keeps_the_deadline_of_the_first(
     second = launcher(run)
     drive.ask_to_stop(run)
     assert second.step() is Act.WAIT
-    until = datetime.fromtimestamp(clock.now + 10).strftime("%H:%M:%S")
-    assert f"if it has not ended at {until}, this command kills it" in second._waiting
+    assert "saves a checkpoint first if it trains" in second._waiting
     clock.now += 11
     assert launcher(run).step() is Act.KILL and silent.asked == [False, True], "even one that has just come"
     boot = "another boot"
@@ -261,6 +261,20 @@ def test_collisions_with_another_launcher_count_only_while_that_one_does_nothing
             clock.now += 61.0
             assert late.step() is Act.WAIT, "its holder lives: it may bring files to hosts for minutes"
         assert f"another podwright (process {os.getpid()})" in late._waiting
+        suspended = subprocess.Popen(["sleep", "60"])
+        try:
+            suspended.send_signal(signal.SIGSTOP)
+            os.waitpid(suspended.pid, os.WUNTRACED)
+            held.seek(0)
+            held.truncate()
+            print(json.dumps({"host": socket.gethostname(), "pid": suspended.pid}), file=held, flush=True)
+            assert late.step() is Act.WAIT
+            clock.now += 61.0
+            with pytest.raises(UserError, match="has been busy with run r for 60 s"):
+                late.step()
+        finally:
+            suspended.kill()
+            suspended.wait()
     launcher(run).submit()
     assert late.step() is Act.WAIT, "it runs: nothing to do, so no lock is needed"
     clock.now += 61.0
@@ -290,7 +304,7 @@ def test_an_attempt_that_cannot_be_submitted_ends_with_the_reason(
     monkeypatch.setattr(silent, "submit", submit)
     silent.process, silent.answers = Process.ABSENT, True
     state = launcher(run).follow()
-    assert (state.ending, state.attempt) == (Ending.BAD_INPUT, 1) and state.detail == "/disk/r: the disk is full"
+    assert (state.ending, state.attempt) == (Ending.BAD_INPUT, 1) and state.detail == "/disk/r: No space left on device"
 
 
 def test_an_attempt_that_has_ended_and_is_released_is_not_polled_any_more(run: RunDir, silent: Silent) -> None:
@@ -527,7 +541,7 @@ def test_only_a_request_that_was_refused_itself_ends_without_a_deletion(
     lost_reply: bool,
 ) -> None:
     def may_not(_: Request) -> None:
-        raise UserError("pw-r-1 cannot be deleted", "ask")
+        raise UserError("pw-r-1 cannot be deleted", "ask", "a-code")
 
     provided = Provided("")
     no = replace(refused("", "BadZone: x; correct zones", Ending.BAD_INPUT), uncreated=uncreated)
@@ -563,7 +577,7 @@ def test_a_deletion_that_a_person_must_make_possible_is_repeated_and_the_reason_
     def delete(_: Request) -> None:
         calls.append(clock.now)
         if clock.now < login[0]:
-            raise Barred(expired, "type gcloud auth login")
+            raise Barred(expired, "type gcloud auth login", "a-code")
 
     provided = Provided("")
     provided.provisioner.create = lambda _: refused("", "Quota: x; ask for more", Ending.BAD_INPUT)
@@ -710,7 +724,7 @@ def test_machines_that_cannot_be_requested_from_here_end_the_run_with_the_reason
     run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def create(_: Request) -> Any:
-        raise UserError("command gcloud not found on this machine", "install it")
+        raise UserError("command gcloud not found on this machine", "install it", "missing-program")
 
     def describe(*_: Any) -> Any:
         raise AssertionError("nothing was requested")

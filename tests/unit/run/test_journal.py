@@ -73,17 +73,15 @@ def test_a_journal_that_is_damaged_or_of_another_version_is_refused_in_one_line(
 
 
 def test_an_empty_journal_is_an_error_that_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"is empty: .*; restore the file from a copy, or start the run again"):
+    with pytest.raises(UserError, match=r"has no event: .*; restore the file from a copy, or start the run again"):
         journal.read(RunDir(tmp_path))
 
 
-def test_a_journal_that_is_cut_in_its_first_line_is_not_called_empty(tmp_path: Path) -> None:
+def test_a_journal_that_is_cut_in_its_first_line_is_refused(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     journal.append(run, "created", recipe="r", target="local", cwd="")
     run.journal.write_bytes(run.journal.read_bytes()[:40])
-    with pytest.raises(
-        UserError, match=r"journal.jsonl is cut off in its first line: .*; restore the file from a copy"
-    ):
+    with pytest.raises(UserError, match=r"journal.jsonl has no event: .*; restore the file from a copy"):
         journal.read(run)
 
 

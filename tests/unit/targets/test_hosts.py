@@ -461,8 +461,8 @@ def processes_below(folder: Path) -> list[str]:
 @pytest.mark.parametrize(
     ("settings", "says"),
     [
-        ({"python": "/bin/true"}, "python=/bin/true of the target answers nothing on host h1"),
-        ({"setup": ["exec true"]}, "setup of the target ends the shell on host h1"),
+        ({"python": "/bin/true"}, "host h1 answers nothing: setup ends the shell, or python=/bin/true is no Python"),
+        ({"setup": ["exec true"]}, "host h1 answers nothing: setup ends the shell, or "),
     ],
 )
 def test_a_host_on_which_nothing_is_started_is_named_by_the_check_and_by_the_run(
@@ -563,14 +563,6 @@ def test_a_check_compares_gpus_and_the_storage_with_what_each_host_has(tmp_path:
     (script / "jax_cuda13_plugin.py").touch()
     profile = HostProfile(python=sys.executable, setup=[has_one, f"export PYTHONPATH={script}"], gpus_per_node=1)
     assert [remark.level for remark in probe.check(profile, [host])] == ["info"]
-
-
-def test_an_address_of_a_single_host_is_a_warning(tmp_path: Path) -> None:
-    (tmp_path / "h").mkdir()
-    own, profile = Host(Shell(), HomeTransport("h", str(tmp_path / "h"))), HostProfile(python=sys.executable)
-    info, warning = probe.check(profile, [own], address="10.255.255.1")
-    assert (info.level, warning.level, warning.fix) == ("info", "warning", "leave address out of the target")
-    assert warning.what.startswith("address=10.255.255.1 has no effect: ")
 
 
 @pytest.mark.parametrize("emptied", [("h1",), ("h2",), NAMES])

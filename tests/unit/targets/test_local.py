@@ -209,9 +209,7 @@ def test_an_unknown_target_says_what_to_type(name: str) -> None:
 
 @pytest.mark.parametrize(("name", "shown"), [("v6e-8", "v6e-8"), ("tpu7x-64", "tpu7x-2x4x4"), ("8xH200", "8xH200")])
 def test_a_slice_is_planned_for_and_not_yet_run_on(name: str, shown: str) -> None:
-    with pytest.raises(
-        UserError, match=f"{shown} is a slice, not a target: plans take it, runs do not yet; type --on local"
-    ):
+    with pytest.raises(UserError, match=f"{shown} is a slice, not a target; type --on local"):
         targets.resolve(name).open()
 
 
@@ -228,5 +226,5 @@ def test_a_process_that_is_not_there_has_no_log(tmp_path: Path) -> None:
     run.log(1, 1).write_text("b")
     handle = {"run_dir": str(run.path), "attempt": 1}
     assert [log_since(handle, 0, k)[0] for k in (0, 1)] == ["a", "b"]
-    with pytest.raises(UserError, match="--process 7: no process 7 of r has a log; leave --process out"):
+    with pytest.raises(UserError, match="--process 7: attempt 1 of r has no such process; leave --process out"):
         log_since(handle, 0, 7)

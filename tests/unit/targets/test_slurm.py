@@ -500,10 +500,6 @@ def test_processes_get_the_cores_that_go_with_their_gpus(settings: dict[str, obj
     scripts = target.render(Job(Path("/runs/r"), 1, Path("/"), 1.0)).files
     assert any(f"#SBATCH --cpus-per-task={cores}\n" in text for text in scripts.values())
     assert any(f" --cpus-per-task={cores} " in text for text in scripts.values())
-    said = [remark.what for remark in target.check() if remark.what.startswith("cpus_per_task=")]
-    assert said == [f"cpus_per_task={cores}: the share of a node's cores that goes with its GPUs"] * (
-        cores > 1 and not own.cpus_per_task
-    )
     unknown = slurm.Slurm(Answers(sinfo=(1, "", DOWN)), "lab", own).render(Job(Path("/runs/r"), 1, Path("/"), 1.0))
     assert any(f"#SBATCH --cpus-per-task={own.cpus_per_task or 1}\n" in text for text in unknown.files.values())
 
@@ -539,7 +535,7 @@ def test_a_trial_that_nodes_out_of_service_refuse_is_no_refusal(state: str, mem:
     refused = (1, "", "allocation failure: Requested node configuration is not available")
     remarks = slurm.Slurm(Answers(sinfo=(0, rows, ""), sbatch=refused), "lab", settings).check()
     assert [remark.level for remark in remarks] == levels, remarks
-    assert remarks[0].what == "nodes=2: only 1 of the 2 node(s) with 1 CPUs in partition gpu are in service"
+    assert remarks[0].what == "nodes=2: only 1 of the 2 node(s) of partition gpu with 1 CPUs and 0 GPUs are in service"
     if mem:
         assert remarks[1].what.startswith("whether nodes have mem=64G cannot be checked while they are out of service")
     all_idle = rows.replace(state, "idle")
@@ -586,10 +582,10 @@ def test_the_script_of_a_job_names_a_line_of_setup_that_fails(tmp_path: Path, li
     ("partition", "levels", "says"),
     [
         ("gpu,cpu", ["info"], ""),
-        ("small,gpu", ["warning", "info"], "nodes=2: partition small has 1 node(s) with 1 CPUs, and 1 in all"),
-        ("small,short", ["error", "error", "info"], "nodes=2: partition small has 1 node(s)"),
-        ("gpu,nope", ["error", "info"], "partition=gpu,nope: there is no such partition as nope"),
-        ("nope", ["error", "info"], "partition=nope: there is no such partition"),
+        ("small,gpu", ["warning", "info"], "nodes=2: there are 1 node(s) of partition small with 1 CPUs and 0 GPUs"),
+        ("small,short", ["error", "error", "info"], "nodes=2: there are 1 node(s) of partition small"),
+        ("gpu,nope", ["error", "info"], "the cluster has no partition nope"),
+        ("nope", ["error", "info"], "the cluster has no partition nope"),
         ("off,gpu", ["warning", "info"], "partition off starts no jobs now"),
         ("off", ["warning", "info"], "partition off starts no jobs now"),
     ],
@@ -618,7 +614,7 @@ def test_runs_that_name_a_file_are_one_line(tmp_path: Path) -> None:
 
 
 def test_a_process_that_the_run_does_not_have_is_one_line(folder: Path) -> None:
-    with pytest.raises(UserError, match="--process 2: attempt 1 of r has 2 processes; type a number from 0 to 1"):
+    with pytest.raises(UserError, match="--process 2: attempt 1 of r has no such process; type a number from 0 to 1"):
         log_since(attempt(folder), 0, 2)
 
 

@@ -122,7 +122,7 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
         (
             "me@gpu-2: Permission denied (publickey).\r\n",
             "accepts none of your SSH keys",
-            "ssh-copy-id -p 2222 me@gpu-2",
+            "`ssh -p 2222 me@gpu-2 true`",
             Ending.BAD_INPUT,
         ),
         (
@@ -134,7 +134,7 @@ def test_ssh_is_called_so_that_it_asks_nothing_and_keeps_its_connection() -> Non
         (
             "@ WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED! @\nHost key verification failed.\n",
             "the SSH host key of me@gpu-2:2222 has changed",
-            "ssh-keygen -R '[gpu-2]:2222'",
+            "`ssh -p 2222 me@gpu-2 true`, which names the line of known_hosts",
             Ending.BAD_INPUT,
         ),
         (
@@ -223,7 +223,7 @@ def test_a_host_that_takes_too_long_is_said_with_the_limit() -> None:
 
 def test_a_process_that_the_run_does_not_have_is_one_line(tmp_path: Path) -> None:
     handle = Ssh(Shell(), "lab", TWO).render(Job(tmp_path / "r", 1, tmp_path, 1.0)).handle
-    with pytest.raises(UserError, match="--process 2: attempt 1 of r has 2 processes; type a number from 0 to 1"):
+    with pytest.raises(UserError, match="--process 2: attempt 1 of r has no such process; type a number from 0 to 1"):
         log_since(handle, 0, 2)
 
 
@@ -247,22 +247,14 @@ def test_a_jump_host_that_is_not_reached_is_named(options: tuple[str, ...]) -> N
 
 
 @pytest.mark.parametrize(
-    ("stderr", "fix"),
+    "stderr",
     [
-        ("Host key verification failed.\n", "`ssh -i '/my keys/id' -oUserKnownHostsFile=/k -J gate -p 2222 me@b true`"),
-        (
-            "me@b: Permission denied (publickey).\n",
-            "ssh-copy-id -i '/my keys/id' -o UserKnownHostsFile=/k -o ProxyJump=gate",
-        ),
-        ("REMOTE HOST IDENTIFICATION HAS CHANGED\n", "ssh-keygen -f /k -R '[b]:2222'"),
+        "Host key verification failed.\n",
+        "me@b: Permission denied (publickey).\n",
+        "REMOTE HOST IDENTIFICATION HAS CHANGED\n",
     ],
 )
-def test_a_command_to_type_has_the_options_of_the_target(stderr: str, fix: str) -> None:
+def test_a_command_to_type_has_the_options_of_the_target(stderr: str) -> None:
     options = ("-i", "/my keys/id", "-oUserKnownHostsFile=/k", "-J", "gate")
     trouble = SshTransport("me@b:2222", options).explain(stderr)
-    assert trouble and fix in trouble.fix
-
-
-def test_a_jump_host_is_tried_with_the_configuration_of_the_target() -> None:
-    trouble = SshTransport("b", ("-F", "/c", "-Jgate", "-i", "/k")).explain("Connection closed by remote host\n")
-    assert trouble and trouble.fix.startswith("type ssh -F /c gate true; ")
+    assert trouble and "`ssh -i '/my keys/id' -oUserKnownHostsFile=/k -J gate -p 2222 me@b true`" in trouble.fix

@@ -23,7 +23,7 @@ def test_check_names_what_is_missing_and_what_is_misspelt(monkeypatch: pytest.Mo
     faults = track.check(["tensorboard", "mlflow", "tensorbord"])
     assert [str(f) for f in faults] == [
         "the tracker mlflow is not installed; type pip install -e '.[mlflow]' in podwright's clone",
-        "there is no tracker 'tensorbord'; did you mean tensorboard?",
+        "there is no tracker 'tensorbord'; type one of tensorboard, mlflow, wandb",
     ]
 
 

@@ -8,7 +8,7 @@ import jax
 
 from podwright.rundir import RunDir
 from podwright.train import mesh, observe
-from podwright.train.attach import attach
+from podwright.train.checkpoint import attach
 from podwright.train.emit import Emitter
 from podwright.train.run_storage import AttemptStart
 from podwright.train.watchdog import Patience
@@ -28,8 +28,8 @@ def main() -> None:
     exec(compile(COMPILER, "site-packages/jax/_src/compiler.py", "exec"), names)
     if case != "lags":
         observe.PATIENCE = SHORT
-    with observe.observed(run, emit) as watchdog:
-        stragglers = observe.stragglers()
+    with observe.observed(emit) as watchdog:
+        times = observe.step_times()
         with watchdog.pacing(0):
             for number in range(1, STEPS + 1):
                 begin = time.perf_counter()
@@ -38,7 +38,7 @@ def main() -> None:
                     names["compile"](3 * SHORT.least_s)
                 own_s = time.perf_counter() - begin
                 mesh.anywhere(False)
-                for message in stragglers.stepped(own_s, time.perf_counter() - begin):
+                for message in times.stepped(own_s, time.perf_counter() - begin):
                     emit.event("notice", message=message)
                 emit.metrics("pretrain", number, {})
                 watchdog.stepped(number)

@@ -35,9 +35,9 @@ def fails_in(*ranks: int, storage: bool = False) -> Callable[[], None]:
         rank = jax.process_index()
         with mesh.together():
             if rank in ranks and storage:
-                raise StorageFailure.of_parts(f"what {rank}", f"fix {rank}", Cause.QUOTA)
+                raise StorageFailure(f"what {rank}", f"fix {rank}", Cause.QUOTA)
             if rank in ranks:
-                raise UserError(f"what {rank}", f"fix {rank}")
+                raise UserError(f"what {rank}", f"fix {rank}", "a-code")
 
     return find
 
@@ -54,7 +54,7 @@ def calls_of(find: Callable[[Callable[[], Any]], Any]) -> list[Any]:
 
 
 def refused() -> Any:
-    raise UserError(f"what {jax.process_index()}", "fix")
+    raise UserError(f"what {jax.process_index()}", "fix", "a-code")
 
 
 def arrays(rank: int) -> dict[str, Any]:
@@ -74,7 +74,7 @@ def arrays(rank: int) -> dict[str, Any]:
         array = mesh.to_device(own, laid)
         rows = mesh.own_rows(array)
         found[name] = {
-            "whole": mesh.gather(array, laid).tolist(),
+            "whole": mesh.gather(array).tolist(),
             "own": {i: row.tolist() for i, row in rows.items()},
             "devices": [d.id for d in laid.devices.flat],
         }

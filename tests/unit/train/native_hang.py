@@ -26,7 +26,7 @@ def main() -> None:
     os.set_blocking(writer, False)
     signal.set_wakeup_fd(writer)
     patience = Patience() if case == "stops" else SHORT
-    watchdog = Watchdog(run, Emitter(run, 1, True), (0, 1), (lambda key, word: None, lambda key: None), patience)
+    watchdog = Watchdog(Emitter(run, 1, True), (0, 1), (lambda key, word: None, lambda key: None), patience)
     with watchdog.watching(), watchdog.pacing(0):
         for number in range(1, 11):
             if number == 6:

@@ -12,7 +12,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 from podwright.errors import UserError
 from podwright.rundir import RunDir
 from podwright.train import checkpoint, gathered
-from podwright.train.attach import attach
+from podwright.train.checkpoint import attach
 from podwright.train.mesh import start_processes
 from podwright.train.run_storage import AttemptStart
 

@@ -31,7 +31,7 @@ def questions(num: int) -> list[Example]:
 
 
 def encoded(s: program.GrpoSetup, num: int) -> prompts.Prompts:
-    return prompts.tokenized(questions(num), TOKENIZER, s.recipe.data, 2048).fitting(LONGEST_PROMPT, TOKENIZER.pad_id)
+    return prompts.tokenized(questions(num), TOKENIZER, s.recipe.data).fitting(LONGEST_PROMPT, TOKENIZER.pad_id)
 
 
 def sampler(s: program.GrpoSetup, asked: prompts.Prompts, generations: int, text: Text, rows: int = 0) -> Program:
@@ -41,7 +41,7 @@ def sampler(s: program.GrpoSetup, asked: prompts.Prompts, generations: int, text
     """
 
     def step(params: object, tokens: jax.Array, lengths: jax.Array, number: np.int32) -> Completions:
-        places = [_place(asked, row, n) for row, n in zip(gather(tokens, s.mesh), gather(lengths, s.mesh), strict=True)]
+        places = [_place(asked, row, n) for row, n in zip(gather(tokens), gather(lengths), strict=True)]
         shape = (len(places), generations)
         made = np.full((*shape, LONGEST), ord("x"), np.int32)
         logps, lengths_PG, stopped = np.zeros(made.shape, np.float32), np.zeros(shape, np.int32), np.ones(shape, bool)

@@ -62,9 +62,9 @@ def test_rewards_are_added_up_by_their_weights_and_kept_without(mesh):
     np.testing.assert_array_equal(sampled.total_PG, [[2.0, -1.5]] * 4)
     np.testing.assert_array_equal(sampled.lengths_PG, [[2, 4]] * 4)  # with the stop token
     places = drawn(c, 4)
-    np.testing.assert_array_equal(gather(sampled.group.prompts_PS, c.setup.mesh), c.prompts.tokens_NS[places])
+    np.testing.assert_array_equal(gather(sampled.group.prompts_PS), c.prompts.tokens_NS[places])
     np.testing.assert_array_equal(sampled.prompt_lengths_P, c.prompts.lengths_N[places])
-    logps = gather(sampled.completions.logps_PGT, c.setup.mesh)
+    logps = gather(sampled.completions.logps_PGT)
     np.testing.assert_allclose(logps[:, :, 0], 7000 + 10 * places[:, None] + np.arange(G))
 
 
@@ -100,7 +100,7 @@ def groups(*overrides):
 
     built, numbers = collector(text, *overrides, num=24)
     sampled, rounds = built.collect(None, 8, 5)
-    firsts = gather(sampled.completions.logps_PGT, built.setup.mesh)[:, 0, 0]
+    firsts = gather(sampled.completions.logps_PGT)[:, 0, 0]
     chosen = [divmod(round(float(x)), 1000) for x in firsts]
     return built, sampled, rounds, numbers, [(number, place // 10) for number, place in chosen]
 
@@ -126,9 +126,9 @@ def test_groups_that_are_all_equal_give_way_to_uneven_ones_of_later_rollouts():
     np.testing.assert_array_equal(sampled.rewards["right"], [[1, 0]] * 4)
     rows = [place for _, place in chosen]
     np.testing.assert_array_equal(sampled.prompt_lengths_P, c.prompts.lengths_N[rows])
-    np.testing.assert_array_equal(gather(sampled.group.prompts_PS, c.setup.mesh), c.prompts.tokens_NS[rows])
-    np.testing.assert_array_equal(gather(sampled.group.lengths_P, c.setup.mesh), c.prompts.lengths_N[rows])
-    np.testing.assert_array_equal(gather(sampled.completions.lengths_PG, c.setup.mesh), sampled.lengths_PG)
+    np.testing.assert_array_equal(gather(sampled.group.prompts_PS), c.prompts.tokens_NS[rows])
+    np.testing.assert_array_equal(gather(sampled.group.lengths_P), c.prompts.lengths_N[rows])
+    np.testing.assert_array_equal(gather(sampled.completions.lengths_PG), sampled.lengths_PG)
     assert sampled.stopped_PG.all() and sampled.own_s > 0
 
 
@@ -163,12 +163,12 @@ def test_a_batch_has_as_many_columns_as_its_longest_completion_needs():
     for text, columns in (("ab", 4), ("abcd", 8), ("", 2), ("abcdefg", 8), ("abcdefgh", 16)):
         c, _ = collector(lambda q, g, _, text=text: text if g else "")
         sampled, _ = c.collect(None, 0, 0)
-        tokens = gather(sampled.completions.tokens_PGT, c.setup.mesh)
+        tokens = gather(sampled.completions.tokens_PGT)
         assert tokens.shape == (4, G, columns)
         ids = [*text.encode(), scripted.STOP]
         assert tokens[0, 1, : len(ids)].tolist() == ids
-        assert gather(sampled.completions.logps_PGT, c.setup.mesh).shape == tokens.shape
-        np.testing.assert_array_equal(gather(sampled.group.completions_PGT, c.setup.mesh), tokens)
+        assert gather(sampled.completions.logps_PGT).shape == tokens.shape
+        np.testing.assert_array_equal(gather(sampled.group.completions_PGT), tokens)
 
 
 def test_advantages_are_of_rewards_after_the_length_penalty():

@@ -20,7 +20,7 @@ from podwright.recipe.load import load
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import Ending, RunDir, read_jsonl, write_json
 from podwright.train.emit import Emitter, TrainingOutcome
-from podwright.train.multimodal import contrastive
+from podwright.train.multimodal import contrastive, course
 from podwright.train.multimodal.data import features, paired
 from podwright.train.multimodal.data.paired import PairedLines
 from podwright.train.multimodal.inference import retrieval
@@ -69,7 +69,7 @@ def trained(
         return stop_after is not None and trains and len(list(read_jsonl(run.metrics))) - begun >= stop_after
 
     asked = recipe(f"data.source={source}", "data.num_train=0", "data.num_test=0", *overrides)
-    return run, contrastive.train(run, asked, Emitter(run, 1, world.rank == 0), stopping, world)
+    return run, course.train(contrastive.prepare, asked, Emitter(run, 1, world.rank == 0), stopping, world)
 
 
 @pytest.fixture(scope="module")
@@ -322,12 +322,12 @@ def test_lines_that_make_no_pair_are_counted_and_files_that_do_not_decode_stop_i
     (folder := lines / "held-out").mkdir()
     (folder / "train.jsonl").write_text("".join(json.dumps(x | {"image": f"../{x['image']}"}) + "\n" for x in good))
     (folder / "val.jsonl").write_text('{"text": "alone"}\n')
-    with pytest.raises(UserError, match="holds out 0 lines with two modalities, and retrieval needs 2"):
+    with pytest.raises(UserError, match="has too few lines with the same two modalities"):
         paired.load(
             RunDir(lines.parent), recipe(f"data.source={folder}", "data.num_train=0", "data.num_test=0"), World()
         )
     path.write_text("".join(json.dumps(x) + "\n" for x in (bad[:2] * 20)))
-    with pytest.raises(UserError, match="has no two lines with the same two modalities"):
+    with pytest.raises(UserError, match="has too few lines with the same two modalities"):
         paired.load(RunDir(lines.parent), recipe(f"data.source={path}", "data.num_train=0", "data.num_test=4"), World())
 
 
@@ -384,9 +384,9 @@ def test_an_aligner_is_not_asked_for_answers(whole: RunDir) -> None:
     write_json(whole.recipe, recipe().model_dump(mode="json"))
     run = str(whole.path)
     for ask in (
-        lambda: VERBS["eval"]([run]),
-        lambda: VERBS["export"]([run, "out"]),
-        lambda: VERBS["predict"]([run, "--text", "?"]),
+        lambda: VERBS["eval"]([json.dumps({"path": run, "data": "", "limit": 0})]),
+        lambda: VERBS["export"]([json.dumps({"path": run, "out": "out", "onnx": False})]),
+        lambda: VERBS["predict"]([json.dumps({"path": run, "files": {}, "text": "?", "out": ""})]),
     ):
         with pytest.raises(UserError, match="trained an aligner, which cannot answer without a language model") as e:
             ask()

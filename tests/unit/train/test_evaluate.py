@@ -70,7 +70,7 @@ def test_an_evaluation_that_is_stopped_on_the_way_says_nothing(tmp_path):
     asked = []
     run = RunDir(tmp_path)
     stopped = evaluator(5, 2, stopping=lambda: asked.append(1) or len(asked) == 2)
-    assert not evaluate.report(stopped, None, run, Emitter(run, 1, True), "before", 0)
+    assert not evaluate.report(stopped, None, Emitter(run, 1, True), "before", 0)
     assert len(asked) == 2, "asked before every batch"
     assert [e["event"] for e in read_jsonl(run.events)] == ["phase"]
     assert not run.samples.exists() and not run.flags("before").exists()
@@ -79,7 +79,7 @@ def test_an_evaluation_that_is_stopped_on_the_way_says_nothing(tmp_path):
 @pytest.mark.parametrize("when", ["before", "during", "after"])
 def test_what_an_evaluation_leaves(tmp_path, when):
     run = RunDir(tmp_path)
-    assert evaluate.report(evaluator(5, 2), None, run, Emitter(run, 1, True), when, 3)
+    assert evaluate.report(evaluator(5, 2), None, Emitter(run, 1, True), when, 3)
     phase, event = read_jsonl(run.events)
     assert phase["phase"] == "evaluation"
     assert (event["event"], event["when"], event["step"], event["num"]) == ("evaluation", when, 3, 5)
@@ -93,5 +93,5 @@ def test_what_an_evaluation_leaves(tmp_path, when):
 
 def test_another_process_than_the_first_writes_nothing(tmp_path):
     run = RunDir(tmp_path)
-    assert evaluate.report(evaluator(5, 2), None, run, Emitter(run, 1, False), "before", 0)
+    assert evaluate.report(evaluator(5, 2), None, Emitter(run, 1, False), "before", 0)
     assert not any(path.exists() for path in (run.events, run.samples, run.flags("before")))

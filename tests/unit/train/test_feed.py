@@ -5,6 +5,7 @@ import numpy as np
 
 from podwright.recipe import load, pretrain
 from podwright.rundir import RunDir
+from podwright.train.data_record import Written
 from podwright.train.mesh import make_mesh
 from podwright.train.pretrain import feed
 
@@ -21,9 +22,11 @@ def test_files_without_a_word_on_documents_are_cut_at_the_recipes_token(tmp_path
         "sequence_length=64",
         "evaluation.num_batches=1",
     ]
-    single = feed.open_(RunDir(tmp_path / "run"), load.load("almodel-tiny", small), 259, mesh)
+    single = feed.open_(RunDir(tmp_path / "run"), load.load("almodel-tiny", small), 259, mesh, Written({}, {}))
     assert single.about["documents"] == single.about["held_out_documents"] == 1, "the end of it is held out"
-    cut = feed.open_(RunDir(tmp_path / "run"), load.load("almodel-tiny", [*small, "data.eos_id=7"]), 259, mesh)
+    cut = feed.open_(
+        RunDir(tmp_path / "run"), load.load("almodel-tiny", [*small, "data.eos_id=7"]), 259, mesh, Written({}, {})
+    )
     assert cut.about["documents"] + cut.about["held_out_documents"] == 40
     row = next(cut.batches(0))
     assert (np.diff(row["segment_ids"], axis=1) != 0).any() and row["positions"].max() < 100

@@ -40,9 +40,9 @@ def train(*overrides, mesh=(1, 1, 1), steps=3):
         state, figures = made["update"](state, batch, base)
         trace.append([float(figures[name]) for name in ("loss", "kl", "grad_norm", "entropy")])
     return (
-        gather(batch.group.completions_PGT, s.mesh),
+        gather(batch.group.completions_PGT),
         np.array(trace),
-        jax.tree.map(lambda x: gather(x, s.mesh), state.params),
+        jax.tree.map(lambda x: gather(x), state.params),
     )
 
 

@@ -50,8 +50,16 @@ DISK_FULL = (
 def test_a_full_disk_is_no_lack_of_memory(tmp_path, error):
     ending, detail, fix = explain(error, RunDir(tmp_path / "r"))
     place = getattr(error, "filename", None) or tmp_path / "r"
-    assert ending is Ending.CRASHED and detail == f"the disk of {place} is full"
-    assert "free some space there, then type: podwright resume " in fix
+    words = os.strerror(getattr(error, "errno", errno.ENOSPC))
+    assert ending is Ending.CRASHED and detail == f"{place}: {words}"
+    assert fix.startswith("free some space there") and "then type: podwright resume " in fix
+
+
+@pytest.mark.parametrize("number", [errno.ENOMEM, errno.ECONNREFUSED, errno.EADDRINUSE, errno.EMFILE])
+def test_a_fault_of_no_file_is_not_told_as_one_of_the_run_directory(tmp_path, number):
+    run = RunDir(tmp_path / "r")
+    _, detail, fix = explain(OSError(number, os.strerror(number)), run)
+    assert str(run.path) not in detail and os.strerror(number) in detail and "check that path" not in fix
 
 
 def test_a_lack_of_memory_says_what_to_lower(tmp_path):
@@ -185,24 +193,23 @@ def test_an_evaluation_without_questions_says_what_to_type(tmp_path: Path) -> No
         GrpoEntry().evaluate(tmp_path, "", 0, [])
 
 
-def _drawn(folder: Path, *more: str, train: int = 2, test: int = 1) -> dict[str, Any]:
-    return VERBS["data"](
-        ["draw", str(folder), "--num-train", str(train), "--num-test", str(test), "--seed", "0", *more]
-    )
+def _drawn(folder: Path, pairs: bool = False, train: int = 2, test: int = 1) -> dict[str, Any]:
+    options = {"folder": str(folder), "num_train": train, "num_test": test, "seed": 0, "pairs": pairs}
+    return VERBS["data-draw"]([json.dumps(options)])
 
 
-@pytest.mark.parametrize("more", [(), ("--pairs",)])
+@pytest.mark.parametrize("pairs", [False, True])
 @pytest.mark.parametrize("own", [("train.jsonl",), ("train.jsonl", "val.jsonl"), ("notes.txt",)])
-def test_cats_are_not_drawn_over_what_is_there(tmp_path: Path, own: tuple[str, ...], more: tuple[str, ...]) -> None:
+def test_cats_are_not_drawn_over_what_is_there(tmp_path: Path, own: tuple[str, ...], pairs: bool) -> None:
     for name in own:
         (tmp_path / name).write_text("mine")
     with pytest.raises(
         UserError, match=r"is there already and not empty; name a directory that does not exist yet or is empty"
     ):
-        _drawn(tmp_path, *more)
+        _drawn(tmp_path, pairs)
     assert {p.name: p.read_text() for p in tmp_path.iterdir()} == dict.fromkeys(own, "mine")
     with pytest.raises(UserError, match=f"{own[0]} is a file, and a directory is written; name"):
-        _drawn(tmp_path / own[0], *more)
+        _drawn(tmp_path / own[0], pairs)
 
 
 def test_as_many_cats_are_drawn_as_were_asked_for(tmp_path: Path) -> None:
@@ -263,7 +270,11 @@ def test_a_bucket_of_training_data_is_read_with_patience(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "fault", [StorageFailure("gs://b/r", Cause.QUOTA, "429"), UserError("data=x is no file", "check")]
+    "fault",
+    [
+        StorageFailure("storage gs://b/r failed", "wait", Cause.QUOTA),
+        UserError("data=x is no file", "check", "no-such-file"),
+    ],
 )
 def test_the_fault_of_another_process_ends_the_run_as_in_that_process(fault):
     other = mesh._decoded(mesh._encoded(fault), 3)
@@ -342,7 +353,7 @@ def test_a_stop_ends_a_compilation_in_which_nothing_is_lost(tmp_path: Path, stat
         assert record["detail"] == "stopped before a step of this attempt had ended"
 
 
-@pytest.mark.parametrize("fault", [UserError("no data", "give some"), RuntimeError("broken"), None])
+@pytest.mark.parametrize("fault", [UserError("no data", "give some", "no-rows"), RuntimeError("broken"), None])
 def test_a_stop_that_comes_after_the_end_writes_no_ending_over_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: Exception | None
 ) -> None:

@@ -12,7 +12,6 @@ import os
 import socket
 import subprocess
 import sys
-import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -203,7 +202,7 @@ def test_values_come_back_from_the_devices_as_they_were(sizes: dict[str, int]) -
     value = np.random.default_rng(0).integers(0, 99, (8, 3, 2)).astype(np.int16)
     array = mesh.to_device(value, laid)
     assert array.sharding.is_equivalent_to(mesh.batch_sharding(laid), 3) and array.dtype == np.int16
-    np.testing.assert_array_equal(mesh.gather(array, laid), value)
+    np.testing.assert_array_equal(mesh.gather(array), value)
     rows = mesh.own_rows(array)
     assert sorted(rows) == list(range(8))
     np.testing.assert_array_equal([rows[i] for i in range(8)], value)
@@ -213,7 +212,7 @@ def test_what_is_gathered_is_all_of_an_array_however_it_is_sharded() -> None:
     laid = laid_out(fsdp=4, tensor=2)
     value = np.arange(64.0).reshape(8, 8).astype(np.float32)
     array = jax.device_put(value, NamedSharding(laid, PartitionSpec("tensor", "fsdp")))
-    found = mesh.gather(array, laid)
+    found = mesh.gather(array)
     assert isinstance(found, np.ndarray)
     np.testing.assert_array_equal(found, value)
 
@@ -260,7 +259,11 @@ def test_each_process_asks_itself_where_there_is_no_other(monkeypatch: pytest.Mo
     assert mesh.look_up("key") is None
 
 
-@pytest.mark.parametrize("fault", [UserError("what", "fix"), StorageFailure("gs://b", Cause.LOGIN, "401")], ids=repr)
+@pytest.mark.parametrize(
+    "fault",
+    [UserError("what", "fix", "a-code"), StorageFailure("storage gs://b failed", "log in", Cause.LOGIN)],
+    ids=repr,
+)
 def test_a_fault_is_raised_where_it_happened(fault: UserError) -> None:
     with pytest.raises(type(fault)) as raised, mesh.together():
         raise fault
@@ -269,27 +272,6 @@ def test_a_fault_is_raised_where_it_happened(fault: UserError) -> None:
         pass
     with pytest.raises(KeyError), mesh.together():
         raise KeyError  # no UserError: it ends the process
-
-
-@pytest.mark.parametrize(
-    ("wanted", "platforms", "refused"),
-    [("2", ["cpu", "cpu"], True), ("0", ["cpu"], False), (None, ["cpu"], False), ("1", ["cpu", "gpu"], False)],
-)
-def test_a_target_with_gpus_of_which_jax_sees_none_is_refused(
-    monkeypatch: pytest.MonkeyPatch, wanted: str | None, platforms: list[str], refused: bool
-) -> None:
-    monkeypatch.delenv("PODWRIGHT_GPUS_PER_NODE", raising=False)
-    if wanted is not None:
-        monkeypatch.setenv("PODWRIGHT_GPUS_PER_NODE", wanted)
-    if "gpu" in platforms:  # none is here
-        monkeypatch.setattr(jax, "local_devices", lambda: [types.SimpleNamespace(platform=p) for p in platforms])
-    if not refused:
-        mesh.require_gpus(0)
-        return
-    with pytest.raises(UserError) as error:
-        mesh.require_gpus(0)
-    assert error.value.what == f"host {socket.gethostname()} has 2 GPU(s), and jax {jax.__version__} sees none"
-    assert "pip install -e '.[cuda12]'" in error.value.fix and "gpus_per_node" in error.value.fix
 
 
 @pytest.fixture(scope="module")

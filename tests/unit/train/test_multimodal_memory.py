@@ -14,7 +14,7 @@ from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.train.multimodal import memory, updates
 from podwright.train.multimodal.memory import Shadow
 from podwright.train.multimodal.networks import model
-from podwright.train.multimodal.processes.stopwatch import Stopwatch
+from podwright.train.multimodal.processes.machine import Stopwatch
 from podwright.train.multimodal.processes.world import World
 
 DIMS = llm.LlmDims(128, 256, 2, 4, 2, 2048)

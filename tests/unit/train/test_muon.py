@@ -75,7 +75,7 @@ def train(mesh, tx, steps=4):
     step = jax.jit(lambda state, params, grads: optimizer.apply(tx, grads, state, params)[:2])
     for i in range(steps):
         params, state = jax.block_until_ready(step(state, params, values(mesh, i + 1)))
-    return jax.tree.map(lambda x: gather(x, mesh), (params, state))
+    return jax.tree.map(lambda x: gather(x), (params, state))
 
 
 def close(found, wanted, rtol=2e-5, atol=2e-6):

@@ -86,7 +86,7 @@ def run(s, steps=2):
     for i in range(steps):
         state, figures = made["update"]()(state, batch(s, i))
         trace.append([float(figures[name]) for name in sorted(figures)])
-    return np.array(trace), jax.tree.map(lambda x: gather(x, s.mesh), (state.params, state.bias_LX))
+    return np.array(trace), jax.tree.map(lambda x: gather(x), (state.params, state.bias_LX))
 
 
 def alike(params, others):
@@ -149,7 +149,7 @@ def test_a_state_without_experts_is_kept_and_found_again(tmp_path):
     with checkpoint.Checkpoints(RunStorage(RunDir(tmp_path)), 1) as kept:
         found = kept.restore(program.abstract_state(s)).state
     assert found.bias_LX is None
-    jax.tree.map(lambda a, b: np.testing.assert_array_equal(gather(a, s.mesh), gather(b, s.mesh)), found, state)
+    jax.tree.map(lambda a, b: np.testing.assert_array_equal(gather(a), gather(b)), found, state)
 
 
 @pytest.mark.long

@@ -22,9 +22,9 @@ def run(mesh, *overrides, steps=3):
         state, figures = made["update"](state, batch)
         trace.append([float(figures[name]) for name in ("loss", "kl", "grad_norm", "entropy")])
     return (
-        gather(batch.group.completions_PGT, s.mesh),
+        gather(batch.group.completions_PGT),
         np.array(trace),
-        jax.tree.map(lambda x: gather(x, s.mesh), state.params),
+        jax.tree.map(lambda x: gather(x), state.params),
     )
 
 
@@ -68,7 +68,7 @@ def test_tensor_4_equals_unsharded():
         made, weights = program.programs(s), small.params(s, scale=3.0)
         batch = small.batch(s, made, weights, weights)
         _, figures = made["update"](program.new_state(s, weights, program.policy_schedule(s.recipe)), batch)
-        outs.append((gather(batch.group.completions_PGT, s.mesh), float(figures["grad_norm"])))
+        outs.append((gather(batch.group.completions_PGT), float(figures["grad_norm"])))
     np.testing.assert_array_equal(outs[0][0], outs[1][0])
     np.testing.assert_allclose(outs[0][1], outs[1][1], rtol=1e-3)
 

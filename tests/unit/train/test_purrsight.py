@@ -162,7 +162,6 @@ def sight() -> features.Sight:
         {"image": encoders.frozen(eye), "audio": encoders.frozen(ear)},
         heads.eval(),
         "test",
-        features.DecodeTime(features.silent),
     )
 
 

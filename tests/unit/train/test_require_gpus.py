@@ -1,5 +1,6 @@
 """GPUs of a target or of this machine that jax or PyTorch does not see are refused, with the reason and what to type."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -8,10 +9,9 @@ import pytest
 import torch
 
 from podwright.errors import UserError
-from podwright.train import devices, mesh
+from podwright.train import devices
 from podwright.train.multimodal.processes import world
 
-CPU_BUILD = torch.version.cuda is None
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch sees a GPU here")
 
 
@@ -26,11 +26,9 @@ pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch sees 
 )
 def test_gpus_that_are_there_and_not_seen_are_refused(environment: dict[str, str], num_here: int, to_cpus: str) -> None:
     with pytest.raises(UserError) as refused:
-        world.require_gpus(environment, num_here)
-    assert f" has 2 GPU(s), and PyTorch {torch.__version__} sees 0: " in refused.value.what
-    assert refused.value.fix.endswith(f"; to train on CPUs, {to_cpus}")
-    if CPU_BUILD:
-        assert refused.value.what.endswith("it is built for CPUs alone") and "pip install" in refused.value.fix
+        devices.require_gpus("jax 1", 0, environment, num_here, "install it")
+    assert refused.value.what.endswith(" has 2 GPU(s), and jax 1 sees 0")
+    assert refused.value.fix == f"install it, and look at nvidia-smi; to train on CPUs, {to_cpus}"
 
 
 @pytest.mark.parametrize(
@@ -44,48 +42,28 @@ def test_gpus_that_are_there_and_not_seen_are_refused(environment: dict[str, str
     ],
 )
 def test_cpus_that_are_asked_for_are_taken(environment: dict[str, str], num_here: int) -> None:
-    world.require_gpus(environment, num_here)
+    devices.require_gpus("jax 1", 0, environment, num_here, "")
     assert world.join(environment).device == torch.device("cpu")
 
 
-def test_hidden_gpus_name_the_variable_that_hides_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.version, "cuda", "12.8")
-    with pytest.raises(UserError, match=r"CUDA_VISIBLE_DEVICES=''; unset it there"):
-        world.require_gpus({"PODWRIGHT_GPUS_PER_NODE": "2", "CUDA_VISIBLE_DEVICES": ""}, 0)
-
-
-def test_more_processes_than_gpus_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    world.require_gpus({"PODWRIGHT_GPUS_PER_NODE": "2", "LOCAL_RANK": "0"}, 0)
+def test_more_processes_than_gpus_are_refused() -> None:
+    two = {"PODWRIGHT_GPUS_PER_NODE": "2"}
+    devices.require_gpus("PyTorch 2", 1, two | {"LOCAL_RANK": "0"}, 0, "")
     with pytest.raises(UserError, match=r"sees 1, too few for process 1 of this host; lower tasks_per_node"):
-        world.require_gpus({"PODWRIGHT_GPUS_PER_NODE": "2", "LOCAL_RANK": "1"}, 0)
+        devices.require_gpus("PyTorch 2", 1, two | {"LOCAL_RANK": "1"}, 0, "")
 
 
-@pytest.fixture
-def variables(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
-    for name in ("PODWRIGHT_GPUS_PER_NODE", "JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"):
-        monkeypatch.delenv(name, raising=False)
-    return monkeypatch
-
-
-def test_a_machine_with_gpus_that_jax_does_not_see_is_refused(variables: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_gpus_of_a_machine_are_counted(tmp_path: Path) -> None:
     for bus in ("0000:01:00.0", "0000:02:00.0"):
         (tmp_path / bus).mkdir()
     assert devices.num_nvidia_gpus(tmp_path) == 2 and devices.num_nvidia_gpus(tmp_path / "none") == 0
+
+
+def test_processes_of_pytorch_that_see_no_gpu_are_refused() -> None:
     with pytest.raises(
-        UserError, match=r" has 2 GPU\(s\), and jax \S+ sees none; .*; to train on CPUs, type --on cpu-1"
+        UserError, match=f"PyTorch {re.escape(torch.__version__)} sees 0; install a build of torch for CUDA"
     ):
-        mesh.require_gpus(devices.num_nvidia_gpus(tmp_path))
-    variables.setenv("PODWRIGHT_GPUS_PER_NODE", "4")
-    with pytest.raises(UserError, match=r" has 4 GPU\(s\).*to train on CPUs, set gpus_per_node of the target to 0"):
-        mesh.require_gpus(0)
-
-
-@pytest.mark.parametrize("name", ["JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"])
-def test_jax_trains_on_cpus_that_are_chosen(variables: pytest.MonkeyPatch, name: str) -> None:
-    mesh.require_gpus(0)
-    variables.setenv(name, "cpu" if name == "JAX_PLATFORMS" else "")
-    mesh.require_gpus(2)
+        world.join({"PODWRIGHT_GPUS_PER_NODE": "2"})
 
 
 ALLOCATOR = """

@@ -100,11 +100,11 @@ def test_what_counts_as_numbers(plugin, returned: str, values: list[float]) -> N
 @pytest.mark.parametrize(
     ("returned", "says"),
     [
-        ("[1.0]", "gave 1 values for 2 completions"),
-        ("[1.0, 2.0, 3.0]", "gave 3 values for 2"),
-        ("1.0", "gave float, not a list"),
-        ("None", "gave NoneType, not a list"),
-        ("'12'", "gave str, not a list"),
+        ("[1.0]", "gave [1.0] for 2 completions"),
+        ("[1.0, 2.0, 3.0]", "gave [1.0, 2.0, 3.0] for 2"),
+        ("1.0", "gave 1.0 for 2"),
+        ("None", "gave None for 2"),
+        ("'12'", "gave '12' for 2"),
         ("[1.0, float('nan')]", "gave nan for sample 1"),
         ("[float('inf'), 1.0]", "gave inf for sample 0"),
         ("[1.0, '2']", "gave '2' for sample 1"),
@@ -151,7 +151,7 @@ def test_an_exception_that_only_the_whole_batch_causes(plugin) -> None:
     ("text", "says"),
     [
         ("def g(prompts, completions, **columns): ...", "has no function f"),
-        ("f = 3", "is int, not a function"),
+        ("f = 3", "has no function f"),
         ("def f(prompts, completions): ...", "cannot be called (got an unexpected keyword argument 'question')"),
         ("def f(a, b, **columns): ...", "write it as fn(prompts, completions, **columns)"),
         ("def f(prompts, completions, limit, **columns): ...", "missing a required argument: 'limit'"),
@@ -168,11 +168,11 @@ def test_files_that_are_refused(plugin, text: str, says: str) -> None:
 @pytest.mark.parametrize(
     ("function", "says"),
     [
-        ("nowhere/mine.py:f", "there is no reward file nowhere/mine.py"),
+        ("nowhere/mine.py:f", "the rewards of nowhere/mine.py cannot be imported (FileNotFoundError"),
         ("no_such_package.mine:f", "cannot be imported (ModuleNotFoundError"),
-        ("podwright.train.grpo.reward:chek_answer", "did you mean podwright.train.grpo.reward:check_answer?"),
-        ("check_answer", "write package.module:function or file.py:function"),
-        ("mine.py:", "write package.module:function or file.py:function"),
+        ("podwright.train.grpo.reward:chek_answer", "podwright.train.grpo.reward has no function chek_answer"),
+        ("check_answer", "cannot be imported (ValueError"),
+        ("mine.py:", "a file is named as file.py:function"),
     ],
 )
 def test_names_that_are_refused(function: str, says: str) -> None:
@@ -247,12 +247,12 @@ def test_a_module_of_tunix_loads_unchanged(plugin) -> None:
 @pytest.mark.parametrize(
     ("line", "says"),
     [
-        ("scores.pop()", "the reward check_answer gave 1 values for 2 completions"),
+        ("scores.pop()", "the reward check_answer gave [3.0] for 2 completions"),
         ("scores[1] = float('nan')", "gave nan for sample 1"),
         ("scores = ['3.0', '0.0']", "gave '3.0' for sample 0"),
         ("scores[0] = {}", "gave {} for sample 0"),
         ("raise KeyError('x')", "the reward check_answer failed: KeyError: 'x'"),
-        ("return", "gave NoneType, not a list"),
+        ("return", "gave None for 2"),
     ],
 )
 def test_a_module_of_tunix_that_returns_something_wrong_is_refused(plugin, line: str, says: str) -> None:

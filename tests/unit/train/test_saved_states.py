@@ -110,7 +110,7 @@ def test_a_fault_that_a_library_tells_in_words_of_its_own_is_told_by_the_files(
     monkeypatch.setattr(Path, "open", failing)
     with pytest.raises(OSError, match="Input/output") as raised:
         saved_states.newest(storage, *STATES, read)
-    assert attempt.explain(raised.value, storage.run)[1] == f"the disk of {state} fails (Input/output error)"
+    assert attempt.explain(raised.value, storage.run)[1] == f"{state}: Input/output error"
     assert names(storage) == BOTH
 
 
@@ -193,16 +193,15 @@ def test_a_folder_of_another_user_is_not_an_empty_one(
     with pytest.raises(PermissionError) as raised:
         storage.steps() if half == "jax" else checkpoints.latest(storage)
     ending, what, fix = attempt.explain(raised.value, storage.run)
-    assert (
-        ending is Ending.CRASHED and what == f"{storage.run.checkpoints} cannot be read or written (Permission denied)"
-    )
-    assert fix.startswith("give ") and fix.endswith(f"podwright resume {storage.run.typed}")
+    assert ending is Ending.CRASHED and what == f"{storage.run.checkpoints}: Permission denied"
+    assert fix.startswith("check that path") and fix.endswith(f"podwright resume {storage.run.typed}")
 
 
 def test_a_disk_that_fails_is_named_with_what_to_do(storage: RunStorage) -> None:
     for number in (errno.ESTALE, errno.EIO):
-        _, what, fix = attempt.explain(OSError(number, os.strerror(number)), storage.run)
-        assert what == f"the disk of {storage.run.path} fails ({os.strerror(number)})" and "mount it again, then" in fix
+        ending, what, fix = attempt.explain(OSError(number, os.strerror(number)), storage.run)
+        assert ending is Ending.CRASHED and what == f"{storage.run.path}: {os.strerror(number)}"
+        assert fix.startswith("check that path") and fix.endswith(f"podwright resume {storage.run.typed}")
 
 
 def test_a_resume_of_phase_2_ends_instead_of_training_anew(
@@ -212,8 +211,7 @@ def test_a_resume_of_phase_2_ends_instead_of_training_anew(
         raise NOT_NOW[0]
 
     monkeypatch.setattr(torch, "load", denied)
-    at = course.place(storage.run, Emitter(storage.run, 2, True), lambda: False, World(0, 1, torch.device("cpu"), None))
     training: Any = SimpleNamespace(recipe=SimpleNamespace(kind="multimodal"))
     with pytest.raises(PermissionError):
-        course._begin(training, at)
+        course._begin(training, Emitter(storage.run, 2, True), World())
     assert names(storage) == BOTH and not storage.run.events.exists()

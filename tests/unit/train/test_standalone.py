@@ -26,14 +26,15 @@ def file(tmp_path):
 
 
 def test_a_foreign_file_is_used_whole(file):
-    assert len(standalone._questions(small.recipe(), str(file))) == 30
+    assert len(standalone._questions(small.recipe(), str(file), "", RunDir(file.parent))) == 30
 
 
 def test_of_its_own_file_a_run_is_asked_only_what_it_did_not_train_on(file):
     recipe = small.recipe(f"data.source={file}", "data.num_train=0", "data.num_test=4")
-    asked = standalone._questions(recipe, str(file))
+    run = RunDir(file.parent)
+    asked = standalone._questions(recipe, str(file), "", run)
     assert len(asked) == 4
-    assert asked == standalone._questions(recipe, str(file.parent / "." / "data.jsonl"))
+    assert asked == standalone._questions(recipe, str(file.parent / "." / "data.jsonl"), "", run)
 
 
 def test_the_file_that_a_run_in_a_storage_was_started_with_is_its_own(file, tmp_path):
@@ -46,8 +47,8 @@ def test_the_file_that_a_run_in_a_storage_was_started_with_is_its_own(file, tmp_
     inputs.upload(run, recipe.model_dump(mode="json"), tmp_path, open_storage(run.storage_url))
     copied = standalone._recipe_for(run.path)
     assert copied.data.source != recipe.data.source
-    asked = standalone._questions(copied, str(file), standalone._original_source(run.path))
-    assert asked == standalone._questions(recipe, str(file)) and len(asked) == 4
+    asked = standalone._questions(copied, str(file), str(file), run)
+    assert asked == standalone._questions(recipe, str(file), "", run) and len(asked) == 4
 
 
 @pytest.fixture
@@ -129,7 +130,7 @@ def test_an_evaluation_compares_the_kernels_of_its_card_before_it_compiles(begun
     class StopError(Exception):
         pass
 
-    def refused(mesh, heads, layouts, folder):
+    def refused(mesh, heads, layouts):
         raise StopError(heads.dtype, *layouts)
 
     monkeypatch.setattr(attention_check, "refused", refused)

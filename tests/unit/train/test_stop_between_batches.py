@@ -53,6 +53,6 @@ def test_an_evaluation_of_phase_1_and_2_ends_after_its_batch() -> None:
         return {}, []
 
     training: Any = SimpleNamespace(test=graded)
-    at: Any = SimpleNamespace(emit=SimpleNamespace(event=lambda name, **_: events.append(name)))
-    assert not course._test(training, at, "during", 4)
+    emit: Any = SimpleNamespace(event=lambda name, **_: events.append(name))
+    assert not course._test(training, emit, "during", 4)
     assert len(asked) == 3 and events == ["phase"], "no figures of a part"

@@ -55,21 +55,20 @@ def remedied(checked):
         ),
         (
             limits(40, 24, [20, 30], [40], [25, 50]),
-            "no worked answer of the warm start fits rollout.total_generation_steps=24 with its prompt in "
-            "rollout.max_prompt_length=40: the shortest has 25 tokens",
+            "no worked answer of the warm start fits rollout.total_generation_steps=24 "
+            "and its prompt 40 tokens: the shortest has 25",
             "type rollout.total_generation_steps=50",
         ),
         (
             limits(20, 24, [20, 30], [10], [30, 20]),
-            "no worked answer of the warm start fits rollout.total_generation_steps=24 with its prompt in "
-            "rollout.max_prompt_length=20: the shortest has 20 tokens",
+            "no worked answer of the warm start fits rollout.total_generation_steps=24 "
+            "and its prompt 20 tokens: the shortest has 20",
             "type rollout.max_prompt_length=30 rollout.total_generation_steps=30",
         ),
         (
             limits(3, 24, [3000], [10]),
-            "no training prompt fits rollout.max_prompt_length=3: the shortest of 1 has more than 2,048 tokens, the longest more than 2,048",
-            "give shorter examples (each prompt ends with data.instruction), or a model with more positions: with rollout.total_generation_steps=24 too few of the "
-            "2,048 positions of the model are left",
+            "no training prompt fits rollout.max_prompt_length=3: the shortest of 1 has 3000 tokens, the longest 3000",
+            "give shorter examples, or a model with more than 2,048 positions",
         ),
     ],
 )
@@ -104,12 +103,10 @@ def test_what_is_left_out_is_counted_and_of_a_sample_estimated():
         "3 of 3 worked answers of the warm start (100%)",
     ]
     assert limits(40, 25, [20, 30, 40], [10], [25, 20, 20]).left_out() == []
-    sampled = PromptTokens("training", 1000, [1, 2, 3, 9], [1, 50])
+    sampled = PromptTokens("training", 1000, [1, 2, 3, 9])
     checked = TokenLimits(Rollout(max_prompt_length=5, total_generation_steps=24), 2048, [sampled])
     assert checked.left_out() == ["250 of 1,000 training prompts (25%)"]
-    assert checked.longest() == 50 and checked.enough() == "rollout.max_prompt_length=50"
-    rare = dataclasses.replace(checked, rollout=Rollout(max_prompt_length=20))
-    assert rare.left_out() == ["1 of 1,000 training prompts (0.1%)"]
+    assert checked.longest() == 9 and checked.enough() == "rollout.max_prompt_length=9"
 
 
 @pytest.mark.parametrize(
@@ -150,8 +147,11 @@ def saved(folder, template):
 @pytest.mark.parametrize(
     ("template", "says"),
     [
-        ("", "the chat template leaves the question out: every prompt is the same text; fix chat_template.jinja"),
-        ("user: hello", "the chat template leaves the question out: every prompt is the same text; fix chat_template"),
+        ("", "the chat template leaves the user's message out: every prompt is the same text; fix chat_template.jinja"),
+        (
+            "user: hello",
+            "the chat template leaves the user's message out: every prompt is the same text; fix chat_template",
+        ),
         (
             "{{ raise_exception('no system') }}",
             r"the chat template cannot be rendered \(no system\); fix chat_template",
@@ -160,7 +160,7 @@ def saved(folder, template):
 )
 def test_a_template_that_makes_no_prompts_is_refused(tmp_path, template, says):
     with pytest.raises(UserError, match=says) as refused:
-        prompts.tokenized(EXAMPLES, saved(tmp_path, template), GrpoData(source="arithmetic"), 2048)
+        prompts.tokenized(EXAMPLES, saved(tmp_path, template), GrpoData(source="arithmetic"))
     assert refused.value.what.startswith(f"{tmp_path}: ")
 
 
@@ -171,9 +171,9 @@ def test_a_test_without_a_question_is_refused(tmp_path):
 
 
 def test_a_prompt_without_a_token_is_refused(tmp_path):
-    tokenizer = saved(tmp_path, "{{ messages[0].content if messages[0].content.startswith('0') else '' }}")
+    tokenizer = saved(tmp_path, "{{ '' if messages[0].content[0] in '123456789' else messages[0].content }}")
     with pytest.raises(UserError, match="makes a prompt without a token"):
-        prompts.tokenized(EXAMPLES, tokenizer, GrpoData(source="arithmetic"), 2048)
+        prompts.tokenized(EXAMPLES, tokenizer, GrpoData(source="arithmetic"))
 
 
 def test_a_tokenizer_with_more_ids_than_the_model_has_rows_is_refused(tmp_path):

@@ -32,12 +32,12 @@ def refusal(load: Callable[[], object]) -> str:
     ("changed", "words"),
     [
         (lambda w: w | {"fc1.weight": torch.zeros(100, 2048)}, "fc1.weight is [100, 2048] and not [2048, 2048]; give"),
-        (lambda w: w | {"fc1.weight": 3}, "has no fc1.weight and lacks 1 weights in all"),
+        (lambda w: w | {"fc1.weight": 3}, "has no fc1.weight; give the weights of this encoder"),
         (lambda w: w | {"fc1.bias": torch.full((2048,), torch.nan)}, "fc1.bias in"),
-        (lambda w: list(w.values())[:1], "holds no weights by name"),
-        (lambda w: torch.zeros(3), "holds no weights by name"),
-        (lambda w: {"model": [1]}, "holds no weights by name"),
-        (lambda w: {3: torch.zeros(3)}, "weights in all"),
+        (lambda w: list(w.values())[:1], "cannot be read as weights by name"),
+        (lambda w: torch.zeros(3), "cannot be read as weights by name"),
+        (lambda w: {"model": [1]}, "cannot be read as weights by name"),
+        (lambda w: {3: torch.zeros(3)}, "has no "),
     ],
 )
 def test_weights_that_do_not_fit_cnn14_are_refused(tmp_path: Path, cnn14: Any, changed: Any, words: str) -> None:
@@ -59,8 +59,8 @@ def test_weights_of_cnn14_may_lie_under_a_key_beside_other_things(tmp_path: Path
     [
         (lambda w: {name: 0 for name in w}, "has no weights under projection_heads."),
         (lambda w: {3: 4}, "has no weights under projection_heads."),
-        (lambda w: [1], "holds no weights by name"),
-        (lambda w: {"state_dict": [1]}, "holds no weights by name"),
+        (lambda w: [1], "cannot be read as weights by name"),
+        (lambda w: {"state_dict": [1]}, "cannot be read as weights by name"),
         (
             lambda w: w | {"postprocessors.image.1.logit_scale": torch.zeros(3)},
             "image_scaling.logit_scale is [3] and not []; change",
@@ -88,6 +88,11 @@ def test_a_directory_in_the_place_of_weights_is_called_that(tmp_path: Path) -> N
         assert f"={tmp_path} is a directory, not a file; name a file in it" in refusal(load)
 
 
-def test_a_head_that_is_no_matrix_has_no_size(tmp_path: Path) -> None:
-    torch.save({"projection_heads.image_head.fc.weight": torch.zeros(3)}, tmp_path / "aligner.pt")
-    assert "fc.weight is [3] and no matrix" in refusal(lambda: aligner.sizes(str(tmp_path / "aligner.pt")))
+def test_a_head_that_is_no_matrix_is_refused(tmp_path: Path) -> None:
+    torch.save(
+        aligner.Aligner({"image": 8}, 4).state_dict() | {"projection_heads.image_head.fc.weight": torch.zeros(3)},
+        tmp_path / "aligner.pt",
+    )
+    assert "fc.weight is [3] and not [4, 8]" in refusal(
+        lambda: aligner.load(str(tmp_path / "aligner.pt"), {"image": 8}, 4, ())
+    )

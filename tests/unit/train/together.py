@@ -66,9 +66,10 @@ def forever() -> None:
 
 def main() -> None:
     run, world = RunDir(Path(sys.argv[1])), join(os.environ)
-    at = course.place(run, Emitter(run, 1, world.rank == 0), lambda: False, world)
     training = Sums(run, sys.argv[2], world)
-    outcome = course.follow(training, at, course.PATIENCE if sys.argv[2] == "lags" else SHORT)
+    outcome = course.follow(
+        training, Emitter(run, 1, world.rank == 0), world, course.PATIENCE if sys.argv[2] == "lags" else SHORT
+    )
     write_json(run.exit(1, world.rank), {"ending": outcome.ending, "detail": outcome.detail})
 
 

@@ -100,7 +100,7 @@ SAMPLE = "1.0,cpu,50,1,2,,\r\n"
         (HEADER + SAMPLE + SAMPLE[:5], True, "lines that cannot be read: 1 of 3"),
         (HEADER + "\0\0\r\n" + SAMPLE, False, "lines that cannot be read: 1 of 3"),
         (HEADER + SAMPLE[:-2] + SAMPLE, True, "lines that cannot be read: 1 of 2"),
-        ("garbage\n", False, "its first line does not name the columns"),
+        ("garbage\n", False, "lines that cannot be read: 1 of 1"),
         ("", True, ""),
     ],
 )

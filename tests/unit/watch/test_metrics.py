@@ -63,7 +63,6 @@ def test_the_main_stage_is_named_like_the_kind(tmp_path: Path) -> None:
         5,
         10,
     )
-    assert progress.accuracy(first=True) is None and progress.held_out_loss(first=True) is None
 
 
 def test_steps_lost_by_a_kill_have_not_happened_until_they_are_run_again(tmp_path: Path) -> None:
@@ -95,10 +94,9 @@ def test_records_that_come_late_undo_no_step_of_a_later_attempt(tmp_path: Path) 
     assert progress.step == 5
 
 
-def test_accuracy_before_and_latest(tmp_path: Path) -> None:
+def test_evaluations_and_notices_are_kept(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     progress = Progress(run, RECIPE)
-    assert progress.accuracy(first=True) is None
     for n, (when, accuracy) in enumerate([("before", 0.25), ("during", 0.5), ("after", 0.75)]):
         write(
             run.events,
@@ -113,7 +111,7 @@ def test_accuracy_before_and_latest(tmp_path: Path) -> None:
         )
     write(run.events, {"event": "notice", "message": "3 prompts left out", "time": 9.0})
     progress.update()
-    assert (progress.accuracy(first=True), progress.accuracy(first=False)) == (0.25, 0.75)
+    assert [event["strict"]["accuracy"] for event in progress.evaluations] == [0.25, 0.5, 0.75]
     assert progress.notices == ["3 prompts left out"]
 
 

@@ -21,6 +21,7 @@ from podwright.targets import kinds
 from podwright.targets.base import Polled, Process
 from podwright.watch import explain
 from podwright.watch.diagnose import outcome
+from tests.diagnosed import diagnosed
 
 LOGS = Path(__file__).parents[2] / "logs"
 ROWS = rows("log")
@@ -111,7 +112,7 @@ def test_there_are_logs_enough() -> None:
     ],
 )
 def test_what_a_line_stands_for(line: str, rule: str | None, words: str) -> None:
-    found = explain.lines([line])
+    found = diagnosed([line])
     assert [match["rule"] for match in found] == ([rule] if rule else [])
     assert words in "".join(match["cause"] for match in found)
 
@@ -140,7 +141,7 @@ def typed(row: FailureRow, keys: advice.RecipeAdvice) -> str:
     ],
 )
 def test_good_news_is_no_failure(line: str) -> None:
-    assert explain.lines([line]) == []
+    assert diagnosed([line]) == []
 
 
 def test_a_cause_comes_before_what_follows_from_it() -> None:
@@ -149,7 +150,7 @@ def test_a_cause_comes_before_what_follows_from_it() -> None:
         + (LOGS / "gloo-timeout.log").read_text()
         + (LOGS / "cuda-out-of-memory.log").read_text()
     )
-    assert [match["rule"] for match in explain.lines(text.splitlines())] == [
+    assert [match["rule"] for match in diagnosed(text.splitlines())] == [
         "cuda-out-of-memory",
         "peer-gone",
         "gloo-timeout",
@@ -175,7 +176,7 @@ def test_all_logs_of_the_last_attempt_are_read(tmp_path: Path) -> None:
         ("peer-gone", "log.txt"),
     ]
     assert f"podwright resume {run.typed}" in found[0]["remedy"]
-    with pytest.raises(UserError, match="has not started yet"):
+    with pytest.raises(UserError, match="has no log"):
         explain.run(RunDir(tmp_path / "dogs"))
 
 

@@ -68,7 +68,7 @@ def test_the_live_view_shows_bar_figures_accuracy_and_warnings(tmp_path: Path) -
         "reward 2.500",
         "KL 0.0200",
         "tokens/s 1,23",
-        "12.5 % before",
+        "accuracy before: 12.5 % of 8",
         "trackers are behind",
     ):
         assert piece in shown, piece
@@ -91,7 +91,8 @@ def test_a_run_that_pretrains_shows_loss_and_held_out_loss(tmp_path: Path) -> No
         "loss 2.2500",
         "expert load 1.50",
         "tokens/s/device 4,321",
-        "held-out loss 5.5000 before, 3.1250 latest",
+        "held-out loss before: 5.5000",
+        "held-out loss during: 3.1250",
     ):
         assert piece in shown, piece
     assert "accuracy" not in shown

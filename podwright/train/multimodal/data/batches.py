@@ -35,6 +35,15 @@ class LineBatches:
     def __len__(self) -> int:
         return len(self.examples)
 
+    def take(self, rows: Sequence[int]) -> LineBatches:
+        return LineBatches(
+            [self.examples[i] for i in rows],
+            [self.prompts[i] for i in rows],
+            [self.responses[i] for i in rows],
+            self.features[rows],
+            self.present[rows],
+        )
+
     @functools.cached_property
     def lengths(self) -> list[int]:
         return [len(prompt) + len(response) for prompt, response in zip(self.prompts, self.responses, strict=True)]

@@ -9,7 +9,6 @@ import concurrent.futures
 import dataclasses
 import functools
 import hashlib
-import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -20,7 +19,7 @@ from torch import Tensor
 from podwright.data import media
 from podwright.data.annotated import AnnotatedExample
 from podwright.recipe import llm
-from podwright.recipe.multimodal import MOST_WORKERS, MultimodalRecipe
+from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.train.multimodal.networks import aligner, encoders
 from podwright.train.multimodal.networks.model import MODALITIES
 from podwright.train.multimodal.processes import cores
@@ -29,7 +28,6 @@ from podwright.train.multimodal.processes.world import World
 _PART = 1024  # files whose features are written at a time
 _BATCH = 32  # pictures or sounds that an encoder sees at a time: always as many, see `_in_batches`
 _DEFAULT_WORKERS = 16  # at most: more threads wait for Python's lock
-_SLOW_S = 30.0  # of waiting for decoded files, which is worth a word
 FEATURES = ".features"
 """the folder beside the runs"""
 
@@ -37,29 +35,6 @@ Contents = Mapping[str, Path | str]
 """field -> its file; of a text, the text itself"""
 _Source = tuple[str, Path | str]
 """the field that a modality comes from, and what is in it"""
-
-
-class DecodeTime:
-    """How long encoders waited for decoded files; says so once, where more threads would help."""
-
-    def __init__(self, say: Callable[[str], None]):
-        self._say: Callable[[str], None] | None = say
-        self._begin = time.perf_counter()
-        self._waited_s = 0.0
-
-    def waited(self, seconds: float, num_workers: int, num_cores: int) -> None:
-        """`seconds` since the last file; `num_cores`: that this process may use."""
-        self._waited_s += seconds
-        total = time.perf_counter() - self._begin
-        if self._say is None or self._waited_s < max(_SLOW_S, total / 2):
-            return
-        most = min(num_cores, MOST_WORKERS)
-        more = f"type data.num_workers={most}" if num_workers < most else "give each process more cores"
-        self._say(
-            f"decoding files takes {self._waited_s:.0f} of {total:.0f} s of loading, with data.num_workers={num_workers} on {num_cores} "
-            f"cores: {more}; what is decoded once is kept in {FEATURES} beside the run"
-        )
-        self._say = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,7 +46,6 @@ class Sight:
     aligner: aligner.Aligner | None
     """None: features are what the encoders give"""
     fingerprint: str
-    decoding: DecodeTime
 
     @property
     def dims(self) -> dict[str, int]:
@@ -104,12 +78,7 @@ def _in_batches(compute: Callable[[Tensor], Tensor], rows: Tensor, size: int, de
     return torch.cat(results)
 
 
-def silent(message: str) -> None:
-    """For who has nobody to tell."""
-
-
-def sight(recipe: MultimodalRecipe, say: Callable[[str], None] = silent) -> Sight:
-    """`say`: takes a notice for the user."""
+def sight(recipe: MultimodalRecipe) -> Sight:
     built = {"image": encoders.image_encoder(recipe.encoders), "audio": encoders.audio_encoder(recipe.encoders)}
     dims = {k: v.dim for k, v in built.items()}
     if recipe.aligner.source == "random":  # a file's head for text is not read: Phase 2 has no features of text
@@ -118,8 +87,7 @@ def sight(recipe: MultimodalRecipe, say: Callable[[str], None] = silent) -> Sigh
     heads = aligner.load(recipe.aligner.source, dims, recipe.aligner.dim, needed=MODALITIES, scaled=scaled)
     heads.requires_grad_(False)
     about = recipe.encoders.model_dump_json() + recipe.aligner.features
-    mark = encoders.fingerprint(*built.values(), heads, about=about)
-    return Sight(built, heads, mark, DecodeTime(say))
+    return Sight(built, heads, encoders.fingerprint(*built.values(), heads, about=about))
 
 
 def of_files(
@@ -134,9 +102,7 @@ def of_lines(
     lines: Sequence[Contents], sight: Sight, num_workers: int, world: World, folder: Path
 ) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[int, str]]:
     """Features [N, D] of each modality, which are there [N], and what is wrong with which lines; `num_workers`: 0 as the cores allow."""
-    num_cores = cores.of_process(world)
-    threads = num_workers or min(num_cores, _DEFAULT_WORKERS)
-    waited = functools.partial(sight.decoding.waited, num_workers=threads, num_cores=num_cores)
+    threads = num_workers or min(cores.of_process(world), _DEFAULT_WORKERS)
     store = folder / sight.fingerprint
     world.on_each_disk(lambda: store.mkdir(parents=True, exist_ok=True))
     near = world.neighbours
@@ -154,7 +120,7 @@ def of_lines(
             if world.stopping():
                 break
             own = missing[start : start + _PART][near.index(world.rank) :: len(near)]
-            wrong |= _compute({key: keys[key] for key in own}, sight, store, world, pool, waited)
+            wrong |= _compute({key: keys[key] for key in own}, sight, store, world, pool)
     world.require_going_on()
     for other in world.gathered(wrong):
         wrong |= other
@@ -226,12 +192,8 @@ def _compute(
     store: Path,
     world: World,
     pool: concurrent.futures.Executor,
-    waited: Callable[[float], None],
 ) -> dict[str, str]:
-    """Writes the features of these files, a part for each modality; what is wrong with those that have none.
-
-    `waited` is told the seconds until each decoded file.
-    """
+    """Writes the features of these files, a part for each modality; what is wrong with those that have none."""
 
     def prepared(item: tuple[str, tuple[str, _Source]]) -> tuple[str, str, Tensor | str]:
         key, (modality, source) = item
@@ -242,15 +204,6 @@ def _compute(
 
     wrong: dict[str, str] = {}
     done: dict[str, dict[str, np.ndarray]] = {modality: {} for modality in sight.encoders}
-
-    def decoded() -> Iterator[tuple[str, str, Tensor | str]]:
-        files = pool.map(prepared, keys.items())
-        for _ in keys:
-            begin = time.perf_counter()
-            file = next(files)
-            waited(time.perf_counter() - begin)
-            yield file
-
     waiting: dict[str, dict[str, Tensor]] = {modality: {} for modality in sight.encoders}
 
     def compute(modality: str) -> None:
@@ -260,7 +213,7 @@ def _compute(
             done[modality] |= dict(zip(files, rows, strict=True))
             files.clear()
 
-    for key, modality, content in decoded():
+    for key, modality, content in pool.map(prepared, keys.items()):
         if world.stopping():
             break
         if isinstance(content, str):
@@ -279,19 +232,21 @@ def _compute(
     return wrong
 
 
-def _missing(store: Path, keys: Iterable[str]) -> list[str]:
-    known: set[str] = set()
-    for part in store.glob("*.npz"):
+def _parts(store: Path) -> Iterator[Mapping[str, np.ndarray]]:
+    for part in sorted(store.glob("*.npz")):
         with np.load(part) as archive:
-            known |= set(map(str, archive["keys"]))
+            yield archive
+
+
+def _missing(store: Path, keys: Iterable[str]) -> list[str]:
+    known = {str(key) for archive in _parts(store) for key in archive["keys"]}
     return [key for key in keys if key not in known]
 
 
 def _read(store: Path) -> dict[str, np.ndarray]:
     known: dict[str, np.ndarray] = {}
-    for part in sorted(store.glob("*.npz")):
-        with np.load(part) as archive:
-            known |= dict(zip(map(str, archive["keys"]), archive["features"], strict=True))
+    for archive in _parts(store):
+        known |= dict(zip(map(str, archive["keys"]), archive["features"], strict=True))
     return known
 
 

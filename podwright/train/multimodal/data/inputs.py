@@ -6,23 +6,30 @@ import dataclasses
 import json
 import shlex
 import zlib
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from podwright.data import line_files, synthetic_images
+from podwright.data import line_files, synthetic_images, synthetic_pairs
 from podwright.data.annotated import AnnotatedExample, learned
-from podwright.data.line_files import Record
+from podwright.data.line_files import LineReader, Record
 from podwright.data.lines import reader, split, tokenized
 from podwright.data.tokenizer import Tokenizer
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, counted, expanded
 from podwright.recipe.contrastive import Pairs
+from podwright.recipe.kinds import TorchRecipe
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
 from podwright.rundir import RunDir
-from podwright.train import data_record
+from podwright.train import data_record, hub
+from podwright.train.data_record import Written
 from podwright.train.multimodal.data import features
 from podwright.train.multimodal.data.batches import LineBatches
 from podwright.train.multimodal.data.features import Sight
 from podwright.train.multimodal.processes.world import World
+
+LineFault = tuple[int, str]
+"""number of a line, and what is wrong with its files"""
+_WRITERS = {"multimodal": synthetic_images.write, "contrastive": synthetic_pairs.write}  # of lines that are drawn
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,31 +41,41 @@ class MultimodalInputs:
     """of the language model's weights"""
     rows: Record
     """what the next attempt compares its lines with"""
+    notices: list[str]
 
 
-def load(
-    run: RunDir, recipe: MultimodalRecipe, world: World, say: Callable[[str], None] = features.silent
-) -> MultimodalInputs:
-    """`say`: takes a notice for the user."""
+class RunLines(NamedTuple):
+    """The lines of a run, and what its earlier attempts have written down of them."""
+
+    source: Path
+    parts: list[list[Any]]
+    """to train on, and held out"""
+    read: dict[str, int]
+    before: Written
+
+
+def lines_of(run: RunDir, recipe: TorchRecipe, reader: LineReader[Any], world: World) -> RunLines:
     source = world.on_each_disk(lambda: source_of(recipe, run.path / "data"))
     before = world.from_first(lambda: data_record.written(run))
-    training, held_out, read = split(source, recipe.data, reader(recipe.data), before.read)
+    *parts, read = split(source, recipe.data, reader, before.read)
     same_everywhere(source, recipe.data.source, world)
-    directory = world.on_each_disk(lambda: weights(recipe.model.source))
-    tokenizer = tokenizer_of(run, recipe, directory, training, world)
-    sight = features.sight(recipe, say)
+    return RunLines(source, parts, read, before)
+
+
+def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> MultimodalInputs:
+    source, examples, read, before = lines_of(run, recipe, reader(recipe.data), world)
+    directory = world.on_each_disk(lambda: hub.weights(recipe.model.source))
+    tokenizer = tokenizer_of(run, recipe, directory, examples[0], world)
+    sight = features.sight(recipe)
     parts, faults = [], []
-    for examples in (training, held_out):
-        lines, wrong = seen(examples, source, tokenizer, sight, recipe, world, run.path.parent / features.FEATURES)
+    for part in examples:
+        lines, wrong = seen(part, source, tokenizer, sight, recipe, world, run.path.parent / features.FEATURES)
         faults += wrong
         parts.append(lines)
     require_decoded(faults, source, recipe.data)
-    rows, notices = data_record.check(
-        run, recipe.data.source, before, read, *(rows_of(part.examples) for part in parts)
-    )
-    for notice in notices:
-        say(notice)
-    return MultimodalInputs(parts[0], parts[1], tokenizer, directory, rows)
+    digests = [rows_of(lines.examples) for lines in parts]
+    rows, notices = data_record.check(run, recipe.data.source, before, read, *digests)
+    return MultimodalInputs(parts[0], parts[1], tokenizer, directory, rows, notices)
 
 
 def rows_of(examples: list[AnnotatedExample]) -> data_record.DataRows:
@@ -66,12 +83,18 @@ def rows_of(examples: list[AnnotatedExample]) -> data_record.DataRows:
     return data_record.rows(json.dumps(content, sort_keys=True) for content in contents)
 
 
-def require_decoded(faults: list[Record], source: Path, data: MultimodalData | Pairs) -> None:
+def require_decoded(faults: list[LineFault], source: Path, data: MultimodalData | Pairs) -> None:
     """UserError where files of lines cannot be decoded, which `podwright data check` calls faults."""
     if faults:
-        lines = f"{len(faults)} line{'s' if len(faults) > 1 else ''}"
-        what = f"{source} has {lines} with files that cannot be used, such as line {faults[0]['line']}: {faults[0]['message']}"
-        raise UserError(what, f"type podwright data check {shlex.quote(str(source))} --fix{data.check_options}")
+        number, message = faults[0]
+        what = f"{source} has {counted(len(faults), 'line')} with files that cannot be used, such as line {number}: {message}"
+        raise UserError(
+            what, f"type podwright data check {shlex.quote(str(source))} --fix{data.check_options}", "undecodable-files"
+        )
+
+
+def faults_of(lines: Sequence[Any], faults: dict[int, str]) -> list[LineFault]:
+    return [(lines[i].line, message) for i, message in sorted(faults.items())]
 
 
 def same_everywhere(source: Path, typed: str, world: World) -> None:
@@ -79,15 +102,17 @@ def same_everywhere(source: Path, typed: str, world: World) -> None:
     marks = world.gathered([zlib.crc32(path.read_bytes()) for path in line_files.files(typed, source)])
     if odd := [str(rank) for rank, mark in enumerate(marks) if mark != marks[0]]:
         raise UserError(
-            f"{source} has other lines in process {', '.join(odd)} than in the first", "copy it to every machine anew"
+            f"{source} has other lines in process {', '.join(odd)} than in the first",
+            "copy it to every machine anew",
+            "data-differs",
         )
 
 
-def source_of(recipe: MultimodalRecipe, folder: Path) -> Path:
+def source_of(recipe: TorchRecipe, folder: Path) -> Path:
     """The file or directory of the lines; what has to be drawn is drawn in `folder`."""
     if recipe.data.source != "drawn":
         return expanded(recipe.data.source)
-    synthetic_images.write(folder, recipe.data.num_train, recipe.data.num_test, recipe.seed)
+    _WRITERS[recipe.kind](folder, recipe.data.num_train, recipe.data.num_test, recipe.seed)
     return folder
 
 
@@ -99,40 +124,15 @@ def seen(
     recipe: MultimodalRecipe,
     world: World,
     folder: Path,
-) -> tuple[LineBatches, list[Record]]:
+) -> tuple[LineBatches, list[LineFault]]:
     """The lines whose files can be decoded, and what is wrong with the others; features are kept in `folder`."""
     prompts, responses = tokenized(examples, tokenizer, recipe.data)
     values, present, faults = features.of_files(examples, by, recipe, world, folder)
     keep = [i for i in range(len(examples)) if i not in faults]
     if not keep:
-        what = f"no line of {source} has a file that can be decoded"
-        raise UserError(what, f"type podwright data check {shlex.quote(str(source))}{recipe.data.check_options}")
-    lines = LineBatches(
-        [examples[i] for i in keep],
-        [prompts[i] for i in keep],
-        [responses[i] for i in keep],
-        values[keep],
-        present[keep],
-    )
-    return lines, [
-        {"line": examples[i].line, "field": None, "message": message} for i, message in sorted(faults.items())
-    ]
-
-
-def weights(source: str) -> Path | None:
-    """The directory of the language model; None for random weights."""
-    if source == "random":
-        return None
-    directory = expanded(source)
-    if directory.is_dir():
-        return directory
-    from huggingface_hub import snapshot_download
-
-    try:
-        return Path(snapshot_download(source, allow_patterns=["*.json", "*.safetensors", "*.jinja", "*.txt"]))
-    except Exception as e:
-        what = f"model.source={source} is no directory, and the hub does not give it ({type(e).__name__})"
-        raise UserError(what, "give a Hugging Face directory, or log in with `hf auth login`") from e
+        require_decoded(faults_of(examples, faults), source, recipe.data)
+    lines = LineBatches(examples, prompts, responses, values, present).take(keep)
+    return lines, faults_of(examples, faults)
 
 
 def tokenizer_of(

@@ -67,17 +67,17 @@ def grade(
     figures = {
         "json_valid": sum(valid) / len(valid),
         "accuracy": _mean(fields),
-        "fields": {f.rpartition(".")[2]: fields[f] for f in schema.fields},
+        "fields": _short(fields),
     }
     if training:
         most = {f: collections.Counter(e.answer[f] for e in training).most_common(1)[0][0] for f in schema.fields}
         majority = {f: sum(e.answer[f] == most[f] for e in lines.examples) / len(lines) for f in schema.fields}
         figures["majority"] = _mean(majority)
-        figures["majority_fields"] = {f.rpartition(".")[2]: majority[f] for f in schema.fields}
+        figures["majority_fields"] = _short(majority)
     for n, modality in enumerate(MODALITIES):
         rows = [i for i in range(len(lines)) if bool(lines.present[i].all())]
         if rows:
-            figures[f"without_{modality}"] = _without(n, model, _part(lines, rows), grammar, recipe, world)
+            figures[f"without_{modality}"] = _without(n, model, lines.take(rows), grammar, recipe, world)
     return figures, [
         _sample(e, text, answer, schema)
         for e, text, answer in list(zip(lines.examples, texts, given, strict=True))[:_SAMPLES]
@@ -94,7 +94,7 @@ def _without(
     schema = grammar.schema
     given = [_fields(text, schema) for text in _answered(model, blind, grammar, recipe, world, texts=False)]
     accuracies = _right(given, lines, schema)
-    return {"accuracy": _mean(accuracies), "fields": {f.rpartition(".")[2]: accuracies[f] for f in schema.fields}}
+    return {"accuracy": _mean(accuracies), "fields": _short(accuracies)}
 
 
 def _answered(
@@ -130,12 +130,9 @@ def _right(given: Sequence[Record | None], lines: LineBatches, schema: AnswerSch
     return {f: sum(g is not None and g[f] == e.answer[f] for g, e in pairs) / len(pairs) for f in schema.fields}
 
 
-def _part(lines: LineBatches, rows: list[int]) -> LineBatches:
-    def chosen(values: list[Any]) -> list[Any]:
-        return [values[i] for i in rows]
-
-    parts = (chosen(lines.examples), chosen(lines.prompts), chosen(lines.responses))
-    return LineBatches(*parts, lines.features[rows], lines.present[rows])
+def _short(accuracies: dict[str, float]) -> dict[str, float]:
+    """By the last word of each field."""
+    return {field.rpartition(".")[2]: share for field, share in accuracies.items()}
 
 
 def _mean(accuracies: dict[str, float]) -> float:

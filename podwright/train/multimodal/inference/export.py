@@ -12,6 +12,7 @@ from torch import Tensor
 
 from podwright.errors import UserError
 from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.paths import require_new_directory
 from podwright.rundir import write_json
 from podwright.train import atomic_dir
 from podwright.train.multimodal.data import features
@@ -24,7 +25,7 @@ ADAPTERS, ONNX = "adapters", "onnx"
 
 def export(path: Path, out: Path, onnx: bool) -> dict[str, Any]:
     """A directory that transformers loads, adapters merged in float32, and beside it the parts that it does not know."""
-    atomic_dir.check(out)
+    require_new_directory(str(out), out)
     if onnx:
         onnx_graphs.check()
     opened = trained.open_(path)
@@ -33,7 +34,9 @@ def export(path: Path, out: Path, onnx: bool) -> dict[str, Any]:
         try:
             _write(opened, heads, part)
         except SafetensorError as e:
-            raise UserError(f"{out} cannot be written ({e})", "free some space there, or name another directory") from e
+            raise UserError(
+                f"{out} cannot be written ({e})", "free some space there, or name another directory", "not-written"
+            ) from e
         differences = onnx_graphs.write(part / ONNX, heads, opened.model.projector) if onnx else None
         written = sorted(str(p.relative_to(part)) for p in part.rglob("*") if p.is_file())
     params = sum(p.numel() for p in opened.model.llm.parameters())

@@ -25,11 +25,16 @@ from podwright.train.multimodal.inference import evaluate, trained
 from podwright.train.multimodal.inference.decode import Grammar
 from podwright.train.multimodal.processes.world import World
 
-_UNUSED = (
-    *("name", "description", "expect", "optimizer", "training", "checkpoint", "trackers", "per_device_batch_size"),
-    *("evaluation.every_n_steps", "model.lora_dropout", "model.gradient_checkpointing"),
+_READ = (
+    "data",
+    "model",
+    "encoders",
+    "aligner",
+    "projector",
+    "seed",
+    "evaluation.batch_size",
+    "evaluation.max_new_tokens",
 )
-"""keys and sections that are for training alone"""
 _ABOUT = {"json_valid", "accuracy", "fields"}
 
 
@@ -40,7 +45,7 @@ def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> di
     mean take a line for one trial.
     """
     opened = trained.open_(path, [*overrides, *([f"data.source={source}"] if source else [])])
-    for sentence in load.unused(overrides, _UNUSED, f"eval of {path}"):
+    for sentence in load.unused(overrides, _READ, f"eval of {path}"):
         warn(sentence)
     world = World(device=torch.device("cuda" if torch.cuda.is_available() else "cpu"))
     opened.model.to(world.device)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import io
-import logging
-import warnings
 from pathlib import Path
 
 import torch
@@ -36,6 +34,7 @@ def check() -> None:
         raise UserError(
             f"--onnx needs {', '.join(absent)}, not installed here",
             "type pip install -e '.[onnx]' in podwright's clone",
+            "missing-package",
         )
 
 
@@ -46,9 +45,6 @@ def write(folder: Path, heads: Aligner, projector: Projector) -> dict[str, float
     projector.onnx: features [batch, modalities, dim], present [batch, modalities] of bool -> soft_tokens [batch, tokens, hidden].
     """
     folder.mkdir()
-    logging.getLogger("torch.onnx").setLevel(
-        logging.ERROR
-    )  # it warns of torchvision, which nobody needs here, once a graph
     differences = {}
     for name in heads.dims:
         head = _OnnxHead(heads, name).eval()
@@ -67,8 +63,7 @@ def _graph(path: Path, module: nn.Module, given: dict[str, Tensor], result: str)
     import onnxruntime
 
     batch = torch.export.Dim("batch")
-    with warnings.catch_warnings(), contextlib.redirect_stdout(io.StringIO()):  # stdout is the document's
-        warnings.simplefilter("ignore")
+    with contextlib.redirect_stdout(io.StringIO()):  # stdout is the document's
         torch.onnx.export(
             module,
             tuple(given.values()),

@@ -28,7 +28,7 @@ def predict(path: Path, files: dict[str, Path], instruction: str, out: Path | No
     prompt = prompt_ids(opened.tokenizer, recipe.data.system_prompt, example.instruction)
     if len(prompt) >= recipe.data.max_text_length:
         what = f"the prompt has {len(prompt)} tokens, and prompt and answer share data.max_text_length={recipe.data.max_text_length}"
-        raise UserError(what, "give a shorter --text")
+        raise UserError(what, "give a shorter --text", "too-long")
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     opened.model.to(device)
     grammar = Grammar(opened.tokenizer, schema, recipe.evaluation.max_new_tokens)
@@ -36,7 +36,9 @@ def predict(path: Path, files: dict[str, Path], instruction: str, out: Path | No
         values, present = features.one_line(example, features.sight(recipe), device)
     except media.Unreadable as e:
         raise UserError(
-            f"{', '.join(map(str, files.values()))} cannot be used: {e}", "give a file that can be decoded"
+            f"{', '.join(map(str, files.values()))} cannot be used: {e}",
+            "give a file that can be decoded",
+            "undecodable-files",
         ) from e
     (text,) = answered(opened.model, grammar, recipe, [prompt], values.to(device), present.to(device), texts=True)
     document = _document(opened, files, text)

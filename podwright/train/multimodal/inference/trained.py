@@ -9,15 +9,13 @@ from pathlib import Path
 import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
-from torch import Tensor
 
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.rundir import RunDir, recipe_of
-from podwright.train import entry, saved_states
-from podwright.train.multimodal.data import inputs
+from podwright.rundir import Record, RunDir, recipe_of
+from podwright.train import entry, hub, saved_states
 from podwright.train.multimodal.networks import model
 from podwright.train.multimodal.networks.model import Phase2
 
@@ -54,20 +52,22 @@ def _of_run(run: RunDir, overrides: Sequence[str]) -> Trained:
     """By model.pt alone, and the tokenizer beside it."""
     place = run.weights
     if not place.is_file():
+        fix = f"type podwright resume {run.typed}"
         if run.is_finished:
             fix = f"bring it back from a copy, or train again: type {run.train_again}"
-            raise UserError(f"{run.path} has finished, and its {place.name} is not there", fix)
-        raise UserError(
-            f"{run.path} has no {place.name}: the run has not finished", f"type podwright resume {run.typed}"
-        )
+        raise UserError(f"{run.path} has no {place.name}, which is written at the end", fix, "no-weights")
     try:
         checkpoint = torch.load(place, map_location="cpu", weights_only=True)
-        config, state, name = checkpoint["config"], dict(checkpoint["model_state_dict"]), str(checkpoint["run_id"])
+        config, state, name = (
+            dict(checkpoint["config"]),
+            dict(checkpoint["model_state_dict"]),
+            str(checkpoint["run_id"]),
+        )
     except Exception as e:  # whatever a torn file makes of the reader
         raise _unread(place, e, run.train_again) from e
     recipe = _recipe(config, place)
     resolved = load.require(load.override(recipe, overrides), MultimodalRecipe)
-    built = model.build(resolved, inputs.weights(resolved.model.source))
+    built = model.build(resolved, hub.weights(resolved.model.source))
     built.load_trained(state)
     return Trained(run, resolved, built.eval(), Tokenizer.load(run.tokenizer), name, place, recipe.data.source)
 
@@ -87,20 +87,16 @@ def _of_export(run: RunDir, overrides: Sequence[str]) -> Trained:
     }
     resolved = load.require(load.override(recipe.model_copy(update=here), overrides), MultimodalRecipe)
     built = model.build(resolved, path)
-    _load_projector(built, state, place)
-    return Trained(run, resolved, built.eval(), Tokenizer.load(path), path.resolve().name, place, recipe.data.source)
-
-
-def _load_projector(built: Phase2, state: dict[str, Tensor], place: Path) -> None:
     try:
         built.projector.load_state_dict(state)
     except RuntimeError as e:
-        raise UserError(f"{place} does not fit the recipe beside it", "export the run again") from e
+        raise UserError(
+            f"{place} does not fit the recipe beside it", "export the run again", "weights-do-not-fit"
+        ) from e
+    return Trained(run, resolved, built.eval(), Tokenizer.load(path), path.resolve().name, place, recipe.data.source)
 
 
-def _recipe(config: object, place: Path) -> MultimodalRecipe:
-    if not isinstance(config, dict):
-        raise UserError(f"{place} holds no recipe", "bring it back from a copy")
+def _recipe(config: Record, place: Path) -> MultimodalRecipe:
     with entry.naming(place):
         parsed = load.stored(config)
     return load.require(parsed, MultimodalRecipe)
@@ -109,4 +105,4 @@ def _recipe(config: object, place: Path) -> MultimodalRecipe:
 def _unread(place: Path, e: Exception, command: str) -> UserError:
     """`command` writes another one."""
     fix = f"bring it back from a copy, or type {command}"
-    return UserError(f"{place} cannot be read ({saved_states.why(e, place)})", fix)
+    return UserError(f"{place} cannot be read ({saved_states.why(e, place)})", fix, "unreadable-weights")

@@ -9,8 +9,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from podwright.errors import UserError, expanded
-from podwright.recipe.paths import require_weights
-from podwright.train.multimodal.networks import finite, stored
+from podwright.train.multimodal.networks import stored
 
 MODALITIES = ("text", "image", "audio")
 PREFIX = "projection_heads."
@@ -108,23 +107,24 @@ def load(
         built = Aligner(dims, dim, scaled)
     if source == "random":
         return built
-    weights = _read(source)
-    wanted = built.state_dict()
-    absent = {modality for modality in dims if not has_head(modality, weights)}
+    weights, wanted = _read(source), built.state_dict()
+    random = {modality for modality in dims if modality not in needed and not has_head(modality, weights)}
     for name, value in wanted.items():
-        if (absent - set(needed)) & {name.removeprefix(PREFIX).partition("_")[0]}:
-            continue
         held = weights.get(_scale_name(name, weights))
-        if held is None and name.startswith(PREFIX):
-            raise UserError(f"aligner.source={source} has no {name}", "give the aligner.pt of these modalities")
-        one_number = value.ndim == 0 and held is not None and held.shape == (1,)  # as some files have a scale
-        if held is not None and held.shape != value.shape and not one_number:
+        if held is None:
+            if name.startswith(PREFIX) and name.removeprefix(PREFIX).partition("_")[0] not in random:
+                raise stored.misfit(
+                    "aligner.source", source, name, None, value, "give the aligner.pt of these modalities"
+                )
+            continue
+        one_number = value.ndim == 0 and held.shape == (1,)  # as some files have a scale
+        if held.shape != value.shape and not one_number:
             fix = "change the encoders to those it was trained with"
             if held.ndim and name.endswith("fc.weight") and len(held) != dim:
                 fix = f"type aligner.dim={len(held)}"
-            raise stored.misshapen("aligner.source", source, name, held, value, fix)
+            raise stored.misfit("aligner.source", source, name, held, value, fix)
     built.load_state_dict({name: weights.get(_scale_name(name, weights), value) for name, value in wanted.items()})
-    finite.require(built.state_dict(), expanded(source), weights)
+    stored.require_finite(built.state_dict(), expanded(source))
     return built
 
 
@@ -137,20 +137,19 @@ def sizes(source: str) -> dict[str, int]:
     weights = _read(source)
     names = {modality: f"{PREFIX}{modality}_head.fc.weight" for modality in MODALITIES}
     held = {modality: weights[name] for modality, name in names.items() if name in weights}
-    if odd := next((modality for modality, value in held.items() if value.ndim != 2), ""):
-        what = f"aligner.source={source}: {names[odd]} is {list(held[odd].shape)} and no matrix"
-        raise UserError(what, "give the aligner.pt of Phase 1")
-    return {modality: value.shape[1] for modality, value in held.items()}
+    return {modality: value.shape[-1] for modality, value in held.items()}
 
 
 def _read(source: str) -> dict[str, Tensor]:
     """The weights of an aligner.pt by name."""
     path = expanded(source)
-    fix = "give an aligner.pt, or aligner.source=random to see whether all works"
-    require_weights("aligner.source", str(path), path, fix)
-    weights = stored.read(path, "aligner.source", "give an aligner.pt")
+    weights = stored.read(
+        "aligner.source", path, "give an aligner.pt, or aligner.source=random to see whether all works"
+    )
     if not any(name.startswith(PREFIX) for name in weights):
-        raise UserError(f"aligner.source={path} has no weights under {PREFIX}", "give the aligner.pt of Phase 1")
+        raise UserError(
+            f"aligner.source={path} has no weights under {PREFIX}", "give the aligner.pt of Phase 1", "not-an-aligner"
+        )
     return weights
 
 

@@ -18,8 +18,7 @@ from torch.nn import functional as F
 
 from podwright.errors import UserError, expanded, message_of
 from podwright.recipe.multimodal import Encoders
-from podwright.recipe.paths import require_weights
-from podwright.train.multimodal.networks import finite, preprocessing, stored
+from podwright.train.multimodal.networks import preprocessing, stored
 from podwright.train.multimodal.networks.preprocessing import BINS
 
 SEED = 0  # of random encoders: two runs with the same recipe see the same features, whatever their own seed
@@ -147,18 +146,12 @@ def frozen(encoder: Encoder) -> Encoder:
 def _timm(name: str, weights: str) -> Any:
     try:
         import timm
-    except (ImportError, RuntimeError) as e:
-        what = f"timm, which has encoders.image={name}, cannot be imported ({type(e).__name__}: {message_of(e, 80)})"
-        raise UserError(
-            what, "install timm with the torchvision that belongs to your torch, or type encoders.image=tiny"
-        ) from e
-    try:
+
         body = timm.create_model(name, pretrained=weights == "pretrained", num_classes=0)
-    except RuntimeError as e:
-        known = timm.list_models(f"*{name.split('_')[0]}*")[:5]
-        raise UserError(
-            f"encoders.image={name!r} is no model of timm ({str(e)[:80]})", f"known: tiny, {', '.join(known)}"
-        ) from e
+    except (ImportError, RuntimeError) as e:
+        what = f"timm does not give encoders.image={name} ({type(e).__name__}: {message_of(e, 80)})"
+        fix = "install timm with the torchvision that belongs to your torch, or type encoders.image=tiny"
+        raise UserError(what, fix, "unknown-encoder") from e
     if weights not in ("random", "pretrained"):
         _load(body, Path(weights), "encoders.image_weights")
     return body
@@ -166,17 +159,12 @@ def _timm(name: str, weights: str) -> Any:
 
 def _load(module: nn.Module, path: Path, key: str) -> None:
     """Weights by name; heads that the encoder has not are passed over, what is missing is not."""
-    path = expanded(path)
-    require_weights(key, str(path), path, "give a file of weights, or 'random'")
-    weights = stored.read(path, key, "give a file of weights, or 'random'")
-    for name, wanted in module.state_dict().items():
-        if name in weights and weights[name].shape != wanted.shape:
-            fix = "give the weights of this encoder, or 'random'"
-            raise stored.misshapen(key, path, name, weights[name], wanted, fix)
+    path, fix = expanded(path), "give the weights of this encoder, or 'random'"
+    weights, wanted = stored.read(key, path, fix), module.state_dict()
+    for name, value in wanted.items():
+        if name in weights and weights[name].shape != value.shape:
+            raise stored.misfit(key, path, name, weights[name], value, fix)
     missing, _ = module.load_state_dict(weights, strict=False)
     if missing:
-        raise UserError(
-            f"{key}={path} has no {missing[0]} and lacks {len(missing)} weights in all",
-            "give the weights of this encoder",
-        )
-    finite.require(module.state_dict(), path, weights)
+        raise stored.misfit(key, path, missing[0], None, wanted[missing[0]], fix)
+    stored.require_finite(module.state_dict(), path)

@@ -20,7 +20,7 @@ from podwright.errors import UserError, message_of
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe import llm as dims
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.train.multimodal.networks import finite
+from podwright.train.multimodal.networks import stored
 from podwright.train.multimodal.processes import spread
 
 MODALITIES = ("image", "audio")
@@ -108,7 +108,9 @@ class Phase2(nn.Module):
         for name in own.keys() | state.keys():
             if name not in own or name not in state or own[name].shape != state[name].shape:
                 raise UserError(
-                    f"the weights of another recipe: {name} does not fit", "use the recipe that they were trained with"
+                    f"the weights of another recipe: {name} does not fit",
+                    "use the recipe that they were trained with",
+                    "weights-do-not-fit",
                 )
         with torch.no_grad():
             for name, parameter in own.items():
@@ -178,14 +180,16 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
     """transformers only warns of weights that it draws at random or leaves out: names and shapes are checked before."""
     from transformers import AutoModelForCausalLM
 
-    sizes = hf_config.qwen2(hf_config.read(directory, model_type="qwen2"))
+    sizes = hf_config.qwen2(hf_config.read(directory))
     hf_weights.check(directory, hf_weights.qwen2(sizes))
     try:
         built = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError, SafetensorError, StrictDataclassError) as e:
         what = f"model.source={recipe.model.source} is no causal language model ({message_of(e, 100)})"
-        raise UserError(what, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct") from e
-    finite.require(built.state_dict(), directory)
+        raise UserError(
+            what, "give a Hugging Face directory of one, such as Qwen2.5-0.5B-Instruct", "not-a-model"
+        ) from e
+    stored.require_finite(built.state_dict(), directory)
     return built
 
 

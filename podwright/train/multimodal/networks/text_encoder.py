@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from podwright.errors import UserError, expanded, message_of
-from podwright.recipe import llm
+from podwright.recipe import hf_config, hf_weights, llm
 from podwright.recipe.contrastive import TextEncoder
-from podwright.train.multimodal.networks import finite, text_encoder_files
+from podwright.train.multimodal.networks import stored
 from podwright.train.multimodal.networks.encoders import SEED, Encoder, frozen
 
 _WORDS = 1 << 14  # vectors that words share
@@ -89,7 +89,15 @@ def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
     from transformers import AutoModel, AutoTokenizer
 
     directory = expanded(source)
-    text_encoder_files.check(source, directory, max_tokens)
+    if not directory.is_dir():
+        fix = "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random"
+        raise UserError(f"text_encoder.source={source} is not there", fix, "no-such-file")
+    hf_config.require_unquantized(hf_config.read(directory, "text_encoder.source"))
+    hf_weights.refuse_adapter(directory)
+    if hf_weights.present(directory):
+        for name, tensor in hf_weights.stored(directory).items():
+            if not name.endswith("_ids"):  # buffers of positions
+                hf_weights.require_float(name, tensor, directory)
     try:
         tokenizer = AutoTokenizer.from_pretrained(directory, local_files_only=True)
         body, loading = AutoModel.from_pretrained(
@@ -101,25 +109,42 @@ def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
         )
     except Exception as e:  # of a damaged file, the libraries raise whatever they stumble over
         what = f"text_encoder.source={source} is no text encoder with its tokenizer ({message_of(e, 100)})"
-        raise UserError(what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased") from e
-    size, num_rows = 1 + max(tokenizer.get_vocab().values()), body.get_input_embeddings().num_embeddings
-    if size > num_rows:
-        what = f"the tokenizer of {directory} has {size} tokens, the model {num_rows}"
-        raise UserError(what, "give a checkpoint whose embeddings were resized with its tokenizer")
+        raise UserError(
+            what, "give a Hugging Face directory of one, such as MiniLM-L6-H384-uncased", "not-a-model"
+        ) from e
     _require_whole(body, loading, source)
-    finite.require(body.state_dict(), directory)
+    stored.require_finite(body.state_dict(), directory)
+    _require_longest(body, tokenizer, source, max_tokens)
     return body, lambda text, size: tokenizer(text, truncation=True, max_length=size)["input_ids"]
+
+
+def _require_longest(body: Any, tokenizer: Any, source: str, max_tokens: int) -> None:
+    """UserError unless the model reads a text of `max_tokens` tokens, each of them the last of the vocabulary."""
+    vocabulary = tokenizer.get_vocab()
+    if vocabulary.keys() <= set(tokenizer.all_special_tokens):  # made by transformers where the files are not there
+        what = f"text_encoder.source={source} has no tokenizer"
+        raise UserError(
+            what, "download the tokenizer's files too, or save it there with save_pretrained", "no-tokenizer"
+        )
+    longest = torch.full((1, max_tokens), max(vocabulary.values()))
+    try:
+        with torch.no_grad():
+            body(longest, torch.ones_like(longest))
+    except Exception as e:  # whatever a model makes of ids and positions that it has no row for
+        what = (
+            f"text_encoder.source={source} reads no text of text_encoder.max_tokens={max_tokens} ({message_of(e, 60)})"
+        )
+        fix = "type a smaller text_encoder.max_tokens, or give a checkpoint whose embeddings fit its tokenizer"
+        raise UserError(what, fix, "too-few-positions") from e
 
 
 def _require_whole(body: Any, loading: dict[str, Any], source: str) -> None:
     """transformers draws missing weights at random and leaves out others; only a pooler, and what stands on top, may differ."""
-    own = {name for name, _ in body.named_children()} - {"pooler"}
-    for names, fault in (
-        (loading["missing_keys"], "is not in"),
-        (loading["unexpected_keys"], "has no place in the model of"),
-        ([name for name, *_ in loading["mismatched_keys"]], "has another shape than config.json says in"),
-    ):
-        odd = sorted(n for n in names if n.removeprefix(f"{body.base_model_prefix}.").partition(".")[0] in own)
-        if odd := [name for name in odd if not name.endswith("position_ids")]:
-            what = f"text_encoder.source={source}: weight {odd[0]} {fault} its directory"
-            raise UserError(what, "give a checkpoint whose config.json is its own")
+    parts = {name for name, _ in body.named_children()} - {"pooler"}
+    for kind in ("missing_keys", "unexpected_keys", "mismatched_keys"):
+        for entry in sorted(loading[kind]):
+            name = entry[0] if kind == "mismatched_keys" else entry
+            part = name.removeprefix(f"{body.base_model_prefix}.").partition(".")[0]
+            if part in parts and not name.endswith("position_ids"):
+                what = f"text_encoder.source={source} does not fit its config.json: {name} is one of its {kind}"
+                raise UserError(what, "give a checkpoint whose config.json is its own", "weights-do-not-fit")

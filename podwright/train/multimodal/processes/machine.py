@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import resource
+import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -34,13 +37,9 @@ def _kind(world: World) -> str:
 
 def peak_memory_gib(world: World) -> float:
     """Of this process's device; on a CPU, of the process."""
-    on_gpu = world.device.type == "cuda"
-    peak = (
-        torch.cuda.max_memory_allocated(world.device)
-        if on_gpu
-        else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-    )
-    return peak / GIB
+    if world.device.type == "cuda":
+        return torch.cuda.max_memory_allocated(world.device) / GIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
 
 
 def gauge(world: World) -> devices.Gauge:
@@ -48,3 +47,28 @@ def gauge(world: World) -> devices.Gauge:
     if world.device.type != "cuda":
         return devices.cpu()
     return devices.gpus([f"GPU-{torch.cuda.get_device_properties(world.device).uuid}"])
+
+
+class Stopwatch:
+    """Seconds of this process's device, added up; to be read once the device has been waited for."""
+
+    def __init__(self, world: World):
+        self._on_gpu = world.device.type == "cuda"
+        self._events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self._seconds = 0.0
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        if not self._on_gpu:
+            begin = time.perf_counter()
+            yield
+            self._seconds += time.perf_counter() - begin
+            return
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        yield
+        end.record()
+        self._events.append((start, end))
+
+    def seconds(self) -> float:
+        return self._seconds + sum(start.elapsed_time(end) for start, end in self._events) / 1000

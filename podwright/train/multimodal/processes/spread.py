@@ -27,12 +27,10 @@ def spread(model: nn.Module, layers: nn.ModuleList, world: World, *, fsdp: bool)
     if world.size == 1:
         return model
     if not fsdp:
-        on_gpu = world.device.type == "cuda"
+        device_ids = [world.device.index] if world.device.type == "cuda" else None
         with warnings.catch_warnings():  # of a newer argument, which most versions of PyTorch do not have
             warnings.filterwarnings("ignore", "`broadcast_buffers` is deprecated", FutureWarning)
-            return DistributedDataParallel(
-                model, device_ids=[world.device.index] if on_gpu else None, broadcast_buffers=False
-            )
+            return DistributedDataParallel(model, device_ids=device_ids, broadcast_buffers=False)
     mesh = init_device_mesh(world.device.type, (world.size,))
     for layer in layers:
         fully_shard(layer, mesh=mesh)  # moves it to its device, so that no device ever holds all

@@ -6,8 +6,7 @@ import contextlib
 import dataclasses
 import datetime
 import secrets
-import socket
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -15,7 +14,6 @@ import torch
 from torch import Tensor
 from torch import distributed as dist
 
-from podwright.errors import UserError, message_of
 from podwright.train import devices, interface
 
 T = TypeVar("T")
@@ -56,33 +54,22 @@ class World:
         """What the first process makes of it, in every process; its error in every process too."""
         if self.size == 1:
             return make()
-        message: list[Any] = [None, None]
-        if self.rank == 0:
-            try:
-                message[0] = make()
-            except Exception as e:
-                message[1] = e
-        dist.broadcast_object_list(message, device=self.device if self.device.type == "cuda" else None)
-        if message[1] is not None:
-            raise message[1]
-        value: T = message[0]
-        return value
+        outcomes = [_outcome(make) if self.rank == 0 else (None, None)]
+        dist.broadcast_object_list(outcomes, device=self.device if self.device.type == "cuda" else None)
+        value, fault = outcomes[0]
+        if fault is not None:
+            raise fault
+        return value  # type: ignore[return-value]
 
     def on_each_disk(self, make: Callable[[], T]) -> T:
         """What the first process at each disk makes of it, in all that see that disk; the error of any in every process."""
         if self.size == 1:
             return make()
-        outcome: tuple[Any, Exception | None] = (None, None)
-        if self.rank == self.neighbours[0]:
-            try:
-                outcome = (make(), None)
-            except Exception as e:
-                outcome = (None, e)
-        everyone = self.gathered(outcome)
+        first = self.neighbours[0]
+        everyone = self.gathered(_outcome(make) if self.rank == first else (None, None))
         if fault := next((e for _, e in everyone if e is not None), None):
             raise fault
-        value: T = everyone[self.neighbours[0]][0]
-        return value
+        return everyone[first][0]  # type: ignore[return-value]
 
     def around(self, folder: Path) -> World:
         """Itself, with the processes that see the same `folder` as neighbours: machines need not share a disk."""
@@ -129,39 +116,19 @@ class World:
         return bool(self.summed(torch.tensor(float(flag), device=self.device)))
 
 
-def require_gpus(environment: Mapping[str, str], num_here: int) -> None:
-    """UserError where the target has GPUs of which PyTorch sees none for this process: on CPUs it would take days instead of hours.
-
-    `num_here`: NVIDIA GPUs of this machine.
-    """
-    there, seen = devices.expected_gpus(environment, num_here), torch.cuda.device_count()
-    local = int(environment.get("LOCAL_RANK", "0"))
-    if not there or seen > local:
-        return
-    what = f"host {socket.gethostname()} has {there} GPU(s), and PyTorch {torch.__version__} sees {seen}"
-    if seen:
-        raise UserError(f"{what}, too few for process {local} of this host", "lower tasks_per_node of the target")
-    why, fix = _why_none(environment.get("CUDA_VISIBLE_DEVICES"))
-    raise UserError(f"{what}: {why}", f"{fix}; to train on CPUs, {devices.to_train_on_cpus(environment)}")
-
-
-def _why_none(hidden: str | None) -> tuple[str, str]:
-    """Why PyTorch sees no GPU, and what to do; `hidden`: CUDA_VISIBLE_DEVICES, None where it is not set."""
-    if torch.version.cuda is None:
-        return "it is built for CPUs alone", "install a build for CUDA there (pip install --force-reinstall torch)"
-    if hidden is not None:
-        return f"CUDA_VISIBLE_DEVICES={hidden!r}", "unset it there"
+def _outcome(make: Callable[[], T]) -> tuple[T | None, Exception | None]:
     try:
-        torch.cuda.init()
-    except (RuntimeError, AssertionError) as e:
-        return message_of(e), "look at nvidia-smi there"
-    return "the driver shows none", "look at nvidia-smi there"
+        return make(), None
+    except Exception as e:
+        return None, e
 
 
 def join(environment: MutableMapping[str, str]) -> World:
     """The world that torchrun's variables describe; a world of one without them."""
     local, size = int(environment.get("LOCAL_RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
-    require_gpus(environment, devices.num_nvidia_gpus())
+    fix = "install a build of torch for CUDA there, and unset CUDA_VISIBLE_DEVICES"
+    seen = torch.cuda.device_count()
+    devices.require_gpus(f"PyTorch {torch.__version__}", seen, environment, devices.num_nvidia_gpus(), fix)
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     if on_gpu:

@@ -71,8 +71,8 @@ def test_time_and_memory_are_announced_before_the_compile(stand_in: StandIn) -> 
     compiled(stand_in)
     (line,) = stand_in.announced
     assert "compiling the train step of toy-4k-bf16-tpu7x-4x4x4 for tpu7x-4x4x4 by maxtext 0.2.5" in line
-    assert "usually 3 to 20 minutes on two free cores" in line and "GiB of memory" in line
-    assert stand_in.phases[0] == "reading the arguments" and "usually" in stand_in.phases[-1]
+    assert "minutes to hours on two free cores" in line and "GiB of memory" in line
+    assert stand_in.phases[0] == "reading the arguments" and stand_in.phases[-1] == "tracing and compiling"
 
 
 def test_a_verdict_is_kept_by_arguments_flags_and_versions(stand_in: StandIn) -> None:
@@ -100,7 +100,6 @@ def test_the_kernels_of_tokamax_are_traced_on_a_cpu_where_they_are_used(stand_in
     (entry,) = compiled(stand_in).programs
     assert stand_in.starts()[-1]["argv"][-1] == "--tokamax_cross_compile=true"
     assert any("grouped matmul" in note for note in entry.notes)
-    assert "usually 20 to 120 minutes" in stand_in.announced[0]
 
 
 def test_an_older_tokamax_is_inconclusive_before_the_compile(stand_in: StandIn) -> None:
@@ -130,8 +129,8 @@ NEED_GIB = 414.72
     ("text", "verdict", "words", "fix"),
     [
         ("cpu", "unknown", "a kernel of tokamax 0.0.17 is traced on TPUs only (Not supported on cpu)", "newer tokamax"),
-        ("flag", "failed", "libtpu 0.0.52: unknown flag xla_tpu_no_such_flag", "log"),
-        ("flag_value", "failed", "flag xla_tpu_scoped_vmem_limit_kib does not take the value 'banana'", "log"),
+        ("flag", "failed", "Unknown command line flag 'xla_tpu_no_such_flag'", "log"),
+        ("flag_value", "failed", "Illegal value 'banana' specified for flag 'xla_tpu_scoped_vmem_limit_kib'", "log"),
         ("vmem", "failed", "exceeded scoped vmem limit by 5.30M", "--xla_tpu_scoped_vmem_limit_kib=65536 to xla_flags"),
     ],
 )

@@ -1,7 +1,6 @@
 """Which MaxText is installed for a recipe, and how an installation ends. A real one is made in test_real.py."""
 
 import json
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -64,7 +63,7 @@ def test_a_release_is_installed_once_with_its_newest_packages(stand_in: StandIn)
     ]
     count = len(stand_in.starts())
     assert environment(stand_in) == ready and len(stand_in.starts()) == count
-    assert stand_in.announced[-1].startswith("installed maxtext 0.2.5 in ")
+    assert stand_in.announced[-1] == "installed maxtext 0.2.5"
 
 
 def test_a_failed_installation_leaves_only_its_log(stand_in: StandIn) -> None:
@@ -106,14 +105,6 @@ def test_two_plans_at_once_install_once(stand_in: StandIn) -> None:
     assert sum(start["argv"][:2] == ["-m", "uv"] for start in stand_in.starts()) == 1
 
 
-def test_a_disk_without_space_is_not_filled(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(stand_in.state)._replace(free=1_000_000_000)
-    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    with pytest.raises(InconclusiveCheck, match=r"needs 2\.5 GB in .*, which has 1\.0 GB left; free space there"):
-        environment(stand_in)
-    assert not stand_in.starts()
-
-
 def test_a_machine_without_python_3_12_is_inconclusive(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -123,22 +114,15 @@ def test_a_machine_without_python_3_12_is_inconclusive(tmp_path: Path, monkeypat
         maxtext._interpreter()
 
 
-@pytest.mark.parametrize(
-    ("text", "reason"),
-    [
-        ("no_release", "PyPI has no release 9.9.9 of MaxText"),
-        ("offline_uv", "PyPI cannot be reached"),
-        ("offline_pip", "PyPI cannot be reached"),
-    ],
-)
-def test_the_installer_s_own_words_decide_what_to_type(text: str, reason: str) -> None:
-    """Texts of pip 23.2 and uv 0.13.9."""
-    assert maxtext.install_fault((TEXTS / f"{text}.txt").read_text(), "9.9.9")[0] == reason
+def test_the_installer_s_own_words_decide_what_to_type() -> None:
+    """A text of uv 0.13.9."""
+    reason, fix = maxtext.install_fault((TEXTS / "no_release.txt").read_text(), "9.9.9")
+    assert reason == "PyPI has no release 9.9.9 of MaxText" and fix == maxtext.checkout_fix("9.9.9")
 
 
 def test_an_unknown_fault_of_the_installer_is_quoted() -> None:
     log = "x\nerror: Failed to build aqtp\n  cause: no compiler\nhint: see above\n"
-    assert maxtext.install_fault(log, "0.2.5") == ("cause: no compiler", "type it again")
+    assert maxtext.install_fault(log, "0.2.5")[0] == "cause: no compiler"
     assert maxtext.install_fault("", "0.2.5")[0] == "the installer was ended"
 
 

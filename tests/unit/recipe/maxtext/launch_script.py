@@ -22,11 +22,11 @@ MUTANTS: dict[str, tuple[str, str]] = {
 
 # what is changed -> (text of the script, what stands there instead, words of the refusal)
 REFUSED: dict[str, tuple[str, str, str]] = {
-    "a loop without end": ("echo \"===", "while true; do :; done\necho \"===", "did not end within 10 s in the sandbox"),
-    "a random suffix": ("$(date +%Y%m%d-%H%M)", "$(head -c 5 /dev/urandom | base64)", "/dev/urandom is known only where the script runs"),
+    "a loop without end": ("echo \"===", "while true; do :; done\necho \"===", "did not end within 10 s"),
+    "a random suffix": ("$(date +%Y%m%d-%H%M)", "$(head -c 5 /dev/urandom | base64)", "depends on a file, or on what differs"),
     "a question to a program": ("--zone=$ZONE", "--zone=$(gcloud config get-value compute/zone)", "what gcloud config get-value compute/zone prints is known only where"),
     "a question that Python answers": ("steps=30", "steps=$(python3 steps.py)", "what python3 steps.py prints is known only where the script runs"),
-    "a process id": ("--zone=$ZONE", "--zone=$$", r"\$\$ is known only where the script runs"),
+    "a process id": ("--zone=$ZONE", "--zone=$$", "depends on a file, or on what differs"),
     "a branch on a file": ('export ZONE=""', "if [ -f /x ]; then export ZONE=a; else export ZONE=b; fi", "depends on a file"),
     "an unclosed quote": ("--zone=$ZONE", "--zone='x", "does not reach its call of xpk workload create.*ended with exit code"),
     "a value that is required": ("--zone=$ZONE", "--zone=${NOT_SET:?no zone}", "NOT_SET: no zone.; type NOT_SET=VALUE"),

@@ -209,8 +209,8 @@ def test_a_command_and_that_of_its_recipe_do_the_same(tmp_path: Path, text: str)
         (f"{TRAIN} || true", "training has || true behind it, which hides its exit code"),
         (f"! {TRAIN[10:]}", "! before training turns its exit code round"),
         (f"{TRAIN} <<EOF\nx\nEOF\n", "line 1: a here-document is not read"),
-        ("env A=1 python3 -m MaxText.train b.yml", "python in a part that is not read: env A=1 python3 -m MaxText.train"),
-        ("for i in 1; do\npython3 -m MaxText.train b.yml; done", "python in a part that is not read: python3 -m"),
+        ("env A=1 python3 -m MaxText.train b.yml", "starts no training that is known: env A=1 python3 -m MaxText.train"),
+        ("for i in 1; do\npython3 -m MaxText.train b.yml; done", "starts no training that is known: for i in 1; do"),
     ],
 )  # fmt: skip
 def test_what_would_be_lost_of_a_command_is_refused_by_name(text: str, message: str) -> None:
@@ -222,8 +222,7 @@ def test_what_would_be_lost_of_a_command_is_refused_by_name(text: str, message: 
 def test_what_is_left_out_of_a_command_is_in_the_notes() -> None:
     notes = split("set -x; time python3 -m MaxText.train base.yml x=1; echo done").notes
     assert "-e and -o pipefail alone" in notes["set -x"] and "left out" in notes["time"]
-    assert "no argument of MaxText" in notes["; echo done"] and "only where training succeeds" in notes["; echo done"]
-    assert "only where" not in split(f"{TRAIN}; echo done").notes["; echo done"]
+    assert "no argument of MaxText" in notes["; echo done"] and "begins with set -e" in notes["; echo done"]
     semicolon = imported(changed("| tee train.log", "; echo ${WORKLOAD_NAME}")).notes
     assert "; echo ${WORKLOAD_NAME}" in next(key for key in semicolon if key.startswith("; "))
     message = refused(changed("${MAXTEXT_ARGS} | tee train.log", "${MAXTEXT_ARGS} run_name=${WORKLOAD_NAME} || true"))
@@ -258,13 +257,13 @@ def test_a_value_that_the_script_has_itself_is_no_placeholder(before: str, steps
 
 @pytest.mark.parametrize("word", ["${1:?no steps}", "${2?}"])
 def test_a_missing_positional_value_is_to_be_written_out(word: str) -> None:
-    assert "; write the value out in a copy of the script" in refused(changed("steps=30", f"steps={word}"))
+    assert "does not reach its call of xpk workload create" in refused(changed("steps=30", f"steps={word}"))
 
 
 @pytest.mark.parametrize("variable", ["$RANDOM", "$0", "$$", "$SECONDS", "$HOSTNAME"])
 def test_a_value_of_the_machine_is_to_be_written_out(variable: str) -> None:
     message = refused(changed("steps=30", f"steps={variable}"))
-    assert f"{variable} is known only where the script runs; write the value out in a copy of the script" in message
+    assert "depends on a file, or on what differs at each run; write the value out in a copy of the script" in message
 
 
 def test_the_remedy_for_a_value_that_depends_on_a_program_leads_on() -> None:
@@ -282,18 +281,16 @@ def test_a_script_without_xpk_is_refused() -> None:
 @pytest.mark.parametrize("before", ["exit 0", "xpk() { echo no; }"])
 def test_a_call_of_xpk_that_is_not_reached_is_named(before: str) -> None:
     message = refused(changed("set -e\n", f"{before}\nset -e\n"))
-    assert "does not reach its call of xpk workload create: it ends before, or has a function" in message
+    assert "does not reach its call of xpk workload create" in message
 
 
-def test_a_slice_that_is_nearly_one_is_written_in_the_script() -> None:
+def test_an_unknown_slice_is_refused_with_one_to_type() -> None:
     message = refused(changed("tpu7x-4x4x4", "tpu9x-4x4x4"))
-    assert message.endswith("; write --device-type=tpu7x-4x4x4 in the script")
+    assert message.endswith("--device-type=tpu9x-4x4x4 is no TPU slice; type --device-type=tpu7x-4x4x8")
 
 
 def test_a_slice_that_is_not_sold_is_refused() -> None:
-    with pytest.raises(
-        UserError, match=r"no tpu7x slice is sold with topology 4x4x6; write --device-type=\S+ or .* in the script"
-    ):
+    with pytest.raises(UserError, match=r"no tpu7x slice is sold with topology 4x4x6; type --device-type=\S+ or .*"):
         imported(changed("tpu7x-4x4x4", "tpu7x-4x4x6"))
 
 

@@ -73,7 +73,7 @@ HOSTILE = ["1$(touch x)", "1\ntouch x #", "1;touch x", "1`touch x`", "1\x1b[2J",
 def test_no_shell_text_where_scripts_have_a_word(key: str, value: str) -> None:
     section, _, name = key.partition(".")
     changes = {"launch": LAUNCH | {name: value}} if section == "launch" else {section: {name: value} if name else value}
-    with pytest.raises(UserError, match=r"(?:is no|has a line break|has the control character).*; write ") as refused:
+    with pytest.raises(UserError, match=r"must |has the control character") as refused:
         example(**changes)
     assert key in str(refused.value) and str(refused.value).isprintable()
 
@@ -81,11 +81,11 @@ def test_no_shell_text_where_scripts_have_a_word(key: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "refusal"),
     [
-        ({"environment": {"A;touch x": "1"}}, "environment.A;touch x is no name of a variable"),
-        ({"xpk": {"a b": "s"}}, "xpk.a b is no option of xpk"),
-        ({"arguments": {"a b": "s"}}, "arguments.a b is no key of MaxText"),
-        ({"arguments": {"steps": "3\n4"}}, "arguments.steps='3\\n4' has a line break"),
-        ({"environment": {"A\nB": "s"}}, "environment.A\\nB='s' has a line break"),
+        ({"environment": {"A;touch x": "1"}}, "environment.A;touch x"),
+        ({"xpk": {"a b": "s"}}, "xpk.a b"),
+        ({"arguments": {"a b": "s"}}, "arguments.a b"),
+        ({"arguments": {"steps": "3\n4"}}, "arguments.steps='3\\n4' has the control character"),
+        ({"environment": {"A\nB": "s"}}, "environment.A\\nB"),
         ({"xpk": {"env": "a\tb"}}, "has the control character"),
         ({"xla_flags": ["--a\n--b"]}, "xla_flags="),
         ({"description": "a\x1bb"}, "description="),

@@ -12,7 +12,7 @@ from podwright.recipe import kinds, load
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.run.attempt_job import job_of
 from podwright.rundir import RunDir, write_json
-from podwright.targets.base import Job
+from podwright.targets.base import Job, run_tag
 from podwright.targets.gke import attempt, attempt_parts, jobset
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.targets.gke.entry import gke
@@ -20,11 +20,9 @@ from tests.unit.targets.gke.entry import gke
 NAME = "pw-r-12345678-a1"
 
 
-def made(
-    tmp_path: Path, recipe: MaxTextRecipe, queue: str = "q", pinned: bool = False, **own: Any
-) -> attempt.AttemptObjects:
-    job = Job(tmp_path, 1, tmp_path, recipe=recipe.model_dump(mode="json"))
-    return attempt.attempt_of(job, gke(**own), NAME, "12345678", queue, pinned)
+def made(tmp_path: Path, recipe: MaxTextRecipe, allocation: str = "", **own: Any) -> attempt.AttemptObjects:
+    job = Job(tmp_path, 1, tmp_path, recipe=recipe.model_dump(mode="json"), allocation=allocation)
+    return attempt.attempt_of(job, gke(**own), NAME)
 
 
 def pod_of(manifest: jobset.Manifest) -> dict[str, Any]:
@@ -36,15 +34,14 @@ def test_a_maxtext_attempt_is_the_rendered_jobset_with_the_limits_and_labels_of_
     recipe = example()
     result = made(tmp_path, recipe)
     manifest, spec = result.jobset, result.jobset["spec"]
-    assert manifest["metadata"]["name"] == NAME and (result.before, result.after) == ((), ())
-    labels = {"podwright-run": "12345678", "podwright-attempt": "1"}
+    assert manifest["metadata"]["name"] == NAME and result.before == ()
+    labels = {"podwright-run": run_tag(tmp_path, 0.0), "podwright-attempt": "1"}
     for of in (manifest["metadata"], spec["replicatedJobs"][0]["template"]["metadata"], pod_of(manifest)["metadata"]):
         assert of["labels"].items() >= labels.items() and of["labels"]["podwright-by"]
-    assert manifest["metadata"]["labels"][jobset.QUEUE_LABEL] == "q"
+    assert manifest["metadata"]["labels"][jobset.QUEUE_LABEL] == "multislice-queue"
     assert spec["ttlSecondsAfterFinished"] == 3600 and spec["failurePolicy"]["maxRestarts"] == 0
     assert spec["replicatedJobs"][0]["template"]["spec"]["activeDeadlineSeconds"] == 7 * 86400
     pod = pod_of(manifest)["spec"]
-    assert result.container == pod["containers"][0]["name"]
     assert "${" not in pod["containers"][0]["command"][2].replace("${TPU_WORKER_ID}", "")
     assert "run_name=pw-r-12345678 " in pod["containers"][0]["command"][2]
     assert "gs://my-bucket/runs" in pod["containers"][0]["command"][2]
@@ -52,18 +49,18 @@ def test_a_maxtext_attempt_is_the_rendered_jobset_with_the_limits_and_labels_of_
 
 def test_pools_of_a_run_have_a_workload_policy_of_their_own(tmp_path: Path) -> None:
     selectors = [
-        pod_of(made(tmp_path, example(), pinned=pinned).jobset)["spec"]["nodeSelector"] for pinned in (False, True)
+        pod_of(made(tmp_path, example(), allocation).jobset)["spec"]["nodeSelector"] for allocation in ("", "pools")
     ]
     assert [jobset.POLICY_LABEL in selector for selector in selectors] == [True, False]
 
 
 def test_pods_go_to_the_pools_of_the_run_where_it_has_some_and_wait_in_its_queue(tmp_path: Path) -> None:
-    selector = pod_of(made(tmp_path, example(), pinned=True).jobset)["spec"]["nodeSelector"]
-    assert selector["podwright-run"] == "12345678"
+    pinned = made(tmp_path, example(), "pools").jobset
+    selector = pod_of(pinned)["spec"]["nodeSelector"]
+    assert selector["podwright-run"] == run_tag(tmp_path, 0.0)
     assert jobset.POLICY_LABEL not in selector, "its pools have a policy of their own"
-    free = made(tmp_path, example(), queue="").jobset
-    assert "podwright-run" not in pod_of(free)["spec"]["nodeSelector"]
-    assert jobset.QUEUE_LABEL not in free["metadata"]["labels"]
+    assert pinned["metadata"]["labels"][jobset.QUEUE_LABEL] == "pools"
+    assert "podwright-run" not in pod_of(made(tmp_path, example()).jobset)["spec"]["nodeSelector"]
 
 
 def test_restarts_of_the_recipe_are_left_to_the_retries_of_the_run(tmp_path: Path) -> None:
@@ -75,7 +72,7 @@ def test_restarts_of_the_recipe_are_left_to_the_retries_of_the_run(tmp_path: Pat
 @pytest.mark.parametrize(
     ("changes", "own", "message"),
     [
-        ({}, {"image": ""}, "has no image"),
+        ({}, {"image": ""}, "has no value of WORKLOAD_IMAGE; set image"),
         ({"xpk": {"use-pathways": ""}}, {}, "only xpk carries out --use-pathways"),
         ({"xpk": {"workload": "zzz"}}, {}, "a recipe cannot set xpk.workload: a run has a name of its own"),
         ({"xpk": {"priority": "$(id)"}}, {}, "is no name of a PriorityClass"),
@@ -100,7 +97,7 @@ def own(
     job = job_of(
         kinds.find(record["kind"]), record, path, 2, path, 0.0, storage=storage, allocation="pools", takeover=True
     )
-    return attempt.attempt_of(job, gke(**{**V6E, **settings}), NAME, "12345678", "q", True)
+    return attempt.attempt_of(job, gke(**{**V6E, **settings}), NAME)
 
 
 def test_an_attempt_of_our_trainer_has_its_code_and_the_files_of_its_run_in_a_config_map(tmp_path: Path) -> None:
@@ -109,7 +106,7 @@ def test_an_attempt_of_our_trainer_has_its_code_and_the_files_of_its_run_in_a_co
     write_json(run.profiled, [3])
     result = own(run.path)
     (code,) = result.before
-    assert code["metadata"]["name"] == NAME and code["metadata"]["labels"]["podwright-run"] == "12345678"
+    assert code["metadata"]["name"] == NAME and code["metadata"]["labels"]["podwright-run"] == run_tag(run.path, 0.0)
     files = {name: json.loads(text) for name, text in code["data"].items() if name.endswith(".json")}
     assert files.pop("recipe.json")["kind"] == "grpo"
     assert files == {"storage.json": {"url": URL}, "inputs.json": {"data.source": "inputs/x/data"}, "profile.json": [3]}
@@ -130,12 +127,7 @@ def test_an_attempt_of_our_trainer_has_its_code_and_the_files_of_its_run_in_a_co
 def test_attempts_meet_at_ports_of_their_own(tmp_path: Path) -> None:
     recipe = load.load("qwen3-tiny-arithmetic-grpo", [])
     job, settings = Job(tmp_path, 1, tmp_path, recipe=recipe.model_dump(mode="json"), storage=URL), gke(**V6E)
-    texts = [
-        attempt.own_attempt(recipe, job, settings, f"pw-r-12345678-a{n}", "12345678", "", False).before[0]["data"][
-            "start.sh"
-        ]
-        for n in (1, 2)
-    ]
+    texts = [attempt.attempt_of(job, settings, f"pw-r-12345678-a{n}").before[0]["data"]["start.sh"] for n in (1, 2)]
     ports = {re.search(r"JAX_COORDINATOR_ADDRESS=.*:(\d+) ", text)[1] for text in texts}  # type: ignore[index]
     assert len(ports) == 2
 
@@ -144,7 +136,7 @@ def test_attempts_meet_at_ports_of_their_own(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         ({"storage": ""}, "has no bucket, and the disk of a pod ends with it; set bucket="),
-        ({"topology": ""}, "has no topology, and a recipe of kind grpo names none"),
+        ({"topology": ""}, "has no topology, and the recipe names none"),
     ],
 )
 def test_what_pods_cannot_train_is_one_line(tmp_path: Path, changes: dict[str, Any], message: str) -> None:
@@ -153,8 +145,7 @@ def test_what_pods_cannot_train_is_one_line(tmp_path: Path, changes: dict[str, A
     assert message in str(refused.value)
 
 
-def test_an_attempt_that_an_earlier_version_submitted_by_xpk_is_known_by_its_jobset() -> None:
+def test_an_attempt_that_an_earlier_version_submitted_by_xpk_is_refused_with_its_jobset() -> None:
     handle = {"jobset": "pw-r-a1", "tag": "t", "attempt": 1, "kinds": ["jobsets"], "by_xpk": True}
-    by_name, of_jobset = "--field-selector=metadata.name=pw-r-a1", "--selector=jobset.sigs.k8s.io/jobset-name=pw-r-a1"
-    assert attempt_parts.parts(handle) == [(["jobsets"], by_name), (["jobs", "pods"], of_jobset)]
-    assert attempt_parts.deletion(handle) == ("delete", "jobsets", by_name, "--wait=false", "--ignore-not-found")
+    with pytest.raises(UserError, match="type kubectl delete jobset pw-r-a1"):
+        attempt_parts.deletion(handle)

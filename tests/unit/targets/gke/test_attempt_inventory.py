@@ -102,7 +102,7 @@ def test_only_objects_with_the_labels_of_the_attempt_are_deleted() -> None:
     of_run = {key: value for key, value in LABELS.items() if key != "podwright-attempt"}
     assert "--selector=podwright-run=1a" in attempt_inventory.deletion(Request("pw-r-1a-1", "z", labels=of_run))
     inventory = AttemptInventory(Kubectl(Cluster(failures={"jobsets": FORBIDDEN}), OWN), OWN)
-    with pytest.raises(UserError, match="pw-r-1a-a2 cannot be deleted: NoPermission"):
+    with pytest.raises(UserError, match="pw-r-1a-a2 in z cannot be deleted: NoPermission"):
         inventory.delete(Request("pw-r-1a-a2", "z", labels=LABELS))
 
 

@@ -59,14 +59,14 @@ def node(number: int, **labels: str) -> dict[str, Any]:
 @pytest.mark.long
 def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -> None:
     said = levels(check())
-    assert "namespace default has no queue multislice-queue" in said and """"kind":"LocalQueue","metadata""" in said
+    assert "namespace default has no queue multislice-queue" in said and "kubectl get localqueues" in said
     assert "has no node of tpu7x-2x2x2 now" in said and "node_pool.sh" in said and "provisioning" in said
 
     flavor, cluster_queue, local_queue = samples.queues(4, topology="2x2x2")
     kube.create(local_queue)
     assert "belongs to ClusterQueue cluster-queue, which does not exist" in levels(check())
     kube.create(cluster_queue)
-    assert "names ResourceFlavor v6e, which the cluster does not have" in levels(check())
+    assert "no flavor of ClusterQueue cluster-queue (v6e) is for nodes of tpu7x-2x2x2" in levels(check())
     kube.create(flavor)
     assert "has at most 4 chips of flavor v6e, and tpu7x-2x2x2 needs 8" in levels(check())
     kube.patch("resourceflavors", "v6e", {"spec": {"nodeLabels": {"cloud.google.com/gke-tpu-topology": "4x4"}}}, "")
@@ -78,7 +78,7 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     kube.patch("clusterqueues", "cluster-queue", {"spec": {"resourceGroups": [group]}}, "")
 
     kube.create(node(0, **{"cloud.google.com/placement-policy-name": "another"}))
-    assert "has the workload policy tpu7x-16-2x2x2-placement-policy" in levels(check())
+    assert "placement-policy-name=tpu7x-16-2x2x2-placement-policy)" in levels(check())
     kube.delete("nodes", "n-0", "")
     kube.create(node(0, **{"topology.kubernetes.io/zone": "us-central1-b"}))
     said = levels(check())
@@ -95,12 +95,12 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     assert "has flavor v6e for tpu7x-2x2x2, with 2000 chips" in infos.replace(",000", "000") and "2 of 2 nodes" in infos
     assert "no PriorityClass vip" in levels(check(priority="vip"))
     system = levels(check(priority="system-high"))
-    assert "set priority of the target to one of: kubectl get" in system and "create priorityclass" not in system
+    assert "set priority of the target to one of: kubectl get" in system
     kube.delete("priorityclasses", "medium", "")
     recipe = load("qwen3-tiny-arithmetic-grpo")
     used = check(**{"priority": gke(topology=SLICE, zones=["us-central1-ai1a"]).as_used_by(recipe).priority})
-    assert "no PriorityClass medium: no pod of a run would be created; type kubectl create" in levels(used, "error")
-    assert "no pod of a run would be created whose recipe names no other; type kubectl create priorityclass medium" in levels(check(), "warning")  # fmt: skip
+    assert "no PriorityClass medium: no pod of a run would be created; set priority" in levels(used, "error")
+    assert "no pod of a run would be created whose recipe names no other; set priority of the target" in levels(check(), "warning")  # fmt: skip
     assert "runs create node pools" in levels(check(provisioning="spot"), "info")
 
 
@@ -119,7 +119,7 @@ def test_a_resume_looks_for_the_priority_of_the_recipe_like_the_start(
     state = journal.RunState(target="pod", slice=SLICE, handle=last, submitted=begun, attempt=1)
     with pytest.raises(UserError, match="the cluster has no PriorityClass vip: no pod of a run would be created") as e:
         drive._require_target(run, state, "maxtext")
-    assert "type kubectl create priorityclass vip --value=500" in e.value.fix and "\n" not in str(e.value)
+    assert "set priority of the target to one of" in e.value.fix and "\n" not in str(e.value)
 
 
 def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,11 +127,11 @@ def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytes
     assert missing.level == "error" and "get-credentials another" in missing.fix
     kube.fault("forbidden", verb="list", resource="jobsets")
     (refused,) = check()
-    assert refused.level == "error" and "may not list jobsets (jobset.x-k8s.io) in namespace default" in refused.what
+    assert refused.level == "error" and "may not list jobsets in the namespace" in refused.what
     kube.clear_faults()
     kube.fault("forbidden", verb="get", resource="pods/log")
     (refused,) = check()
-    assert refused.level == "error" and "you may not read the logs of pods in namespace default" in refused.what
+    assert refused.level == "error" and "you may not get pods --subresource=log in namespace default" in refused.what
     kube.clear_faults()
     kube.set(absent_groups=["jobset.x-k8s.io"])
     (absent,) = check()
@@ -147,10 +147,10 @@ def test_a_cluster_that_takes_no_runs_is_one_line(kube: Kube, monkeypatch: pytes
 @pytest.mark.parametrize(
     ("verb", "resource", "level", "what"),
     [
-        ("create", "jobsets", "error", "you may not create JobSets in namespace default"),
-        ("delete", "jobsets", "error", "you may not delete JobSets in namespace default"),
-        ("create", "configmaps", "warning", "you may not create ConfigMaps in namespace default"),
-        ("create", "secrets", "warning", "you may not create Secrets in namespace default"),
+        ("create", "jobsets", "error", "you may not create jobsets.jobset.x-k8s.io in namespace default"),
+        ("delete", "jobsets", "error", "you may not delete jobsets.jobset.x-k8s.io in namespace default"),
+        ("create", "configmaps", "warning", "you may not create configmaps in namespace default"),
+        ("create", "secrets", "warning", "you may not create secrets in namespace default"),
     ],
 )
 def test_a_right_that_is_missing_is_said_with_the_role_that_has_it(
@@ -189,7 +189,7 @@ def test_rights_that_a_run_does_not_need_do_not_keep_it_from_starting(kube: Kube
     for each in samples.queues(8, topology="2x2x2"):
         kube.create(each)
     kube.fault("forbidden", resource="resourceflavors")
-    assert "may not list resourceflavors (kueue.x-k8s.io) at the cluster scope" in levels(check(), "inconclusive")
+    assert "may not list resourceflavors at the cluster scope" in levels(check(), "inconclusive")
 
 
 def test_a_namespace_is_looked_at_before_a_run_fails_in_it(kube: Kube) -> None:
@@ -202,8 +202,7 @@ def test_a_namespace_is_looked_at_before_a_run_fails_in_it(kube: Kube) -> None:
     kube.fault("forbidden", resource="namespaces")
     remarks = check(namespace="team-a", provisioning="spot")
     (unseen,) = [r for r in remarks if r.level == "inconclusive"]
-    assert "whether cluster my-cluster has namespace team-a was not looked at: NoPermission: " in unseen.what
-    assert unseen.fix.endswith("; a run ends if there is no such namespace") and not levels(remarks), remarks
+    assert "namespace team-a: NoPermission: " in unseen.what and not levels(remarks), remarks
     kube.clear_faults()
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "team-a"}}
     kube.create(namespace, "")
@@ -212,30 +211,14 @@ def test_a_namespace_is_looked_at_before_a_run_fails_in_it(kube: Kube) -> None:
     assert "namespace team-a is being deleted" in levels(check(namespace="team-a", provisioning="spot"))
 
 
-def test_a_queue_that_is_missing_is_one_of_the_namespace_or_the_command_that_creates_it(kube: Kube) -> None:
-    said = levels(check())
-    assert """"kind":"ResourceFlavor",""" in said and """"nominalQuota":8""" in said and "or set provisioning" in said
-    assert said.count("kubectl create --context=gke_my-project_us-central1_my-cluster --filename=-") == 1
-    own = gke()
-    (remark,) = [r for r in cluster_check.check(own, Kubectl(Shell(), own), "pod") if r.level == "error"]
-    assert remark.fix.startswith("type podwright plan RECIPE --on pod, which says how it is created for the slice")
+def test_a_queue_that_takes_nothing_from_the_namespace_is_refused(kube: Kube) -> None:
     flavor, cluster_queue, local_queue = samples.queues(8, topology="2x2x2")
-    small = cluster_queue | {"metadata": {"name": "a-small"}, "spec": cluster_queue["spec"] | {"resourceGroups": []}}
     closed = cluster_queue | {"metadata": {"name": "a-closed"}}
     closed["spec"] = {**cluster_queue["spec"], "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "x"}}}  # fmt: skip
-    for each in (flavor, small, closed, cluster_queue):
+    for each in (flavor, closed):
         kube.create(each, "")
-    said = levels(check())
-    assert """"kind":"LocalQueue",""" in said and """"spec":{"clusterQueue":"cluster-queue"}""" in said, said
-    kube.create(local_queue | {"metadata": {"name": "mine", "namespace": "default"}})
-    assert "set queue of the target to mine, which the namespace has" in levels(check())
-    kube.delete("localqueues", "mine")
     kube.create(
         {**local_queue, "metadata": {"name": "mine", "namespace": "default"}, "spec": {"clusterQueue": "a-closed"}}
     )
-    assert "ClusterQueue a-closed of queue mine takes nothing from namespace default" in levels(check(queue="mine"))
-    kube.delete("localqueues", "mine")
-    kube.fault("forbidden", resource="clusterqueues")
-    assert "ask an administrator of the cluster for a LocalQueue in namespace default (NoPermission: " in levels(
-        check()
-    )
+    said = levels(check(queue="mine"))
+    assert "queue mine belongs to ClusterQueue a-closed, which takes nothing from namespace default" in said

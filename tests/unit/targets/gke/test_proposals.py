@@ -61,54 +61,7 @@ def test_without_contexts_and_where_nothing_is_missing_nothing_is_proposed(machi
     assert entries.proposals(["kind=gke", "project=p", "cluster=c", "zones=[us-central1-a]"]) == {}
 
 
-def refused(capsys: pytest.CaptureFixture[str], *pairs: str) -> str:
-    assert main(["target", "add", "pod", "kind=gke", *pairs]) == 2
-    return capsys.readouterr().err
-
-
-def test_zones_that_are_missing_are_said_with_the_place_of_the_cluster(
-    machine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (machine / "cluster.json").write_text(json.dumps({"locations": ["us-east5-b", "us-east5-a"]}))
-    (machine / "config").write_text((machine / "config").read_text().replace(B, "gke_my-project_us-east5_b"))
-    said = refused(capsys, "cluster=b")
-    assert said == (
-        "error: target 'pod': zones is missing; cluster b is in us-east5 (context gke_my-project_us-east5_b of kubectl), and by gcloud "
-        "its nodes may be in us-east5-a, us-east5-b; add 'zones=[us-east5-a, us-east5-b]' to the command, without those that do not "
-        "have your TPUs\n"
-    )
-    (machine / "cluster.json").unlink()
-    said = refused(capsys, "cluster=b")
-    assert (
-        "cluster b is in us-east5 (context gke_my-project_us-east5_b of kubectl), and its zones could not be read ("
-        in said
-    )
-    assert "add 'zones=[ZONE]' to the command, with zones of us-east5 that have your TPUs" in said
-
-
-def test_what_is_missing_besides_is_said_with_the_contexts_of_kubectl(
-    machine: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (machine / "config").write_text((machine / "config").read_text().replace(f'"current-context": "{A}"', '"x": ""'))
-    said = refused(capsys, "zones=[us-central1-a]")
-    assert (
-        f"cluster is missing; kubectl has contexts of {A}, {B}; add project=my-project cluster=a or project=my-project cluster=b to the command"
-        in said
-    )
+def test_a_key_that_no_configuration_knows_is_named(machine: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (machine / "config").unlink()
-    said = refused(capsys, "zones=[us-central1-a]")
-    assert "cluster is missing; kubectl has no context of a cluster of GKE" in said
-    assert "type gcloud container clusters get-credentials CLUSTER" in said
-
-
-def test_a_kubectl_that_is_not_installed_is_said_in_place_of_its_contexts(
-    machine: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PATH", f"{machine}:/bin-without-kubectl")
-    for key, pairs in (("cluster", ["zones=[us-central1-a]"]), ("zones", ["cluster=a", "project=p-123456"])):
-        (machine / "gcloud").write_text("#!/bin/sh\nexit 1\n")
-        said = refused(capsys, *pairs, *(["project=p-123456"] if key == "cluster" else []))
-        assert said == (
-            f"error: target 'pod': {key} is missing; command kubectl not found on this machine, whose contexts would say it; "
-            f"type gcloud components install kubectl, or add {key}=... to the command\n"
-        )
+    assert main(["target", "add", "pod", "kind=gke", "zones=[us-central1-a]"]) == 2
+    assert "cluster is missing; add cluster=... to the command" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from lab.kube.controllers import quota
 from podwright.shell import Shell
 from podwright.targets.gke.kubectl import Kubectl
 from podwright.targets.gke.pools import NodePoolProvisioner
-from podwright.targets.gke.queues import QueueObjects, RunQueues, manifests
+from podwright.targets.gke.queues import KINDS, QueueObjects, RunQueues, manifests
 from podwright.targets.google.replies import Consequence, Reply
 from tests.unit.targets.gke.entry import gke
 
@@ -67,7 +67,7 @@ def test_what_is_missing_is_created_and_what_is_there_is_deleted_users_first() -
     }
     assert sum(words[0] == "create" for words in cluster.calls) == 2
     seen = queues.of(REQUEST)
-    assert isinstance(seen, QueueObjects) and seen.complete
+    assert isinstance(seen, QueueObjects) and {each["kind"] for each in seen.objects} == set(KINDS)
     assert queues.delete(REQUEST) is None and not cluster.objects
     deleted = [words[1] for words in cluster.calls if words[0] == "delete"]
     assert [each.partition(".")[0] for each in deleted] == ["localqueues", "clusterqueues", "resourceflavors"]
@@ -126,7 +126,7 @@ def test_a_cluster_without_kueue_gets_none() -> None:
     queues = RunQueues(Kubectl(cluster, OWN), OWN.namespace)
     assert queues.create(REQUEST) == (None, False) and queues.delete(REQUEST) is None
     seen = queues.of(REQUEST)
-    assert isinstance(seen, QueueObjects) and seen.complete and not seen.objects
+    assert isinstance(seen, QueueObjects) and not seen.installed and not seen.objects
     assert not any(words[0] in ("create", "delete") for words in cluster.calls)
 
 

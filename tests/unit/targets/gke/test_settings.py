@@ -35,13 +35,13 @@ def add(**changes: str) -> Any:
     [
         ({"project": "$(id)"}, "is no id of a project"),
         ({"cluster": "My Cluster"}, "is no such name; write small letters"),
-        ({"cluster": "c" * 41}, "has 41 letters, and GKE takes 40"),
-        ({"recipes": "/nonexistent"}, "recipes=/nonexistent is no directory; give the path of a checkout"),
+        ({"cluster": "c" * 41}, "at most 40"),
+        ({"recipes": "/nonexistent"}, "recipes=/nonexistent is no directory"),
         ({"cluster": "c;id"}, "is no such name; write small letters"),
-        ({"cluster": ""}, "is no such name"),
+        ({"cluster": ""}, "cluster= must have at least 1 character"),
         ({"zones": "[us-central1]"}, "which is no zone; write it like"),
         ({"zones": "[us-central1-a, us-east5-b]"}, "zones: us-east5-b is not in us-central1, where the cluster is"),
-        ({"region": "us-east5"}, "zones: us-central1-ai1a is not in region=us-east5; correct one of the two, such as region=us-central1"),
+        ({"region": "us-east5"}, "zones: us-central1-ai1a is not in us-east5, where the cluster is"),
         ({"region": "central"}, "is no region and no zone; write it like us-central1"),
         ({"bucket": "/shared/runs"}, "is no bucket; write it like gs://my-bucket/runs"),
         ({"bucket": "gs://b/$(id)"}, "is no bucket"),
@@ -60,44 +60,44 @@ def add(**changes: str) -> Any:
         ({"machine_type": ""}, "is no machine type with TPUs"),
         ({"machine_type": "banana"}, "machine_type=banana is no machine type with TPUs; known are tpu7x-standard-1t"),
         ({"machine_type": "n2-standard-8"}, "is no machine type with TPUs"),
-        ({"machine_type": "ct6e-standard-4"}, "is no machine type with TPUs; did you mean ct6e-standard-4t?"),
+        ({"machine_type": "ct6e-standard-4"}, "is no machine type with TPUs"),
         ({"machine_type": "tpu7x-standard-8t"}, "is no machine type with TPUs"),
-        ({"topology": "v6e-16", "machine_type": "tpu7x-standard-4t"}, "machine_type=tpu7x-standard-4t is not for topology=v6e-16, whose hosts have 4 chips; write machine_type=ct6e-standard-4t"),
-        ({"topology": "v6e-8", "machine_type": "ct6e-standard-8t"}, "write machine_type=ct6e-standard-4t"),
-        ({"topology": "v5e-1", "machine_type": "ct5lp-hightpu-4t"}, "whose hosts have 1 chip; write machine_type=ct5lp-hightpu-1t"),
+        ({"topology": "v6e-16", "machine_type": "tpu7x-standard-4t"}, "machine_type=tpu7x-standard-4t is not for v6e-16, whose hosts have 4 chips; set machine_type=ct6e-standard-4t"),
+        ({"topology": "v6e-8", "machine_type": "ct6e-standard-8t"}, "set machine_type=ct6e-standard-4t"),
+        ({"topology": "v5e-1", "machine_type": "ct5lp-hightpu-4t"}, "whose hosts have 1 chip; set machine_type=ct5lp-hightpu-1t"),
         ({"queue": "Q"}, "is no such name"),
         ({"namespace": "-n"}, "is no such name"),
         ({"priority": "very high"}, "is no such name"),
         ({"topology": "tpu7x-4x4x7"}, "no tpu7x slice is sold with topology 4x4x7"),
-        ({"topology": "8xH100-80GB"}, "topology=8xH100-80GB is no TPU slice; type topology=tpu7x-4x4x8"),
-        ({"topology": "0x v6e-16"}, "topology=0x v6e-16 is none at all"),
+        ({"topology": "8xH100-80GB"}, "topology=8xH100-80GB is no TPU slice of GKE; type topology=tpu7x-4x4x8"),
+        ({"topology": "0x v6e-16"}, "the count is from 1 to"),
         ({"provisioning": "reserved"}, "provisioning=reserved: reservations are missing; write reservations=[NAME]"),
         ({"provisioning": "spot", "reservations": "[r]"}, "provisioning=spot uses no reservations; leave one of the two out"),
         ({"provisioning": "rented"}, "provisioning=rented"),
         ({"provisioning": "flex-start", "max_life": "8d"}, "max_life=8d: flex-start allows 7 days"),
-        ({"patience": "5m"}, "patience=5m is shorter than a node pool takes to start"),
+        ({"patience": "5m"}, "patience=5m is not from 10m to 365d"),
         ({"patience": ""}, "patience= is no duration; write it like 6h"),
         ({"zone_patience": ""}, "zone_patience= is no duration"),
-        ({"zone_patience": "99999999999999d"}, "is longer than a year; write 365d or less"),
-        ({"patience": "2h", "zone_patience": "3h"}, "zone_patience=3h is longer than patience=2h, after which a run ends; write 2h or less, or a longer patience"),
-        ({"max_life": "100000d"}, "max_life=100000d is longer than a year"),
+        ({"zone_patience": "99999999999999d"}, "is not from 10m to 365d"),
+        ({"patience": "2h", "zone_patience": "3h"}, "zone_patience=3h is longer than patience=2h, after which a run ends; write 2h or less"),
+        ({"max_life": "100000d"}, "max_life=100000d is not from 10m to 365d"),
         ({"price": "inf"}, "price=inf must be a finite number"),
         ({"preemptions_per_day": "nan"}, "preemptions_per_day=nan must be a finite number"),
         ({"bucket": "gs://my-bucket/../runs"}, "bucket=gs://my-bucket/../runs is no bucket"),
         ({"cluster": "[a, b]"}, "cluster=[a, b] must be text"),
         ({"zones": "[]"}, "zones=[] must have at least 1"),
         ({"provisioning": "[spot]"}, "provisioning=[spot] must be "),
-        ({"topology": "tpu7x"}, "topology=tpu7x alone names no size"),
+        ({"topology": "tpu7x"}, "tpu7x alone names no size"),
         ({"topology": "v4-8"}, "topology=v4-8 is refused: "),
         ({"max_life": "long"}, "max_life=long is no duration; write it like 6h"),
         ({"price": "-1"}, "price=-1"),
         ({"jax": "0.9.2 --index"}, "is no version; write it without blanks and quotes"),
         ({"libtpu": "-x"}, "is no version"),
         ({"maxtext": "`id`"}, "is no version"),
-        ({"storage": "gs://bucket"}, "has no key 'storage'; did you mean bucket"),
-        ({"topology": "99999x v6e-16"}, "needs 399,996 nodes, and a cluster has at most 65,000; write at most 16,250 slices"),
+        ({"storage": "gs://bucket"}, "has no key 'storage'"),
+        ({"topology": "99999x v6e-16"}, "needs 399,996 nodes, and a cluster has at most 65,000"),
         ({"topology": "16251x v6e-16"}, "needs 65,004 nodes"),
-        ({"submit": "xpk"}, "has no key 'submit'; known: kind, project"),
+        ({"submit": "xpk"}, "has no key 'submit'"),
     ],
 )  # fmt: skip
 def test_a_wrong_value_is_refused_in_one_line(given: dict[str, str], refusal: str) -> None:
@@ -185,7 +185,7 @@ def test_the_slice_of_a_recipe_takes_the_place_of_the_topology_with_its_machines
     assert gke().for_slice("v6e-16").machine_type == "ct6e-standard-4t"
     written = gke(machine_type="tpu7x-ultranet-4t").for_slice("tpu7x-4x4x8")
     assert written.machine_type == "tpu7x-ultranet-4t"
-    with pytest.raises(UserError, match="machine_type=tpu7x-ultranet-4t is not for topology=v6e-16"):
+    with pytest.raises(UserError, match="machine_type=tpu7x-ultranet-4t is not for v6e-16"):
         gke(machine_type="tpu7x-ultranet-4t").for_slice("v6e-16")
 
 
@@ -242,12 +242,12 @@ def test_a_wrong_value_of_gclouds_configuration_is_said_to_be_from_there(
     further = ["cluster=c"] if kind == "gke" else ["accelerator_type=v6e-16"]
     assert main(["target", "add", "pod", f"kind={kind}", *further]) == ExitCode.USAGE
     error = capsys.readouterr().err
-    assert message in error and "it was taken from " in error and "gcloud's configuration (gcloud config list)" in error
+    assert message in error and "from the configuration of gcloud and kubectl" in error
     assert (
         main(["target", "add", "pod", f"kind={kind}", *further, "project=$(id)", "zones=[us-east5-b]"])
         == ExitCode.USAGE
     )
-    assert "taken from" not in capsys.readouterr().err
+    assert "from the configuration" not in capsys.readouterr().err
 
 
 def test_nodes_that_do_not_come_are_waited_for_in_the_only_place_as_long_as_the_run_has_patience() -> None:

@@ -9,7 +9,7 @@ from lab.gcloud import control
 from podwright.shell import Shell
 from podwright.targets.base import Remark
 from podwright.targets.gke import pool_access
-from podwright.targets.gke.pool_replies import PoolReplies
+from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.google.gcloud import Gcloud
 from podwright.targets.settings.gke import GkeSettings
 from tests.unit.targets.gke.entry import gke
@@ -50,15 +50,15 @@ def test_a_check_looks_at_what_cannot_be_added_to_a_cluster(
 
 
 def networks(own: GkeSettings) -> list[Remark]:
-    return pool_access.networks(own, Gcloud(Shell(), PoolReplies(own).classify))
+    return pool_access.networks(own, Gcloud(Shell(), classifier(own)))
 
 
 @pytest.mark.parametrize(
     ("topology", "networks_there", "said"),
     [
-        ("2x v6e-16", True, ["info: get them (--accelerator-network-profile=auto)", "info: knows all options of the node pools"]),
+        ("2x v6e-16", True, ["info: can give hosts several network interfaces", "info: knows all options of the node pools"]),
         ("2x v6e-16", False, ["warning: gives each host one network interface"]),
-        ("2x tpu7x-4x4x4", True, ["info: do not get them: only those of v6e do"]),
+        ("2x tpu7x-4x4x4", True, ["info: can give hosts several network interfaces"]),
     ],
 )  # fmt: skip
 def test_a_check_says_whether_node_pools_get_the_networks(

@@ -101,7 +101,7 @@ def test_a_pod_takes_a_public_image_and_no_secret_is_written() -> None:
 @pytest.mark.parametrize(
     ("recipe", "settings", "refusal"),
     [
-        (demo(), {"topology": ""}, "target pod has no topology, and a recipe of kind grpo names none; set topology"),
+        (demo(), {"topology": ""}, "has no topology, and the recipe names none; set topology"),
         (demo("model.source=/usr"), {}, "model.source=/usr is on this machine, and pods do not have it"),
         (load.load("phase1-tiny"), {}, "a recipe of kind contrastive cannot be rendered for GKE"),
     ],

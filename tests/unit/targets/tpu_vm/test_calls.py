@@ -50,7 +50,6 @@ def every_call() -> list[tuple[str, ...]]:
         calls.list_nodes("my-project"),
         access.ACCOUNTS,
         calls.configuration(),
-        calls.tpu_service("my-project"),
         calls.locations("my-project"),
         calls.accelerator_types("my-project", "us-east5-b"),
         calls.runtime_versions("my-project", "us-east5-b"),

@@ -3,8 +3,8 @@
 import pytest
 
 from podwright.rundir import Ending
-from podwright.targets.google.replies import Consequence, region_of
-from podwright.targets.machines import AllocationState
+from podwright.targets.google.replies import Consequence, Reply, refusal
+from podwright.targets.machines import AllocationState, covers
 from podwright.targets.tpu_vm import cloud_states
 from podwright.targets.tpu_vm.replies import classify, of_project
 
@@ -138,7 +138,8 @@ def test_a_refusal_says_what_it_means_and_what_to_type() -> None:
 
 
 def test_a_region_covers_its_zones_and_no_others() -> None:
-    assert "us-east5-b".startswith(region_of("us-east5-a")) and not "us-east50-b".startswith(region_of("us-east5-a"))
+    refused = refusal(Reply(Consequence.REGION, "Quota: none"), "us-east5-a")
+    assert refused and covers(refused.scope, "us-east5-b") and not covers(refused.scope, "us-east50-b")
 
 
 @pytest.mark.parametrize(

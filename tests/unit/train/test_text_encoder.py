@@ -67,8 +67,8 @@ def test_a_text_as_long_as_is_allowed_has_positions_in_a_roberta(tmp_path):
         ("config.json", {"num_attention_heads": 0}, "no text encoder"),
         ("config.json", {"pad_token_id": "0"}, "no text encoder"),
         ("config.json", {"dtype": "foo"}, "no text encoder"),
-        ("config.json", {"max_position_embeddings": 16}, "64 is more than the 16 positions .* type text_encoder.max_t"),
-        ("config.json", {"vocab_size": 5}, "the tokenizer of .* has 7 tokens, the model 5"),
+        ("config.json", {"max_position_embeddings": 16}, "position_embeddings.weight is one of its mismatched_keys"),
+        ("config.json", {"vocab_size": 5}, "word_embeddings.weight is one of its mismatched_keys"),
         ("tokenizer.json", None, "has no tokenizer"),
         ("tokenizer.json", "", "no text encoder"),
         ("tokenizer.json", "{}", "no text encoder"),
@@ -94,6 +94,12 @@ def test_a_value_that_only_transformers_refuses_is_named_in_one_line(tmp_path):
     with pytest.raises(UserError, match=r"is no text encoder with its tokenizer \(.*layer_norm_eps") as e:
         encoder(tmp_path)
     assert "\n" not in str(e.value)
+
+
+@pytest.mark.parametrize("key", ["max_position_embeddings", "vocab_size"])
+def test_a_model_without_rows_for_the_longest_text_is_refused(tmp_path, key):
+    directory(tmp_path, **{key: 6})
+    assert "reads no text of text_encoder.max_tokens=64 (" in refusal(tmp_path)
 
 
 @pytest.mark.parametrize("dtype", [torch.int8, torch.bool, torch.float8_e4m3fn])
@@ -123,7 +129,7 @@ def test_weights_that_are_a_directory_are_refused(tmp_path):
     directory(tmp_path)
     (tmp_path / "model.safetensors").unlink()
     (tmp_path / "model.safetensors").mkdir()
-    assert "model.safetensors is a directory, not a file; put the file" in refusal(tmp_path)
+    assert "is no text encoder with its tokenizer" in refusal(tmp_path)
 
 
 def test_weights_that_are_not_finite_are_refused(tmp_path):

@@ -1,0 +1,40 @@
+"""The directory that a recipe's `model.source` names: of this machine, or a snapshot of the Hugging Face hub."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from podwright.errors import UserError, expanded
+
+_WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.txt")
+_TOKENIZER = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+
+
+def weights(source: str, revision: str | None = None) -> Path | None:
+    """The directory of the weights, at the commit `revision` if it is the hub's; None for random weights."""
+    try:
+        return _directory(source, _WEIGHTS, revision)
+    except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there are no weights
+        commit = f" at commit {revision}" if revision else ""
+        raise UserError(
+            f"model.source={source!r} is no directory and cannot be fetched from the hub{commit} ({type(e).__name__})",
+            "download it where there is a network and type model.source=DIRECTORY, or log in with `hf auth login`",
+            "not-on-hub",
+        ) from e
+
+
+def tokenizer(source: str) -> Path | None:
+    """The directory of the tokenizer and the configuration; None for random weights."""
+    return _directory(source, _TOKENIZER)
+
+
+def _directory(source: str, patterns: Sequence[str], revision: str | None = None) -> Path | None:
+    if source == "random":
+        return None
+    path = expanded(source)
+    if path.is_dir():
+        return path
+    import huggingface_hub
+
+    return Path(huggingface_hub.snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
