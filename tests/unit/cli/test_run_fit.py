@@ -80,7 +80,7 @@ def test_gpus_that_hold_no_settings_are_refused_with_how_many_hold_them(home: Pa
     code, out, err = run(capsys, "--dry-run", "--json")
     (refused,) = [f for f in json.loads(out)["findings"] if f["check"] == "fit"]
     assert code == 3 and refused["message"].endswith(" fit 1xRTX-3090")
-    assert re.fullmatch(r"use \d+ such GPUs, the fewest that hold it", refused["fix"])
+    assert re.search(r"--fit \(LoRA\), or use \d+ such GPUs, the fewest that hold it$", refused["fix"])
     code, out, err = run(capsys)
     assert (code, out, err) == (3, "", f"error: {refused['message']}; {refused['fix']}\n")
     assert not Path("runs").exists()
