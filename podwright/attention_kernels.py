@@ -123,3 +123,10 @@ def choose(
         offsets = hopper and versions.jax >= OFFSETS_SINCE
         kernels = [*[Kernel.MOSAIC] * bool(mosaic), *[Kernel.CUDNN_OFFSETS] * offsets, Kernel.CUDNN_MASK]
     return next((kernel for kernel in kernels if kernel not in refused), Kernel.PLAIN)
+
+
+def outdated(generation: tuple[int, int] | None, heads: HeadDims, layout: Layout, versions: Versions) -> bool:
+    """Whether a GPU has a slower form of the layout because of the libraries' versions."""
+    newer = Versions(OFFSETS_SINCE, cudnn=(9,))
+    slower, faster = (choose("gpu", generation, heads, layout, libraries) for libraries in (versions, newer))
+    return slower is not faster and slower in (Kernel.PLAIN, Kernel.CUDNN_MASK)

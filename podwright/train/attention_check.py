@@ -1,13 +1,16 @@
 """Whether the attention kernels that the table names for this card give what the plain form gives: values, and gradients in training.
 
-A kernel is compared on one tiny input at each start; the compilation cache keeps the programs. One that differs or does not run is not
-used, and the run says so.
+A kernel is compared on one tiny input, once for a card, its libraries, a layout and heads; the answers are kept in a file. One that differs
+or does not run is not used, and the run says so.
 """
 
 from __future__ import annotations
 
 import contextlib
+import json
+import zlib
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import jax
@@ -16,12 +19,15 @@ import numpy as np
 from jax import Array
 from jax.sharding import Mesh
 
-from podwright.attention_kernels import HeadDims, Kernel, Layout
+from podwright.attention_kernels import OFFSETS_SINCE, HeadDims, Kernel, Layout, outdated
 from podwright.errors import message_of
 from podwright.kernels import decode, mosaic
+from podwright.kernels.installed import generation, versions
 from podwright.models import attention
+from podwright.rundir import write_json
 from podwright.train.mesh import gathered
 
+NAME = "attention.json"
 TOLERANCE = 2e-2  # of the norm of the difference, relative: bfloat16 alone gives 2e-3 to 6e-3
 _S, _G, _T = 70, 2, 131  # a prompt, its completions and their tokens
 _LENGTHS = (_S, 33)
@@ -30,7 +36,7 @@ _GROUPED = 2  # query heads of a key-value head
 _COMPILED_FAST: dict[str, str | bool] = {"xla_gpu_autotune_level": "0", "xla_gpu_enable_triton_gemm": False}
 
 
-def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[str]:
+def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path) -> list[str]:
     """What to say of each kernel of `layouts` that is not used, in any process. Every process must call it."""
     if mesh.devices.flat[0].platform != "gpu":
         return []
@@ -40,7 +46,7 @@ def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[str]
             if kernel is Kernel.MOSAIC:
                 with contextlib.suppress(Exception):  # the comparison says it
                     mosaic.load()
-            faults = gathered(_fault(heads, layout))
+            faults = gathered(_remembered(mesh, heads, layout, kernel, folder / NAME))
             if not any(faults):
                 break
             attention.REFUSED.add((kernel, layout))
@@ -48,15 +54,37 @@ def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[str]
             form = "in plain JAX, which is slower" if instead is Kernel.PLAIN else f"by {instead}"
             fault = next(filter(None, faults))
             messages.append(f"attention {form}: {kernel} for {layout} {fault} on this card")
-    return messages
+    return [*messages, *_outdated(mesh, heads, layouts)]
 
 
-def _fault(heads: HeadDims, layout: Layout) -> str:
-    """ "" where the kernel that is chosen is right, else what it does instead."""
+def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[str]:
+    """One line where newer libraries have a kernel for this card."""
+    card = generation(mesh.devices.flat[0])
+    if not any(outdated(card, heads, layout, versions()) for layout in layouts):
+        return []
+    needed = f"attention as fast as this card allows takes jax {'.'.join(map(str, OFFSETS_SINCE))} or newer with cuDNN"
+    installed = f"jax {jax.__version__}{'' if versions().cudnn else ' without cuDNN'}"
+    fix = "with Python 3.12 type: pip install -c constraints-3.12.txt -e '.[cuda13]'"
+    return [f"{needed}, and this is {installed}; {fix}"]
+
+
+def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:
+    """ "" where the kernel is right, else what it does instead; as the file has it, or found out and kept there. One that does not run may
+    lack memory or a package today, and is tried again at the next start."""
+    ours = zlib.crc32(Path(decode.__file__).read_bytes())  # the kernel that comes with no library
+    key = f"{jax.local_devices()[0].device_kind} {kernel} {layout} {tuple(heads)} {tuple(versions())} {ours}"
     try:
-        return difference(heads, layout)
-    except Exception as e:  # whatever the library or the driver says
-        return f"does not run ({type(e).__name__}: {message_of(e, 120)})"
+        answers = dict(json.loads(path.read_text()))
+    except (OSError, ValueError, TypeError):
+        answers = {}
+    if key not in answers:
+        try:
+            answers[key] = difference(heads, layout)
+        except Exception as e:  # whatever the library or the driver says
+            return f"does not run ({type(e).__name__}: {message_of(e, 120)})"
+        with contextlib.suppress(OSError):  # then the next run finds out again
+            write_json(path, answers)
+    return str(answers[key])
 
 
 def difference(heads: HeadDims, layout: Layout) -> str:

@@ -27,7 +27,7 @@ from podwright.train.grpo.collect import Clock, Collector
 from podwright.train.grpo.evaluate import Evaluator
 from podwright.train.grpo.program import GrpoSetup, GrpoState
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
-from podwright.train.mesh import agreed, from_first, make_mesh, require_divides, together
+from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, require_divides, together
 from podwright.train.watchdog import Watchdog
 
 LoadRewards = Callable[[Sequence[schema.Reward]], list[reward.LoadedReward]]
@@ -84,7 +84,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     heads = heads_of(dims, recipe.model.compute_dtype)
     emit.notice(*notices)
-    emit.notice(*attention_check.refused(mesh, heads, LAYOUTS))
+    emit.notice(*attention_check.refused(mesh, heads, LAYOUTS, cache_folder()))
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
         if encoded.left_out:

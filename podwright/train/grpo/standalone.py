@@ -22,7 +22,7 @@ from podwright.storage import inputs
 from podwright.train import atomic_dir, attention_check, checkpoint, compile_cache, data_record, entry
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
-from podwright.train.mesh import make_mesh
+from podwright.train.mesh import cache_folder, make_mesh
 from podwright.train.run_storage import RunStorage
 
 Tree = Any
@@ -46,7 +46,7 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     if refused := positions.exceeded(recipe.rollout, setup.dims.max_positions):
         raise refused
     heads = heads_of(setup.dims, recipe.model.compute_dtype)
-    for sentence in attention_check.refused(setup.mesh, heads, [Layout.CAUSAL, Layout.DECODE]):
+    for sentence in attention_check.refused(setup.mesh, heads, [Layout.CAUSAL, Layout.DECODE], cache_folder()):
         warn(sentence)
     encoded = prompts.encode(test, tokenizer, recipe.data, recipe.rollout, setup.dims.max_positions)
     evaluate_program = program.programs(setup, len(encoded))["evaluate"]

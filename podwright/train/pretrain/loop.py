@@ -16,7 +16,7 @@ from podwright.rundir import Ending, RunDir
 from podwright.train import attention_check, checkpoint, data_record, not_finite, observe, profile, speed
 from podwright.train.data_record import Written
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
-from podwright.train.mesh import agreed, from_first, make_mesh, require_divides, together
+from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, require_divides, together
 from podwright.train.pretrain import feed, program
 from podwright.train.pretrain.program import PretrainSetup, PretrainState
 from podwright.train.program import Program
@@ -52,7 +52,7 @@ def prepare(run: RunDir, recipe: PretrainRecipe, emit: Emitter, stopping: Callab
         built = program.programs(setup)
         fed = feed.open_(run, recipe, dims.vocab_size, mesh, before)
     heads = heads_of(dims, recipe.model.compute_dtype)
-    emit.notice(*fed.notices, *attention_check.refused(mesh, heads, LAYOUTS))
+    emit.notice(*fed.notices, *attention_check.refused(mesh, heads, LAYOUTS, cache_folder()))
     emit.event(
         "environment",
         **speed.environment(),

@@ -1,5 +1,6 @@
-"""The comparison of a card's attention kernels with the plain form: what it refuses and says."""
+"""The comparison of a card's attention kernels with the plain form: what it refuses, says and remembers."""
 
+import json
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -30,7 +31,8 @@ def plain_tokens(mesh, q, cache, lengths, t):
 def kernels(monkeypatch):
     """A Hopper with all libraries, and what each layout's function gives by its kernels."""
     monkeypatch.setattr(attention, "REFUSED", set())
-    monkeypatch.setattr(attention, "versions", lambda: Versions((0, 11, 2), (9, 10), (0, 0, 17)))
+    for module in (attention, attention_check):
+        monkeypatch.setattr(module, "versions", lambda: Versions((0, 11, 2), (9, 10), (0, 0, 17)))
     monkeypatch.setattr(mosaic, "load", lambda: None)
     plain = attention.plain_packed_groups
     forms = {
@@ -48,8 +50,8 @@ def kernels(monkeypatch):
 
 
 @pytest.mark.parametrize("layout", Layout)
-def test_a_kernel_that_gives_what_the_plain_form_gives_is_used(kernels, layout):
-    assert attention_check.refused(CARD, HEADS, [layout]) == []
+def test_a_kernel_that_gives_what_the_plain_form_gives_is_used(kernels, tmp_path, layout):
+    assert attention_check.refused(CARD, HEADS, [layout], tmp_path) == []
     assert not attention.REFUSED
 
 
@@ -73,9 +75,9 @@ def absent(mesh, q, k, v, ids):
     ("form", "says"),
     [(no_documents, "differs by"), (other_heads, "differs by"), (absent, "does not run (NotImplementedError: no such")],
 )
-def test_one_that_does_not_is_refused(kernels, form, says):
+def test_one_that_does_not_is_refused_and_remembered(kernels, tmp_path, form, says):
     kernels(packed_groups=form)
-    first, *others = attention_check.refused(CARD, HEADS, [Layout.PACKED, Layout.GROUPS])
+    first, *others = attention_check.refused(CARD, HEADS, [Layout.PACKED, Layout.GROUPS], tmp_path)
     assert first.startswith("attention by cudnn-offsets: mosaic for packed " + says)
     assert [other.partition(f" {says}")[0] for other in others] == [
         "attention by cudnn-mask: cudnn-offsets for packed",
@@ -85,26 +87,33 @@ def test_one_that_does_not_is_refused(kernels, form, says):
     assert {(kernel, Layout.PACKED) for kernel in kinds} == attention.REFUSED
     assert attention.kernel_for(CARD, HEADS, Layout.PACKED) is Kernel.PLAIN
     assert attention.kernel_for(CARD, HEADS, Layout.GROUPS) is Kernel.CUDNN
+    answers = json.loads((tmp_path / "attention.json").read_text())
+    differ = [] if form is absent else [True, True, True]
+    assert [bool(fault) for fault in answers.values()] == [*differ, False]
+    if form is absent:  # for want of memory or a package, perhaps
+        kernels()
+        attention.REFUSED.clear()
+        assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == []
 
 
 def other_prompts(mesh, q, cache, lengths, t):
     return plain_tokens(mesh, q, cache, lengths[::-1], t)
 
 
-def test_a_kernel_that_decodes_wrongly_gives_way_to_the_plain_form(kernels):
+def test_a_kernel_that_decodes_wrongly_gives_way_to_the_plain_form(kernels, tmp_path):
     assert attention.decodes_by_kernel(CARD, HEADS, 2)
     kernels(of_tokens=other_prompts)
-    (message,) = attention_check.refused(CARD, HEADS, [Layout.DECODE])
+    (message,) = attention_check.refused(CARD, HEADS, [Layout.DECODE], tmp_path)
     assert message.startswith("attention in plain JAX, which is slower: triton for decode differs by")
     assert not attention.decodes_by_kernel(CARD, HEADS, 2)
 
 
-def test_without_the_triton_backend_of_pallas_the_plain_form_decodes(monkeypatch):
+def test_without_the_triton_backend_of_pallas_the_plain_form_decodes(tmp_path, monkeypatch):
     """JAX says that it will be removed."""
     monkeypatch.setattr(attention, "REFUSED", set())
     monkeypatch.setitem(sys.modules, "jax.experimental.pallas.triton", None)
     monkeypatch.delattr(jax.experimental.pallas, "triton", raising=False)
-    (message,) = attention_check.refused(CARD, HEADS, [Layout.DECODE])
+    (message,) = attention_check.refused(CARD, HEADS, [Layout.DECODE], tmp_path)
     assert message.startswith(
         "attention in plain JAX, which is slower: triton for decode does not run (ModuleNotFoundError"
     )
@@ -113,25 +122,58 @@ def test_without_the_triton_backend_of_pallas_the_plain_form_decodes(monkeypatch
     subprocess.run([sys.executable, "-c", without], check=True)
 
 
-def test_one_whose_next_best_is_right_gives_way_to_that(kernels):
+def test_one_whose_next_best_is_right_gives_way_to_that_and_is_remembered(kernels, tmp_path):
     def by_kernel(mesh, q, k, v, ids):
         if attention.kernel_for(CARD, HEADS, Layout.PACKED) is Kernel.MOSAIC:
             return no_documents(mesh, q, k, v, ids)
         return attention.plain_packed_groups(q, k, v, *(() if ids is None else (ids,)))
 
     kernels(packed_groups=by_kernel)
-    (message,) = attention_check.refused(CARD, HEADS, [Layout.PACKED])
+    (message,) = attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path)
     assert message.startswith("attention by cudnn-offsets: mosaic for packed differs by")
     assert attention.kernel_for(CARD, HEADS, Layout.PACKED) is Kernel.CUDNN_OFFSETS
+    attention.REFUSED.clear()
+    kernels()
+    assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == [message]
+    (tmp_path / "attention.json").write_text("{")
+    attention.REFUSED.clear()
+    assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == []
 
 
-def test_tokamax_is_imported_before_a_program_is_traced(kernels, monkeypatch):
+def test_tokamax_is_imported_before_a_program_is_traced_also_where_its_answer_is_known(kernels, tmp_path, monkeypatch):
     loaded = []
     monkeypatch.setattr(mosaic, "load", lambda: loaded.append(1))
-    assert attention_check.refused(CARD, HEADS, [Layout.PACKED]) == [] and loaded == [1]
+    for _ in range(2):
+        assert attention_check.refused(CARD, HEADS, [Layout.PACKED], tmp_path) == []
+    assert len(loaded) == 2
 
 
-def test_gradients_are_compared_too(kernels):
+@pytest.mark.parametrize(
+    ("installed", "names"),
+    [
+        (Versions((0, 10, 2), (9, 10, 0)), "this is jax 0.12.3;"),
+        (Versions((0, 11, 2)), "this is jax 0.12.3 without cuDNN;"),
+        (Versions((0, 11, 2), (9, 10, 0)), ""),
+    ],
+)
+def test_a_run_says_in_one_line_that_newer_libraries_have_faster_attention(tmp_path, monkeypatch, installed, names):
+    hopper = SimpleNamespace(platform="gpu", compute_capability="9.0")
+    mesh = SimpleNamespace(devices=np.array([hopper], object))
+    monkeypatch.setattr(jax, "__version__", "0.12.3")
+    monkeypatch.setattr(attention_check, "versions", lambda: installed)
+    monkeypatch.setattr(attention, "kernel_for", lambda mesh, heads, layout: Kernel.PLAIN)
+    messages = attention_check.refused(mesh, HEADS, list(Layout), tmp_path)
+    assert len(messages) == bool(names)
+    for message in messages:
+        assert message.startswith("attention as fast as this card allows takes jax 0.11.2 or newer")
+        assert names in message and "Python 3.12" in message and len(message) <= 240 and "\n" not in message
+    a100 = SimpleNamespace(platform="gpu", compute_capability="8.0")
+    mesh = SimpleNamespace(devices=np.array([a100], object))
+    old = attention_check.refused(mesh, HEADS, [Layout.PACKED], tmp_path)
+    assert len(old) == (not installed.cudnn), "a mask is the fastest there, by any jax"
+
+
+def test_gradients_are_compared_too(kernels, tmp_path):
     plain = attention.plain_packed_groups
 
     def wrong_gradient(mesh, q, k, v, ids):
@@ -142,7 +184,8 @@ def test_gradients_are_compared_too(kernels):
     assert attention_check.difference(HEADS, Layout.PACKED).startswith("differs by 100")
 
 
-def test_other_devices_have_no_kernel_to_compare(kernels):
+def test_other_devices_have_no_kernel_to_compare(kernels, tmp_path):
     kernels(packed_groups=absent)
     cpu = SimpleNamespace(devices=np.array([SimpleNamespace(platform="cpu")], object))
-    assert attention_check.refused(cpu, HEADS, list(Layout)) == []
+    assert attention_check.refused(cpu, HEADS, list(Layout), tmp_path) == []
+    assert not list(tmp_path.iterdir())
