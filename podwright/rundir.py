@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright import growing_file
-from podwright.errors import UserError
+from podwright.errors import UserError, from_os
 
 Record = dict[str, Any]
 DEVICE_COLUMNS = (
@@ -200,7 +200,12 @@ class RunDir:
 
 def recipe_of(run: RunDir) -> Record:
     """recipe.json, the parts that every verb reads among it; UserError where it is damaged."""
-    recipe = read_json(run.recipe)
+    try:
+        recipe = parse_record(run.recipe.read_bytes()) or {}
+    except FileNotFoundError:
+        recipe = {}
+    except OSError as e:  # which does not say that it is damaged
+        raise from_os(e, run.recipe) or e from e
     try:
         planned_steps(recipe)
         main_stage(recipe)

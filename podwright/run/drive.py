@@ -36,7 +36,7 @@ from podwright.run.waiting import reason
 from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.storage import url_of_run
 from podwright.targets import ResolvedTarget, entries
-from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target
+from podwright.targets.base import ListsCalls, Polled, Process, Remark, Target, Traits
 from podwright.targets.machines import GONE, AllocationState, HostAddress
 from podwright.targets.polling import Poller
 from podwright.watch import damage
@@ -79,7 +79,7 @@ class Driver:
         self._carrier = Carrier(run, self._mirror, warn)
         self._pollers: dict[str, Poller] = {}
         self._locked_out: tuple[float, int] | None = None
-        self._stopping: tuple[int, float] | None = None
+        self._stopping: tuple[int, float, float] | None = None
         self._barred: tuple[float, str] | None = None
         self._offline = -math.inf
         self._waits_since: dict[str, float] = {}
@@ -114,8 +114,10 @@ class Driver:
             self._offline = time.monotonic()
         unheard_s = 0.0 if polled.barred else min(silent_s, time.monotonic() - self._offline)
         seen = Observed(polled.process, cloud, changed, self._stopping_s(state), unchanged_s, silent_s, unheard_s)
-        patience_s = self._poller(record.target).target.traits.place_patience_s if record else 0.0
-        self._waiting = reason(state, seen, polled.waiting, journal.now(), patience_s)
+        traits = self._poller(record.target).target.traits if record else Traits(place_patience_s=0.0)
+        limits = traits.place_patience_s, traits.silence_s
+        at = self._kill_at(state)
+        self._waiting = reason(state, seen, polled.waiting, journal.now(), at, *limits, self.run.typed)
         return Look(state, polled, seen)
 
     def step(self) -> Act:
@@ -235,8 +237,15 @@ class Driver:
             self._stopping = None
             return 0.0
         if self._stopping is None or self._stopping[0] != state.attempt:
-            self._stopping = state.attempt, time.monotonic() - journal.since(state.signalled_clock)
+            before_s = journal.since(state.signalled_clock)
+            self._stopping = state.attempt, time.monotonic() - before_s, journal.now() - before_s
         return time.monotonic() - self._stopping[1]
+
+    def _kill_at(self, state: RunState) -> float:
+        """When an attempt that has acknowledged a stop is killed, in Unix seconds; 0 where there is none."""
+        if self._stopping is None or not state.handle:
+            return 0.0
+        return self._stopping[2] + self._poller(state.handle).target.traits.grace_s
 
     def _unchanged_s(self, state: RunState, cloud: AllocationState) -> float:
         """Since this launcher first saw the allocation in this state, by the cloud and by the journal: another launcher writes there too.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -69,6 +70,10 @@ def find(runs: Path, name: str, or_log: bool = False) -> RunDir:
     for path in (runs / name, expanded(name)):
         if (path / "journal.jsonl").exists():
             return RunDir(path)
+        if all((path / part).is_file() for part in ("recipe.json", "plan.json")):
+            what = f"{path / 'journal.jsonl'} is missing: the state of the run is lost"
+            fix = "restore the file from a copy, or start the run again under another name"
+            raise UserError(what, fix, "damaged-file")
     known = [run.name for run in run_dirs(runs)]
     guess = nearest(name, known)
     what = (
@@ -107,7 +112,7 @@ def _or_why(run: RunDir, pieces: Iterator[str]) -> Iterator[str]:
         verb, standing = ("diagnose", f"ended {ending}") if ending else ("watch", f"is {phase}")
         what = f"attempt {state.attempt} of run {run.name} has logged nothing: it {standing}"
         raise UserError(
-            f"{what} ({detail})" if detail else what, fix or f"type podwright {verb} {run.typed}", "no-such-run"
+            f"{what} ({detail})" if detail else what, fix or f"type podwright {verb} {run.typed}", "no-log-yet"
         )
 
 
@@ -235,12 +240,14 @@ def _allocation(record: AllocationRecord | None) -> dict[str, Any] | None:
 
 def _machines(run: RunDir, state: RunState, polled: Polled, answers: Answers) -> str:
     """Why a run waits for the machines that it has requested, as the cloud tells now, or for an attempt on them."""
-    cloud, record = GONE, state.allocation
+    cloud, silence_s, record = GONE, math.inf, state.allocation
     if record and record.may_exist:
-        cloud = Poller(targets.of_handle(record.target)).describe(record.request, record.ready_since)
+        poller = Poller(targets.of_handle(record.target))
+        cloud, silence_s = poller.describe(record.request, record.ready_since), poller.target.traits.silence_s
         answers.cloud = cloud
     silent_s = max(1.0, silence.known_s(run, state.attempt)) if polled.silent else 0.0
-    return reason(state, Observed(polled.process, cloud, silent_s=silent_s), polled.waiting, journal.now())
+    seen = Observed(polled.process, cloud, silent_s=silent_s, unheard_s=0.0 if polled.barred else silent_s)
+    return reason(state, seen, polled.waiting, journal.now(), silence_s=silence_s, typed=run.typed)
 
 
 def _standing(run: RunDir, state: RunState, answers: Answers) -> dict[str, Any]:

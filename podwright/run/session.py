@@ -7,7 +7,7 @@ from typing import TextIO
 
 from podwright import targets
 from podwright.errors import UserError
-from podwright.run import drive, journal, mirror, strays
+from podwright.run import cost, drive, journal, mirror, strays
 from podwright.run.attended import attending
 from podwright.run.decide import retries
 from podwright.run.finish import Mirror
@@ -80,9 +80,13 @@ def _drive(driver: drive.Driver, verb: str, interrupts: Interrupts) -> RunState:
 
 def _saving_or_left(state: RunState) -> str:
     """What a first Ctrl-C comes to, where it stops the run."""
+    record = state.allocation
     if state.phase is not Phase.ENDED or retries(state):
         return STOPPING
-    return f"the run has ended ({state.ending}); Ctrl-C again leaves it, also before its machines are seen to be gone"
+    what = f"the run has ended ({state.ending}); Ctrl-C again leaves it"
+    if record is None or not record.may_exist or record.request.borrowed:
+        return what
+    return f"{what} before {record.request.name} is seen to be gone: it may go on costing, {cost.rate(record.request)}"
 
 
 def _follow_from_the_storage(run: RunDir, observe: drive.Observe, update: Mirror, interrupts: Interrupts) -> RunState:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 
 from podwright.run import cost
@@ -18,18 +19,25 @@ SHOWN_AFTER_S = 60.0
 """for which nothing must have been heard of an attempt before its price is shown"""
 
 
-def reason(state: RunState, seen: Observed, polled: str, now: float, place_patience_s: float = 0.0) -> str:
+def reason(
+    state: RunState,
+    seen: Observed,
+    polled: str,
+    now: float,
+    kill_at: float = 0.0,
+    place_patience_s: float = 0.0,
+    silence_s: float = math.inf,
+    typed: str = "",
+) -> str:
     """`Reason: what it means`; "" for an attempt at work, or one that has ended.
 
-    `polled`: the target's own reason, or "".
+    `polled`: the target's own reason, or "". `kill_at`: Unix seconds, when an attempt that has acknowledged a stop is killed; 0 before.
     `place_patience_s`: of the target's traits, where `seen` says for how long machines have been missing; else 0.
+    `silence_s`: of the target's traits. `typed`: the run, as it is typed.
     """
     if seen.allocation.state is AllocationState.FILLING and state.phase not in (Phase.STOPPING, Phase.ENDED):
-        text = polled or seen.allocation.reason
-        if not place_patience_s:
-            return text
-        until = _clock(now - seen.unchanged_s + place_patience_s)
-        return f"{text}; if they have not come at {until}, the request is given up"
+        until = now - seen.unchanged_s + place_patience_s if place_patience_s else 0.0
+        return f"{polled or seen.allocation.reason}{_given_up_at(until)}"
     if state.phase not in (Phase.READY, Phase.ENDED) and seen.process is not Process.RUNNING:
         submitted = state.attempt > state.ended_attempt and state.phase is not Phase.RUNNING
         starts = submitted and seen.process is Process.ABSENT
@@ -40,7 +48,7 @@ def reason(state: RunState, seen: Observed, polled: str, now: float, place_patie
         return f"{RELEASING} {state.reason}; it is tried again"
     if seen.process is Process.RUNNING:
         away = _repairing(seen) if seen.silent_s else ""
-        return _unheard(state, seen, away or polled, now) or _saving(state)
+        return _unheard(state, seen, away or polled, now, silence_s, typed) or _saving(state, kill_at)
     if state.phase in (Phase.READY, Phase.ENDED) and (text := _of_machines(state, seen, now)):
         return text
     if state.phase is Phase.READY and state.short_attempts > 1:
@@ -48,15 +56,22 @@ def reason(state: RunState, seen: Observed, polled: str, now: float, place_patie
     return polled
 
 
-def _unheard(state: RunState, seen: Observed, text: str, now: float) -> str:
-    """`text`, and of an attempt of which nothing is heard since when, and what its machines cost meanwhile."""
+def _unheard(
+    state: RunState, seen: Observed, text: str, now: float, silence_s: float = math.inf, typed: str = ""
+) -> str:
+    """`text`, and of an attempt of which nothing is heard since when, what its machines cost meanwhile, and what ends the wait."""
     if not text or seen.silent_s < SHOWN_AFTER_S:
         return text
-    since = time.strftime("%H:%M", time.localtime(now - seen.silent_s))
-    text = f"{text} (since {since}{_at_cost(state.allocation)})"
-    if seen.allocation.state is AllocationState.WAITING:  # which may be a state that nobody knows
-        text += f"; the cloud says of the machines: {seen.allocation.reason}"
-    return text
+    began, cloud, record = now - seen.silent_s, seen.allocation, state.allocation
+    parts = [f"{text} (since {_minute(began)}{_at_cost(record)})"]
+    if cloud.state is AllocationState.WAITING:  # which may be a state that nobody knows
+        parts.append(f"the cloud says of the machines: {cloud.reason}")
+    if seen.unheard_s and silence_s < math.inf:
+        parts.append(f"at {_minute(began + silence_s)} its machines count as lost, and others are requested")
+    # A stop deletes machines; hosts that no run has created hear of it when they answer.
+    if typed and record and record.may_exist:
+        parts.append(f"podwright stop {typed} ends it now")
+    return "; ".join(parts)
 
 
 def _at_cost(record: AllocationRecord | None) -> str:
@@ -64,11 +79,23 @@ def _at_cost(record: AllocationRecord | None) -> str:
     return f", {rate}" if rate else ""
 
 
-def _saving(state: RunState) -> str:
-    if state.phase is not Phase.STOPPING or not state.signalled:
+def _minute(time_s: float) -> str:
+    return time.strftime("%H:%M", time.localtime(time_s))
+
+
+def _given_up_at(until: float) -> str:
+    return f"; if they have not come at {_clock(until)}, the request is given up" if until else ""
+
+
+def _saving(state: RunState, kill_at: float) -> str:
+    if state.phase is not Phase.STOPPING or not state.signalled or not kill_at:
         return ""
+    until = _clock(kill_at)
+    ends = (
+        f"if it has not ended at {until}, this command kills it; if it was left by then, the next podwright stop does"
+    )
     # That it runs does not say that a trainer is at work in it: SLURM may be at the lines of setup, or end the job already.
-    return "Stopping: the attempt was told to stop, and saves a checkpoint first if it trains"
+    return f"Stopping: the attempt was told to stop, and saves a checkpoint first if it trains; {ends}"
 
 
 def _of_machines(state: RunState, seen: Observed, now: float) -> str:

@@ -1,7 +1,9 @@
 """Real launchers over a stand-in trainer: followed, stopped, left, killed, resumed."""
 
+import datetime
 import json
 import os
+import re
 import signal
 import time
 
@@ -115,15 +117,20 @@ def test_the_second_ctrl_c_leaves_the_trainer_alive(bench: Bench) -> None:
 
 
 @pytest.mark.long
-def test_a_stop_says_what_it_waits_for(bench: Bench) -> None:
+def test_a_stop_says_what_it_waits_for_and_until_when(bench: Bench) -> None:
     assert bench.run(500, "--detach", STANDIN_STEP_S="0.05", STANDIN_DO="deaf")[0] == 0
     wait_for(lambda: len(bench.steps()) > 1)
     begin = time.time()
     stopping = bench.start("stop", "r")
     assert stopping.stdout
     line = next(line for line in stopping.stdout if "waiting (" in line)
-    assert "Stopping: the attempt was told to stop, and saves a checkpoint first if it trains" in line
-    assert time.time() - begin < 10, line
+    said = re.search(
+        r"Stopping: the attempt was told to stop, and saves a checkpoint first if it trains; if it has not ended at (\S+), this command kills it; if it was left",
+        line,
+    )
+    assert said and time.time() - begin < 10, line
+    until = datetime.datetime.combine(datetime.date.today(), datetime.time.fromisoformat(said[1])).timestamp()
+    assert 179 <= (until - begin) % 86_400 <= 190
     os.kill(json.loads(bench.path("attempts/1/pid.json").read_text())["pid"], signal.SIGKILL)
     out, _ = stopping.communicate(timeout=60)
     assert bench.standing()["ending"] == "STOPPED" and "waiting (Stopping" not in out, "said once"

@@ -84,12 +84,11 @@ def train(
         stepped(0)
         if not np.isfinite([figures["loss"], figures["grad_norm"]]).all():
             wrong = f"step {number} of the warm start: loss={figures['loss']:g}, grad_norm={figures['grad_norm']:g}"
-            lower = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
-            raise UserError(
-                wrong,
-                f"{lower}; in its first steps start from other weights: type model.source=DIRECTORY",
-                "not-finite",
-            )
+            fix = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
+            if not any(rate(n) for n in range(number - 1)):
+                wrong += "; no update had changed the weights yet, so it is not the learning rate"
+                fix = "start from other weights: type model.source=DIRECTORY with another one"
+            raise UserError(wrong, fix, "not-finite")
     return state.params
 
 

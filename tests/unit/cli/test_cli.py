@@ -693,3 +693,25 @@ def test_a_picture_of_the_memory_is_written(call: Any, folder: Path) -> None:
     )
     code, _, err = call("plan", *GOOD, "--svg", "memory.svg")
     assert code == 2 and "this plan says nothing about memory; leave --svg out" in err
+
+
+def test_a_run_without_its_journal_is_not_called_absent(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.journal.unlink()
+    for verb in ("watch", "resume", "stop", "report"):
+        code, out, err = call(verb, "a")
+        assert (code, out) == (2, "") and err.startswith("error: runs/a/journal.jsonl is missing: the state of"), err
+
+
+def test_a_recipe_that_may_not_be_read_is_not_called_damaged(call: Any, folder: Path, monkeypatch: Any) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    read = Path.read_bytes
+
+    def denied(path: Path) -> bytes:
+        if path.name == "recipe.json":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", denied)
+    code, _, err = call("report", "a")
+    assert code == 2 and f"{run.recipe.relative_to(folder)}: Permission denied; check that path" in err, err

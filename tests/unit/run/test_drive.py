@@ -10,6 +10,7 @@ import socket
 import subprocess
 from collections.abc import Iterator
 from dataclasses import asdict, replace
+from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -160,7 +161,8 @@ def test_a_second_stop_keeps_the_deadline_of_the_first(
     second = launcher(run)
     drive.ask_to_stop(run)
     assert second.step() is Act.WAIT
-    assert "saves a checkpoint first if it trains" in second._waiting
+    until = datetime.fromtimestamp(clock.now + 10).strftime("%H:%M:%S")
+    assert f"if it has not ended at {until}, this command kills it" in second._waiting
     clock.now += 11
     assert launcher(run).step() is Act.KILL and silent.asked == [False, True], "even one that has just come"
     boot = "another boot"

@@ -105,12 +105,17 @@ def test_list_says_what_is_not_deleted_and_why(
     assert row["cleanup"].startswith(f"Deleting: {why}")
 
 
-def test_an_interrupt_after_the_end_leaves_the_machines(begin: Callable[..., RunDir]) -> None:
+def test_an_interrupt_after_the_end_names_what_goes_on_costing(begin: Callable[..., RunDir]) -> None:
     run = begin("r", TPU)
     assert _saving_or_left(journal.read(run)) == STOPPING
     finished(run, "")
     said = _saving_or_left(journal.read(run))
-    assert said.startswith("the run has ended (FINISHED); Ctrl-C again leaves it, also before its machines are")
+    assert said == (
+        "the run has ended (FINISHED); Ctrl-C again leaves it before pw-r-1 is seen to be gone: "
+        "it may go on costing, 16 v6e chips for 32.00 USD per hour"
+    )
+    journal.append(run, "allocation gone", allocation=1, since=None)
+    assert _saving_or_left(journal.read(run)) == "the run has ended (FINISHED); Ctrl-C again leaves it"
 
 
 @pytest.mark.parametrize(("gone", "code"), [(False, 130), (True, 0)])

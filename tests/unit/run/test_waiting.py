@@ -23,35 +23,41 @@ def test_maintenance_is_named_only_where_no_host_answers() -> None:
     assert reason(state, Observed(Process.RUNNING, silent_s=1.0), "Unreachable: host h", 0.0) == "Unreachable: host h"
 
 
-def test_a_silence_says_since_when_and_at_which_price() -> None:
+def test_a_silence_says_since_when_at_which_price_until_when_and_what_ends_it() -> None:
     request = Request("pw-1", "a", chip="v6e", num_chips=16)
     state = RunState(phase=Phase.RUNNING, allocation=AllocationRecord(1, AllocationPhase.READY, 0.0, request, {}))
     seen = Observed(Process.RUNNING, ready(()), silent_s=600.0, unheard_s=600.0)
-    since = time.strftime("%H:%M", time.localtime(1e9 - 600.0))
-    text = reason(state, seen, "Unreachable: host h", 1e9)
-    assert text == f"Unreachable: host h (since {since}, 16 v6e chips for up to 43.20 USD per hour)"
-    lent = reason(replace(state, allocation=None), seen, "Unreachable: host h", 1e9)
-    assert lent == f"Unreachable: host h (since {since})"
+    since, until = (time.strftime("%H:%M", time.localtime(1e9 + s)) for s in (-600.0, 1200.0))
+    text = reason(state, seen, "Unreachable: host h", 1e9, silence_s=1800.0, typed="r")
+    assert text == (
+        f"Unreachable: host h (since {since}, 16 v6e chips for up to 43.20 USD per hour); at {until} its machines count as lost, and "
+        "others are requested; podwright stop r ends it now"
+    )
+    lent = reason(replace(state, allocation=None), seen, "Unreachable: host h", 1e9, typed="r")
+    assert lent == f"Unreachable: host h (since {since})", "a stop does not reach it either"
     unknown_state = replace(seen, allocation=waiting("MOVING: the cloud says no more"))
     assert "; the cloud says of the machines: MOVING: " in reason(state, unknown_state, "Unreachable: host h", 1e9)
+    barred = reason(state, replace(seen, unheard_s=0.0), "Unreachable: no key", 1e9, silence_s=1800.0, typed="r")
+    assert barred.endswith("43.20 USD per hour); podwright stop r ends it now"), "a person has to act"
     priced = replace(state, allocation=replace(state.allocation, request=replace(request, price=1.0)))  # type: ignore[type-var]
     assert "16 v6e chips for 16.00 USD per hour" in reason(priced, seen, "Unreachable: host h", 1e9)
     stopping = replace(state, phase=Phase.STOPPING, calls=3, reason="host h does not answer")
     assert f"it is sent again (since {since}, 16 v6e chips" in reason(stopping, seen, "", 1e9)
 
 
-def test_a_stop_that_was_acknowledged_says_that_a_checkpoint_is_saved() -> None:
+def test_a_stop_says_which_command_kills_the_trainer() -> None:
     state = RunState(phase=Phase.STOPPING, signalled=True)
-    assert "saves a checkpoint first if it trains" in reason(state, Observed(Process.RUNNING), "", 0.0)
-    assert reason(replace(state, signalled=False), Observed(Process.RUNNING), "", 0.0) == ""
+    text = reason(state, Observed(Process.RUNNING), "", 0.0, kill_at=1e9)
+    assert "this command kills it; if it was left by then, the next podwright stop does" in text
+    assert reason(state, Observed(Process.RUNNING), "", 0.0) == "", "not promised before a grace has begun"
 
 
 @pytest.mark.parametrize("phase", [Phase.SUBMITTING, Phase.RUNNING, Phase.STOPPING])
 def test_nothing_is_said_of_processes_of_an_attempt_that_has_ended(phase: Phase) -> None:
     """Its end is not in the journal yet: another launcher holds the lock."""
     unheard = RunState(phase=phase, attempt=1, calls=3, reason="host h does not answer")
-    assert reason(unheard, Observed(Process.ENDED), "", 0.0) == ""
-    absent = reason(unheard, Observed(Process.ABSENT), "", 0.0)
+    assert reason(unheard, Observed(Process.ENDED), "", 0.0, kill_at=1e9) == ""
+    absent = reason(unheard, Observed(Process.ABSENT), "", 0.0, kill_at=1e9)
     starts = "Starting: no process of the attempt is running yet"
     assert absent == ("" if phase is Phase.RUNNING else starts), "one that was seen to run has gone"
     assert reason(RunState(phase=phase), Observed(Process.ABSENT), "", 0.0) == "", "stopped before there was an attempt"

@@ -1,5 +1,6 @@
 """A run that teaches nothing says so, with the reason: no group has a difference, or a step is not a finite number."""
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -56,26 +57,44 @@ GRPO: Any = load.load("qwen3-tiny-arithmetic-grpo", ["optimizer.learning_rate=3e
 BAD = {"loss": math.nan, "grad_norm": 1.0, "reward": 1.0, "advantage_std": 0.5}
 
 
-def earlier(run: RunDir, rates: list[float]) -> None:
+def earlier(run: RunDir, norms: list[float]) -> None:
     run.path.mkdir(exist_ok=True)
-    for n, rate in enumerate(rates, 1):
-        append_jsonl(run.metrics, {"stage": "grpo", "step": n, "time": float(n), "learning_rate": rate, "loss": 1.0})
+    for n, norm in enumerate(norms, 1):
+        append_jsonl(
+            run.metrics,
+            {"stage": "grpo", "step": n, "time": float(n), "grad_norm": norm, "learning_rate": 3e-4, "loss": 1.0},
+        )
 
 
 def test_the_learning_rate_is_lowered_only_where_an_update_has_moved_the_weights(run: RunDir) -> None:
+    earlier(run, [1.0, 1.2, 5.0, 30.0, 200.0, 1e4])
+    found = not_finite.outcome(run, GRPO, 7, 4, BAD)
+    assert (found.ending, found.step) == (Ending.NOT_FINITE, 4) and "the weights of step 4 are kept" in found.detail
+    assert found.fix == f"type: podwright run {run.recipe} optimizer.learning_rate=0.0001"
     first = not_finite.outcome(run, GRPO, 1, 0, BAD)
     assert "no update had changed the weights yet, so it is not the learning rate" in first.detail
     assert "learning_rate" not in first.fix and "podwright data check arithmetic" in first.fix
-    earlier(run, [0.0, 1e-4, 3e-4])
-    found = not_finite.outcome(run, GRPO, 4, 2, BAD)
-    assert (found.ending, found.step) == (Ending.NOT_FINITE, 2) and "the weights of step 2 are kept" in found.detail
-    assert found.fix == f"type: podwright run {run.recipe} optimizer.learning_rate=0.0001"
+
+
+def test_a_step_among_usual_ones_points_at_its_rows(run: RunDir) -> None:
+    earlier(run, [1.0, 1.1, 0.9, 1.0, 1.3, 1.0])
+    found = not_finite.outcome(run, GRPO, 7, 4, BAD)
+    assert "the steps before were as ever" in found.detail
+    assert found.fix.startswith("look at the rows of that step") and found.fix.endswith("learning_rate=0.0001")
 
 
 @pytest.mark.parametrize("name", ["reward", "reward/mine", "advantage_std"])
 def test_rewards_that_overflow_are_the_cause(run: RunDir, name: str) -> None:
     found = not_finite.outcome(run, GRPO, 9, 4, BAD | {name: math.inf})
     assert f"{name}=inf" in found.detail and found.fix.startswith("make the rewards smaller")
+
+
+def test_weights_whose_first_test_had_no_loss_are_the_cause(run: RunDir) -> None:
+    run.path.mkdir()
+    with run.events.open("w") as f:
+        f.write(json.dumps({"event": "evaluation", "time": 1.0, "when": "before", "step": 0, "loss": math.inf}) + "\n")
+    found = not_finite.outcome(run, GRPO, 1, 0, BAD)
+    assert "the weights that it began with are of no use" in found.detail and "start from other weights" in found.fix
 
 
 def test_diagnose_names_it_too(run: RunDir) -> None:

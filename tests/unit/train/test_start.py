@@ -127,8 +127,10 @@ def test_a_hub_that_cannot_be_reached_is_one_line(tmp_path, answer):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("bad", [1, 3])
-def test_a_warm_start_that_is_not_finite_is_refused(tmp_path, monkeypatch, bad):
+@pytest.mark.parametrize(("bad", "blames_weights"), [(1, True), (2, True), (3, False)])
+def test_a_warm_start_that_is_not_finite_blames_the_rate_only_after_an_update(
+    tmp_path, monkeypatch, bad, blames_weights
+):
     setup = small.setup("warm_start.max_steps=50", "optimizer.warmup_ratio=0.1")  # the rate of the first step is 0
     shapes = (8, 6), (8,), (2, 8, 6), (2, 8)
     lessons = warm_start.Lessons(*[np.ones(shape, np.int32) for shape in shapes])
@@ -142,4 +144,4 @@ def test_a_warm_start_that_is_not_finite_is_refused(tmp_path, monkeypatch, bad):
     with pytest.raises(UserError, match=rf"step {bad} of the warm start: loss=nan") as refused:
         examples = [None] * 8
         warm_start.train(setup, step, small.params(setup), examples, None, emit, lambda: False, lambda _: None)
-    assert "learning_rate" in refused.value.fix
+    assert ("learning_rate" in refused.value.fix) != blames_weights == ("start from other weights" in refused.value.fix)
