@@ -23,7 +23,7 @@ from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train import attention_check, compile_cache, speed
 from podwright.train.grpo import loop
-from podwright.train.mesh import make_mesh, start_processes, to_device
+from podwright.train.mesh import cache_folder, make_mesh, start_processes, to_device
 from podwright.train.pretrain import loop as pretrain_loop
 from podwright.train.pretrain.program import PretrainBatch, PretrainSetup, new_state, programs
 from podwright.train.program import Program
@@ -41,9 +41,9 @@ def begin() -> compile_cache.ProgramCount:
 
 
 def compared(setup: Any, layouts: Sequence[Layout]) -> None:
-    """Before anything is traced, as a trainer does: the kernels of the card are compared with the plain form."""
+    """Before anything is traced, as a trainer does: a card without an answer in the cache compares its kernels with the plain form."""
     heads = heads_of(setup.dims, setup.recipe.model.compute_dtype)
-    put(instead=attention_check.refused(setup.mesh, heads, layouts))
+    put(instead=attention_check.refused(setup.mesh, heads, layouts, cache_folder()))
 
 
 def pretrain(documents: str, again: str = "") -> None:

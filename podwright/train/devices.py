@@ -63,12 +63,14 @@ def expected_gpus(environment: Mapping[str, str], num_here: int) -> int:
     return num_here
 
 
-def require_gpus(framework: str, seen: int, environment: Mapping[str, str], num_here: int, fix: str) -> None:
+def require_gpus(
+    framework: str, seen: int, environment: Mapping[str, str], num_here: int, fix: str, local: int = 0
+) -> None:
     """UserError where the target or this machine has GPUs and a framework has none for this process: on CPUs it would take days.
 
-    `num_here`: NVIDIA GPUs of this machine.
+    `num_here`: NVIDIA GPUs of this machine. `local`: the process's number on its host, where each sees the GPUs of all, as with PyTorch.
     """
-    there, local = expected_gpus(environment, num_here), int(environment.get("LOCAL_RANK", "0"))
+    there = expected_gpus(environment, num_here)
     if not there or seen > local:
         return
     what = f"host {socket.gethostname()} has {there} GPU(s), and {framework} sees {seen}"

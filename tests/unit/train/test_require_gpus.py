@@ -48,9 +48,10 @@ def test_cpus_that_are_asked_for_are_taken(environment: dict[str, str], num_here
 
 def test_more_processes_than_gpus_are_refused() -> None:
     two = {"PODWRIGHT_GPUS_PER_NODE": "2"}
-    devices.require_gpus("PyTorch 2", 1, two | {"LOCAL_RANK": "0"}, 0, "")
+    devices.require_gpus("PyTorch 2", 1, two, 0, "", 0)
     with pytest.raises(UserError, match=r"sees 1, too few for process 1 of this host; lower tasks_per_node"):
-        devices.require_gpus("PyTorch 2", 1, two | {"LOCAL_RANK": "1"}, 0, "")
+        devices.require_gpus("PyTorch 2", 1, two, 0, "", 1)
+    devices.require_gpus("jax 1", 1, two | {"LOCAL_RANK": "1"}, 0, "")  # a process of jax has a GPU of its own
 
 
 def test_gpus_of_a_machine_are_counted(tmp_path: Path) -> None:

@@ -128,7 +128,7 @@ def join(environment: MutableMapping[str, str]) -> World:
     local, size = int(environment.get("LOCAL_RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
     fix = "install a build of torch for CUDA there, and unset CUDA_VISIBLE_DEVICES"
     seen = torch.cuda.device_count()
-    devices.require_gpus(f"PyTorch {torch.__version__}", seen, environment, devices.num_nvidia_gpus(), fix)
+    devices.require_gpus(f"PyTorch {torch.__version__}", seen, environment, devices.num_nvidia_gpus(), fix, local)
     on_gpu = torch.cuda.is_available()
     device = torch.device("cuda", local) if on_gpu else torch.device("cpu")
     if on_gpu:
