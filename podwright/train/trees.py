@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import jax
@@ -85,6 +86,32 @@ def path(storage: RunStorage, name: str) -> epath.Path:
     return epath.Path(f"{storage.root}/{name}")
 
 
+class _DrainingLoop(asyncio.SelectorEventLoop):
+    """Closes when all its tasks have ended. Orbax closes a loop at the first read that fails; TensorStore then calls back into the
+    closed loop for each of the others, and every call prints a traceback."""
+
+    def close(self) -> None:
+        if not self.is_closed() and (pending := asyncio.all_tasks(self)):
+            self.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        super().close()
+
+
+class _DrainingPolicy(asyncio.DefaultEventLoopPolicy):
+    def new_event_loop(self) -> asyncio.AbstractEventLoop:
+        return _DrainingLoop()
+
+
+@contextlib.contextmanager
+def _draining() -> Iterator[None]:
+    """Loops that orbax makes in the body end only with their last read."""
+    before = asyncio.get_event_loop_policy()
+    asyncio.set_event_loop_policy(_DrainingPolicy())
+    try:
+        yield
+    finally:
+        asyncio.set_event_loop_policy(before)
+
+
 def read(storage: RunStorage, name: str, abstract: Tree, part: bool = False) -> Tree:
     """A tree under the shardings of `abstract`; of a gathered storage whole arrays, in the first process only.
 
@@ -95,7 +122,8 @@ def read(storage: RunStorage, name: str, abstract: Tree, part: bool = False) -> 
     else:
         wanted = ocp.checkpoint_utils.construct_restore_args(abstract)
     arguments = ocp.args.PyTreeRestore(item=abstract, restore_args=wanted, partial_restore=part)
-    return ocp.PyTreeCheckpointHandler().restore(path(storage, name), args=arguments)
+    with _draining():
+        return ocp.PyTreeCheckpointHandler().restore(path(storage, name), args=arguments)
 
 
 def read_json(storage: RunStorage, name: str) -> Any:
@@ -109,7 +137,7 @@ def shapes(tree: Tree) -> dict[str, tuple[int, ...]]:
 
 def held_shapes(storage: RunStorage, name: str) -> dict[str, tuple[int, ...]]:
     """Of a tree by its own account."""
-    with ocp.StandardCheckpointer() as checkpointer:
+    with _draining(), ocp.StandardCheckpointer() as checkpointer:
         return shapes(checkpointer.metadata(path(storage, name)).item_metadata.tree)
 
 

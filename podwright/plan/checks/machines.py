@@ -156,7 +156,10 @@ def _network(nodes: Sequence[Facts]) -> Iterator[Finding]:
         meeting = nodes[0].get("meet", "") or "the first host"
         what, fix = f"the machines do not come together at {meeting}", "set address of the target, or "
         if all(network.get("met") for network in answers.values()):
-            what, fix = f"the machines meet at {meeting} and exchange nothing", ""
+            ways = [
+                f"{host} by {answer['interface'] or 'the address of its own name'}" for host, answer in answers.items()
+            ]
+            what, fix = f"the machines meet at {meeting} and exchange nothing ({', '.join(ways)})", ""
         fix += "open the ports between them, or name their network in setup (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)"
         yield Finding("network", "error", f"{what}: {'; '.join(faults)}", fix, "no-connection")
         return

@@ -182,16 +182,16 @@ def test_the_network_is_told_and_the_slow_machine_named() -> None:
     assert "do not come together at 10.0.0.9: n2 (The client socket has timed out); set address of the target" in line
 
 
-def test_machines_that_meet_and_exchange_nothing_are_told_apart() -> None:
+def test_machines_that_meet_and_exchange_nothing_are_told_by_their_networks() -> None:
     silent = {"met": True, "interface": "eth1", "fault": "nothing is heard of the others within 25 s"}
     made = [copy.deepcopy(NODE) | {"host": f"n{i}", "meet": "n0", "network": dict(silent)} for i in range(2)]
     made[1]["network"]["interface"] = ""
     (line,) = told(made)
     assert line.startswith(
-        "error network: the machines meet at n0 and exchange nothing: n0 (nothing is heard of the others within 25 s); "
-        "n1 (nothing is heard"
+        "error network: the machines meet at n0 and exchange nothing (n0 by eth1, n1 by the address of its own name): "
+        "n0 (nothing is heard of the others within 25 s); n1 (nothing is heard"
     )
-    assert "; open the ports between them, or name their network" in line
+    assert "open the ports between them, or name their network in setup" in line
     made[1]["network"]["met"] = False
     assert "do not come together at n0" in told(made)[0]
 

@@ -1,6 +1,9 @@
 """Checkpoints that were really damaged: an older one is taken, and a recipe that does not fit is not taken for damage."""
 
+import gc
 import shutil
+import sys
+import time
 
 import jax
 import numpy as np
@@ -105,6 +108,18 @@ def test_a_damaged_checkpoint_gives_way_to_the_one_before(setup, abstract, saved
     again = opened(saved, 2).restore(abstract)
     assert (again.step, again.damaged) == (4, ())
     assert (saved / "4.damaged").is_dir() and not (saved / "2").exists()
+
+
+@pytest.mark.brief(2)
+@pytest.mark.parametrize("how", WAYS)
+def test_reads_that_a_failed_one_leaves_behind_print_nothing(abstract, saved, how, monkeypatch, capfd):
+    unraised = []
+    monkeypatch.setattr(sys, "unraisablehook", lambda fault: unraised.append(str(fault.exc_value)))
+    damage(saved / "4", how)
+    assert opened(saved, None).restore(abstract).step == 2
+    gc.collect()
+    time.sleep(0.5)
+    assert not unraised and "Event loop is closed" not in capfd.readouterr().err
 
 
 def test_when_all_are_damaged_it_is_one_line_and_nothing_is_touched(abstract, saved):
