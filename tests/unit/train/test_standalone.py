@@ -130,7 +130,7 @@ def test_an_evaluation_compares_the_kernels_of_its_card_before_it_compiles(begun
     class StopError(Exception):
         pass
 
-    def refused(mesh, heads, layouts):
+    def refused(mesh, heads, layouts, folder):
         raise StopError(heads.dtype, *layouts)
 
     monkeypatch.setattr(attention_check, "refused", refused)
