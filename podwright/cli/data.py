@@ -97,10 +97,19 @@ def check(
             help="for annotated lines and pairs: what paths in them are relative to; default: the folder of the file",
         ),
     ] = "",
+    columns: Annotated[
+        str,
+        typer.Option(
+            "--columns",
+            metavar="C",
+            help="of rows of another layout: which columns to read, as data.columns of a recipe: '{question: q, answer: a}'",
+        ),
+    ] = "",
     as_json: Json = False,
 ) -> None:
     """Check a source for faults. Exit code 1: there are faults."""
     options = {"fix": fix, "recipe": recipe or None, "answers": answers or None, "root": root or None}
+    options["columns"] = columns or None
     code, document = answer("data-check", {"source": source, "vocab_size": vocab_size, "options": options})
     if document:
         show.document(document) if as_json else show.faults(document)

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.data import layouts
+from podwright.data.layouts import NO_COLUMNS, Columns
 from podwright.data.line_files import LineReader, Row
 from podwright.data.tokenizer import Tokenizer
 from podwright.recipe import answers, llm
@@ -42,10 +43,9 @@ Budget = Callable[[AnnotatedExample], tuple[int, int]]
 """tokens of prompt and of response"""
 
 
-def reader(schema: AnswerSchema, root: str = "") -> LineReader[AnnotatedExample]:
-    return LineReader(
-        layouts.with_response, schema.line_faults, functools.partial(_example, schema=schema), root, _repeated
-    )
+def reader(schema: AnswerSchema, root: str = "", columns: Columns = NO_COLUMNS) -> LineReader[AnnotatedExample]:
+    example = functools.partial(_example, schema=schema)
+    return LineReader(layouts.with_response, schema.line_faults, example, root, columns, _repeated)
 
 
 def is_annotated(row: Row) -> bool:

@@ -9,28 +9,34 @@ from typing import Any
 
 import numpy as np
 
-from podwright.data import example_files, gsm8k, layouts, rows, texts, token_files
+from podwright.data import example_files, layouts, rows, texts, token_files
 from podwright.data.example_files import ExampleFiles
 from podwright.data.shards import progress
 from podwright.data.token_files import Shard
 from podwright.errors import UserError, counted
 from podwright.recipe import corpus, held_out
 from podwright.recipe.location import Location
+from podwright.recipe.pretrain import TextColumns
+from podwright.recipe.schema import GrpoColumns
 
 Record = dict[str, Any]
+Columns = GrpoColumns | TextColumns | None
 _LISTED = 100
 _OF_LINE = ("not-utf8", "not-json", "not-object")  # codes of what is wrong with a line and not with a field
 
 
-def check(source: str, vocab_size: int | None = None) -> Record:
+def check(source: str, vocab_size: int | None = None, columns: Columns = None) -> Record:
     """{lines, valid, num_faults, faults: [{line, field, message}]} of text; of shards {shards, valid, tokens, max_token,
-    num_faults, faults: [{file, offset, message}]}, sizes, checksums, ends and ids being held against each other.
+    num_faults, faults: [{file, offset, message}]}, sizes, checksums, ends and ids being held against each other. `columns`: of rows of no
+    layout that is read by itself.
     """
     place = Location.of(source)
     if place.local is not None and place.local.is_dir() and example_files.is_of_grpo(place.local):
-        return {"source": source, **_examples(source, place.local)}
+        return {"source": source, **_examples(source, place.local, columns)}
     if corpus.is_text(source):
-        return {"source": source, **_text(place)}
+        return {"source": source, **_text(place, columns)}
+    if columns:
+        raise UserError(f"--columns is for rows, and {source} has none", "leave --columns out", "no-effect")
     try:
         if records := token_files.records(place):
             return {"source": source, **_array_records(records, vocab_size), "warnings": _unread(place, records)}
@@ -63,24 +69,25 @@ def check(source: str, vocab_size: int | None = None) -> Record:
     return {"source": source, **sizes, **ids, **_listed(listed), "warnings": warnings}
 
 
-def _examples(source: str, path: Path) -> Record:
+def _examples(source: str, path: Path, columns: Columns) -> Record:
     """Of a directory as of a file, and besides {files: {NAME: the same}}."""
     try:
         files = example_files.files(source, path)
     except UserError as e:
         return {"lines": 0, "valid": 0, **_listed([{"line": 0, "field": None, "message": str(e)}])}
-    by_file = {str(file): _text(Location.of(str(file))) for file in (*files.train, *files.test)}
+    by_file = {str(file): _text(Location.of(str(file)), columns) for file in (*files.train, *files.test)}
     faults = [fault | {"file": file} for file, record in by_file.items() for fault in record.pop("faults")]
     sums = {key: sum(record[key] for record in by_file.values()) for key in ("lines", "valid", "num_faults")}
     warnings = ["; ".join(unread)] if (unread := example_files.unread(files)) else []
-    warnings += [] if faults else _shared(source, files)
+    warnings += [] if faults else _shared(source, files, columns)
     return {**sums, "faults": faults[:_LISTED], "warnings": warnings, "files": by_file}
 
 
-def _shared(source: str, files: ExampleFiles) -> list[str]:
+def _shared(source: str, files: ExampleFiles, columns: Columns) -> list[str]:
     """A warning of questions that training has and the test too."""
     training, tested = (
-        [example.question for file in part for example in gsm8k.read(file)] for part in (files.train, files.test)
+        [_checked(where, row, columns) for file in part for where, row in _entries(Location.of(str(file)), columns)]
+        for part in (files.train, files.test)
     )
     if not (equal := held_out.shared(training, tested)):
         return []
@@ -104,16 +111,16 @@ def _array_records(files: list[Location], vocab_size: int | None) -> Record:
     return {"shards": len(files), "valid": len(files) - len(wrong), **_listed(wrong)}
 
 
-def _text(place: Location) -> Record:
+def _text(place: Location, columns: Columns) -> Record:
     """Of a file of texts, or of questions with answers as GRPO reads them: a row with a question and without a text is one."""
     faults: list[Record] = []
     num_rows = num_empty = 0
     on = progress(place.size())
     try:
-        for where, row in _entries(place, on):
+        for where, row in _entries(place, columns, on):
             num_rows += 1
             try:
-                num_empty += not _checked(where, row).strip()
+                num_empty += not _checked(where, row, columns).strip()
             except UserError as e:
                 line = where.removeprefix(f"{place.typed}:")
                 number = int(line) if line.isdigit() else num_rows
@@ -128,22 +135,28 @@ def _text(place: Location) -> Record:
     return {"lines": num_rows, "valid": valid, **_listed(faults), "warnings": warnings}
 
 
-def _entries(place: Location, on: Callable[[int], None]) -> Iterator[tuple[str, str | rows.Row | UserError]]:
+def _entries(
+    place: Location, columns: Columns, on: Callable[[int], None] = lambda size: None
+) -> Iterator[tuple[str, str | rows.Row | UserError]]:
     """The rows of a file, or its text."""
     if corpus.container(place.name):
-        yield from rows.rows_and_faults(place, layouts.names_read(None) | layouts.names_of_text(None), on)
+        of_questions = layouts.names_read(columns if isinstance(columns, GrpoColumns) else None)
+        of_texts = layouts.names_of_text(columns if isinstance(columns, TextColumns) else None)
+        yield from rows.rows_and_faults(place, of_questions | of_texts, on)
     else:
         yield place.typed, next(texts.read(place.typed, progress=on))
 
 
-def _checked(where: str, entry: str | rows.Row | UserError) -> str:
+def _checked(where: str, entry: str | rows.Row | UserError, columns: Columns) -> str:
     """The text; UserError for what training refuses."""
     if isinstance(entry, UserError):
         raise entry
     if isinstance(entry, str):
         return entry
-    if layouts.is_question(entry):
-        return layouts.example(where, entry).question
+    if isinstance(columns, TextColumns):
+        return layouts.text(where, entry, columns)
+    if columns or layouts.is_question(entry):
+        return layouts.example(where, entry, columns).question
     return layouts.text(where, entry)
 
 

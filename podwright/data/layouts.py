@@ -23,7 +23,8 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from podwright.errors import UserError, counted
@@ -33,6 +34,9 @@ from podwright.recipe.pretrain import TextColumns
 from podwright.recipe.schema import GrpoColumns
 
 Row = Mapping[str, Any]
+Columns = Mapping[Any, str]
+"""field of a row -> the column that a recipe names for it"""
+NO_COLUMNS: Columns = MappingProxyType({})
 
 _QUESTIONS = ("question", "problem")
 _CHATS = ("messages", "conversations")
@@ -45,7 +49,7 @@ _OTHER_NAMES = {
     "video": ("video_path", "clip"),
 }
 """field of a row that names files -> names that others have for it"""
-NAMES_OF_FILE_ROWS = frozenset({"response", *_OTHER_NAMES, *itertools.chain(*_OTHER_NAMES.values()), *_NAMES})
+_NAMES_OF_LINES = frozenset({"response", *_OTHER_NAMES, *itertools.chain(*_OTHER_NAMES.values()), *_NAMES})
 _MARKS = re.compile("<(?:image|audio|video)>\\s*")
 _SPEAKERS = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
 _TEXTS = ("text", "content")
@@ -54,6 +58,7 @@ _REPLYING = ("solution", "answer", "completion", "response", "output")
 """a solution is the worked form of the answer beside it"""
 _SHOWN = 60  # characters of an answer in a message
 _LISTED = 90  # characters of the names of columns
+_LINE_COLUMNS = "name columns that are there, as in 'data.columns={text: COLUMN, image: COLUMN}'"
 _COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
 _TEXT_COLUMN = "type 'data.columns={text: COLUMN}' with the name of the column"
 
@@ -86,14 +91,22 @@ class _Fields(NamedTuple):
 
 def names_read(columns: GrpoColumns | None) -> set[str]:
     """Columns of a table that may be read: what others hold need not even be readable."""
-    chosen = (columns.question, columns.answer) if columns else ()
-    return _NAMES | {part for name in chosen for part in (name, name.partition(".")[0])}
+    return _NAMES | _with_outer((columns.question, columns.answer) if columns else ())
 
 
 def names_of_text(columns: TextColumns | None) -> set[str]:
     """Columns of a table that may be read for a text to pretrain on."""
-    chosen = {columns.text, columns.text.partition(".")[0]} if columns else set()
-    return {*_TEXTS, *_CHATS, *_ASKING, *_REPLYING, "input", *chosen}
+    return {*_TEXTS, *_CHATS, *_ASKING, *_REPLYING, "input"} | _with_outer((columns.text,) if columns else ())
+
+
+def names_of_lines(columns: Columns) -> frozenset[str]:
+    """Columns of a table that may be read for a line of Phase 1 or Phase 2."""
+    return _NAMES_OF_LINES | _with_outer(columns.values())
+
+
+def _with_outer(names: Iterable[str]) -> set[str]:
+    """Columns, and of those in an object, such as reward_model.ground_truth, the object."""
+    return {part for name in names for part in (name, name.partition(".")[0])}
 
 
 def text(where: str, row: Row, columns: TextColumns | None = None) -> str:
@@ -134,6 +147,16 @@ def example(where: str, row: Row, columns: GrpoColumns | None = None) -> Example
         worked = fields.solution if isinstance(fields.solution, str) and "####" not in fields.solution else ""
         solution = f"{worked.rstrip()}\n#### {number}".lstrip()
     return Example(fields.question, number, solution)
+
+
+def by_columns(where: str, row: Row, columns: Columns, optional: Collection[str] = ()) -> Row:
+    """A row with the fields that a recipe names columns for; UserError where a column is missing, but of an `optional` field."""
+    fields = dict(row)
+    for field, name in columns.items():
+        fields.pop(field, None)
+        if field not in optional or name.partition(".")[0] in row:
+            fields[field] = _value(where, row, name, _LINE_COLUMNS)
+    return fields
 
 
 def with_files(row: Row) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from podwright.data import annotated, layouts, line_files, media, pairs, rows
 from podwright.data.annotated import AnnotatedExample, Budget
+from podwright.data.layouts import Columns
 from podwright.data.line_files import LineFile, Record, Row, ValidLine, fault
 from podwright.data.pairs import Pair
 from podwright.data.tokenizer import Tokenizer
@@ -35,6 +36,7 @@ class CheckOptions:
     fix: bool = False
     answers: str | None = None
     root: str | None = None
+    columns: Columns = dataclasses.field(default_factory=dict)
 
 
 def check(path: Path, options: CheckOptions) -> Record | None:
@@ -42,7 +44,7 @@ def check(path: Path, options: CheckOptions) -> Record | None:
     the same}}; of annotated lines {classes} besides, of pairs {alone, fields}. None for another source."""
     require_root("--root", options.root or "", Path())
     files = _files(path)
-    examples = [row for file in files if (row := _first_row(file))]
+    examples = [row for file in files if (row := _first_row(file, options.columns))]
     paired = any(map(pairs.is_pair, examples)) and not (
         options.recipe or options.answers
     )  # which are of annotated lines
@@ -73,11 +75,12 @@ def _files(path: Path) -> list[Path]:
     return [path] if path.is_file() and rows.container(path) else []
 
 
-def _first_row(path: Path) -> Row:
-    """{} where there is none."""
+def _first_row(path: Path, columns: Columns) -> Row:
+    """By these columns, where they are there; {} where there is no row."""
     try:
-        located = rows.rows_and_faults(path, layouts.NAMES_OF_FILE_ROWS)
-        return next((row for _, row in located if not isinstance(row, UserError)), {})
+        located = rows.rows_and_faults(path, layouts.names_of_lines(columns))
+        row = next((row for _, row in located if not isinstance(row, UserError)), {})
+        return {**row, **dict.fromkeys(columns)}
     except UserError:  # of the file, which whoever reads it names
         return {}
 
@@ -88,7 +91,8 @@ def of_annotated(path: Path, options: CheckOptions) -> tuple[Record, LineFile[An
     if recipe and not options.answers:
         schema = recipe.data.schema_of_answers
     root = options.root if options.root is not None else recipe.data.root if recipe else ""
-    file = line_files.read(path, annotated.reader(schema, root))
+    columns = options.columns or (recipe.data.columns if recipe else layouts.NO_COLUMNS)
+    file = line_files.read(path, annotated.reader(schema, root, columns))
     budget = _budget(recipe, file.good, schema) if recipe else None
 
     def too_long(example: AnnotatedExample) -> Iterator[Record]:
@@ -120,7 +124,7 @@ def _budget(recipe: MultimodalRecipe, training: list[AnnotatedExample], schema: 
 
 
 def of_pairs(path: Path, options: CheckOptions) -> tuple[Record, LineFile[Pair]]:
-    file = line_files.read(path, pairs.reader(options.root or ""))
+    file = line_files.read(path, pairs.reader(options.root or "", options.columns))
     record, valid = _record(file, options, lambda pair: ())
     lone = sum(pairs.alone(pair.contents) for pair in valid.good)
     if valid.good and lone == len(valid.good):

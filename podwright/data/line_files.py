@@ -10,12 +10,14 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from podwright.data import example_files, layouts, rows
+from podwright.data.layouts import Columns
 from podwright.errors import UserError, counted
+from podwright.recipe import answers
 from podwright.recipe.answers import FieldFault
 from podwright.recipe.paths import media_folder, missing, require_file, require_file_or_directory
 
@@ -56,6 +58,7 @@ class LineReader(Generic[T]):
     """of the number of a line, the folder of its files, its fields"""
     root: str = ""
     """folder that paths are relative to; "": that of their file"""
+    columns: Columns = dataclasses.field(default_factory=dict)
     repeats: Callable[[T, T], str] = lambda _, __: ""
     """what is wrong with a line that asks what an earlier one asks"""
 
@@ -69,6 +72,8 @@ class LineFile(NamedTuple, Generic[T]):
     complete: bool
     """whether every line was read"""
     num_read: int
+    names: Collection[str]
+    """columns of a table that are read"""
 
 
 def files(source: str, path: Path) -> list[Path]:
@@ -101,17 +106,18 @@ def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T
     """
     require_file(str(path), path)
     folder, is_table = media_folder(path, reader.root), rows.container(path) in _TABLES
-    names = layouts.NAMES_OF_FILE_ROWS
+    names = layouts.names_of_lines(reader.columns)
     sample = rows.sampled(path, names) if sampled else None
     complete = sample is None or sample.complete
-    file: LineFile[T] = LineFile(path, [], [], 0, complete, 0)
+    file: LineFile[T] = LineFile(path, [], [], 0, complete, 0, names)
     before: dict[Hashable, T] = {}
     num_read = 0
     for where, row in sample.rows if sample else rows.rows_and_faults(path, names):
         num_read += 1
         label, number = _place(path, where)
         try:
-            given = rows.required(row)
+            optional = () if is_table else answers.MEDIA
+            given = layouts.by_columns(where, rows.required(row), reader.columns, optional)
             if is_table:  # which has every column in every row
                 given = {name: value for name, value in given.items() if value not in (None, "")}
             fields = reader.fields(where, given)
@@ -156,7 +162,7 @@ def write_good(file: LineFile[T]) -> Path:
     wanted = {line.line for line in file.good}
     part = out.with_name(f".{out.name}.{os.getpid()}.part")
     with part.open("w", encoding="utf-8") as g:
-        for where, row in rows.rows_and_faults(file.path, layouts.NAMES_OF_FILE_ROWS):
+        for where, row in rows.rows_and_faults(file.path, file.names):
             if _place(file.path, where)[1] in wanted:
                 g.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     part.replace(out)

@@ -106,7 +106,7 @@ def tokenized(
 
 
 def reader(data: MultimodalData) -> LineReader[AnnotatedExample]:
-    return annotated.reader(data.schema_of_answers, data.root)
+    return annotated.reader(data.schema_of_answers, data.root, data.columns)
 
 
 class Split(NamedTuple, Generic[T]):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.data import layouts
+from podwright.data.layouts import NO_COLUMNS, Columns
 from podwright.data.line_files import LineReader, Row
 from podwright.recipe.answers import MEDIA, FieldFault, shown
 from podwright.recipe.text_lines import is_encodable
@@ -32,8 +33,8 @@ class Pair:
         return tuple((field, str(content)) for field, content in self.contents.items())
 
 
-def reader(root: str = "") -> LineReader[Pair]:
-    return LineReader(_fields, _faults, _pair, root)
+def reader(root: str = "", columns: Columns = NO_COLUMNS) -> LineReader[Pair]:
+    return LineReader(_fields, _faults, _pair, root, columns)
 
 
 def is_pair(row: Row) -> bool:

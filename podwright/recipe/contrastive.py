@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from podwright.recipe.multimodal import (
+    Column,
     Encoders,
     LineSource,
     MultimodalCheckpoint,
@@ -56,8 +57,14 @@ class Heads(Section):
     )
 
 
+PairColumns = dict[Literal["text", "image", "audio", "video"], Column]
+
+
 class Pairs(Section):
     source: LineSource
+    columns: PairColumns = Field(
+        {}, description="columns of the source, as {text: COLUMN, image: COLUMN}; else by its layout"
+    )
     num_train: NumTrain = 0
     num_test: NumTest = 0
     num_workers: Workers = 0
@@ -65,7 +72,7 @@ class Pairs(Section):
 
     @property
     def check_options(self) -> str:
-        return check_options(self.root)
+        return check_options(self.root, columns=self.columns)
 
 
 class ContrastiveOptimizer(Section):

@@ -44,6 +44,8 @@ NumTest = Annotated[
 MOST_DRAWN = 1_000_000
 """lines that are generated, of each part: about 3 GB of pictures and sounds"""
 MOST_WORKERS = 256
+Column = Annotated[str, Field(min_length=1)]
+LineColumns = dict[Literal["instruction", "response", "image", "audio", "video"], Column]
 Workers = Annotated[
     Count,
     Field(le=MOST_WORKERS, description="threads that decode files; 0: one for each core of the process, at most 16"),
@@ -118,6 +120,10 @@ class ProjectorSection(Section):
 
 class MultimodalData(Section):
     source: LineSource
+    columns: LineColumns = Field(
+        {},
+        description="columns of the source, as {instruction: COLUMN, response: COLUMN, image: COLUMN}; else by its layout",
+    )
     num_train: NumTrain = 0
     num_test: NumTest = 0
     system_prompt: str = Field("", description="what stands before every instruction")
@@ -146,7 +152,7 @@ class MultimodalData(Section):
 
     @property
     def check_options(self) -> str:
-        return check_options(self.root, self.schema_of_answers.file)
+        return check_options(self.root, self.schema_of_answers.file, self.columns)
 
 
 class MultimodalOptimizer(Section):

@@ -7,8 +7,10 @@ import os
 import re
 import shlex
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from podwright.errors import UserError, expanded, from_os, nearest, visible
 
@@ -111,9 +113,11 @@ def require_root(key: str, root: str, cwd: Path) -> None:
     require_directory(f"{key}={root}", path)
 
 
-def check_options(root: str, answers: str = "") -> str:
-    """Of `podwright data check`, so that it judges lines as a run does with this data.root and a schema of answers in this file."""
-    given = (("--answers", answers), ("--root", root))
+def check_options(root: str, answers: str = "", columns: Mapping[Any, str] = MappingProxyType({})) -> str:
+    """Of `podwright data check`, so that it judges lines as a run does with this data.root, these data.columns and a schema of answers in
+    this file."""
+    named = ", ".join(f"{field}: {column}" for field, column in columns.items())
+    given = (("--answers", answers), ("--root", root), ("--columns", f"{{{named}}}" if named else ""))
     return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
 
 

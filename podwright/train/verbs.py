@@ -76,18 +76,24 @@ def _count(*, source: str, tokenizer: str) -> Document:
 
 
 def _check_data(*, source: str, vocab_size: int, options: dict[str, Any]) -> Document:
-    """Of annotated lines, to which alone the `options` belong, else of questions, text or tokens."""
+    """Of annotated lines and pairs, to which alone most `options` belong, else of questions, text or tokens."""
     from podwright.data import faults, line_check
+    from podwright.recipe import columns
 
-    record = line_check.check(Path(source), line_check.CheckOptions(**options))
-    if record is not None:
-        return record
+    typed = options.pop("columns")
+    of_lines = columns.parse("--columns", typed) if typed else {}
+    of_others = None if isinstance(of_lines, dict) else of_lines
+    if isinstance(of_lines, dict):
+        options["columns"] = of_lines
+        record = line_check.check(Path(source), line_check.CheckOptions(**options))
+        if record is not None:
+            return record
     for option, value in options.items():
         if value:
             raise UserError(
                 f"--{option} is for annotated lines, and {source} has none", f"leave --{option} out", "no-effect"
             )
-    return faults.check(source, vocab_size or None)
+    return faults.check(source, vocab_size or None, of_others)
 
 
 def _draw(*, folder: str, num_train: int, num_test: int, seed: int, pairs: bool) -> Document:

@@ -42,7 +42,7 @@ TRAINED = (
     ),
 )
 
-ENDLESS = ("training.max_steps=100000", "checkpoint.every_n_steps=100000")
+ENDLESS = ("training.max_steps=100000", "data.num_epochs=0", "checkpoint.every_n_steps=100000")
 
 
 def trained(farm: Farm, what: tuple[str, ...], *argv: str) -> tuple[int, str, str]:

@@ -68,7 +68,7 @@ def _annotated(data: MultimodalData, split: list[Split[AnnotatedExample]]) -> It
 
 def _pairs(data: Pairs, modalities: list[str]) -> Iterator[Record]:
     """`modalities` become those of the data."""
-    sample = lines.sampled(data, pairs.reader(data.root))
+    sample = lines.sampled(data, pairs.reader(data.root, data.columns))
     yield from _files(data, sample)
     for file in sample.files:
         yield from _of_pairs(file)

@@ -2,9 +2,11 @@
 
 import gzip
 import json
+import shlex
 from pathlib import Path
 from typing import Any
 
+import PIL.Image
 import pytest
 
 from podwright.data import annotated, line_check, line_files, lines, pairs
@@ -12,8 +14,11 @@ from podwright.data.line_check import CheckOptions
 from podwright.errors import UserError
 from podwright.recipe import ethogram
 from podwright.recipe.contrastive import Pairs
+from podwright.recipe.multimodal import MultimodalData
+from tests import verbs
 from tests.unit.data.containers import as_csv, as_lines, as_parquet
 from tests.unit.data.test_annotated import GOOD
+from tests.unit.data.test_pairs import check
 
 Rows = list[dict[str, Any]]
 CAPTIONS = {
@@ -70,6 +75,68 @@ def test_other_layouts_have_instruction_and_response(tmp_path: Path, container: 
     file = line_files.read(path, annotated.reader(ethogram.SCHEMA))
     assert file.faults == [] and [example.instruction for example in file.good] == [f"What {n}?" for n in range(3)]
     assert all(example.answer == ethogram.SCHEMA.flattened(GOOD) for example in file.good)
+
+
+@pytest.mark.parametrize("container", CONTAINERS)
+def test_columns_of_any_name_are_read_where_the_recipe_names_them(tmp_path: Path, container: str) -> None:
+    """By the trainer's reader of each kind and by the check, in whose file of good lines they stay."""
+    captions = [{"img": f"{n}.png", "says": f"cat {n}", "text": "another"} for n in range(6)]
+    answers = [{"img": f"{n}.png", "q": f"What {n}?", "a": json.dumps(GOOD)} for n in range(3)]
+    for name, written in (("captions", captions), ("answers", answers)):
+        (tmp_path / f"{name}.{container}").write_bytes(CONTAINERS[container](written))
+    for n in range(6):
+        PIL.Image.new("RGB", (8, 8)).save(tmp_path / f"{n}.png")
+    path = tmp_path / f"captions.{container}"
+    data = Pairs.model_validate({"source": str(path), "columns": {"text": "says", "image": "img"}})
+    read = lines.sampled(data, pairs.reader(columns=data.columns))
+    contents = [pair.contents for pair in (*read.lines.training, *read.lines.held_out)]
+    assert contents == [{"text": f"cat {n}", "image": tmp_path / f"{n}.png"} for n in range(6)]
+    code, found = check(path, *shlex.split(data.check_options), "--fix")
+    assert (code, found["valid"], found["fields"]) == (0, 6, {"text": 6, "image": 6})
+    assert [json.loads(line) for line in Path(found["fixed"]).read_text().splitlines()] == captions
+
+    path = tmp_path / f"answers.{container}"
+    columns = {"instruction": "q", "response": "a", "image": "img"}
+    asked = MultimodalData.model_validate({"source": str(path), "columns": columns})
+    file = line_files.read(path, lines.reader(asked))
+    assert file.faults == [] and [example.instruction for example in file.good] == [f"What {n}?" for n in range(3)]
+    assert [example.paths for example in file.good] == [{"image": tmp_path / f"{n}.png"} for n in range(3)]
+    code, found = check(path, *shlex.split(asked.check_options))
+    assert (code, found["valid"], "classes" in found) == (0, 3, True)
+
+
+def test_columns_that_no_row_has_are_named(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(as_csv([{"img": "a.png", "says": "cat"}]))
+    for columns in ({"text": "say", "image": "img"}, {"text": "says", "image": "picture"}):
+        (fault,) = line_files.read(path, pairs.reader(columns=columns)).faults
+        wrong = columns["text"] if columns["text"] != "says" else columns["image"]
+        assert f'has no column {wrong!r} of data.columns; its columns are "img", "says"' in fault["message"]
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(as_lines([{"img": "a.png", "says": "cat"}, {"says": "a sound alone", "wav": "a.wav"}]))
+    file = line_files.read(path, pairs.reader(columns={"text": "says", "image": "img"}))
+    assert [set(pair.contents) for pair in file.good] == [{"text", "image"}, {"text", "audio"}] and not file.faults
+
+
+def test_a_check_reads_the_columns_that_are_typed(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(as_lines([{"q": "1+1?", "a": "2"}, {"q": "1+2?", "a": "three"}]))
+    code, found = check(path, "--columns", "{question: q, answer: a}")
+    assert (code, found["lines"], found["num_faults"]) == (1, 2, 1) and "'three'" in found["faults"][0]["message"]
+    code, found = check(path, "--columns", "{text: q}")
+    assert (code, found["valid"]) == (0, 2)
+    for split in ("train", "test"):
+        (tmp_path / "both").mkdir(exist_ok=True)
+        (tmp_path / "both" / f"{split}.jsonl").write_bytes(as_lines([{"q": "1+1?", "a": "2"}]))
+    code, found = check(tmp_path / "both", "--columns", "{question: q, answer: a}")
+    assert code == 0 and "has 1 line of the 1 of test.jsonl too" in found["warnings"][0], found
+    for typed in ("{question: q}", "{colour: q}", "{}", "q", "{"):
+        assert (
+            "is not what data.columns of any recipe may be"
+            in verbs.call("data", "check", str(path), "--columns", typed).stderr
+        )
+    (tmp_path / "a.npy").write_bytes(b"")
+    assert verbs.call("data", "check", str(tmp_path / "a.npy"), "--columns", "{text: q}").code == 2
 
 
 def test_a_line_that_could_be_read_before_means_the_same(tmp_path: Path) -> None:

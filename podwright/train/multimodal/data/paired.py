@@ -65,7 +65,8 @@ class PairedInputs:
 
 
 def load(run: RunDir, recipe: ContrastiveRecipe, world: World) -> PairedInputs:
-    source, all_parts, read, before = inputs.lines_of(run, recipe, pairs.reader(recipe.data.root), world)
+    reader = pairs.reader(recipe.data.root, recipe.data.columns)
+    source, all_parts, read, before = inputs.lines_of(run, recipe, reader, world)
     parts = [[line for line in part if not alone(line.contents)] for part in all_parts]
     num_alone = sum(map(len, all_parts)) - sum(map(len, parts))
     seen = sight(recipe, pairs.modalities(itertools.chain(*parts)))
