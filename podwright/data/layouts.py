@@ -24,6 +24,7 @@ import itertools
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
@@ -149,14 +150,21 @@ def example(where: str, row: Row, columns: GrpoColumns | None = None) -> Example
     return Example(fields.question, number, solution)
 
 
-def by_columns(where: str, row: Row, columns: Columns, optional: Collection[str] = ()) -> Row:
-    """A row with the fields that a recipe names columns for; UserError where a column is missing, but of an `optional` field."""
+def by_columns(row: Row, columns: Columns) -> Row:
+    """A row with the fields that a recipe names columns for, where the row has them."""
     fields = dict(row)
     for field, name in columns.items():
         fields.pop(field, None)
-        if field not in optional or name.partition(".")[0] in row:
-            fields[field] = _value(where, row, name, _LINE_COLUMNS)
+        if value := _column(row, name):
+            fields[field] = value[0]
     return fields
+
+
+def require_columns(path: Path, row: Row, absent: Collection[str]) -> None:
+    """UserError for columns that a recipe names and no row of a file has; `row`: one of them."""
+    for name in absent:
+        what = f"{path} has no column {name!r} of data.columns; its columns are {_listed(row)}"
+        raise UserError(what, _LINE_COLUMNS, "no-column")
 
 
 def with_files(row: Row) -> dict[str, Any]:
@@ -232,15 +240,19 @@ def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
 
 
 def _value(where: str, row: Row, name: str, fix: str = _COLUMNS) -> object:
-    if name in row:
-        return row[name]
-    outer, _, inner = name.partition(".")
-    value = row.get(outer)
-    if isinstance(value, Mapping) and inner in value:
-        nested: object = value[inner]
-        return nested
+    if value := _column(row, name):
+        return value[0]
     what = f"{where} has no column {name!r} of data.columns; its columns are {_listed(row)}"
     raise UserError(what, fix, "no-column")
+
+
+def _column(row: Row, name: str) -> tuple[object] | None:
+    """The value of a column, which may lie in an object; None where there is no such column."""
+    if name in row:
+        return (row[name],)
+    outer, _, inner = name.partition(".")
+    value = row.get(outer)
+    return (value[inner],) if isinstance(value, Mapping) and inner in value else None
 
 
 def _listed(row: Row) -> str:

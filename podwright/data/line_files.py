@@ -17,7 +17,6 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 from podwright.data import example_files, layouts, rows
 from podwright.data.layouts import Columns
 from podwright.errors import UserError, counted
-from podwright.recipe import answers
 from podwright.recipe.answers import FieldFault
 from podwright.recipe.paths import media_folder, missing, require_file, require_file_or_directory
 
@@ -111,13 +110,15 @@ def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T
     complete = sample is None or sample.complete
     file: LineFile[T] = LineFile(path, [], [], 0, complete, 0, names)
     before: dict[Hashable, T] = {}
-    num_read = 0
+    num_read, absent = 0, set(reader.columns)
+    last: Row = {}
     for where, row in sample.rows if sample else rows.rows_and_faults(path, names):
         num_read += 1
         label, number = _place(path, where)
         try:
-            optional = () if is_table else answers.MEDIA
-            given = layouts.by_columns(where, rows.required(row), reader.columns, optional)
+            last = rows.required(row)
+            given = layouts.by_columns(last, reader.columns)
+            absent = {field for field in absent if field not in given}
             if is_table:  # which has every column in every row
                 given = {name: value for name, value in given.items() if value not in (None, "")}
             fields = reader.fields(where, given)
@@ -135,6 +136,8 @@ def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T
             file.faults.extend(fault(number, field, f"{label}: {field} {message}") for field, message in problems)
         else:
             file.good.append(line)
+    if complete and last:
+        layouts.require_columns(path, last, [reader.columns[field] for field in absent])
     return file._replace(total=sample.total if sample else num_read, num_read=num_read)
 
 
