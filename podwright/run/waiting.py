@@ -117,6 +117,8 @@ def _of_machines(state: RunState, seen: Observed, now: float) -> str:
         return cloud.reason or f"Requested: {name} in {record.request.zone} {there}"
     if record.phase is AllocationPhase.READY:
         return _repairing(seen)
+    if record.request.borrowed:  # machines that are not deleted
+        return cloud.reason or record.reason
     why = f"{cloud.reason or record.reason}{_at_cost(record)}".removeprefix(", ")
     return f"{DELETING} {name} is not gone yet{f' ({why})' if why else ''}"
 

@@ -210,11 +210,8 @@ def test_a_slice_that_exists_is_used_and_left_as_it_was(gcloud: Gcloud, stood_in
     assert len(changing) == 1, "the test's own creation"
     stood_in.settings(node="mine", zones=[A], runtime_version="my-image")
     code, out, err = stood_in.run(5, "mesh.fsdp=16", "--on", "tpu", "--name", "other")
-    assert (
-        code != 0
-        and "has the image v2-alpha-tpuv6e, and my-image is needed; type gcloud compute tpus tpu-vm delete mine"
-        in out + err
-    )
+    assert code != 0 and "node mine has the image v2-alpha-tpuv6e, and my-image is needed; set runtime_version=" in out
+    assert "Deleting" not in out + err, "what is not ours is not deleted"
     assert gcloud.resources() == before
 
 

@@ -132,7 +132,7 @@ def test_clean_does_not_take_a_disk_that_is_not_mounted_for_runs_that_are_gone(g
 def test_clean_tells_the_journal_of_the_run_what_it_has_removed(gcloud: Gcloud, stood_in: TpuBench, event: str) -> None:  # noqa: F811
     gcloud.fault("tpu-vm describe", delay_s=1.5, calls=None)  # so that no attempt is submitted meanwhile
     launcher = stood_in.start_run(5, "mesh.fsdp=16", "--on", "tpu")
-    wait_for(lambda: f"allocation {event}" in stood_in.events(), 60)
+    wait_for(lambda: f"allocation {event}" in stood_in.events() and gcloud.resources(), 60)
     launcher.kill()
     launcher.communicate()
     gcloud.set(faults=[])
@@ -253,7 +253,7 @@ def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: c
         bench.close()
     assert gcloud.resources() == []
     code, _, err = bench.call("target", "exec", "tpu", "--", "true")
-    assert code == 2 and "no run of target tpu in runs has machines now" in err
+    assert code == 2 and "no machines of target tpu for a run in runs now" in err
 
 
 @pytest.mark.long

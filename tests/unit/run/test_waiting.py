@@ -97,3 +97,10 @@ def test_a_wait_for_capacity_names_the_zones_and_the_time_of_the_next_request() 
         == sentence
     )
     assert reason(state, Observed(Process.ENDED), "", BEGIN + 20.0).endswith("follows now")
+
+
+def test_machines_that_were_lent_are_not_said_to_be_deleted() -> None:
+    request = Request("mine", "a", borrowed=True)
+    record = AllocationRecord(1, AllocationPhase.DELETING, 0.0, request, {}, reason="OtherImage: node mine")
+    state = RunState(phase=Phase.READY, allocation=record)
+    assert reason(state, Observed(Process.ABSENT, ready(())), "", 0.0) == "OtherImage: node mine"
