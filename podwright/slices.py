@@ -231,12 +231,11 @@ def _find(text: str) -> Slice | None:
 def topologies(pod: Pod) -> list[Topology]:
     """Everything that is sold of a generation, by number of chips, the most cubic one of a number first."""
     sides = range(1, pod.max_cubes + 1)
-    cubes = [
-        (4 * a, 4 * b, 4 * c)
-        for a in sides
-        for b in range(a, pod.max_cubes // a + 1)
-        for c in range(b, pod.max_cubes // (a * b) + 1)
-    ]
+    cubes = []
+    for a in sides:
+        for b in range(a, pod.max_cubes // a + 1):
+            for c in range(b, pod.max_cubes // (a * b) + 1):
+                cubes.append((4 * a, 4 * b, 4 * c))
     return sorted([*pod.topologies, *cubes], key=lambda t: (math.prod(t), sum(t)))
 
 
@@ -303,8 +302,10 @@ def _chips(tpu: Accelerator, size: str) -> Topology:
 
 def _near(pod: Pod, chips: float) -> list[int]:
     """The sizes sold just below and above."""
-    sizes = [math.prod(t) for t in topologies(pod)]
-    return [*sorted(n for n in sizes if n < chips)[-1:], *[n for n in sizes if n > chips][:1]] or sizes[:1]
+    sizes = sorted(math.prod(t) for t in topologies(pod))
+    below = [size for size in sizes if size < chips]
+    above = [size for size in sizes if size > chips]
+    return below[-1:] + above[:1] or sizes[:1]
 
 
 def _alike(pod: Pod, sides: Sequence[int]) -> list[Topology]:

@@ -83,10 +83,8 @@ class Documents:
         """Of the tokens of each document behind the first so many; none of files of more than 256 MiB."""
         if any(isinstance(part, Shard) for part in self.parts) and not self._are_small():
             return set()
-        return {
-            hashlib.sha256(ids.tobytes()).digest()
-            for ids in self.read([(d, 0, int(self.length[d])) for d in range(first, len(self))])
-        }
+        spans = [(d, 0, int(self.length[d])) for d in range(first, len(self))]
+        return {hashlib.sha256(ids.tobytes()).digest() for ids in self.read(spans)}
 
     def _are_small(self) -> bool:
         here = [held for held in self.mapped if held is not None]
@@ -177,16 +175,16 @@ def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, v
             f"{source} does not say how wide its ids are", "name the vocabulary they are of", "no-vocabulary"
         )
     dtype = np.dtype(token_files.id_dtype(vocab_size)).newbyteorder("<")
-    parts = []
+    arrays, ends = [], []
     for file in files:
         contents = token_files.read_records(file, dtype.itemsize)
-        parts.append([np.frombuffer(raw, dtype) for raw in contents if raw])
-    if not any(parts):
+        part = [np.frombuffer(raw, dtype) for raw in contents if raw]
+        if part:
+            arrays.append(np.concatenate(part))
+            ends.append(np.cumsum([len(document) for document in part]))
+    if not arrays:
         raise UserError(f"{source} has no documents", "give files with records", "no-examples")
-    arrays = tuple(np.concatenate(part) for part in parts if part)
-    return _cut(
-        arrays, [np.cumsum([len(d) for d in part]) for part in parts if part], source, vocab_size, tokenizer, arrays
-    )
+    return _cut(tuple(arrays), ends, source, vocab_size, tokenizer, tuple(arrays))
 
 
 @functools.cache

@@ -58,10 +58,10 @@ def _has_tokenizer(directory: Path) -> bool:
 def longest(lines: Split[AnnotatedExample], recipe: MultimodalRecipe, directory: Path | None) -> Lengths:
     """`directory`: of the tokenizer; None for one that is learned from the lines."""
     tokenizer = learned(lines.training, recipe) if directory is None else Tokenizer.load(directory)
-    training_ids, _ = (_longest(part, tokenizer, recipe.data) for part in (lines.training, lines.held_out))
-    return Lengths(
-        max(len(p) + len(r) for p, r in zip(*training_ids, strict=True)), max(map(len, training_ids[1])), known=True
-    )
+    prompts, responses = _longest(lines.training, tokenizer, recipe.data)
+    _longest(lines.held_out, tokenizer, recipe.data)  # refused where they do not fit
+    tokens = max(len(prompt) + len(response) for prompt, response in zip(prompts, responses, strict=True))
+    return Lengths(tokens, max(map(len, responses)), known=True)
 
 
 def drawn(recipe: MultimodalRecipe) -> Split[AnnotatedExample]:

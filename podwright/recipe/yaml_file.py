@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Collection
 from pathlib import Path
@@ -71,13 +72,13 @@ def scalars(path: Path, tables: Collection[str]) -> dict[str, dict[str, str]]:
     """Those of `tables`, mappings of a file that `read` has read, whose values are single ones: as they are written, 5e-4 and not 0.0005."""
     root = yaml.compose(path.read_text(), Loader)
     mapping = root.value if isinstance(root, yaml.MappingNode) else []
-    sections = {key.value: table for key, table in mapping if key.value in tables}
-    return {
-        name: {key.value: value.value for key, value in table.value}
-        for name, table in sections.items()
-        if isinstance(table, yaml.MappingNode)
-        and all(isinstance(node, yaml.ScalarNode) for pair in table.value for node in pair)
-    }
+    scalars = {}
+    for key, table in mapping:
+        if key.value not in tables or not isinstance(table, yaml.MappingNode):
+            continue
+        if all(isinstance(node, yaml.ScalarNode) for node in itertools.chain(*table.value)):
+            scalars[key.value] = {name.value: value.value for name, value in table.value}
+    return scalars
 
 
 def fault_of(error: yaml.YAMLError) -> tuple[int, str]:

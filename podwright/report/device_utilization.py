@@ -112,11 +112,12 @@ def _during_steps(records: Records) -> list[Record]:
         for name, start, stop in timing.spans(records, attempt.number, attempt.end)
         if name == records.main
     ]
-    return [
-        s
-        for s in records.devices
-        if any(s["attempt"] == n and start <= (s["time_s"] or 0.0) <= stop for n, start, stop in spans)
-    ]
+    during = []
+    for sample in records.devices:
+        time_s = sample["time_s"] or 0.0
+        if any(sample["attempt"] == number and start <= time_s <= stop for number, start, stop in spans):
+            during.append(sample)
+    return during
 
 
 def _means(samples: list[Record]) -> Record:

@@ -156,11 +156,11 @@ def _samples(path: Path, attempt: int) -> list[Record]:
     except (OSError, csv.Error):
         return []
     process = int(path.stem.partition("-")[2])
-    return [
-        {"attempt": attempt, "process": process, "device": row.get("device", "")}
-        | {name: _float(row.get(name, "")) for name in DEVICE_COLUMNS if name != "device"}
-        for row in rows[:: max(1, len(rows) // MOST_SAMPLES)]
-    ]
+    samples = []
+    for row in rows[:: max(1, len(rows) // MOST_SAMPLES)]:
+        measured = {name: _float(row.get(name, "")) for name in DEVICE_COLUMNS if name != "device"}
+        samples.append({"attempt": attempt, "process": process, "device": row.get("device", ""), **measured})
+    return samples
 
 
 def _float(text: str) -> float | None:

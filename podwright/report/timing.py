@@ -84,13 +84,12 @@ def last(steps: list[Record], figure: str) -> float | None:
 
 def share_waited(steps: list[Record]) -> float | None:
     """Of the time of these steps, what went by waiting for data."""
-    both = [
-        (w, s)
-        for r in steps
-        if (w := number(r.get("data_wait_s"))) is not None and (s := number(r.get("step_s"))) is not None
-    ]
-    total = sum(s for _, s in both)
-    return sum(w for w, _ in both) / total if total else None
+    waited = total = 0.0
+    for step in steps:
+        wait_s, step_s = number(step.get("data_wait_s")), number(step.get("step_s"))
+        if wait_s is not None and step_s is not None:
+            waited, total = waited + wait_s, total + step_s
+    return waited / total if total else None
 
 
 def breakdown(records: Records) -> dict[str, float]:

@@ -76,9 +76,7 @@ def hosts_of(name: str, runs: Path, run_name: str = "", number: int | None = Non
 def _allocation(name: str, runs: Path, run_name: str) -> AllocationRecord:
     """Of the run of that name, or of the newest run of target `name` that has machines."""
     candidates = [listing.find(runs, run_name)] if run_name else listing.run_dirs(runs)
-    having = [
-        (created, record) for run in candidates if (known := _machines_of(run, name)) for created, record in [known]
-    ]
+    having = [known for run in candidates if (known := _machines_of(run, name))]
     if not having:
         what = f"no machines of target {name} for {run_name or 'a run'} in {runs} now"
         raise UserError(what, f"`podwright target show {name} --live` shows what the cloud has", "no-machines")

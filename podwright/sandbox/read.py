@@ -155,11 +155,11 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
     own |= {"bucket": values.get("BASE_OUTPUT_DIR", ""), "image": values.get("WORKLOAD_IMAGE", "")}
     target = {name: value for name, value in own.items() if value and "<" not in value}
     deciding = {each.name for each in call.deciding}
-    unset = {
-        name: line
-        for name, line in runs.variables.unset.items()
-        if name in deciding or any(marks.mark(names[name]) in word for word in call.argv)
-    }
+    unset = {}
+    for name, line in runs.variables.unset.items():
+        mark = marks.mark(names[name])
+        if name in deciding or any(mark in word for word in call.argv):
+            unset[name] = line
     return ImportedScript(
         _unmarked(raw),
         argv,

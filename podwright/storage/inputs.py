@@ -83,14 +83,15 @@ def _listed(run: RunDir) -> dict[str, str] | None:
 
 def named(recipe: Record) -> dict[str, str]:
     """By key of the recipe, every value that may name a file or folder of the machine where the run was started."""
-    values = {
-        f"{section}.{field}": value
-        for section in _SECTIONS
-        for field, value in (recipe.get(section) or {}).items()
-        if isinstance(value, str) and value and (field == "source" or field.endswith("_weights"))
-    }
-    places = [reward["function"].rpartition(":")[0] for reward in recipe.get("rewards") or ()]
-    values |= {f"rewards[{n}]": place for n, place in enumerate(places) if place.endswith(".py")}
+    values = {}
+    for section in _SECTIONS:
+        for field, value in (recipe.get(section) or {}).items():
+            if isinstance(value, str) and value and (field == "source" or field.endswith("_weights")):
+                values[f"{section}.{field}"] = value
+    for number, reward in enumerate(recipe.get("rewards") or ()):
+        file = reward["function"].rpartition(":")[0]
+        if file.endswith(".py"):
+            values[f"rewards[{number}]"] = file
     return {key: value for key, value in values.items() if "://" not in value}
 
 

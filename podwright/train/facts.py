@@ -35,6 +35,7 @@ def gather(folders: list[str], peers: list[str], files: list[str], storage: str 
         name: d.version for d in metadata.distributions() if (name := (d.metadata["Name"] or "").lower()) in PACKAGES
     }
     gpus, fault, driver = _gpus()
+    hosts = [*peers, socket.gethostname()] if len(peers) > 1 else peers
     return {
         "host": socket.gethostname(),
         "time": time.time(),
@@ -48,7 +49,7 @@ def gather(folders: list[str], peers: list[str], files: list[str], storage: str 
         "gpus": gpus,
         "gpus_fault": fault,
         "folders": {folder: _folder(Path(folder)) for folder in folders},
-        "peers": {peer: _address(peer) for peer in [*peers, *([socket.gethostname()] if len(peers) > 1 else [])]},
+        "peers": {peer: _address(peer) for peer in hosts},
         "files": {file: expanded(file).exists() for file in files},
         "storage": _storage(storage) if storage else None,
     }

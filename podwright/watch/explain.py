@@ -89,7 +89,9 @@ def run(run: RunDir) -> list[Record]:
     if not attempts:
         raise UserError(f"run {run.name} has no log", f"type podwright watch {run.typed}", "no-log-yet")
     paths = (path for path in sorted(run.attempt(attempts[-1]).rglob("*"), key=_natural) if _is_log(path))
-    matches = [(s, match) for s in sources(run, attempts[-1], paths) for match in scan(log_files.blocks(s.path, TYPED))]
+    matches = []
+    for source in sources(run, attempts[-1], paths):
+        matches += [(source, match) for match in scan(log_files.blocks(source.path, TYPED))]
     if not matches:
         last_word = _last_word(run, attempts[-1])
         if not last_word and run.recipe.exists():

@@ -121,8 +121,10 @@ def _only_counted(recipe: GrpoRecipe) -> str:
 
 def _stamps(cwd: Path, sources: list[str]) -> tuple[tuple[str, int, int], ...]:
     """Of the files that sources name: a file that has changed is counted again."""
-    paths = [path for source in sources if (path := cwd / expanded(source)).exists()]
-    files = [file for path in paths for file in ([path, *path.iterdir()] if path.is_dir() else [path])]
+    files = []
+    for source in sources:
+        path = cwd / expanded(source)
+        files += [path, *path.iterdir()] if path.is_dir() else [path]
     stats = [(str(file), file.stat()) for file in sorted(files) if file.exists()]
     return tuple((name, stat.st_mtime_ns, stat.st_size) for name, stat in stats)
 

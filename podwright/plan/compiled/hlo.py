@@ -242,11 +242,15 @@ def _group(attributes: str) -> tuple[int, ...] | None:
     if pairs := _PAIRS.search(attributes):
         return _connected([_numbers(pair) for pair in pairs[1].split("},{")])
     if mesh := _MESH_GROUPS.search(attributes):
-        sizes = {name.strip(" '"): int(size) for name, size in (axis.split("=") for axis in mesh[1].split(","))}
+        sizes = {}
+        for axis in mesh[1].split(","):
+            name, size = axis.split("=")
+            sizes[name.strip(" '")] = int(size)
         axes = [axis.strip(" '") for axis in mesh[4].split(",")]
         strides = dict(zip(sizes, _strides(list(sizes.values())), strict=True))
         numbers = _laid_out(_numbers(mesh[2]), _numbers(mesh[3])) if mesh[2] else range(math.prod(sizes.values()))
-        return tuple(numbers[at] for at in _places([sizes[axis] for axis in axes], [strides[axis] for axis in axes]))
+        places = _places([sizes[axis] for axis in axes], [strides[axis] for axis in axes])
+        return tuple(numbers[place] for place in places)
     if counted := _COUNTED_GROUPS.search(attributes):
         return tuple(_laid_out(_numbers(counted[2]), _numbers(counted[3] or ""))[: int(counted[1])])
     listed = _LISTED_GROUPS.search(attributes)

@@ -91,14 +91,12 @@ def _faults(pyconfig: Any, base: str, arguments: list[str]) -> tuple[list[dict[s
 def _of(error: Exception) -> list[dict[str, Any]]:
     """The faults that one exception of MaxText's names."""
     if callable(errors := getattr(error, "errors", None)):  # of pydantic
-        return [
-            {
-                "key": str(e["loc"][0]) if e["loc"] else "",
-                "reason": re.sub(r"^Value error, ", "", e["msg"]),
-                "known": re.findall(r"'([^']*)'", e["msg"]) if e["type"] in ("enum", "literal_error") else [],
-            }
-            for e in errors()
-        ]
+        faults = []
+        for entry in errors():
+            key = str(entry["loc"][0]) if entry["loc"] else ""
+            known = re.findall(r"'([^']*)'", entry["msg"]) if entry["type"] in ("enum", "literal_error") else []
+            faults.append({"key": key, "reason": re.sub(r"^Value error, ", "", entry["msg"]), "known": known})
+        return faults
     text = str(error)
     for pattern in UNKNOWN_KEY:
         if match := pattern.match(text):

@@ -218,11 +218,10 @@ class _Walk:
         """The dearest branch."""
         named = at.attribute("true_computation"), at.attribute("false_computation")
         names = [n for n in named if n] or _listed(at.attributes)
-        flops = {
-            n: sum(sum(self.work.flops(c, i)) for i in c.instructions)
-            for n in names
-            for c in [self.module.computations[n]]
-        }
+        flops = {}
+        for name in names:
+            computation = self.module.computations[name]
+            flops[name] = sum(sum(self.work.flops(computation, i)) for i in computation.instructions)
         if flops:
             self.computation(self.module.computations[max(flops, key=lambda n: flops[n])], self.times)
 

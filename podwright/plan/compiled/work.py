@@ -249,13 +249,16 @@ def _visited(at: Instruction, num_queries: int, num_keys: int) -> float:
     """The share of blocks that a causal mask leaves, the last query seeing the last key; one block is computed whole."""
     if num_queries > num_keys:
         return 1.0
-    of_queries, of_keys = (
-        int(match[1]) if (match := re.search(rf'block_{name}(?:_dkv|_dq)?\\?": ?(\d+)', at.attributes)) else 1
-        for name in ("q", "kv")
-    )
+    of_queries, of_keys = _block(at, "q"), _block(at, "kv")
     rows, columns = -(-num_queries // of_queries), -(-num_keys // of_keys)
     last_seen = ((row + 1) * of_queries - 1 + num_keys - num_queries for row in range(rows))
     return sum(min(last // of_keys + 1, columns) for last in last_seen) / (rows * columns)
+
+
+def _block(at: Instruction, name: str) -> int:
+    """Rows of a block of the attention kernel; 1 where the call does not say it."""
+    match = re.search(rf'block_{name}(?:_dkv|_dq)?\\?": ?(\d+)', at.attributes)
+    return int(match[1]) if match else 1
 
 
 def _dot(computation: Computation, at: Instruction) -> float:

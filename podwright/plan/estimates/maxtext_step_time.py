@@ -213,10 +213,11 @@ def models_left_out() -> Mapping[str, float]:
 
 
 def _errors(hidden: Callable[[PublishedRun, PublishedRun], bool]) -> dict[str, float]:
-    return {
-        run.recipe: calibrate([(r, s) for r, s in samples() if not hidden(run, r)]).seconds(own) / run.step_s - 1
-        for run, own in samples()
-    }
+    errors = {}
+    for run, own in samples():
+        others = [(other, sample) for other, sample in samples() if not hidden(run, other)]
+        errors[run.recipe] = calibrate(others).seconds(own) / run.step_s - 1
+    return errors
 
 
 def calibrate(runs: Sequence[tuple[PublishedRun, RunSample]]) -> RunCalibration:
@@ -265,10 +266,13 @@ def _least_squares(
 ) -> tuple[float, ...]:
     """Costs c >= 0 that minimise sum w (row . c - 1)^2 + _PRIOR_WEIGHT sum (c / prior - 1)^2."""
     num = len(priors)
-    products = [
-        [sum(w * row[j] * row[k] for row, w in zip(rows, weights, strict=True)) for k in range(num)] for j in range(num)
-    ]
-    targets = [sum(w * row[k] for row, w in zip(rows, weights, strict=True)) for k in range(num)]
+    products = [[0.0] * num for _ in range(num)]
+    targets = [0.0] * num
+    for row, weight in zip(rows, weights, strict=True):
+        for j in range(num):
+            targets[j] += weight * row[j]
+            for k in range(num):
+                products[j][k] += weight * row[j] * row[k]
     for k, prior in enumerate(priors):
         products[k][k] += _PRIOR_WEIGHT / prior**2
         targets[k] += _PRIOR_WEIGHT / prior

@@ -6,6 +6,7 @@ A figure is held against the first run's only where all is equal that it depends
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -138,11 +139,21 @@ def _measured(figure: Record, runs: Sequence[int]) -> bool:
 
 def _settings(loaded: Read) -> list[Record]:
     """Keys of the recipes and versions of the software that differ; between kinds, of the keys that they share."""
-    recipes = [flat({k: v for k, v in records.raw.items() if k not in NOT_SETTINGS}) for records, _ in loaded]
-    versions = [{f"version of {k}": v for k, v in result["environment"]["versions"].items()} for _, result in loaded]
-    same_kind = len({result["kind"] for _, result in loaded}) == 1
-    keys = dict.fromkeys(k for recipe in recipes for k in recipe)
-    shared = [k for k in keys if same_kind or all(k in recipe for recipe in recipes)]
-    rows = [(k, [recipe.get(k) for recipe in recipes]) for k in shared]
-    rows += [(k, [v.get(k) for v in versions]) for k in dict.fromkeys(k for v in versions for k in v)]
-    return [{"key": key, "values": values} for key, values in rows if any(v != values[0] for v in values)]
+    recipes, versions = [], []
+    for records, result in loaded:
+        recipes.append(flat({key: value for key, value in records.raw.items() if key not in NOT_SETTINGS}))
+        versions.append({f"version of {k}": v for k, v in result["environment"]["versions"].items()})
+    is_one_kind = len({result["kind"] for _, result in loaded}) == 1
+    of_recipes = _differing(recipes, shared_alone=not is_one_kind)
+    return of_recipes + _differing(versions, shared_alone=False)
+
+
+def _differing(settings: Sequence[Record], shared_alone: bool) -> list[Record]:
+    """Rows of the keys whose values differ; `shared_alone`: of the keys that all have."""
+    rows = []
+    for key in dict.fromkeys(itertools.chain(*settings)):
+        values = [each.get(key) for each in settings]
+        is_shared = all(key in each for each in settings)
+        if any(value != values[0] for value in values) and (is_shared or not shared_alone):
+            rows.append({"key": key, "values": values})
+    return rows

@@ -62,10 +62,10 @@ def tables(document: Record) -> list[Table]:
     kinds_of = [run["kind"] for run in runs]
     if len(set(kinds_of)) > 1:
         heads.insert(0, ("kind", kinds_of))
-    settings = [
-        (row["key"], [DASH if v is None else visible(setting(v)) for v in row["values"]])
-        for row in document["settings"]
-    ]
+    settings = []
+    for row in document["settings"]:
+        cells = [DASH if value is None else visible(setting(value)) for value in row["values"]]
+        settings.append((row["key"], cells))
     figures = [(_named(f), [_cell(f, i) for i in range(len(runs))]) for f in document["figures"]]
     marked = any(OTHER in cell for _, cells in figures for cell in cells)
     note = "In brackets: relative to the first run." + (

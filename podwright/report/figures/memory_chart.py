@@ -53,9 +53,10 @@ def svg(title: str, bars: list[tuple[str, dict[str, float]]], limit_gib: float |
         fig, (ax,) = style.figure(title, x="GiB per device", height=_ROW * len(bars) + _REST)
         ax.grid(axis="y", visible=False)
         left = [0.0] * len(bars)
-        for part in (p for p in COLORS if any(p in parts for _, parts in bars)):
+        for part, (color, alpha) in COLORS.items():
+            if not any(part in parts for _, parts in bars):
+                continue
             sizes = [parts.get(part, 0.0) for _, parts in bars]
-            color, alpha = COLORS[part]
             ax.barh(range(len(bars)), sizes, left=left, height=0.6, color=style.color(color), alpha=alpha, label=part)
             left = [a + b for a, b in zip(left, sizes, strict=True)]
         if limit_gib:

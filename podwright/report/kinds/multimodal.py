@@ -85,7 +85,11 @@ def accuracy(records: Records, result: Result) -> Plot | None:
         ("without_image", "without images", "orange"),
         ("without_audio", "without audio", "teal"),
     ):
-        places = [(t["step"] or 0, v) for t in tests if (v := number((t[name] or {}).get("accuracy"))) is not None]
+        places = []
+        for test in tests:
+            accuracy = number((test[name] or {}).get("accuracy"))
+            if accuracy is not None:
+                places.append((test["step"] or 0, accuracy))
         if places:
             points(ax, places, color, label)
     if (majority := result["majority"]) is not None:

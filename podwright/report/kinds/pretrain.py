@@ -126,11 +126,11 @@ def experts(records: Records, result: Result) -> Plot | None:
 
 
 def waiting(records: Records, result: Result) -> Plot | None:
-    steps = [
-        s | {"share": w / t}
-        for s in timing.warm_steps(records)
-        if (w := number(s.get("data_wait_s"))) is not None and (t := number(s.get("step_s")))
-    ]
+    steps = []
+    for step in timing.warm_steps(records):
+        waited, took = number(step.get("data_wait_s")), number(step.get("step_s"))
+        if waited is not None and took:
+            steps.append(step | {"share": waited / took})
     raw = line(steps, "share")
     if not raw:
         return None

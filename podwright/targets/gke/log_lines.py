@@ -158,7 +158,10 @@ class PrefixedLines:
                 self._failure = line.decode(errors="replace")
             return 0, None
         heads = [head for head in _OF_POD.finditer(line) if STAMP.match(line, head.end())]
-        return (heads[-1].end(), places.get((heads[-1][1], heads[-1][2]))) if heads else (0, None)
+        if not heads:
+            return 0, None
+        pod, container = heads[-1][1], heads[-1][2]
+        return heads[-1].end(), places.get((pod, container))
 
     def _is_cut(self, line: bytes) -> bool:
         """Whether it ends in an error of kubectl. A line that is there again, and was not cut at the same place twice, ends so itself."""

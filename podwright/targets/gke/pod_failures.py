@@ -133,11 +133,11 @@ def ended(jobs: Sequence[Record], known: Iterable[PodFailure], num_pods: int) ->
 def _failure(pod: Record, pods_per_job: int) -> PodFailure | None:
     status = pod.get("status") or {}
     disrupted = condition(pod, "DisruptionTarget")
-    over = {
-        name: state
-        for each in containers_of(pod)
-        if (name := each["name"]) and (state := each.get("state", {}).get("terminated"))
-    }
+    over = {}
+    for each in containers_of(pod):
+        terminated = each.get("state", {}).get("terminated")
+        if terminated and each["name"]:
+            over[each["name"]] = terminated
     failed = {name: state for name, state in over.items() if state.get("exitCode")}
     taken = disrupted.get("status") == "True"
     deleted = deleted_s(pod) if has_begun(pod) else None  # JobSet moves pods of a slice before they begin

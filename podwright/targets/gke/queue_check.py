@@ -96,13 +96,13 @@ def _flavors(own: GkeSettings, queue: Record, rows: Sequence[Record], slice_: Sl
 
 def _quotas(queue: Record) -> dict[str, float]:
     """Chips that the queue has of each flavor, borrowed ones left out."""
-    return {
-        flavor["name"]: quantity(resource.get("nominalQuota") or 0)
-        for group in queue.get("spec", {}).get("resourceGroups") or []
-        for flavor in group.get("flavors") or []
-        for resource in flavor.get("resources") or []
-        if resource.get("name") == CHIPS
-    }
+    quotas = {}
+    for group in queue.get("spec", {}).get("resourceGroups") or []:
+        for flavor in group.get("flavors") or []:
+            for resource in flavor.get("resources") or []:
+                if resource.get("name") == CHIPS:
+                    quotas[flavor["name"]] = quantity(resource.get("nominalQuota") or 0)
+    return quotas
 
 
 def _is_for(flavor: Record, wanted: dict[str, str]) -> bool:

@@ -237,8 +237,11 @@ class GkeSettings(BaseModel):
     @property
     def reserved_places(self) -> tuple[str, ...]:
         """ZONE/RESERVATION in order: a reservation that is named with its zone there alone, another one in each of `zones`."""
-        zoned = [(each, _ZONED.fullmatch(each)) for each in self.reservations]
-        places = [f"{zone}/{_without_zone(each)}" for each, at in zoned for zone in ([at[2]] if at else self.zones)]
+        places = []
+        for reservation in self.reservations:
+            named = _ZONED.fullmatch(reservation)
+            zones = (named[2],) if named else self.zones
+            places += [f"{zone}/{_without_zone(reservation)}" for zone in zones]
         return tuple(dict.fromkeys(places))
 
     @property

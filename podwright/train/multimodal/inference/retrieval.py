@@ -5,6 +5,7 @@ Equal contents are one answer, and every answer that belongs to an equal query i
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -20,16 +21,15 @@ _ROWS = 1024  # queries at a time
 
 def retrieval(units: Mapping[str, Tensor], lines: PairedLines) -> dict[str, Any]:
     """Figures of every direction, and their means. `units` [N, D] of each modality, of length 1."""
-    directions = [
-        direction
-        for query in units
-        for other in units
-        if query != other and (direction := _direction(query, other, units, lines))
-    ]
-    means = {
-        name: sum(d[name] for d in directions) / len(directions) if directions else None
-        for name in (*(f"recall_at_{k}" for k in NEAREST), *(f"chance_at_{k}" for k in NEAREST))
-    }
+    directions = []
+    for query, target in itertools.permutations(units, 2):
+        if direction := _direction(query, target, units, lines):
+            directions.append(direction)
+    means: dict[str, Any] = {}
+    for figure in ("recall", "chance"):
+        for k in NEAREST:
+            name = f"{figure}_at_{k}"
+            means[name] = sum(d[name] for d in directions) / len(directions) if directions else None
     return means | {"directions": directions}
 
 
@@ -53,12 +53,11 @@ def _direction(query: str, target: str, units: Mapping[str, Tensor], lines: Pair
         best = near.masked_fill(~good, -math.inf).amax(1, keepdim=True)
         nearer.append(((near >= best) & ~good).sum(1))
     ranks, numbers = torch.cat(nearer), right[queries].sum(1).tolist()
-    figures = {"query": query, "target": target, "num": len(both), "answers": count}
-    return (
-        figures
-        | {f"recall_at_{k}": float((ranks < k).double().mean()) for k in NEAREST}
-        | {f"chance_at_{k}": sum(_chance(count, n, k) for n in numbers) / len(numbers) for k in NEAREST}
-    )
+    figures: dict[str, Any] = {"query": query, "target": target, "num": len(both), "answers": count}
+    for k in NEAREST:
+        figures[f"recall_at_{k}"] = float((ranks < k).double().mean())
+        figures[f"chance_at_{k}"] = sum(_chance(count, n, k) for n in numbers) / len(numbers)
+    return figures
 
 
 def _chance(count: int, right: int, k: int) -> float:

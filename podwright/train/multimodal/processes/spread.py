@@ -68,15 +68,17 @@ def like(parameter: Tensor, value: Tensor) -> Tensor:
 
 def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
     state = optimizer.state_dict()
-    return state | {
-        "state": {n: {name: full_tensor(x) for name, x in entry.items()} for n, entry in state["state"].items()}
-    }
+    gathered = {}
+    for number, entry in state["state"].items():
+        gathered[number] = {name: full_tensor(value) for name, value in entry.items()}
+    return state | {"state": gathered}
 
 
 def load_optimizer(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
-    split = {
-        n: {name: like(parameters[n], x) if x.shape == parameters[n].shape else x for name, x in entry.items()}
-        for n, entry in state["state"].items()
-    }
+    split: dict[int, dict[str, Any]] = {}
+    for number, entry in state["state"].items():
+        parameter, split[number] = parameters[number], {}
+        for name, value in entry.items():  # moments have the shape of the parameter, counts of steps have not
+            split[number][name] = like(parameter, value) if value.shape == parameter.shape else value
     optimizer.load_state_dict(state | {"state": split})
