@@ -122,10 +122,11 @@ def _table(rows: Sequence[Record], *, marked: bool = True) -> None:
     table = [("NAME", "ZONE", "STATE", "AGE", "EXPIRES", "COST", "RUN", "")]
     for r in rows:
         remark = "; ".join(word for word in (r["remark"], r["detail"]) if word)
-        age, expires, cost = _age(r["age_s"]), _expiry(r["expires"]), _usd(r["cost"], r["cost_at_most"])
         if marked:
             remark = f"remove: {remark}" if r["removable"] else f"keep: {remark}"
-        table.append((r["name"], r["zone"], r["cloud_state"], age, expires, cost, r["run"] or "", remark))
+        where = (r["name"], r["zone"], r["cloud_state"])
+        until = (_age(r["age_s"]), _expiry(r["expires"]), _usd(r["cost"], r["cost_at_most"]))
+        table.append((*where, *until, r["run"] or "", remark))
     show.columns(table)
 
 

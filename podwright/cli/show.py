@@ -198,10 +198,14 @@ def runs(rows: Sequence[Row]) -> None:
         print("no runs yet; `podwright run RECIPE` starts one, --runs DIR lists another directory")
         return
     table = [["NAME", "TARGET", "STATUS", "STEP"]]
-    table += [[r["name"], r["target"] or "", _status(r), _step(r)] for r in rows]
-    if any(r["allocation"] for r in rows):
-        machines = [["MACHINES", "COST"], *([_machines(r["allocation"]), _cost_so_far(r["usage"])] for r in rows)]
-        table = [[*line, *cells] for line, cells in zip(table, machines, strict=True)]
+    has_machines = any(r["allocation"] for r in rows)
+    if has_machines:
+        table[0] += ["MACHINES", "COST"]
+    for r in rows:
+        line = [r["name"], r["target"] or "", _status(r), _step(r)]
+        if has_machines:
+            line += [_machines(r["allocation"]), _cost_so_far(r["usage"])]
+        table.append(line)
     columns(table)
 
 

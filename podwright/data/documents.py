@@ -69,7 +69,8 @@ class Documents:
         mark, small = hashlib.sha256(), self._are_small()
         for p in np.unique(self.part[:size]):
             mine = np.flatnonzero(self.part[:size] == p)
-            begins, lengths, part, held = self.start[mine], self.length[mine], self.parts[p], self.mapped[p]
+            begins, lengths = self.start[mine], self.length[mine]
+            part, held = self.parts[p], self.mapped[p]
             mark.update(lengths.tobytes())
             if isinstance(part, Shard) and not (small and held is not None):
                 mark.update(_mark(part).encode() + begins.tobytes())
@@ -92,7 +93,10 @@ class Documents:
 
     def read(self, pieces: Sequence[tuple[int, int, int]]) -> list[Ids]:
         """Tokens [start, stop) of documents, for each (document, start, stop); UserError for ids outside the vocabulary."""
-        where = [(int(self.part[d]), int(self.start[d]) + a, int(self.start[d]) + b) for d, a, b in pieces]
+        where = []
+        for document, start, stop in pieces:
+            begin = int(self.start[document])
+            where.append((int(self.part[document]), begin + start, begin + stop))
         documents: list[Ids] = []
         there = iter(self._ask([w for w in where if self.mapped[w[0]] is None]))
         for p, a, b in where:
@@ -113,7 +117,8 @@ class Documents:
             assert isinstance(shard, Shard)
             item = shard.dtype.itemsize
             spans.append((shard.place, shard.header + a * item, shard.header + b * item))
-        return [np.frombuffer(raw, self.parts[p].dtype) for raw, (p, _, _) in zip(ranges(spans), wanted, strict=True)]
+        dtypes = [self.parts[p].dtype for p, _, _ in wanted]
+        return [np.frombuffer(raw, dtype) for raw, dtype in zip(ranges(spans), dtypes, strict=True)]
 
 
 def load(

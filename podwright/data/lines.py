@@ -76,7 +76,11 @@ def _longest(
     examples: Sequence[AnnotatedExample], tokenizer: Tokenizer, data: MultimodalData
 ) -> tuple[list[list[int]], list[list[int]]]:
     """Prompts and responses of those that are longest as text, which takes seconds where all would take minutes."""
-    size = lambda example: len((example.instruction + "".join(map(str, example.answer.values()))).encode())  # noqa: E731
+
+    def size(example: AnnotatedExample) -> int:
+        answer = "".join(map(str, example.answer.values()))
+        return len((example.instruction + answer).encode())
+
     try:
         return tokenized(sorted(examples, key=size)[-_COUNTED:], tokenizer, data)
     except UserError:
@@ -93,10 +97,11 @@ def tokenized(
     prompts = [prompt_ids(tokenizer, data.system_prompt, e.instruction) for e in examples]
     schema = data.schema_of_answers
     responses = [response_ids(tokenizer, e.answer, schema) for e in examples]
-    over = [i for i in range(len(examples)) if len(prompts[i]) + len(responses[i]) > data.max_text_length]
+    needed = [len(prompt) + len(response) for prompt, response in zip(prompts, responses, strict=True)]
+    over = [i for i, tokens in enumerate(needed) if tokens > data.max_text_length]
     if over:
-        worst = max(over, key=lambda i: len(prompts[i]) + len(responses[i]))
-        need = len(prompts[worst]) + len(responses[worst])
+        worst = max(over, key=lambda i: needed[i])
+        need = needed[worst]
         what = (
             f"data.max_text_length={data.max_text_length} cannot hold {len(over)} of {len(examples)} lines; line {examples[worst].line} "
             f"needs {len(prompts[worst])} tokens for its prompt and {len(responses[worst])} for its response"

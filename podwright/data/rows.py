@@ -207,7 +207,9 @@ def _sampled_lines(place: Location) -> SampledRows:
                 break
         first, end = file.tell(), max(file.tell(), size - _END_BYTES)
         num_first, looked_at = len(listed), 0
-        starts = [first + round((end - first) * (n + 0.5) / _PIECES) for n in range(_PIECES)] if end > first else []
+        starts = []
+        if end > first:
+            starts = [first + round((end - first) * (n + 0.5) / _PIECES) for n in range(_PIECES)]
         for start in [*starts, end]:
             file.seek(start)
             begin = file.readline(_LONGEST_LINE) if start > first else b"\n"  # of a line that began before

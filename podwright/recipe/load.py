@@ -37,8 +37,10 @@ def load(name_or_path: str, overrides: Sequence[str] = ()) -> Recipe:
     schema = kinds.find(raw.get("kind")).schema
     if tables := _tables(schema):
         raw |= scalars(path, tables)
-    for name, texts in scalars(path, _of_texts(schema)).items():  # 0.10 is a version, and not the number 0.1
-        raw[name] |= {key: text for key, text in texts.items() if not isinstance(raw[name].get(key), str | None)}
+    for name, texts in scalars(path, _of_texts(schema)).items():
+        for key, text in texts.items():
+            if not isinstance(raw[name].get(key), str | None):  # 0.10 is a version, and not the number 0.1
+                raw[name][key] = text
     return _parse_with(multimodal.completed(raw) if path.name == _STORED else raw, overrides)
 
 

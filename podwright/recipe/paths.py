@@ -35,7 +35,9 @@ def looks_like_path(source: str, cwd: Path) -> bool:
     if looks_like_file(source):
         return True  # the pattern has one slash at most, and starts with neither ., / nor ~
     folder, slash, _ = source.partition("/")
-    if os.path.lexists(cwd / source) or (slash and (folder.lower() in _FOLDERS or os.path.lexists(cwd / folder))):
+    if os.path.lexists(cwd / source):
+        return True
+    if slash and (folder.lower() in _FOLDERS or os.path.lexists(cwd / folder)):
         return True
     return bool(_nearest(folder, cwd, _MISSPELT))
 
@@ -127,10 +129,11 @@ def _nearest(name: str, folder: Path, cutoff: float) -> str:
         names = {_bare(known): known for known in sorted(os.listdir(folder))}
     except OSError:
         return ""
-    spaced = next((known for known in names.values() if known.strip() == name.strip() and known != name), "")
-    return spaced or next(
-        (names[known] for known in difflib.get_close_matches(_bare(name), list(names), 1, cutoff)), ""
-    )
+    for known in names.values():
+        if known.strip() == name.strip() and known != name:
+            return known
+    nearest = difflib.get_close_matches(_bare(name), list(names), 1, cutoff)
+    return names[nearest[0]] if nearest else ""
 
 
 def _bare(name: str) -> str:

@@ -100,9 +100,9 @@ def _course(samples: list[Record], name: str, factor: float) -> Line:
         if sample[name] is not None:
             groups.setdefault(int((sample["time_s"] - begin) / width), []).append(sample)
     points = sorted(groups)
-    return Line(
-        [n * width / 60 for n in points], [factor * statistics.fmean(known(groups[n], name)) for n in points], 1
-    )
+    minutes = [n * width / 60 for n in points]
+    means = [factor * statistics.fmean(known(groups[n], name)) for n in points]
+    return Line(minutes, means, 1)
 
 
 def _during_steps(records: Records) -> list[Record]:

@@ -93,7 +93,12 @@ def _apart(steps: list[Record], tests: list[Record], epochs: float | None) -> st
 
 def _later(tests: list[Record]) -> list[tuple[int, float]]:
     """(step, loss) of each test but that of the random weights."""
-    return [(t["step"], loss) for t in tests if t["step"] and (loss := number(t.get("loss"))) is not None]
+    later = []
+    for test in tests:
+        loss = number(test.get("loss"))
+        if test["step"] and loss is not None:
+            later.append((test["step"], loss))
+    return later
 
 
 def _around(steps: list[Record], step: int) -> float | None:

@@ -140,7 +140,8 @@ def _attempts(run: RunDir, timed: list[Record]) -> list[Attempt]:
 
 
 def _attempt(run: RunDir, n: int, timed: list[Record]) -> Attempt:
-    times = [t for r in timed if r.get("attempt") == n and (t := number(r.get("time"))) is not None]
+    own = [number(record.get("time")) for record in timed if record.get("attempt") == n]
+    times = [time_s for time_s in own if time_s is not None]
     return Attempt(n, read_json(run.exit(n)) or None, min(times, default=None), max(times, default=None))
 
 

@@ -221,10 +221,12 @@ def _journals(runs: Path) -> dict[str, RunDir]:
 
 def _requested(run: RunDir) -> Iterator[str]:
     for event in read_jsonl(run.journal):
-        if event.get("event") == "submitting" and isinstance(handle := event.get("handle"), dict) and "tag" in handle:
+        handle, request = event.get("handle"), event.get("request")
+        if event.get("event") == "submitting" and isinstance(handle, dict) and "tag" in handle:
             yield str(handle["tag"])
-        if event.get("event") == "allocation requested" and isinstance(request := event.get("request"), dict):
-            yield from (str(word) for word in (request.get("name"), request.get("labels", {}).get(RUN_LABEL)) if word)
+        if event.get("event") == "allocation requested" and isinstance(request, dict):
+            names = (request.get("name"), request.get("labels", {}).get(RUN_LABEL))
+            yield from (str(name) for name in names if name)
 
 
 def _slice(target: str, owned: Owned, journals: dict[str, RunDir]) -> CloudSlice:

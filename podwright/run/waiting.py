@@ -138,6 +138,7 @@ def _capacity(state: RunState, now: float) -> str:
     refusals = state.capacity.refusals
     if not refusals:
         return ""
-    next_s = min((r.last + back_off(r.count, 30.0, 600.0) for r in refusals.values() if not r.final), default=0.0)
+    passing = [refusal for refusal in refusals.values() if not refusal.final]
+    next_s = min((each.last + back_off(each.count, 30.0, 600.0) for each in passing), default=0.0)
     when = f"at {_clock(next_s)}" if next_s > now else "now"
     return f"Capacity: none in {', '.join(sorted(refusals))}; the next request follows {when}"

@@ -71,7 +71,8 @@ def read(
 def _require_same(argv: tuple[str, ...], other: tuple[str, ...] | None) -> None:
     if other == argv:
         return
-    ours, theirs = next((pair for pair in zip(argv, other or (), strict=False) if pair[0] != pair[1]), ("the call", ""))
+    differing = [pair for pair in zip(argv, other or (), strict=False) if pair[0] != pair[1]]
+    ours, theirs = differing[0] if differing else ("the call", "")
     pairs = enumerate(zip(ours, theirs, strict=False))
     first = next((number for number, (a, b) in pairs if a != b), 0)
     raise DiffersByMachine(ours[max(0, first - 20) :][:60])

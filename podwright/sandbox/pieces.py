@@ -84,7 +84,9 @@ def is_known(word: str, variables: Collection[str]) -> bool:
         if match[0].startswith("\\") or kind == SINGLE or match[1] in variables:
             continue
         # A file that matches key=/data/* would lie in a folder key=, which there is not.
-        if not match[1] and match[0][-1] in "~*?[" and (kind != BARE or (match[0][-1] != "~" and ARGUMENT.match(word))):
+        mark = match[0][-1]
+        is_literal = kind != BARE or (mark != "~" and ARGUMENT.match(word))
+        if not match[1] and mark in "~*?[" and is_literal:
             continue
         return False
     return True
@@ -143,8 +145,11 @@ class _Scan:
         if not match or self.kinds[self.place] != BARE:
             return ""
         before = self.text[self.place - 1 : self.place]
-        is_part = (match[0] == "(" and before in ("=", "$")) or (match[0] == "&" and before in ("<", ">"))
-        return "" if is_part else match[0]
+        if match[0] == "(" and before in ("=", "$"):
+            return ""
+        if match[0] == "&" and before in ("<", ">"):
+            return ""
+        return match[0]
 
     def _redirection(self) -> str:
         match = _REDIRECTION.match(self.text, self.place)

@@ -27,7 +27,8 @@ def check(own: SlurmSettings, ask: Ask, options: Sequence[str]) -> list[Remark]:
     try:
         remarks, waits = _partition(own, ask)
         plugin = _gpu_plugin(own, ask)
-        return [*remarks, *_trial(own, ask, options, bool(waits)), *_places(own), *plugin, *_syntax(own, ask)]
+        trial = _trial(own, ask, options, bool(waits))
+        return [*remarks, *trial, *_places(own), *plugin, *_syntax(own, ask)]
     except MachinesBusy as e:
         return [Remark("inconclusive", e.what, e.fix), *_places(own), *_syntax(own, ask)]
     except UserError as e:
@@ -45,9 +46,13 @@ def sized(own: SlurmSettings, ask: Ask) -> SlurmSettings:
             rows, names = _rows(own, ask)
         except UserError:  # which a check names
             rows, names = [], []
-        nodes = [(int(row[4]), _gpus(row[5])) for row in rows if row[0].rstrip("*") in names]
-        able = [cores * own.gpus_per_node // gpus for cores, gpus in nodes if gpus >= own.gpus_per_node]
-        shares = [max(1, share // own.tasks_per_node) for share in able] or shares
+        able = []
+        for row in rows:
+            cores, gpus = int(row[4]), _gpus(row[5])
+            if row[0].rstrip("*") in names and gpus >= own.gpus_per_node:
+                share = cores * own.gpus_per_node // gpus
+                able.append(max(1, share // own.tasks_per_node))
+        shares = able or shares
     return own.model_copy(update={"cpus_per_task": min(shares)})
 
 

@@ -34,9 +34,10 @@ def outcome(
     command = f"podwright run {shlex.quote(str(run.recipe))}"
     lower = f"type: {command} optimizer.learning_rate={recipe.optimizer.learning_rate / 3:.1g}"
     check = f"look at the rows of that step: type podwright data check {shlex.quote(recipe.data.source)}"
-    unlike = [n for n, x in figures.items() if n.startswith(("reward", "advantage")) and not math.isfinite(x)]
-    if unlike:
-        what = f", {unlike[0]}={figures[unlike[0]]}; {kept}"
+    of_rewards = {name: value for name, value in figures.items() if name.startswith(("reward", "advantage"))}
+    infinite = [name for name, value in of_rewards.items() if not math.isfinite(value)]
+    if infinite:
+        what = f", {infinite[0]}={of_rewards[infinite[0]]}; {kept}"
         fix = "make the rewards smaller: within a group only their differences count"
     elif moved and _suddenly(before):
         what, fix = f", and the steps before were as ever; {kept}", f"{check}; if they are good, {lower}"

@@ -69,8 +69,13 @@ def accumulated(
         return jax.lax.with_sharding_constraint(x, laid)
 
     parts = jax.tree.map(split, batch)
-    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, jax.tree.map(lambda x: x[0], parts)))
-    sums, _ = jax.lax.scan(lambda acc, part: (jax.tree.map(jnp.add, acc, gradient(params, part)), None), zeros, parts)
+
+    def add(sums: Tree, part: Any) -> tuple[Tree, None]:
+        return jax.tree.map(jnp.add, sums, gradient(params, part)), None
+
+    first = jax.tree.map(lambda x: x[0], parts)
+    zeros = jax.tree.map(jnp.zeros_like, jax.eval_shape(gradient, params, first))
+    sums, _ = jax.lax.scan(add, zeros, parts)
     return sums
 
 

@@ -111,8 +111,13 @@ class RunStorage:
     def steps(self) -> list[int]:
         """Of committed checkpoints, ascending."""
         if self._bucket:
-            parts = [name.split("/") for name in self._bucket.names("checkpoints/")]
-            return sorted(int(p[1]) for p in parts if len(p) == 3 and p[1].isdigit() and p[2] == COMMITTED)
+            committed = []
+            for name in self._bucket.names("checkpoints/"):
+                _, _, of_checkpoint = name.partition("/")
+                step, _, file = of_checkpoint.partition("/")
+                if step.isdigit() and file == COMMITTED:
+                    committed.append(int(step))
+            return sorted(committed)
         return sorted(int(name) for name in self.entries() if name.isdigit())
 
     def entries(self) -> list[str]:

@@ -98,9 +98,8 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
 
     returncode, tails = polled.returncode, _log_tails(run, attempt)
     log = b"\n".join(tails.values()).decode(errors="replace")
-    last = next(
-        (line.strip() for line in reversed(log.splitlines()) if line.strip() and not line.startswith(_SCHEDULER)), ""
-    )
+    of_trainer = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith(_SCHEDULER)]
+    last = of_trainer[-1] if of_trainer else ""
     how = f"{polled.who}: {_how(returncode)}" if polled.who else _how(returncode)
     if stop_wanted and returncode in (None, -signal.SIGTERM, -signal.SIGKILL):
         begun = any(tails.values()) or any(e.get("attempt") == attempt for e in read_events(run.events))

@@ -88,7 +88,8 @@ def run(run: RunDir) -> list[Record]:
     attempts = run.attempts
     if not attempts:
         raise UserError(f"run {run.name} has no log", f"type podwright watch {run.typed}", "no-log-yet")
-    paths = (path for path in sorted(run.attempt(attempts[-1]).rglob("*"), key=_natural) if _is_log(path))
+    files = sorted(run.attempt(attempts[-1]).rglob("*"), key=_natural)
+    paths = (path for path in files if _is_log(path))
     matches = []
     for source in sources(run, attempts[-1], paths):
         matches += [(source, match) for match in scan(log_files.blocks(source.path, TYPED))]

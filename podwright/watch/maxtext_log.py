@@ -362,7 +362,9 @@ def _time(line: bytes) -> float | None:
 def _shape(line: bytes) -> tuple[list[bytes], int]:
     """The names of the fields of a step line, and the decimals of the last one."""
     fields = line.partition(b"step: ")[2].split(b", ")
-    return [part.partition(b": ")[0] for part in fields[1:]], len(fields[-1].partition(b".")[2])
+    names = [field.partition(b": ")[0] for field in fields[1:]]
+    decimals = fields[-1].partition(b".")[2]
+    return names, len(decimals)
 
 
 @contextlib.contextmanager

@@ -122,7 +122,10 @@ class Progress:
     def eta_s(self) -> float | None:
         """Seconds until the stage is through, by the median of its recent steps; None when that is not known."""
         recent = self._steps.of(self.stage)[-_RECENT:]
-        pairs = (pair for pair in itertools.pairwise(recent) if None not in (pair[0]["time"], pair[1]["time"]))
-        times = [b["time"] - a["time"] for a, b in pairs if a.get("attempt") == b.get("attempt")]
+        times = []
+        for before, step in itertools.pairwise(recent):
+            is_timed = before["time"] is not None and step["time"] is not None
+            if is_timed and before.get("attempt") == step.get("attempt"):
+                times.append(step["time"] - before["time"])
         left = self.max_steps - self.step
         return left * statistics.median(times) if times and left > 0 else None

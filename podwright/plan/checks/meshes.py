@@ -272,5 +272,9 @@ def _larger(recipe: JaxRecipe, shards: int) -> dict[str, tuple[int, int]]:
     parts = {"batch_size": (recipe.batch_size, shards * recipe.training.gradient_accumulation_steps)}
     if isinstance(recipe, GrpoRecipe) and recipe.warm_start:
         parts["warm_start.batch_size"] = (recipe.warm_start.batch_size, shards)
-    last = {num: MOST_ROWS // num * num for _, num in parts.values()}
-    return {key: (size, min(-(-size // num) * num, last[num])) for key, (size, num) in parts.items() if size % num}
+    wrong = {}
+    for key, (size, num) in parts.items():
+        if size % num:
+            above, last = -(-size // num) * num, MOST_ROWS // num * num
+            wrong[key] = (size, min(above, last))
+    return wrong

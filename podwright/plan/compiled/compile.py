@@ -331,7 +331,10 @@ def _kernels(phases: Record) -> Record:
 def scoped_kib(error: str) -> int:
     """How much on-chip memory a kernel wanted when it did not get it, maybe less than in the end; 0 for any other error."""
     match = _SCOPED.search(error)
-    return math.ceil(float(match[1]) * {"K": 1, "M": 1024, "G": 1024**2}[match[2]]) if match else 0
+    if not match:
+        return 0
+    kib = {"K": 1, "M": 1024, "G": 1024**2}[match[2]]
+    return math.ceil(float(match[1]) * kib)
 
 
 def _words(error: str) -> str:

@@ -248,7 +248,9 @@ def _group(attributes: str) -> tuple[int, ...] | None:
             sizes[name.strip(" '")] = int(size)
         axes = [axis.strip(" '") for axis in mesh[4].split(",")]
         strides = dict(zip(sizes, _strides(list(sizes.values())), strict=True))
-        numbers = _laid_out(_numbers(mesh[2]), _numbers(mesh[3])) if mesh[2] else range(math.prod(sizes.values()))
+        numbers: Sequence[int] = range(math.prod(sizes.values()))
+        if mesh[2]:
+            numbers = _laid_out(_numbers(mesh[2]), _numbers(mesh[3]))
         places = _places([sizes[axis] for axis in axes], [strides[axis] for axis in axes])
         return tuple(numbers[place] for place in places)
     if counted := _COUNTED_GROUPS.search(attributes):

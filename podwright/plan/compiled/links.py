@@ -50,4 +50,7 @@ class Links:
 def torus(row: Accelerator, num_devices: int) -> tuple[int, ...]:
     """The torus of the smallest slice with so many devices, where its name is not known."""
     chips = num_devices // row.devices_per_chip
-    return next((t for t in row.pod.topologies if math.prod(t) == chips), (chips,)) if row.pod else (chips,)
+    for topology in row.pod.topologies if row.pod else ():
+        if math.prod(topology) == chips:
+            return topology
+    return (chips,)

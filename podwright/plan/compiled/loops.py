@@ -134,8 +134,10 @@ def _count(
     left_to_go = (limit - start - left.plus) * (1 if step > 0 else -1)
     if direction in ("LE", "GE"):
         left_to_go += 1
-    fits = {"LT": step > 0, "LE": step > 0, "GT": step < 0, "GE": step < 0, "NE": True}.get(direction, False)
-    return max(-(-left_to_go // abs(step)), 0) if fits else None
+    is_upward, is_downward = direction in ("LT", "LE"), direction in ("GT", "GE")
+    if (is_upward and step > 0) or (is_downward and step < 0) or direction == "NE":
+        return max(-(-left_to_go // abs(step)), 0)
+    return None
 
 
 def _field(computation: Computation, tuple_name: str, field: int) -> str | None:

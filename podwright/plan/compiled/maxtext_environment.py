@@ -103,7 +103,10 @@ def _is_at(path: Path, pin: str, runner: Shell) -> bool:
         edits = runner.ask([*git, "status", "--porcelain", "--untracked-files=no", "--", "src/*.py", "src/*.yml"])
     except FileNotFoundError:
         return False
-    return all(code == 0 for code, *_ in (*commits, edits)) and commits[0][1] == commits[1][1] and not edits[1]
+    if any(code for code, *_ in (*commits, edits)):
+        return False
+    (_, head, *_), (_, pinned, *_) = commits
+    return head == pinned and not edits[1]
 
 
 def _in(folder: Path, name: str, env: dict[str, str]) -> MaxText:

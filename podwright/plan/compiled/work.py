@@ -160,7 +160,10 @@ class Work:
 
     def _placed(self, computation: Computation, at: Instruction) -> bool:
         """Whether the first array is a device's own part put into the room for the whole: all there is to reduce is to gather."""
-        given = at.operands or next((i.operands[1:] for i in computation.instructions if at.name in i.operands[:1]), ())
+        given = at.operands
+        if not given:
+            users = [i for i in computation.instructions if at.name in i.operands[:1]]
+            given = users[0].operands[1:] if users else ()
         producer = computation.by_name[given[0]]
         while producer.opcode in ("copy-start", "copy-done"):
             producer = computation.by_name[producer.operands[0]]
@@ -207,14 +210,17 @@ def kernel_flops(computation: Computation, at: Instruction) -> float | None:
     """Of a Pallas kernel that is known by its name; None for any other custom call."""
     if target(at) != "tpu_custom_call":
         return None
-    given = [s for name in at.operands for s in computation.by_name[name].shapes[:1] if s.dtype.startswith(("bf", "f"))]
+    given = []
+    for name in at.operands:
+        shapes = computation.by_name[name].shapes
+        if shapes and shapes[0].dtype.startswith(("bf", "f")):
+            given.append(shapes[0])
     if is_grouped(at) and given:
-        matrices = [s for s in given if len(s.dims) >= 2]
-        return (
-            2.0 * math.prod(matrices[0].dims) * at.shapes[0].dims[-1] * _shared_tiles([*matrices, at.shapes[0]])
-            if matrices
-            else None
-        )
+        matrices = [shape for shape in given if len(shape.dims) >= 2]
+        if not matrices:
+            return None
+        out = at.shapes[0]
+        return 2.0 * math.prod(matrices[0].dims) * out.dims[-1] * _shared_tiles([*matrices, out])
     if not re.search(r"splash|flash", at.name):
         return None
     arrays = [s for s in given if len(s.dims) >= 3]
@@ -284,9 +290,11 @@ def _convolution(computation: Computation, at: Instruction) -> float:
     dilations, spreads = field("lhs_dilate", "1"), field("rhs_dilate", "1")
     for d in range(num_dims):
         given, num_out = left[labels[1].index(str(d))], out[labels[3].index(str(d))]
-        numbers = (int(sizes[d]), int(strides[d]), int(pads[d].split("_")[0]), int(dilations[d]), int(spreads[d]))
+        pad = pads[d].split("_")[0]
+        numbers = (int(sizes[d]), int(strides[d]), int(pad), int(dilations[d]), int(spreads[d]))
         valid *= _positions(given, num_out, *numbers)
-    return 2.0 * valid * out[labels[3].index("b")] * out[labels[3].index("f")] * right[labels[2].index("i")]
+    batch, features = out[labels[3].index("b")], out[labels[3].index("f")]
+    return 2.0 * valid * batch * features * right[labels[2].index("i")]
 
 
 @functools.lru_cache(maxsize=4096)

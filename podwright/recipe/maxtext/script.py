@@ -32,8 +32,10 @@ def name_of(path: Path, shape: str) -> str:
     folders = [part for part in path.resolve().parent.parts if part not in ("/", "xpk", "k8s")]
     here = folders[-1] if folders else path.stem
     model = folders[-2] if len(folders) > 1 and ((shape and shape in here) or _TOPOLOGY.search(here)) else ""
-    names = ["-".join(filter(None, [model, here])), path.stem]
-    return next(filter(None, (re.sub(r"[^a-z0-9.-]+", "-", each.lower()).strip("-.") for each in names)), "recipe")
+    for name in ("-".join(filter(None, [model, here])), path.stem):
+        if allowed := re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-."):
+            return allowed
+    return "recipe"
 
 
 def versions(text: str, files: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:

@@ -78,7 +78,8 @@ def options(argv: Sequence[str], version: str) -> XpkOptions:
         if not equals and words and not words[0].startswith("--"):
             value = words.pop(0)
         if name in parsed.values:
-            parsed.repeated[name] = ", ".join(filter(None, [parsed.repeated.get(name, ""), parsed.values[name]]))
+            earlier = [parsed.repeated.get(name, ""), parsed.values[name]]
+            parsed.repeated[name] = ", ".join(filter(None, earlier))
         parsed.values[name] = value
     for names in EXCLUSIVE:
         if len(both := [name for name in names if name in parsed.values]) > 1:

@@ -55,10 +55,15 @@ def _vocabulary(recipe: Result, result: Result) -> Any:
 
 
 def _data(recipe: Result, _: Result) -> Any:
-    names = ("source", "num_documents", "num_test", "max_operations", "instruction")
-    values = [inner(recipe, f"data.{name}") for name in names]
-    parts = [str(values[0]), *(f"{name}={value}" for name, value in zip(names[1:], values[1:], strict=True) if value)]
-    return None if values[0] is None else ", ".join(parts)
+    source = inner(recipe, "data.source")
+    if source is None:
+        return None
+    parts = [str(source)]
+    for name in ("num_documents", "num_test", "max_operations", "instruction"):
+        value = inner(recipe, f"data.{name}")
+        if value:
+            parts.append(f"{name}={value}")
+    return ", ".join(parts)
 
 
 def _length(recipe: Result, _: Result) -> Any:

@@ -168,7 +168,9 @@ def curves(loaded: compare.Read) -> list[Plot]:
 def _curve(curve: Curve, loaded: compare.Read, conditions: dict[str, list[Any]]) -> Plot | None:
     labels = compare.labels(loaded)
     same = [i for i in range(len(loaded)) if compare.equal(conditions, curve.needs, i)]
-    by_tokens = len({conditions["work"][i] for i in same}) > 1 and all(loaded[i][1].get("tokens") for i in same)
+    # Steps of different work are compared by the tokens that they have seen.
+    is_one_work = len({conditions["work"][i] for i in same}) == 1
+    by_tokens = not is_one_work and all(loaded[i][1].get("tokens") for i in same)
     lines = {i: _line(curve, loaded[i][0], by_tokens) for i in same}
     tests = {i: _tested(curve, *loaded[i], by_tokens) for i in same}
     have = [i for i in same if lines[i] or tests[i]]

@@ -82,7 +82,11 @@ def accuracy(records: Records, result: Result) -> Plot | None:
         return None
     fig, (ax,) = style.figure("correct answers in the test")
     steps = [t["step"] or 0 for t in tests]
-    loose = [(s, v) for s, t in zip(steps, tests, strict=True) if (v := _graded(t, "flexible")) is not None]
+    loose = []
+    for step, test in zip(steps, tests, strict=True):
+        flexible = _graded(test, "flexible")
+        if flexible is not None:
+            loose.append((step, flexible))
     if loose:
         points(ax, loose, "grey", "flexible")
     values = [_graded(t, "strict") or 0.0 for t in tests]
@@ -91,7 +95,8 @@ def accuracy(records: Records, result: Result) -> Plot | None:
     ax.errorbar(
         steps, values, [low, high], color=style.color("blue"), marker="o", markersize=4.5, capsize=3, label="strict"
     )
-    ax.set_ylim(0, min(1.03, max(0.1, 1.12 * max(v + h for v, h in zip(values, high, strict=True)))))
+    highest = max(value + above for value, above in zip(values, high, strict=True))
+    ax.set_ylim(0, min(1.03, max(0.1, 1.12 * highest)))
     last = max(*steps, result["steps"], 1)
     ax.set_xlim(-0.02 * last, 1.02 * last)
     in_percent(ax)

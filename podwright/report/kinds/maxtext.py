@@ -46,9 +46,11 @@ def step_time(records: Records, result: Result) -> Plot | None:
         return None
     fig, (ax,) = style.figure("s", x="step")
     raw_and_smooth(ax, raw, "teal")
-    points = [(s["step"], seconds) for s in steps if s["step"] in left_out and (seconds := number(s.get("step_s")))]
-    for step, seconds in points:
-        ax.plot([step], [min(seconds, 2.5 * median)], marker="o", markersize=4, color=style.color("grey"))
+    for step in steps:
+        seconds = number(step.get("step_s"))
+        if seconds and step["step"] in left_out:
+            shown = min(seconds, 2.5 * median)
+            ax.plot([step["step"]], [shown], marker="o", markersize=4, color=style.color("grey"))
     ax.set_ylim(bottom=0)
     text = (
         "Seconds of each step. Grey points are left out of the medians and are cut off at 2.5 times the median.{note}"

@@ -206,8 +206,13 @@ def _wall_time(log: LoggedRun, chosen: Steady) -> Result:
 
 
 def _loss(log: LoggedRun) -> Result:
-    values = [(s["step"], value) for s in log.records if (value := number(s.get("loss"))) is not None]
-    (first_step, first), (last_step, last) = (values[0], values[-1]) if values else ((None, None),) * 2
+    values = []
+    for record in log.records:
+        loss = number(record.get("loss"))
+        if loss is not None:
+            values.append((record["step"], loss))
+    first_step, first = values[0] if values else (None, None)
+    last_step, last = values[-1] if values else (None, None)
     return {
         "change": last / first - 1 if first and last is not None else None,
         "first": first,

@@ -155,4 +155,5 @@ def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list
 
 def _is_usable(node: Record) -> bool:
     chips = ((node.get("status") or {}).get("allocatable") or {}).get(CHIPS, "0")
-    return is_true(node, "Ready") and not node.get("spec", {}).get("unschedulable") and str(chips) not in ("", "0")
+    is_cordoned = node.get("spec", {}).get("unschedulable")
+    return is_true(node, "Ready") and not is_cordoned and str(chips) not in ("", "0")

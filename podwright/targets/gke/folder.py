@@ -25,9 +25,12 @@ def write(folder: Path, files: Mapping[str, str], overwrite: bool = False) -> di
         if (folder / name).is_dir():
             raise UserError(f"{folder / name} is a directory", "remove it, or name another one with -o", "not-a-file")
     before = _record(folder)
-    edited = [name for name in {*files, *before} if _is_edited(folder / name, files.get(name), before.get(name, ""))]
+    edited = []
+    for name in sorted({*files, *before}):
+        if _is_edited(folder / name, files.get(name), before.get(name, "")):
+            edited.append(name)
     if edited and not overwrite:
-        what = f"{', '.join(sorted(edited))} in {folder}: edited, or not rendered"
+        what = f"{', '.join(edited)} in {folder}: edited, or not rendered"
         raise UserError(what, "name another directory with -o, or add --overwrite", "edited-file")
     folder.mkdir(parents=True, exist_ok=True)
     states = {}

@@ -158,8 +158,10 @@ def _failure(pod: Record, pods_per_job: int) -> PodFailure | None:
 
 def _worst(failed: dict[str, Record]) -> str:
     """The container that was killed for lack of memory, else the one that failed first; "" for none."""
-    killed = (name for name, state in failed.items() if state.get("reason") == "OOMKilled")
-    return next(killed, None) or min(failed, key=lambda name: str(failed[name].get("finishedAt", "")), default="")
+    for name, state in failed.items():
+        if state.get("reason") == "OOMKilled":
+            return name
+    return min(failed, key=lambda name: str(failed[name].get("finishedAt", "")), default="")
 
 
 def _cause(status: Record, disrupted: Record, container: Record) -> tuple[Ending | None, str, str]:

@@ -102,7 +102,11 @@ def _charged(parts: RequestParts, nodes: Sequence[Record] | None) -> ChargedChip
     """Of the nodes that exist, however many a pool is to have; None where they are not known."""
     if nodes is None and parts.pools:
         return None
-    costing = [n for n in nodes or () if n["metadata"].get("labels", {}).get(RUN_LABEL) == parts.labels[RUN_LABEL]]
+    costing = []
+    for node in nodes or ():
+        labels = node["metadata"].get("labels", {})
+        if labels.get(RUN_LABEL) == parts.labels[RUN_LABEL]:
+            costing.append(node)
     per_node = _chips_of_node(parts.pools[0])[1] if parts.pools else 0
     return ChargedChips(per_node * len(costing), pool_states.mean_start(costing))
 
@@ -151,5 +155,10 @@ def _chips(pool: Record) -> tuple[str, int]:
 def _chips_of_node(pool: Record) -> tuple[str, int]:
     machine_type = str(pool.get("config", {}).get("machineType", ""))
     family, match = machine_type.partition("-")[0], re.search(r"-(\d+)t$", machine_type)
-    rows = [row for row in TPUS if row.pod and any(t.startswith(f"{family}-") for t in row.pod.machine_types.values())]
-    return (rows[0].name, int(match[1])) if rows and match else ("", 0)
+    if not match:
+        return "", 0
+    for row in TPUS:
+        types = row.pod.machine_types.values() if row.pod else ()
+        if any(name.startswith(f"{family}-") for name in types):
+            return row.name, int(match[1])
+    return "", 0

@@ -168,7 +168,10 @@ class NodePoolProvisioner:
         no_cluster = failure is not None and failure.reason.startswith("NoCluster")
         if failure and not no_cluster:
             return unknown(failure.advice)
-        ours = {n: there[n] for n in request.details["pools"] if n in there and pool_states.is_ours(there[n], request)}
+        ours = {}
+        for name in request.details["pools"]:
+            if name in there and pool_states.is_ours(there[name], request):
+                ours[name] = there[name]
         settled = (
             ready_since is not None and len(ours) == len(request.details["pools"]) and request.name not in self._deleted
         )

@@ -257,7 +257,8 @@ def _stuck(view: ClusterView) -> str:
     if view.jobs:
         counts = {name_of(job): int(job.get("spec", {}).get("parallelism") or 1) for job in view.jobs}
         for pod in view.pods:
-            counts[labels_of(pod).get(JOB_NAME, "")] = counts.get(labels_of(pod).get(JOB_NAME, ""), 1) - 1
+            job = labels_of(pod).get(JOB_NAME, "")
+            counts[job] = counts.get(job, 1) - 1
         if missing := next((name for name, count in counts.items() if name and count > 0), ""):
             return missing
     return name_of(view.pending[0]) if view.pending else "" if view.jobs else name_of(view.jobset or {})

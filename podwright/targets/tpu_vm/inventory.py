@@ -23,7 +23,8 @@ def listed(gcloud: Gcloud, own: TpuVmSettings) -> list[Owned]:
     of_queue = [owned(record, own, True, nodes.get(place)) for place, record in queue.items()]
     # A node outlives its queued resource where a deletion was cut off.
     others = [owned(record, own, False, record) for place, record in nodes.items() if place not in queue]
-    return [*_borrowed(gcloud, own), *(each for each in of_queue + others if each and each.request.name != own.node)]
+    created = [each for each in of_queue + others if each and each.request.name != own.node]
+    return [*_borrowed(gcloud, own), *created]
 
 
 def _place(record: Record) -> tuple[str, str]:

@@ -93,5 +93,6 @@ class Workers:
         rows, _ = self._gcloud.listed(calls.guest_attributes(place), place.zone)
         workers: dict[int, dict[str, dict[str, str]]] = {}
         for row in rows:
-            workers.setdefault(int(row["worker_id"]), {}).setdefault(row["namespace"], {})[row["key"]] = row["value"]
+            namespaces = workers.setdefault(int(row["worker_id"]), {})
+            namespaces.setdefault(row["namespace"], {})[row["key"]] = row["value"]
         return workers

@@ -41,8 +41,10 @@ class Prompts:
         """The next `size` questions after `used` of them: every epoch is a new shuffle, no question is skipped."""
         counts = np.arange(used, used + size)
         epochs = counts // len(self)
-        orders = {int(e): np.random.default_rng([seed, int(e)]).permutation(len(self)) for e in np.unique(epochs)}
-        return np.array([orders[int(e)][n % len(self)] for e, n in zip(epochs, counts, strict=True)])
+        orders = {}
+        for epoch in np.unique(epochs):
+            orders[int(epoch)] = np.random.default_rng([seed, int(epoch)]).permutation(len(self))
+        return np.array([orders[int(epoch)][n % len(self)] for epoch, n in zip(epochs, counts, strict=True)])
 
 
 @dataclasses.dataclass(frozen=True)

@@ -110,10 +110,11 @@ def prepare(recipe: MultimodalRecipe, emit: Emitter, world: World) -> Multimodal
     max_steps = recipe.training.max_steps or recipe.training.num_epochs * order.steps_per_epoch
     built = model.build(recipe, data.directory)
     learner = updates.learner(built, recipe, world, max_steps)
-    counts = (sum(p.numel() for p in built.parameters()), sum(p.numel() for p in built.trained().values()))
+    num_params = sum(parameter.numel() for parameter in built.parameters())
+    num_trained = sum(parameter.numel() for parameter in built.trained().values())
     emit.event(
         "environment",
-        **machine.environment(world, *counts),
+        **machine.environment(world, num_params, num_trained),
         max_steps=max_steps,
         data={
             "source": recipe.data.source,

@@ -39,16 +39,16 @@ class PairedLines:
         return self._changed(lambda x: x[chosen])
 
     def of(self, modalities: Sequence[str]) -> PairedLines:
-        return PairedLines({m: self.features[m] for m in modalities}, {m: self.present[m] for m in modalities})
+        features = {modality: self.features[modality] for modality in modalities}
+        return PairedLines(features, {modality: self.present[modality] for modality in modalities})
 
     def to(self, device: torch.device) -> PairedLines:
         pin = device.type == "cuda"
         return self._changed(lambda x: (x.pin_memory() if pin else x).to(device, non_blocking=True))
 
     def _changed(self, change: Callable[[Tensor], Tensor]) -> PairedLines:
-        return PairedLines(
-            {m: change(x) for m, x in self.features.items()}, {m: change(x) for m, x in self.present.items()}
-        )
+        features = {modality: change(values) for modality, values in self.features.items()}
+        return PairedLines(features, {modality: change(present) for modality, present in self.present.items()})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,10 +77,12 @@ def load(run: RunDir, recipe: ContrastiveRecipe, world: World) -> PairedInputs:
             [line.contents for line in lines], seen, recipe.data.num_workers, world, run.path.parent / features.FEATURES
         )
         wrong += inputs.faults_of(lines, faults)
-        several = torch.stack([*present.values(), torch.zeros(len(lines), dtype=torch.bool)]).sum(0) > 1
+        none = torch.zeros(len(lines), dtype=torch.bool)  # of data without any modality
+        several = torch.stack([*present.values(), none]).sum(0) > 1
         num_alone += int((~several).sum())
-        used.append([lines[i].contents for i in several.nonzero()[:, 0]])
-        built.append(PairedLines(values, present).at(several.nonzero()[:, 0]))
+        kept = several.nonzero()[:, 0]
+        used.append([lines[i].contents for i in kept])
+        built.append(PairedLines(values, present).at(kept))
     inputs.require_decoded(wrong, source, recipe.data)
     dims = {m: dim for m, dim in seen.dims.items() if _paired(built[0], m) > 1}
     if not dims or len(built[1]) < 2:
@@ -106,4 +108,5 @@ def sight(recipe: ContrastiveRecipe, modalities: Sequence[str]) -> Sight:
 def _paired(lines: PairedLines, modality: str) -> int:
     """Lines that have it, by the other modality with which most do."""
     own = lines.present[modality]
-    return max((int((own & other).sum()) for m, other in lines.present.items() if m != modality), default=0)
+    others = [present for name, present in lines.present.items() if name != modality]
+    return max((int((own & other).sum()) for other in others), default=0)

@@ -131,10 +131,11 @@ def answered(
         soft = model.projector(features, present)
         width = max(map(len, prompts))
         tokens = torch.tensor([[pad_id] * (width - len(p)) + p for p in prompts], device=device)
-        seen = torch.tensor([[0] * (width - len(p)) + [1] * (soft.shape[1] + len(p)) for p in prompts], device=device)
+        num_soft = soft.shape[1]
+        seen = torch.tensor([[0] * (width - len(p)) + [1] * (num_soft + len(p)) for p in prompts], device=device)
         inputs = torch.cat([soft, model.embed(tokens).to(soft.dtype)], 1)
         # soft tokens stand first in a line, so padding goes between them and the left edge
-        order = torch.stack([_rolled(inputs.shape[1], width - len(p), soft.shape[1]) for p in prompts]).to(device)
+        order = torch.stack([_rolled(inputs.shape[1], width - len(p), num_soft) for p in prompts]).to(device)
         inputs = inputs.gather(1, order[..., None].expand_as(inputs))
         positions = (seen.cumsum(1) - 1).clamp(min=0)
         cache = None

@@ -70,8 +70,11 @@ def grade(
         "fields": _short(fields),
     }
     if training:
-        most = {f: collections.Counter(e.answer[f] for e in training).most_common(1)[0][0] for f in schema.fields}
-        majority = {f: sum(e.answer[f] == most[f] for e in lines.examples) / len(lines) for f in schema.fields}
+        majority = {}
+        for field in schema.fields:
+            counts = collections.Counter(example.answer[field] for example in training)
+            most = counts.most_common(1)[0][0]
+            majority[field] = sum(example.answer[field] == most for example in lines.examples) / len(lines)
         figures["majority"] = _mean(majority)
         figures["majority_fields"] = _short(majority)
     for n, modality in enumerate(MODALITIES):
@@ -126,8 +129,11 @@ def _fields(text: str, schema: AnswerSchema) -> Record | None:
 
 
 def _right(given: Sequence[Record | None], lines: LineBatches, schema: AnswerSchema) -> dict[str, float]:
-    pairs = list(zip(given, lines.examples, strict=True))
-    return {f: sum(g is not None and g[f] == e.answer[f] for g, e in pairs) / len(pairs) for f in schema.fields}
+    right = dict.fromkeys(schema.fields, 0)
+    for answer, example in zip(given, lines.examples, strict=True):
+        for field in schema.fields:
+            right[field] += answer is not None and answer[field] == example.answer[field]
+    return {field: count / len(lines.examples) for field, count in right.items()}
 
 
 def _short(accuracies: dict[str, float]) -> dict[str, float]:
