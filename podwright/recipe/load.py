@@ -301,6 +301,9 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
         meaning = fields(model).get(key)
         return UserError(f"{key} is missing", f"type {key}=VALUE{f': {meaning}' if meaning else ''}", "missing-key")
     message = in_words(first)
+    if first["loc"][-1:] == ("[key]",):  # of a table whose keys are a choice
+        *table, name, _ = map(str, first["loc"])
+        return UserError(f"{'.'.join(table)}: its key {visible(name)} {message}", "change this key", "unknown-key")
     refused = first.get("ctx", {}).get("error")
     if isinstance(refused, RefusedValue):
         return UserError(message, refused.fix, "wrong-value")

@@ -14,6 +14,7 @@ from podwright.data.line_check import CheckOptions
 from podwright.errors import UserError
 from podwright.recipe import ethogram
 from podwright.recipe.contrastive import Pairs
+from podwright.recipe.load import load
 from podwright.recipe.multimodal import MultimodalData
 from tests import verbs
 from tests.unit.data.containers import as_csv, as_lines, as_parquet
@@ -118,6 +119,14 @@ def test_columns_that_no_row_has_are_named(tmp_path: Path) -> None:
     file = line_files.read(path, pairs.reader(columns={"text": "says", "image": "img"}))
     fields = [set(pair.contents) for pair in file.good]
     assert fields == [{"text", "image"}, {"text", "audio"}, {"image", "audio"}] and not file.faults
+
+
+def test_columns_of_fields_that_a_kind_has_not_are_refused() -> None:
+    with pytest.raises(UserError, match=r"^data.columns: its key colour must be 'text', 'image', 'audio' or 'video'"):
+        load("phase1-tiny", ["data.columns={text: says, colour: hue}"])
+    for typed in ('{text: ""}', "{text: 3}", "words", "null"):
+        with pytest.raises(UserError, match=r"^data\.columns(\.text)?="):
+            load("phase1-tiny", [f"data.columns={typed}"])
 
 
 def test_a_check_reads_the_columns_that_are_typed(tmp_path: Path) -> None:
