@@ -758,7 +758,7 @@ def test_clean_keeps_the_policy_of_pools_in_a_cluster_that_the_entry_no_longer_n
     row = "run r has its machines in my-project/us-central1/my-cluster"
     for words in ((), ("--yes",), ("pod", "--yes")):
         done = clean(tmp_path, *words)
-        assert done.returncode == 2 and f"keep: {row}" in done.stdout and "USD" not in done.stdout, done
+        assert done.returncode == 2 and f"; {row}" in done.stdout and "USD" not in done.stdout, done
         assert "target pod names my-project/us-central1/other-cluster now, and they were requested in" in done.stderr
         assert f"type podwright stop {tmp_path / 'r'}" in done.stderr and "nothing" not in done.stdout, done
     done = clean(tmp_path, "pod", name, "--yes")

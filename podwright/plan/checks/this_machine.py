@@ -91,7 +91,10 @@ def host_memory(part: PlanPart[T], recipe: T, processes: int, cwd: Path) -> list
     most = f"training in {who} may need up to {processes * need.most / GIB:.1f} GiB"
     if processes * need.most <= total:
         return [Finding("memory", "info", f"{most}, {machine}")]
-    fix = "take fewer processes, smaller batches, models or encoders, or type --on with GPUs"
+    fewer = int(total // need.most)
+    fix = "take smaller batches, models or encoders, or type --on with GPUs"
+    if 0 < fewer < processes:
+        fix = f"type --on cpu-{fewer}"
     if processes * need.least <= total:
         return [Finding("memory", "inconclusive", f"{most}, {machine}", fix, "near-the-limit")]
     what = f"weights, optimizer and inputs of {who} need {processes * need.least / GIB:.1f} GiB, {machine}"
