@@ -2,6 +2,7 @@
 
     make mutants                       # again until it says that all ran
     python bench/mutants.py .mutants/STATE/verdicts.jsonl --out bench/results/mutants-DATE.json
+    python bench/mutants.py .mutants/STATE/verdicts.jsonl --missed bench/results/mutants-EARLIER.json    # what of it the long tests kill
 
 A mutant that no test kills is equivalent to the code, with its reason in EQUIVALENT, or has none and counts as missed.
 """
@@ -18,7 +19,7 @@ from stamp import keep, stamp
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.mutation.__main__ import latest  # noqa: E402
+from tests.mutation.__main__ import latest, missed  # noqa: E402
 from tests.mutation.changes import sample  # noqa: E402
 
 # (file, its line, code after) -> why no test can tell them apart
@@ -31,9 +32,13 @@ def main() -> int:
     parser.add_argument("verdicts", type=Path, metavar="FILE", help="what `make mutants` wrote")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--total", type=int, default=300)
+    parser.add_argument(
+        "--missed", type=Path, metavar="RESULT", help="of the mutants that no test of this result killed"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    chosen, verdicts, rows = sample(options.seed, options.total), latest(options.verdicts), []
+    verdicts, rows = latest(options.verdicts), []
+    chosen = missed(options.missed) if options.missed else sample(options.seed, options.total)
     for mutant in chosen:
         record = verdicts.get(mutant.key)
         if record is None:
@@ -45,7 +50,7 @@ def main() -> int:
         rows.append(row | {"equivalent": EQUIVALENT.get((mutant.file, line, mutant.after))})
     counts = Counter(row["verdict"] for row in rows)
     totals = {
-        "command": "make mutants",
+        "command": f"python -m tests.mutation --missed {options.missed}" if options.missed else "make mutants",
         "seed": options.seed,
         "drawn": len(chosen),
         "ran": len(rows),
