@@ -56,11 +56,11 @@ def check(path: Path, options: CheckOptions) -> Record | None:
     if not path.is_dir():
         return checked[0][0]
     by_part = {file.path.name.partition(".")[0]: record for record, file in checked}
-    listed = [
-        entry | {"file": record["source"], "message": f"{record['source']}: {entry['message']}"}
-        for record in by_part.values()
-        for entry in record.pop("faults")
-    ]
+    listed = []
+    for record in by_part.values():
+        for entry in record.pop("faults"):
+            of_line = f"{record['source']}: " if entry["line"] else ""  # what is wrong with a file names it
+            listed.append(entry | {"file": record["source"], "message": of_line + entry["message"]})
     sums = {key: sum(record[key] for record in by_part.values()) for key in ("lines", "valid", "num_faults")}
     shared = ["; ".join(warning) for warning in between(str(path), [file for _, file in checked])]
     return {"source": str(path), **sums, "faults": listed, "warnings": shared, "files": by_part}
