@@ -12,6 +12,7 @@ from typing import Any
 
 from podwright.counted_steps import read_steps
 from podwright.recipe.kinds import JaxRecipe, TorchRecipe
+from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Ending, Record, RunDir, read_events
 from podwright.train.emit import TrainingOutcome
 
@@ -28,7 +29,7 @@ def outcome(
     the steps before were as ever it is the rows of this one; else the learning rate.
     """
     before = [record for record in read_steps(run, recipe.kind) if record["step"] < step]
-    moved = any(record.get("learning_rate") for record in before)
+    moved = _moved(recipe, step, before, figures)
     wrong = f"step {step}: loss={figures['loss']}, grad_norm={figures['grad_norm']}"
     kept = f"the weights of step {good} are kept"
     command = f"podwright run {shlex.quote(str(run.recipe))}"
@@ -50,6 +51,17 @@ def outcome(
         what = "; no update had changed the weights yet, so it is not the learning rate"
         fix = f"{check}; if they are good, start from other weights"
     return TrainingOutcome(Ending.NOT_FINITE, good, wrong + what, fix)
+
+
+def _moved(recipe: JaxRecipe | TorchRecipe, step: int, before: Sequence[Record], figures: Mapping[str, Any]) -> bool:
+    """Whether an update had changed the weights before the last loss of this step. A record has the rate of the first update of its step."""
+    if any(record.get("learning_rate") for record in before):
+        return True
+    updates = recipe.grpo.num_iterations if isinstance(recipe, GrpoRecipe) else 1
+    if updates == 1:
+        return False
+    # Warm-up begins at 0, so the first update of all may change nothing; those behind it do.
+    return bool(figures.get("learning_rate")) or step * updates > 2
 
 
 def _tested_badly(run: RunDir) -> bool:

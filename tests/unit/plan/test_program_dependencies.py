@@ -27,6 +27,7 @@ GRPO = [
 ]
 PRETRAIN = [
     *["data.source=elsewhere.jsonl", "data.tokenizer=elsewhere", "data.eos_id=3", "data.num_documents=5"],
+    "data.columns={text: body}",
     *["data.num_epochs=2", "checkpoint.every_n_steps=3", "trackers=[tensorboard]", "optimizer.learning_rate=1e-2"],
     *["optimizer.warmup_ratio=0.3", "optimizer.final_ratio=0.4", "optimizer.momentum=0.5"],
     *["optimizer.muon_weight_decay=0.3", "optimizer.b1=0.5", "optimizer.b2=0.6", "optimizer.weight_decay=0.3"],

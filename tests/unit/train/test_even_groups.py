@@ -76,6 +76,17 @@ def test_the_learning_rate_is_lowered_only_where_an_update_has_moved_the_weights
     assert "learning_rate" not in first.fix and "podwright data check arithmetic" in first.fix
 
 
+def test_further_updates_of_a_step_move_the_weights_too(run: RunDir) -> None:
+    """What is written down is the rate of the first one, which is 0 where a warm-up begins."""
+    twice: Any = load.load("qwen3-tiny-arithmetic-grpo", ["optimizer.learning_rate=3e-4", "grpo.num_iterations=2"])
+    assert "no update had changed" in not_finite.outcome(run, twice, 1, 0, BAD | {"learning_rate": 0.0}).detail
+    without_warmup = not_finite.outcome(run, twice, 1, 0, BAD | {"learning_rate": 3e-4})
+    run.path.mkdir()
+    append_jsonl(run.metrics, {"stage": "grpo", "step": 1, "time": 1.0, "grad_norm": 1.0, "learning_rate": 0.0})
+    second = not_finite.outcome(run, twice, 2, 1, BAD | {"learning_rate": 1e-4})
+    assert without_warmup.fix == second.fix == f"type: podwright run {run.recipe} optimizer.learning_rate=0.0001"
+
+
 def test_a_step_among_usual_ones_points_at_its_rows(run: RunDir) -> None:
     earlier(run, [1.0, 1.1, 0.9, 1.0, 1.3, 1.0])
     found = not_finite.outcome(run, GRPO, 7, 4, BAD)
