@@ -114,7 +114,7 @@ def test_clean_names_a_run_whose_target_has_no_entry_and_stop_deletes_its_pools(
         code, out, err = pools.call(*words)
         assert (code, out, err.count("\n")) == (2, "", 1), out + err
         assert f"run r: its machines {pool['name'].rpartition('-')[0]} in {pool['zone']} (target pod)" in err
-        assert "there is no target 'pod'" in err and "type podwright stop r" in err
+        assert "target pod names no cloud now" in err and "type podwright stop r" in err
     code, out, err = pools.call("clean", "--json")
     document = json.loads(out)
     (unlisted,) = document["unlisted"]
