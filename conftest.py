@@ -175,7 +175,10 @@ def pytest_configure(config: pytest.Config) -> None:
     tier = "long" if config.option.markexpr == "long" else "test"
     config.stash[TIER] = tier
     if config.option.part:
-        number, of = map(int, config.option.part.split("/"))
+        match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", config.option.part)
+        if not match or int(match[1]) > int(match[2]):
+            raise pytest.UsageError(f"--part={config.option.part} is no part: write it as 2/4")
+        number, of = int(match[1]), int(match[2])
         listed = [
             str(path.relative_to(ROOT)) for folder in ("tests", "lab") for path in (ROOT / folder).rglob("test_*.py")
         ]

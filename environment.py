@@ -25,7 +25,7 @@ def constraints_file() -> Path:
 def inputs() -> str:
     """The checkout's path counts too: the environment imports podwright from there."""
     digest = hashlib.sha256(str(ROOT).encode())
-    for path in (ROOT / "pyproject.toml", constraints_file()):
+    for path in (ROOT / "pyproject.toml", constraints_file(), Path(__file__)):
         digest.update(path.read_bytes())
     return digest.hexdigest()
 

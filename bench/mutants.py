@@ -37,6 +37,8 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
+    if not options.verdicts.is_file() or (options.missed and not options.missed.is_file()):
+        parser.error(f"there is no file {options.missed if options.verdicts.is_file() else options.verdicts}")
     verdicts, rows = latest(options.verdicts), []
     chosen = missed(options.missed) if options.missed else sample(options.seed, options.total)
     for mutant in chosen:
@@ -50,7 +52,9 @@ def main() -> int:
         rows.append(row | {"equivalent": EQUIVALENT.get((mutant.file, line, mutant.after))})
     counts = Counter(row["verdict"] for row in rows)
     totals = {
-        "command": f"python -m tests.mutation --missed {options.missed}" if options.missed else "make mutants",
+        "command": "python -m tests.mutation" + (f" --missed {options.missed}" if options.missed else ""),
+        "state": options.verdicts.resolve().parent.name,
+        "tiers": sorted({verdicts[mutant.key].get("tier", "test") for mutant in chosen if mutant.key in verdicts}),
         "seed": options.seed,
         "drawn": len(chosen),
         "ran": len(rows),

@@ -16,6 +16,7 @@ import pytest
 CLOCK, PASSED = "PODWRIGHT_TESTS_CLOCK", "PODWRIGHT_TESTS_PASSED"
 """name the file of lines, and a file of the tests that are left out"""
 _failed: set[str] = set()
+_skipped: set[str] = set()
 
 
 def environment(clock: Path) -> dict[str, str]:
@@ -45,7 +46,8 @@ def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, Any, Any]:
         "test": item.nodeid,
         "cpu_s": round(_cpu_s() - cpu_s, 4),
         "wall_s": round(time.monotonic() - wall_s, 4),
-        "passed": item.nodeid not in _failed,
+        "passed": item.nodeid not in _failed | _skipped,
+        "skipped": item.nodeid in _skipped,
         "long": item.get_closest_marker("long") is not None,
     }
     with open(os.environ[CLOCK], "a") as out:
@@ -58,4 +60,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         _failed.add(item.nodeid)
+    if report.skipped:
+        _skipped.add(item.nodeid)
     return report

@@ -53,7 +53,11 @@ def run_long(chosen: list[str]) -> int:
         if os.geteuid() == 0 and all(map(shutil.which, PROGRAMS)):
             environment.setdefault("PODWRIGHT_SKIPS_FAIL", "1")
         code = subprocess.run([*argv, "-p", "tests.clock"], cwd=ROOT, env=environment, check=False).returncode
-        if code == 0 or (code == NOTHING_LEFT and clock.exists()):
+        rows = [json.loads(line) for line in clock.read_text().splitlines()] if clock.exists() else []
+        skipped = [test for test, row in {row["test"]: row for row in rows}.items() if row.get("skipped")]
+        if skipped:
+            print(f"part {part} does not count as passed, since it skipped {len(skipped)} tests, such as {skipped[0]}")
+        elif code == 0 or (code == NOTHING_LEFT and rows):
             passed.touch()
         else:
             failed.append(part)

@@ -5,7 +5,7 @@
     python -m tests.mutation --summary
 
 The first calls run the tests once with probes (`reach`). Then a mutant runs against the tests that call its function, the cheapest first, until one fails
-or they have taken `--budget` seconds of processor time. Verdicts are appended to verdicts.jsonl in `--folder`, which belongs to one state of the product.
+or they have taken `--budget` seconds of processor time. Verdicts are appended to verdicts.jsonl in `--folder`, which belongs to one state of product and tests.
 """
 
 from __future__ import annotations
@@ -41,10 +41,11 @@ if os.geteuid() or subprocess.run([*APART, "true"], capture_output=True, check=F
 
 
 def state() -> str:
-    """A short hash of the product's code."""
+    """A short hash of the product's code and of its tests: a verdict is one of both."""
+    tests = [path for folder in ("tests", "lab") for path in (ROOT / folder).rglob("*.py")]
     digest = hashlib.sha256()
-    for file in files():
-        digest.update((ROOT / file).read_bytes())
+    for path in (*map(ROOT.joinpath, files()), ROOT / "conftest.py", *sorted(tests)):
+        digest.update(path.read_bytes())
     return digest.hexdigest()[:12]
 
 
@@ -85,10 +86,11 @@ class Judge(threading.Thread):
             worker.stdin.close()  # type: ignore[union-attr]
 
     def judge(self, mutant: Mutant, worker: subprocess.Popen[str]) -> None:
-        reaching = self.reach.of(mutant.file, mutant.line)
+        reaching = self.reach.of(mutant.file, mutant.line, self.options.tier)
         tests = self.chosen(reaching)
         record = {"file": mutant.file, "number": mutant.number, "line": mutant.line}
         record |= {"before": mutant.before, "after": mutant.after, "reached_by": len(reaching), "ran": len(tests)}
+        record |= {"tier": self.options.tier, "budget_s": self.options.budget}
         record |= self.verdict(mutant, tests, worker)
         with self.options.verdicts.open("a") as out:
             out.write(json.dumps(record) + "\n")
@@ -137,10 +139,13 @@ def latest(verdicts: Path) -> dict[str, dict[str, Any]]:
 
 
 def missed(result: Path) -> list[Mutant]:
-    """The mutants of a kept result that no test killed, each where its line stands in the product now; left out where it is gone."""
+    """The mutants of a kept result that no test killed, each where its line stands in the product now; those are named whose line is gone."""
     kept, chosen = json.loads(result.read_text()), list[Mutant]()
     for row in kept["mutants"]:
-        if row["verdict"] in ("killed", "timeout") or not (ROOT / row["file"]).exists():
+        if row["verdict"] in ("killed", "timeout"):
+            continue
+        if not (ROOT / row["file"]).exists():
+            print(f"gone: {row['file']}:{row['line']} {row['before']}  ->  {row['after']}")
             continue
         shown = ["git", "show", f"{kept['commit']}:{row['file']}"]
         then = subprocess.run(shown, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -153,6 +158,8 @@ def missed(result: Path) -> list[Mutant]:
         ]
         if same:
             chosen.append(min(same, key=lambda mutant: abs(mutant.line - row["line"])))
+        else:
+            print(f"gone: {row['file']}:{row['line']} {row['before']}  ->  {row['after']}")
     return chosen
 
 
@@ -190,11 +197,15 @@ def main() -> None:
     options.folder = options.folder.resolve()
     options.verdicts = options.folder / "verdicts.jsonl"
     options.until = time.time() + 60 * options.minutes
+    if options.missed and not options.missed.is_file():
+        parser.error(f"--missed {options.missed}: there is no such file")
     drawn = missed(options.missed) if options.missed else sample(options.seed, options.total)
     chosen = [mutant for mutant in drawn if options.only in mutant.file]
     if not options.summary:
         options.folder.mkdir(parents=True, exist_ok=True)
         reach = find_reach(options.folder, 4, options.until, options.tier)
+        if not reach.lines:
+            parser.error("no part of the tests has run with probes yet: give more --minutes")
         known, jobs = latest(options.verdicts), queue.Queue[Mutant]()
         for mutant in chosen:
             verdict = known.get(mutant.key, {}).get("verdict")

@@ -81,6 +81,7 @@ class Reach:
         self.tests: dict[int, set[str]] = defaultdict(set)
         self.seconds: dict[str, float] = {}
         self.wall: dict[str, float] = {}
+        self.tier: dict[str, str] = {}
         self.failed: set[str] = set()
         self.lines: dict[str, list[tuple[int, int, int]]] = {}
 
@@ -102,6 +103,8 @@ class Reach:
         subprocess.run(argv, cwd=tree.folder, env={**os.environ, **clock.environment(self.clock)}, check=False)
 
     def read(self) -> "Reach":
+        if not self.table.exists():
+            return self
         self.lines = {
             file: [(n, a, b) for n, a, b in spans] for file, spans in json.loads(self.table.read_text()).items()
         }
@@ -111,14 +114,17 @@ class Reach:
                 self.tests[int(number)].add(test)
         for row in _rows(self.clock):
             self.seconds[row["test"]], self.wall[row["test"]] = row["cpu_s"], row["wall_s"]
+            self.tier[row["test"]] = "test-long" if row["long"] else "test"
             (self.failed.discard if row["passed"] else self.failed.add)(row["test"])
         return self
 
-    def of(self, file: str, line: int) -> set[str]:
-        """The tests that can notice a change of this line: those that call its function or, outside of functions, any function of the file."""
+    def of(self, file: str, line: int, tier: str) -> set[str]:
+        """The tests of a tier that can notice a change of this line: those that call its function or, outside of functions, any function of
+        the file."""
         spans = [span for span in self.lines[file] if span[1] <= line <= span[2]]
         numbers = [spans[-1][0]] if spans else [n for n, _, _ in self.lines[file]]
-        return {test for n in numbers for test in self.tests[n] if test in self.seconds} - self.failed
+        calling = {test for n in numbers for test in self.tests[n]} - self.failed
+        return {test for test in calling if self.tier.get(test) == tier}
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

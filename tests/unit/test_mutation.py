@@ -79,17 +79,16 @@ def test_a_line_is_reached_by_the_tests_of_its_innermost_function(module: str, t
     found = reach.Reach(tmp_path)
     found.log.mkdir()
     found.table.write_text(json.dumps({module: [[0, 8, 12], [1, 16, 16], [2, 18, 22], [3, 19, 20]]}))
-    (found.log / "1").write_text("0\ta::small\n2\ta::grow\n3\ta::inner\n0\tb::failed\n0\tsession\n")
-    rows = [{"test": f"a::{name}", "cpu_s": 1, "wall_s": 2, "passed": True} for name in ("small", "grow", "inner")]
-    rows.append({"test": "b::failed", "cpu_s": 1, "wall_s": 2, "passed": False})
+    (found.log / "1").write_text("0\ta::small\n2\ta::grow\n3\ta::inner\n0\tb::failed\n0\tc::slow\n0\tsession\n")
+    row = {"cpu_s": 1, "wall_s": 2, "passed": True, "long": False}
+    rows = [row | {"test": f"a::{name}"} for name in ("small", "grow", "inner")]
+    rows += [row | {"test": "b::failed", "passed": False}, row | {"test": "c::slow", "long": True}]
     found.clock.write_text("".join(json.dumps(row) + "\n" for row in rows))
     found.read()
-    assert (
-        found.of(module, 10) == {"a::small"}
-        and found.of(module, 20) == {"a::inner"}
-        and found.of(module, 22) == {"a::grow"}
-    )
-    assert found.of(module, 16) == set() and found.of(module, 5) == {"a::small", "a::grow", "a::inner"}
+    for line, calling in ((10, {"a::small"}), (20, {"a::inner"}), (22, {"a::grow"}), (16, set[str]())):
+        assert found.of(module, line, "test") == calling
+    assert found.of(module, 5, "test") == {"a::small", "a::grow", "a::inner"}
+    assert found.of(module, 10, "test-long") == {"c::slow"}
 
 
 def test_a_worker_tells_the_test_that_fails_from_tests_that_pass(tmp_path: Path) -> None:

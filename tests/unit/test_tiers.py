@@ -1,5 +1,6 @@
 """Tests in tiers and parts: each test file is in one part, and compiled programs are kept between runs unless they are damaged."""
 
+import ast
 import json
 import os
 import subprocess
@@ -57,6 +58,35 @@ def test_a_run_goes_on_after_the_tests_that_have_passed(tmp_path: Path) -> None:
         done = subprocess.run(argv, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
         summaries.append(done.stdout.splitlines()[-1].partition(" in ")[0])
     assert summaries == ["1 failed, 1 passed", "1 failed, 1 deselected"]
+
+
+@pytest.mark.parametrize("part", ["x", "0/4", "5/4", "2/4/6", "-1/4"])
+def test_what_is_no_part_is_one_line(part: str) -> None:
+    argv = [sys.executable, "-m", "pytest", "-q", f"--part={part}", "--collect-only", "tests/unit/test_slices.py"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 4 and f"--part={part} is no part: write it as 2/4" in done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("body", ["pass", "pytest.skip('no luck')", "assert 0"])
+def test_a_part_counts_as_passed_only_where_all_of_it_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, body: str
+) -> None:
+    def run(argv: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+        row = {"test": "a", "passed": body == "pass", "skipped": "skip" in body, "long": True}
+        Path(env[clock.CLOCK]).write_text(json.dumps(row) + "\n")
+        return subprocess.CompletedProcess(argv, int(body == "assert 0"))
+
+    monkeypatch.setattr(tiers, "ROOT", tmp_path)
+    monkeypatch.setattr(tiers, "state", lambda: "abc")
+    monkeypatch.setattr(tiers.subprocess, "run", run)
+    assert tiers.run_long(["1/4"]) == (body == "assert 0")
+    assert (tmp_path / ".long/abc/1-of-4").exists() == (body == "pass")
+
+
+def test_every_test_file_has_a_sentence() -> None:
+    """Which tests/README.md prints: what the file proves."""
+    silent = [file for file in FILES if not (ast.get_docstring(ast.parse((ROOT / file).read_text())) or "").strip()]
+    assert silent == [], "begin these files with a sentence of what they prove"
 
 
 def test_the_state_changes_with_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

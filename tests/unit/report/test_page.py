@@ -1,3 +1,5 @@
+"""The page of a run holds all results, works without scripts and requests, and shows what a model wrote as inert text."""
+
 from __future__ import annotations
 
 import html.parser

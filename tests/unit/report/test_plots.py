@@ -1,3 +1,5 @@
+"""Plots are small, valid and the same each time, wherever the run stopped."""
+
 from __future__ import annotations
 
 import xml.etree.ElementTree as ET

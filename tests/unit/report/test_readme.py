@@ -1,3 +1,5 @@
+"""The section of a run is written into a README, and all that stood there stays byte for byte."""
+
 from __future__ import annotations
 
 import os

@@ -1,3 +1,5 @@
+"""The command in a report makes the same recipe again."""
+
 from __future__ import annotations
 
 import shlex

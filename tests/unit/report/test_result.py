@@ -1,3 +1,5 @@
+"""result.json of finished, resumed and broken-off runs: each step once, times and speeds as they were."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Figures, durations and endings in words."""
+
 from __future__ import annotations
 
 from pathlib import Path

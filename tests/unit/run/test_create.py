@@ -1,3 +1,5 @@
+"""Runs get names of their own, and one that is in use is left alone."""
+
 import errno
 import json
 from pathlib import Path

@@ -1,3 +1,5 @@
+"""The first Ctrl-C stops a run and the second leaves it; whoever only watches just leaves."""
+
 import os
 import signal
 

@@ -1,3 +1,5 @@
+"""What a run waits for is said with its time, its price and what ends it."""
+
 from __future__ import annotations
 
 import time

@@ -1,3 +1,5 @@
+"""MLflow on sqlite gets every step once over a resume, and a silent server holds nothing up."""
+
 from __future__ import annotations
 
 import contextlib

@@ -1,3 +1,5 @@
+"""Event files hold every step once over calls, resumes and kills, without torch and tensorflow."""
+
 from __future__ import annotations
 
 import subprocess

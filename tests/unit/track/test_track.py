@@ -1,3 +1,5 @@
+"""A tracker that is missing, misspelt, broken or damaged stops no run, and sends nothing twice."""
+
 from __future__ import annotations
 
 import importlib.util

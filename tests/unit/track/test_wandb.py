@@ -1,3 +1,5 @@
+"""One run of W&B over a resume, offline without a key, and no secret in it."""
+
 from __future__ import annotations
 
 import json

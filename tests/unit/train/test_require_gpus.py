@@ -5,11 +5,12 @@ import subprocess
 import sys
 from pathlib import Path
 
+import jax
 import pytest
 import torch
 
 from podwright.errors import UserError
-from podwright.train import devices
+from podwright.train import devices, mesh
 from podwright.train.multimodal.processes import world
 
 pytestmark = pytest.mark.skipif(torch.cuda.is_available(), reason="PyTorch sees a GPU here")
@@ -52,6 +53,15 @@ def test_more_processes_than_gpus_are_refused() -> None:
     with pytest.raises(UserError, match=r"sees 1, too few for process 1 of this host; lower tasks_per_node"):
         devices.require_gpus("PyTorch 2", 1, two, 0, "", 1)
     devices.require_gpus("jax 1", 1, two | {"LOCAL_RANK": "1"}, 0, "")  # a process of jax has a GPU of its own
+
+
+def test_jax_is_asked_for_the_gpus_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("JAX_PLATFORMS", "CUDA_VISIBLE_DEVICES"):
+        monkeypatch.delenv(name, raising=False)
+    mesh.require_gpus()
+    monkeypatch.setenv("PODWRIGHT_GPUS_PER_NODE", "2")
+    with pytest.raises(UserError, match=rf"has 2 GPU\(s\), and jax {re.escape(jax.__version__)} sees 0"):
+        mesh.require_gpus()
 
 
 def test_gpus_of_a_machine_are_counted(tmp_path: Path) -> None:

@@ -1,3 +1,5 @@
+"""What of a run cannot be read is named with its file, and a run without damage has none."""
+
 from __future__ import annotations
 
 import json

@@ -1,3 +1,5 @@
+"""Whoever follows a run gets each record once, with the time left and the steps that were lost by a kill."""
+
 import json
 from pathlib import Path
 from typing import Any

@@ -1,3 +1,5 @@
+"""A run is shown in a terminal and in plain lines, each with what is new."""
+
 import io
 from pathlib import Path
 
