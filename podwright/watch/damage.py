@@ -71,8 +71,8 @@ def _unreadable(run: RunDir, ended: bool) -> dict[str, str]:
             reasons[path.relative_to(run.path).as_posix()] = "it is no list of true and false"
     for path in sorted(run.path.glob("attempts/*/devices-*.csv")):
         lines = path.read_bytes().splitlines()
-        whole = lines if ended else lines[:-1]  # the last one may be half written
-        wrong = sum(line.count(b",") != len(DEVICE_COLUMNS) - 1 for line in whole)
+        finished = lines if ended else lines[:-1]  # the last one may be half written
+        wrong = sum(line.count(b",") != len(DEVICE_COLUMNS) - 1 for line in finished)
         if lines and lines[0] != ",".join(DEVICE_COLUMNS).encode():
             wrong = max(wrong, 1)
         if wrong:

@@ -81,11 +81,11 @@ def test_no_shell_text_where_scripts_have_a_word(key: str, value: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "refusal"),
     [
-        ({"environment": {"A;touch x": "1"}}, "environment.A;touch x"),
-        ({"xpk": {"a b": "s"}}, "xpk.a b"),
-        ({"arguments": {"a b": "s"}}, "arguments.a b"),
+        ({"environment": {"A;touch x": "1"}}, "environment: its key A;touch x"),
+        ({"xpk": {"a b": "s"}}, "xpk: its key a b"),
+        ({"arguments": {"a b": "s"}}, "arguments: its key a b"),
         ({"arguments": {"steps": "3\n4"}}, "arguments.steps='3\\n4' has the control character"),
-        ({"environment": {"A\nB": "s"}}, "environment.A\\nB"),
+        ({"environment": {"A\nB": "s"}}, "environment: its key 'A\\nB'"),
         ({"xpk": {"env": "a\tb"}}, "has the control character"),
         ({"xla_flags": ["--a\n--b"]}, "xla_flags="),
         ({"description": "a\x1bb"}, "description="),
