@@ -2,6 +2,7 @@
 
     python -m tests.mutation --minutes 20    # goes on where the last call ended; `make mutants`
     python -m tests.mutation --missed bench/results/FILE --tier test-long    # do the long tests kill what those of that result did not?
+    python -m tests.mutation --missed bench/results/FILE --tier test-long --reach bench/mutants_long_reach.json
     python -m tests.mutation --summary
 
 The first calls run the tests once with probes (`reach`). Then a mutant runs against the tests that call its function, the cheapest first, until one fails
@@ -23,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.mutation.changes import ROOT, Mutant, count, files, mutants, sample
-from tests.mutation.reach import Reach
+from tests.mutation.reach import KeptReach, Reach
 from tests.mutation.tree import Tree
 from tests.tiers import WORKERS
 
@@ -190,6 +191,7 @@ def main() -> None:
     parser.add_argument(
         "--missed", type=Path, help="in place of a sample, the mutants that no test of this result killed"
     )
+    parser.add_argument("--reach", type=Path, help="go by the tests that this file names, without a run with probes")
     parser.add_argument("--only", default="", help="files whose name has this in it")
     parser.add_argument("--folder", type=Path, default=ROOT / ".mutants" / state())
     parser.add_argument("--summary", action="store_true", help="run nothing, print what is known")
@@ -203,8 +205,10 @@ def main() -> None:
     chosen = [mutant for mutant in drawn if options.only in mutant.file]
     if not options.summary:
         options.folder.mkdir(parents=True, exist_ok=True)
-        reach = find_reach(options.folder, 4, options.until, options.tier)
-        if not reach.lines:
+        reach = (
+            KeptReach(options.reach) if options.reach else find_reach(options.folder, 4, options.until, options.tier)
+        )
+        if not reach.lines and not options.reach:
             parser.error("no part of the tests has run with probes yet: give more --minutes")
         known, jobs = latest(options.verdicts), queue.Queue[Mutant]()
         for mutant in chosen:

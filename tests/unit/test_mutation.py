@@ -91,6 +91,14 @@ def test_a_line_is_reached_by_the_tests_of_its_innermost_function(module: str, t
     assert found.of(module, 10, "test-long") == {"c::slow"}
 
 
+def test_a_kept_reach_goes_by_the_text_of_a_line(module: str, tmp_path: Path) -> None:
+    line = (changes.ROOT / module).read_text().splitlines()[9].strip()
+    (tmp_path / "kept.json").write_text(json.dumps({f"{module}|{line}": {"a::small": 2.0}}))
+    kept = reach.KeptReach(tmp_path / "kept.json")
+    assert kept.of(module, 10, "test-long") == {"a::small"} and kept.of(module, 16, "test-long") == set()
+    assert kept.seconds == {"a::small": 2.0}
+
+
 def test_a_worker_tells_the_test_that_fails_from_tests_that_pass(tmp_path: Path) -> None:
     (tmp_path / "test_a.py").write_text("def test_good(): pass\ndef test_bad(): assert 0\ndef test_never(): assert 0\n")
     (tmp_path / "test_loop.py").write_text("def test_loop():\n    while True: pass\n")
