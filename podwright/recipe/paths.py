@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import re
 import shlex
@@ -12,7 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+import yaml
+
 from podwright.errors import UserError, expanded, from_os, nearest, visible
+from podwright.recipe.yaml_file import Dumper
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,95})?")
 _MISSPELT, _LIKE = 0.85, 0.7  # how like a name that is here: so that it is that name misspelt, and so that it may be
@@ -118,8 +122,9 @@ def require_root(key: str, root: str, cwd: Path) -> None:
 def check_options(root: str, answers: str = "", columns: Mapping[Any, str] = MappingProxyType({})) -> str:
     """Of `podwright data check`, so that it judges lines as a run does with this data.root, these data.columns and a schema of answers in
     this file."""
-    named = ", ".join(f"{field}: {column}" for field, column in columns.items())
-    given = (("--answers", answers), ("--root", root), ("--columns", f"{{{named}}}" if named else ""))
+    style: dict[str, Any] = {"default_flow_style": True, "sort_keys": False, "allow_unicode": True, "width": math.inf}
+    named = yaml.dump(dict(columns), Dumper=Dumper, **style).strip() if columns else ""
+    given = (("--answers", answers), ("--root", root), ("--columns", named))
     return "".join(f" {option} {shlex.quote(value)}" for option, value in given if value)
 
 

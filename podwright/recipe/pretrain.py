@@ -7,6 +7,7 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from podwright.recipe.hybrid import BLOCK
+from podwright.recipe.paths import check_options
 from podwright.recipe.schema import (
     BatchSize,
     Checkpoint,
@@ -77,6 +78,10 @@ class PretrainData(Section):
     num_epochs: Count = Field(
         1, description="how often the data may be seen before it counts as used up; 0: without end"
     )
+
+    @property
+    def check_options(self) -> str:
+        return check_options("", columns=dict(self.columns or ()))
 
 
 class PretrainMesh(Section):

@@ -14,6 +14,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
 from podwright.errors import UserError, counted
+from podwright.recipe.paths import check_options
 
 LIMIT = 2**31
 """of whole numbers: sizes, steps and seeds are of 32 bits in jax"""
@@ -145,6 +146,10 @@ class GrpoData(Section):
     )
     instruction: str = Field("", description="text added after each question, as the peers' prompts have it")
     enable_thinking: bool = Field(False, description="Qwen3's chat template with thinking on or off")
+
+    @property
+    def check_options(self) -> str:
+        return check_options("", columns=dict(self.columns or ()))
 
 
 class GrpoMesh(Section):

@@ -34,7 +34,8 @@ def outcome(
     kept = f"the weights of step {good} are kept"
     command = f"podwright run {shlex.quote(str(run.recipe))}"
     lower = f"type: {command} optimizer.learning_rate={recipe.optimizer.learning_rate / 3:.1g}"
-    check = f"look at the rows of that step: type podwright data check {shlex.quote(recipe.data.source)}"
+    source = f"{shlex.quote(recipe.data.source)}{recipe.data.check_options}"
+    check = f"look at the rows of that step: type podwright data check {source}"
     of_rewards = {name: value for name, value in figures.items() if name.startswith(("reward", "advantage"))}
     infinite = [name for name, value in of_rewards.items() if not math.isfinite(value)]
     if infinite:

@@ -121,7 +121,7 @@ def _lasting(recipe: PretrainRecipe, counts: TokenCounts, rows: int, held: int) 
     if counts.looked_at is not None:
         message += f"; of the ids the first {counts.looked_at:,} were looked at"
     if counts.looked_at is not None or not counts.complete:
-        message += f"; `podwright data check {shlex.quote(source)}` reads all of it"
+        message += f"; `podwright data check {shlex.quote(source)}{recipe.data.check_options}` reads all of it"
     findings = [Finding("data", "info", message)]
     num_epochs = recipe.data.num_epochs
     lasts = num_epochs * rows // batch_size

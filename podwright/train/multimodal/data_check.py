@@ -104,7 +104,12 @@ def _files(data: MultimodalData | Pairs, sample: SampledSplit[Any]) -> Iterator[
     for file in sample.files:
         if not file.complete:
             what = f"{file.path.name} has about {file.total:,} lines, of which {file.num_read:,} were read, at both ends and between"
-            yield record("data", "info", f"{what}; `podwright data check {file.path}` reads all", code="sampled-lines")
+            yield record(
+                "data",
+                "info",
+                f"{what}; `podwright data check {file.path}{data.check_options}` reads all",
+                code="sampled-lines",
+            )
         absent = [entry for line in file.good for entry in line_check.unusable(line, _presence)]
         line_files.require_good(file._replace(faults=absent), data.check_options)
     for warning in line_check.between(data.source, sample.files, data.num_train, data.num_test):

@@ -87,6 +87,14 @@ def test_further_updates_of_a_step_move_the_weights_too(run: RunDir) -> None:
     assert without_warmup.fix == second.fix == f"type: podwright run {run.recipe} optimizer.learning_rate=0.0001"
 
 
+def test_the_check_to_type_reads_the_columns_of_the_recipe(run: RunDir) -> None:
+    named: Any = load.load(
+        "qwen3-tiny-arithmetic-grpo", ["data.source=a.csv", "data.columns={question: 'a: b', answer: q}"]
+    )
+    fix = not_finite.outcome(run, named, 1, 0, BAD).fix
+    assert "type podwright data check a.csv --columns '{question: '\"'\"'a: b'\"'\"', answer: q}'" in fix
+
+
 def test_a_step_among_usual_ones_points_at_its_rows(run: RunDir) -> None:
     earlier(run, [1.0, 1.1, 0.9, 1.0, 1.3, 1.0])
     found = not_finite.outcome(run, GRPO, 7, 4, BAD)
