@@ -6,6 +6,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -67,11 +68,11 @@ def run(kind: str) -> None:
         code = _podwright("resume", kind).wait(PATIENCE_S)
     finally:
         for number in (1, 2):
-            _kill(folder, number)
+            _signal(folder, number, signal.SIGKILL)
     figures = _records(folder, killed_at)
     put(**figures)
     assert (code, figures["ending"], figures["step"]) == (0, "FINISHED", STEPS), figures
-    assert figures["resumed_from"] and figures["report"], figures
+    assert figures["resumed_from"] and figures["repeated_steps"] and figures["report"], figures
 
 
 def _podwright(*words: str) -> subprocess.Popen[bytes]:
@@ -80,34 +81,44 @@ def _podwright(*words: str) -> subprocess.Popen[bytes]:
 
 
 def _kill_behind_a_checkpoint(run: Any, launcher: subprocess.Popen[bytes]) -> int:
-    """The step of the last record, when a whole checkpoint was there and a later step was done."""
-    from podwright.rundir import is_metric, main_stage, read_jsonl, recipe_of
-
-    deadline, stage = time.monotonic() + PATIENCE_S, ""
+    """The step of the last record, when a step was done that no whole checkpoint holds: the resume must repeat it."""
+    deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
         assert launcher.poll() is None, f"the run ended by itself: {run.path}"
         time.sleep(0.01)
-        # A checkpoint gets this name when it is whole: a folder of orbax, or a file of PyTorch.
-        written = run.checkpoints.iterdir() if run.checkpoints.is_dir() else iter(())
-        saved = any(path.name.isdigit() or path.suffix == ".pt" for path in written)
-        if not saved or not run.metrics.exists():
+        if not _step_to_repeat(run):
             continue
-        stage = stage or main_stage(recipe_of(run))
-        steps = [record["step"] for record in filter(is_metric, read_jsonl(run.metrics)) if record["stage"] == stage]
-        if steps and steps[-1] > SAVED:
-            _kill(run, 1)
-            return int(steps[-1])
+        # Small models save within milliseconds: the trainer stands still while the files are read again.
+        _signal(run, 1, signal.SIGSTOP)
+        step = _step_to_repeat(run)
+        _signal(run, 1, signal.SIGKILL if step else signal.SIGCONT)
+        if step:
+            return step
     raise AssertionError("no checkpoint was written")
 
 
-def _kill(run: Any, attempt: int) -> None:
-    """The trainer of an attempt and its workers, which are a session of their own."""
+def _step_to_repeat(run: Any) -> int:
+    """The last recorded step where a whole checkpoint exists and is older; otherwise 0."""
+    from podwright.rundir import is_metric, main_stage, read_jsonl, recipe_of
+
+    # A checkpoint gets its name when it is whole: orbax's folder N, or PyTorch's file step-N.pt.
+    written = run.checkpoints.iterdir() if run.checkpoints.is_dir() else ()
+    saved = [int(found[1]) for path in written if (found := re.fullmatch(r"(?:step-)?(\d+)(?:\.pt)?", path.name))]
+    if not saved or not run.metrics.exists():
+        return 0
+    stage = main_stage(recipe_of(run))
+    steps = [record["step"] for record in filter(is_metric, read_jsonl(run.metrics)) if record["stage"] == stage]
+    return int(steps[-1]) if steps and steps[-1] > max(saved) else 0
+
+
+def _signal(run: Any, attempt: int, number: signal.Signals) -> None:
+    """To the trainer of an attempt and its workers, which are a session of their own."""
     import psutil
 
     with contextlib.suppress(OSError, ValueError, KeyError, psutil.Error):
         record = json.loads(run.pid(attempt).read_text())
         if abs(psutil.Process(record["pid"]).create_time() - record["created"]) < 1:
-            os.killpg(record["pid"], signal.SIGKILL)
+            os.killpg(record["pid"], number)
 
 
 def _records(run: Any, killed_at: int) -> dict[str, Any]:

@@ -31,15 +31,15 @@ def whole(tmp_path_factory):
 def test_stopped_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     run = prepare(tmp_path / "run", *LORA, "checkpoint.every_n_steps=100")
     process = start(run)
-    while not run.events.exists() or "grpo" not in [
-        e.get("phase") for e in read_jsonl(run.events)
-    ]:  # the first step compiles
+    while not run.events.exists() or "grpo" not in [e.get("phase") for e in read_jsonl(run.events)]:
         assert process.poll() is None
         time.sleep(0.05)
     process.send_signal(signal.SIGTERM)
-    assert finish(run, process)["ending"] == "STOPPED"
+    end = finish(run, process)
+    # A program from the cache is loaded at once, and a busy machine sends the signal behind a later step.
+    assert end["ending"] == "STOPPED" and 1 <= end["step"] < 4
     assert finish(run, start(run, attempt=2), attempt=2)["ending"] == "FINISHED"
-    assert [e["step"] for e in read_jsonl(run.events) if e["event"] == "resumed"] == [1]
+    assert [e["step"] for e in read_jsonl(run.events) if e["event"] == "resumed"] == [end["step"]]
     assert figures(run) == figures(whole) and weights(run) == weights(whole)
 
 

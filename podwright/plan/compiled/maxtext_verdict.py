@@ -11,6 +11,7 @@ from podwright.plan.compiled.maxtext_environment import MaxText
 from podwright.plan.compiled.maxtext_output import CompileFailure
 from podwright.plan.findings import Finding, Level
 from podwright.plan.kinds import CompiledPrograms
+from podwright.recipe.maxtext.argument_types import OLDER_KEYS
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
 from podwright.rundir import Record
 from podwright.slices import Slice
@@ -48,11 +49,11 @@ def _of_fault(fault: Record, recipe: MaxTextRecipe, maxtext: MaxText) -> tuple[s
         what = f"arguments.{key}={value} has no value of {variables[0]}"
         return what, f"type arguments.{key}=VALUE", "unset-value"
     if reason == "unknown":
-        guess = nearest(key, known)
+        guess = renamed if (renamed := OLDER_KEYS.get(key)) in known else nearest(key, known)
         what = f"{maxtext.name} has no argument {key}" + (f"; it has {guess}" if guess else "")
         return what, other_version(recipe, maxtext), "unknown-key"
     if known:
-        shown = ", ".join(known[:_SHOWN_VALUES])
+        shown = ", ".join(each or "''" for each in known[:_SHOWN_VALUES])
         what = f"{maxtext.name} does not take {key}={value}; it takes {shown}"
         return what, f"type arguments.{key}={nearest(value, known) or known[0]}", "bad-value"
     what = f"{maxtext.name} does not take {key}={value}: {shorten(reason, 300)}"

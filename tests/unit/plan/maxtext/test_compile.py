@@ -198,9 +198,9 @@ def test_quick_ends_the_compiler_when_buffers_are_assigned(stand_in: StandIn) ->
 
 
 FAULTS = [
-    {"key": "fsdp_shard_on_exp", "reason": "unknown", "known": ["steps", "shard_exp_on_fsdp", "emb_dim"]},
+    {"key": "fsdp_shard_on_exp", "reason": "unknown", "known": ["use_2d_fsdp_sharding", "shard_exp_on_fsdp"]},
     {"key": "steps", "reason": "Input should be a valid integer", "known": []},
-    {"key": "model_name", "reason": "Input should be 'default' or 'llama3-8b'", "known": ["default", "llama3-8b"]},
+    {"key": "model_name", "reason": "Input should be 'default' or 'llama3-8b'", "known": ["", "llama3-8b"]},
     {"key": "", "reason": "When EP rank is 1, use_random_routing must be False (was True).", "known": []},
 ]
 
@@ -214,7 +214,7 @@ def test_each_fault_of_the_arguments_is_a_line_with_what_to_type(stand_in: Stand
         "maxtext 0.2.5 has no argument fsdp_shard_on_exp; it has shard_exp_on_fsdp; type maxtext=PATH"
     )
     assert "maxtext 0.2.5 does not take steps=30: Input should be a valid integer" in lines[1]
-    assert lines[2].endswith("it takes default, llama3-8b; type arguments.model_name=llama3-8b")
+    assert lines[2].endswith("it takes '', llama3-8b; type arguments.model_name=llama3-8b")
     assert "maxtext 0.2.5 refuses the arguments: When EP rank is 1" in lines[3]
 
 
