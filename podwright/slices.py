@@ -199,7 +199,8 @@ def of_tpus(text: str, key: str) -> Slice:
     try:
         devices = parse(text)
     except UnknownSlice as e:
-        raise UserError(f"{key}={text} is no TPU slice", example, e.code) from e
+        close = re.fullmatch(r"type --on (\S+-\d\S*)", e.fix)
+        raise UserError(f"{key}={text} is no TPU slice", f"type {key}={close[1]}" if close else example, e.code) from e
     except UserError as e:
         raise UserError(f"{key}={text}: {e.what}", e.fix.replace("--on ", f"{key}="), e.code) from e
     pod = devices.accelerator.pod
@@ -334,7 +335,7 @@ def _unknown(text: str) -> UnknownSlice:
             _find(times + gpus[0])  # a wrong number is said first
             fix = "type --on " + " or ".join((times.strip() or "1x") + name for name in gpus)
         elif _holds(guess):
-            fix = f"did you mean --on {guess}?"
+            fix = f"type --on {guess}"
     return UnknownSlice(what, fix, "unknown-slice")
 
 

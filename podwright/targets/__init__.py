@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
-from podwright import slices
 from podwright.errors import UserError, nearest
 from podwright.rundir import Record
-from podwright.slices import Slice
 
 if TYPE_CHECKING:
     from podwright.recipe.kinds import Recipe
+    from podwright.slices import Slice
     from podwright.targets.base import Remark, Settings, SlicedSettings, Target, Traits
 
 
@@ -166,6 +165,7 @@ def _storage_unused(storage: str, kind: str) -> list[Remark]:
 
 def resolve(name: str) -> ResolvedTarget:
     """What `name` stands for; UserError for neither a target nor a slice."""
+    from podwright import slices
     from podwright.targets import entries
     from podwright.targets.settings.local import LocalSettings
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 from podwright.accelerators import GIB
 from podwright.plan.document import PreemptionEntry
 from podwright.plan.estimates.preemption import DAY_S, MOST_LOSS, best_interval, expected_loss, save_time
@@ -34,10 +36,11 @@ def check(
     if step_s is None:
         what += "; what preemptions cost is not known, since the time of a step is not known"
         return entry, Finding("preemption", "info", what, "type --compile")
-    steps = min(every, recipe.training.max_steps)
+    most = recipe.training.max_steps or sys.maxsize  # epochs of examples that cannot be counted here
+    steps = min(every, most)
     interval_s = steps * step_s
     loss = expected_loss(interval_s, save, between_s)
-    best = best_interval(step_s, recipe.training.max_steps, save, between_s)
+    best = best_interval(step_s, most, save, between_s)
     least = expected_loss(best * step_s, save, between_s)
     entry = entry.model_copy(
         update={"interval_s": interval_s, "loss": loss, "best_every_n_steps": best, "best_loss": least}

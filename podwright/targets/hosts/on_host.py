@@ -16,7 +16,6 @@ from pathlib import Path
 
 from podwright.rundir import Record, full_disk, read_json, write_json
 from podwright.targets.hosts.host_attempt import HostAttempt, boot_id, is_alive, started, sweep
-from podwright.targets.hosts.keeper import Keeper
 
 MOST_BYTES = 1 << 20  # of a file in one answer
 
@@ -49,6 +48,8 @@ def end(place: HostAttempt) -> None:
 
 def keep(place: HostAttempt) -> None:
     """The connection is answered once the record is there."""
+    from podwright.targets.hosts.keeper import Keeper  # what every look at a host would import
+
     order, job = json.loads(sys.stdin.readline()), read_json(place.attempt / "job.json")
     # By which it can be asked, whatever setup did to find Python and the package.
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))

@@ -75,7 +75,9 @@ def test_tokens_of_a_bucket_are_those_of_a_disk(bucket: str, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("counting_process")
-def test_a_store_that_does_not_answer_keeps_no_plan_waiting(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_does_not_answer_keeps_no_plan_waiting(
+    address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(token_lengths, "_STORE_PATIENCE_S", 3.0)
     host, port = address.split(":")
     with socket.create_server((host, int(port))):
@@ -86,3 +88,4 @@ def test_a_store_that_does_not_answer_keeps_no_plan_waiting(address: str, monkey
             and "has not answered for 3 s" in finding
         )
         assert time.monotonic() - began < 30
+    assert "gcsfs" not in capfd.readouterr().err

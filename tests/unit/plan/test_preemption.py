@@ -1,5 +1,6 @@
 """What preemptions cost: the formula against simulated preemptions, and what a plan says of it and proposes."""
 
+import json
 import math
 import random
 from pathlib import Path
@@ -90,6 +91,15 @@ def test_a_plan_states_the_seconds_of_a_save_and_what_preemptions_cost(tmp_path:
     assert plan.document()["preemption"]["loss"] == entry.loss
     alone = planned(shared_storage=False).preemption
     assert alone and alone.write_s == 4 * entry.write_s, "the first host writes what four wrote"
+
+
+@pytest.mark.parametrize("source", ["mine.jsonl", "nobody/has-this"])
+def test_a_run_of_epochs_has_its_price_of_preemptions(source: str, tmp_path: Path) -> None:
+    rows = [{"question": f"{n} + 1?", "answer": f"#### {n + 1}"} for n in range(400)]
+    (tmp_path / "mine.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    source = str(tmp_path / source) if source == "mine.jsonl" else source
+    plan = planned("training.max_steps=0", "training.num_epochs=2", f"data.source={source}", "data.num_test=50")
+    assert plan.preemption and plan.preemption.loss and plan.preemption.best_every_n_steps, plan.findings
 
 
 def test_an_interval_that_loses_too_much_has_a_remedy_that_can_be_typed() -> None:

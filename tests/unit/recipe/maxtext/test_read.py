@@ -286,7 +286,7 @@ def test_a_call_of_xpk_that_is_not_reached_is_named(before: str) -> None:
 
 def test_an_unknown_slice_is_refused_with_one_to_type() -> None:
     message = refused(changed("tpu7x-4x4x4", "tpu9x-4x4x4"))
-    assert message.endswith("--device-type=tpu9x-4x4x4 is no TPU slice; type --device-type=tpu7x-4x4x8")
+    assert message.endswith("--device-type=tpu9x-4x4x4 is no TPU slice; type --device-type=tpu7x-4x4x4")
 
 
 def test_a_slice_that_is_not_sold_is_refused() -> None:
