@@ -24,6 +24,10 @@ class UserError(Exception):
     def __str__(self) -> str:
         return f"{self.what}; {self.fix}"
 
+    def document(self) -> dict[str, str]:
+        """What `--json` prints of it."""
+        return {"error": self.what, "fix": self.fix, "code": self.code}
+
 
 def message_of(error: BaseException, most: int = 160) -> str:
     """The first line of what it says, or so many characters of it."""

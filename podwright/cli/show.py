@@ -46,7 +46,7 @@ def text(piece: str) -> None:
 def error(e: UserError, as_json: bool) -> None:
     print(f"error: {' '.join(str(e).split())}", file=sys.stderr)
     if as_json:
-        document({"error": e.what, "fix": e.fix})
+        document(e.document())
 
 
 def recipes(rows: Sequence[Row]) -> None:

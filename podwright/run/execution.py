@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
@@ -121,12 +121,19 @@ def _execute(host: Host, command: str, own: queue.Queue[OutputLine | HostResult]
         for line in pipe:
             own.put(OutputLine(host.name, line.decode(errors="replace")))
 
-    argv = host.transport.argv(command)
     try:
-        code, stderr = host.shell.stream(argv, read=read)
-    except FileNotFoundError:
-        missing = Trouble(f"command {argv[0]} not found on this machine", f"install {argv[0]} here")
-        own.put(HostResult(host.name, _UNREACHED, "", missing))
+        argv = host.transport.argv(command)
+        code, stderr = _streamed(host, argv, read)
+    except (UserError, OSError) as e:
+        fault = (e.what, e.fix) if isinstance(e, UserError) else (f"this machine: {e}", "type the command again")
+        own.put(HostResult(host.name, _UNREACHED, "", Trouble(*fault)))
         return
     trouble = host.transport.explain(stderr) if code == _UNREACHED else None
     own.put(HostResult(host.name, code if code >= 0 else 128 - code, stderr, trouble))
+
+
+def _streamed(host: Host, argv: Sequence[str], read: Callable[[IO[bytes]], None]) -> tuple[int, str]:
+    try:
+        return host.shell.stream(argv, read=read)
+    except FileNotFoundError as e:
+        raise Trouble(f"command {argv[0]} not found on this machine", f"install {argv[0]} here") from e

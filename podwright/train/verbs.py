@@ -39,7 +39,7 @@ def answer(verb: Callable[[list[str]], Document | list[Document]], argv: list[st
 
 
 def _refused(e: UserError) -> int:
-    print(json.dumps({"error": e.what, "fix": e.fix, "code": e.code}))
+    print(json.dumps(e.document()))
     return 2
 
 

@@ -345,6 +345,17 @@ def test_a_process_that_reads_its_lines_late_computes_its_share_of_the_features(
     assert torch.equal(torch.stack([values[m] for m in model.MODALITIES], 1), made[1].training.features[:16])
 
 
+def test_runs_that_compute_at_the_same_time_keep_the_features_of_each_other(made: Any, tmp_path: Path) -> None:
+    """Both began before either had written: their parts share the first key and have as many."""
+    sight = features.sight(recipe())
+    picture = next(e.paths["image"] for e in made[1].training.examples if "image" in e.paths)
+    keys = [{name: ("image", ("image", picture)) for name in names} for names in (("a", "b"), ("a", "c"))]
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        for own in keys:
+            assert features._compute(own, sight, tmp_path, ONE, pool) == {}
+    assert set(features._read(tmp_path, {"a", "b", "c"})) == {"a", "b", "c"}
+
+
 @pytest.mark.parametrize("num_kept", [1, 7, 33])
 def test_features_do_not_depend_on_which_files_are_computed_together(made: Any, tmp_path: Path, num_kept: int) -> None:
     """As after an attempt that ended while it computed them."""

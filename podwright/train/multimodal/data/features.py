@@ -9,7 +9,7 @@ import concurrent.futures
 import dataclasses
 import functools
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -20,6 +20,7 @@ from podwright.data import media
 from podwright.data.annotated import AnnotatedExample
 from podwright.recipe import llm
 from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.rundir import part_of
 from podwright.train.multimodal.networks import aligner, encoders
 from podwright.train.multimodal.networks.model import MODALITIES
 from podwright.train.multimodal.processes import cores
@@ -124,7 +125,7 @@ def of_lines(
     world.require_going_on()
     for other in world.gathered(wrong):
         wrong |= other
-    known = _read(store)
+    known = _read(store, keys)
     for number, line in enumerate(wanted):
         for key in line.values():
             if key not in known:
@@ -225,10 +226,9 @@ def _compute(
     for modality in waiting:
         compute(modality)
     for known in filter(None, done.values()):
-        part = store / f"{min(known)}-{len(known)}.npz"
-        with part.with_suffix(f".{world.rank}.unfinished").open("wb") as f:
+        name = hashlib.sha256("\n".join(sorted(known)).encode()).hexdigest()
+        with part_of(store / f"{name}.npz") as part, part.open("wb") as f:
             np.savez(f, keys=np.array(list(known)), features=np.stack(list(known.values())))
-        Path(f.name).replace(part)
     return wrong
 
 
@@ -243,10 +243,12 @@ def _missing(store: Path, keys: Iterable[str]) -> list[str]:
     return [key for key in keys if key not in known]
 
 
-def _read(store: Path) -> dict[str, np.ndarray]:
+def _read(store: Path, wanted: Container[str]) -> dict[str, np.ndarray]:
     known: dict[str, np.ndarray] = {}
     for archive in _parts(store):
-        known |= dict(zip(map(str, archive["keys"]), archive["features"], strict=True))
+        for key, row in zip(map(str, archive["keys"]), archive["features"], strict=True):
+            if key in wanted:
+                known[key] = row
     return known
 
 
