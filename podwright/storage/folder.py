@@ -7,6 +7,7 @@ import fcntl
 import os
 import shlex
 import shutil
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -72,17 +73,22 @@ class Folder:
         return patiently(self.url, act, self._patience_s)
 
     def names(self, prefix: str = "") -> list[str]:
-        folder = self.path / prefix.rpartition("/")[0]
-        paths = (str(p.relative_to(self.path)) for p in folder.rglob("*") if p.is_file() and p.name != _LOCK)
-        return sorted(name for name in paths if name.startswith(prefix) and not name.endswith(".part"))
+        return [row.name for row in self.objects(prefix)]
 
     def objects(self, prefix: str = "") -> list[StoredObject]:
+        return patiently(self.url, lambda: self._objects(prefix), self._patience_s)
+
+    def _objects(self, prefix: str) -> list[StoredObject]:
         rows = []
-        for name in self.names(prefix):
+        for path in (self.path / prefix.rpartition("/")[0]).rglob("*"):
+            name = str(path.relative_to(self.path))
+            if not name.startswith(prefix) or name.endswith(".part") or path.name == _LOCK:
+                continue
             with contextlib.suppress(FileNotFoundError):  # deleted meanwhile
-                about = (self.path / name).stat()
-                rows.append(StoredObject(name, about.st_size, about.st_mtime))
-        return rows
+                about = path.stat()
+                if stat.S_ISREG(about.st_mode):
+                    rows.append(StoredObject(name, about.st_size, about.st_mtime))
+        return sorted(rows, key=lambda row: row.name)
 
     def delete(self, name: str) -> None:
         path = self.path / name
@@ -96,8 +102,7 @@ class Folder:
     def move(self, prefix: str, to: str) -> None:
         for name in self.names(prefix):
             path = self.path / (to + name.removeprefix(prefix))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            (self.path / name).replace(path)
+            patiently(self.url, lambda at=self.path / name, to=path: _moved(at, to), self._patience_s)
             self.delete(name)  # the folders that are empty now
 
     def upload(self, path: Path, name: str) -> None:
@@ -124,6 +129,12 @@ class Folder:
             now = max(time.time_ns(), before + 1)
             os.utime(part, ns=(now, now))
         return self._generation(name)  # as the file system keeps it
+
+
+def _moved(path: Path, to: Path) -> None:
+    to.parent.mkdir(parents=True, exist_ok=True)
+    if path.exists() or not to.exists():  # else an earlier try moved it
+        path.replace(to)
 
 
 def _copy(source: Path, path: Path) -> None:

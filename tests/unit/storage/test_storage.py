@@ -1,12 +1,16 @@
 """What holds for every storage, and what a bucket's client does when the bucket fails."""
 
+import errno
 import time
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from podwright.errors import UserError
 from podwright.storage import base, name_of_run, open_storage, url_of_run
 from podwright.storage.base import Cause, Conflict, StorageFailure
+from podwright.storage.folder import Folder
 
 
 def test_an_object_is_read_as_it_was_written_and_its_generation_changes_with_each_write(url):
@@ -155,3 +159,34 @@ def test_writing_makes_the_folder_of_a_run_but_not_the_one_that_it_is_in(tmp_pat
     (tmp_path / "lost").mkdir()
     lost.write("x", b"1")
     assert lost.names() == ["x"]
+
+
+@pytest.mark.parametrize("calls", [2, 10_000])
+def test_a_folder_that_is_lost_for_a_moment_is_listed_and_moved_and_one_that_stays_lost_is_a_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, calls: int
+) -> None:
+    """As NFS answers after its server was started again."""
+    storage = Folder(str(tmp_path), patience_s=2.0)
+    storage.write("a/1", b"x")
+    failing = {"rglob": calls, "replace": calls}
+
+    def stale(name: str) -> None:
+        original = getattr(Path, name)
+
+        def method(self: Path, *arguments: Any) -> Any:
+            failing[name] -= 1
+            if failing[name] >= 0:
+                raise OSError(errno.ESTALE, "Stale file handle", str(self))
+            return original(self, *arguments)
+
+        monkeypatch.setattr(Path, name, method)
+
+    stale("rglob")
+    stale("replace")
+    if calls > 2:
+        with pytest.raises(StorageFailure, match="Stale file handle"):
+            storage.names()
+        return
+    assert storage.names("a/") == ["a/1"]
+    storage.move("a/", "b/")
+    assert [row.name for row in storage.objects()] == ["b/1"] and min(failing.values()) < 0
