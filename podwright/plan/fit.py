@@ -131,7 +131,8 @@ def _ranked(
 
 def candidates(recipe: JaxRecipe, dims: Dims, where: Slice, cwd: Path = Path()) -> list[Candidate[JaxRecipe]]:
     """Every setting, those that fit by the estimate first, the fastest of them first."""
-    limit, search = room(where), memory_search(recipe, dims, cwd)
+    limit = room(where)
+    search = memory_search(recipe, dims, cwd)
     rated = [
         replace(each, step_s=search.part.step_seconds(each.recipe, dims, where))
         for each in search.candidates(recipe, where)

@@ -107,7 +107,8 @@ class MemorySearch(Generic[R]):
         overrides = dict(overrides)
         adjusted = changed(recipe, overrides)
         parts = meshes.shards(recipe, meshes.resolved(adjusted, where))
-        needs, rows = self._needs(adjusted, where), self.part.test_rows(recipe)
+        needs = self._needs(adjusted, where)
+        rows = self.part.test_rows(recipe)
         while rows >= 2 * _SMALLEST_TEST * parts and needs["evaluate"] > _certain(where):
             if needs["evaluate"] < max(needs.values()):
                 break

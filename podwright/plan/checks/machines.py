@@ -166,7 +166,8 @@ def _network(nodes: Sequence[Facts]) -> Iterator[Finding]:
     if not answers:
         return
     first = next(iter(answers.values()))
-    rate, met_s = first["all_reduce_bytes_per_s"], max(network["met_s"] for network in answers.values())
+    rate = first["all_reduce_bytes_per_s"]
+    met_s = max(network["met_s"] for network in answers.values())
     what = f"{len(answers)} machines met within {met_s:.1f} s and all-reduce at {rate / 1e9:.2f} GB/s each, by {first['backend']}"
     yield Finding("network", "info", what)
     links = [rate for network in answers.values() for rate in network["neighbours"].values()]

@@ -126,7 +126,8 @@ def requested(recipe: JaxRecipe) -> Shape:
 
 def spanned(mesh: Mapping[str, int], devices: Sequence[int]) -> str:
     """The axes of `mesh` along which `devices` differ, by their numbers in it: 'fsdp', or 'data x fsdp'."""
-    along, spanning = 1, list[str]()
+    along = 1
+    spanning = list[str]()
     for axis, n in reversed(list(mesh.items())):
         if len({d // along % n for d in devices}) > 1:
             spanning.insert(0, axis)
@@ -136,7 +137,8 @@ def spanned(mesh: Mapping[str, int], devices: Sequence[int]) -> str:
 
 def over_links(where: Slice, mesh: Mapping[str, int]) -> str:
     """Why the trainer cannot lay `mesh` over `where`; "" where it can. The product is taken to be right."""
-    names, shape = list(mesh), list(mesh.values())
+    names = list(mesh)
+    shape = list(mesh.values())
     outer = outer_shape(shape, where.num_granules)
     if outer is None:
         return f"{names[0]} x {names[1]} = {shape[0] * shape[1]} cannot be shared out to {where.num_granules} {_granules(where)}"

@@ -93,7 +93,8 @@ def _multiple(recipe: PretrainRecipe, dims: Dims | None) -> int:
 
 
 def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
-    n, multiple = recipe.sequence_length, _multiple(recipe, dims)
+    n = recipe.sequence_length
+    multiple = _multiple(recipe, dims)
     most = dims.max_positions // multiple * multiple
     if n > dims.max_positions:
         message = f"sequence_length={n} is more than the {dims.max_positions} positions of {recipe.model.name}"

@@ -53,7 +53,8 @@ def read(
 
     `temporaries`: bytes per device that it needs while it runs; `prices`: of this machine, for CPU devices.
     """
-    row, path = where.accelerator, dump.schedule(folder)
+    row = where.accelerator
+    path = dump.schedule(folder)
     why = ""
     if row is CPU and prices is None:
         why = ": this machine could not be calibrated; the log is in cpu-*/log.txt beside the verdicts"

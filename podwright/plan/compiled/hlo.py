@@ -275,7 +275,8 @@ def _places(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
 
 def _laid_out(dims: Sequence[int], order: Sequence[int]) -> list[int]:
     """Numbers from 0 on, laid out in `dims` and read with these in another order."""
-    strides, order = _strides(dims), order or range(len(dims))
+    strides = _strides(dims)
+    order = order or range(len(dims))
     return _places([dims[d] for d in order], [strides[d] for d in order])
 
 

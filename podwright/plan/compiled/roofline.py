@@ -165,7 +165,8 @@ class _Walk:
         self.times = outer
 
     def instruction(self, computation: Computation, at: Instruction) -> None:
-        kind, outer = base(at.opcode), self.part
+        kind = base(at.opcode)
+        outer = self.part
         self.part = part_of(at.op_name) or outer
         if at.opcode == "while":
             self.loop(computation, at)
@@ -199,7 +200,8 @@ class _Walk:
         if not trips.exact:
             note = f"the loop {at.op_name or at.name} may end early; counted with the most it can turn, {count}"
             self.cost.notes.append(note)
-        before, outer = self._clock(), self.queues
+        before = self._clock()
+        outer = self.queues
         self.queues = {}
         for part in ("body", "condition"):
             self.computation(self.module.computations[at.attribute(part) or ""], self.times * count)

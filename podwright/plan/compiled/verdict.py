@@ -30,7 +30,8 @@ def unknown_dimensions(model: str) -> InconclusiveCheck:
 def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, options: PlanOptions) -> list[Compiled]:
     """Every program of the recipe, by the compiler."""
     assert options.context is not None
-    full, more = options.depth == "full", part.compiler_package(recipe)
+    full = options.depth == "full"
+    more = part.compiler_package(recipe)
     names = part.programs(recipe)
     return aot.compile_all(
         recipe, dims, where, names, full=full, shop=options.context, more=more, irrelevant=part.irrelevant

@@ -305,7 +305,8 @@ def _positions(given: int, num_out: int, size: int, stride: int, pad: int, dilat
     for tap in range(size):
         offset = tap * spread - pad
         if dilation == 1:
-            first, last = max(-(offset // stride), 0), min((extent - 1 - offset) // stride, num_out - 1)
+            first = max(-(offset // stride), 0)
+            last = min((extent - 1 - offset) // stride, num_out - 1)
             count += max(last - first + 1, 0)
         else:
             count += sum(

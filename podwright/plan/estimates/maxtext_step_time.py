@@ -181,7 +181,8 @@ def entry(recipe: MaxTextRecipe, where: Slice, price: float | None) -> StepEntry
 
 
 def _notes(recipe: MaxTextRecipe, predicted: StepTime, where: Slice) -> list[str]:
-    chip, model = where.accelerator.name, _model(recipe.arguments)
+    chip = where.accelerator.name
+    model = _model(recipe.arguments)
     number = counted(predicted.same_model, "run") if predicted.same_model else "none"
     own = f"{number} of {model} on {chip} among them"
     low, high = predicted.range_s

@@ -61,7 +61,8 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         return inputs.model(recipe.model, cwd)[1]
 
     def programs(self, recipe: GrpoRecipe) -> list[str]:
-        score, warm_start = bool(recipe.grpo.num_scores), recipe.warm_start is not None
+        score = bool(recipe.grpo.num_scores)
+        warm_start = recipe.warm_start is not None
         return ["update", *["score"] * score, "rollout", "evaluate", *["warm_start"] * warm_start]
 
     def takes(self, recipe: GrpoRecipe, mesh: Mapping[str, int | str], shards: int) -> bool:
