@@ -48,7 +48,8 @@ def sized(own: SlurmSettings, ask: Ask) -> SlurmSettings:
             rows, names = [], []
         able = []
         for row in rows:
-            cores, gpus = int(row[4]), _gpus(row[5])
+            cores = int(row[4])
+            gpus = _gpus(row[5])
             if row[0].rstrip("*") in names and gpus >= own.gpus_per_node:
                 share = cores * own.gpus_per_node // gpus
                 able.append(max(1, share // own.tasks_per_node))

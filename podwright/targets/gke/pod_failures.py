@@ -147,7 +147,8 @@ def _failure(pod: Record, pods_per_job: int) -> PodFailure | None:
     worst = failed.get(name, {})
     ending, why, fix = _cause(status, disrupted if taken else {}, worst)
     time = (disrupted.get("lastTransitionTime") if taken else None) or worst.get("finishedAt") or ""
-    node, numbers = node_of(pod), processes_of(pod, pods_per_job)
+    node = node_of(pod)
+    numbers = processes_of(pod, pods_per_job)
     number = numbers.get(name, min(numbers.values()))
     container = name if len(numbers) > 1 else ""
     code = worst.get("exitCode")

@@ -81,7 +81,8 @@ class LogFollower:
 
     def _bring(self, logs: Sequence[PodLog], ended: bool, leaving: bool) -> str:
         self._calls += 1
-        first, others = [log for log in logs if not log.process], [log for log in logs if log.process]
+        first = [log for log in logs if not log.process]
+        others = [log for log in logs if log.process]
         failure = self._first.bring(first[0], self._calls > 1, ended) if first else self._first.bring_received(ended)
         if others and ended:
             return self._others.bring_rest(others) or failure

@@ -174,7 +174,8 @@ def _reservation(own: GkeSettings, gcloud: Gcloud, place: str) -> Remark:
     status = record.get("status", "unknown")
     what = f"{where} is {status}"
     if "count" in specific:
-        total, used = int(specific["count"]), int(specific.get("inUseCount", 0))
+        total = int(specific["count"])
+        used = int(specific.get("inUseCount", 0))
         what += f", and {total - used} of {counted(total, 'machine')} were free when it was read"
     return Remark("info" if status == "READY" else "warning", f"{what}; a run tries it in any state")
 

@@ -154,7 +154,8 @@ def _chips(pool: Record) -> tuple[str, int]:
 
 def _chips_of_node(pool: Record) -> tuple[str, int]:
     machine_type = str(pool.get("config", {}).get("machineType", ""))
-    family, match = machine_type.partition("-")[0], re.search(r"-(\d+)t$", machine_type)
+    family = machine_type.partition("-")[0]
+    match = re.search(r"-(\d+)t$", machine_type)
     if not match:
         return "", 0
     for row in TPUS:

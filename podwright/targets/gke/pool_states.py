@@ -171,7 +171,8 @@ class PoolView:
         return ready((), None) if self.size.by_pods else ready(self.hosts(), mean_start(self.own_nodes))
 
     def _of_pool(self, name: str, pool: Record) -> Allocation:
-        status, failure = pool.get("status", ""), failure_of(creation_of(self.operations, name))
+        status = pool.get("status", "")
+        failure = failure_of(creation_of(self.operations, name))
         match status:
             case "STOPPING":
                 return deleting()
@@ -192,7 +193,8 @@ class PoolView:
 
     def _of_nodes(self, name: str, complaint: str) -> Allocation:
         """Of a pool that GKE calls running. One whose creation has failed may fill itself later; if it is full, nothing is wrong with it."""
-        usable, by_pods = len(self._usable(name)), self.size.by_pods
+        usable = len(self._usable(name))
+        by_pods = self.size.by_pods
         wanted = not by_pods or (self.ready_since is not None and self.pods_wait)
         if usable >= self.size.nodes or not wanted:
             return ready(())

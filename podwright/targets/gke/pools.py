@@ -60,7 +60,8 @@ class NodePoolProvisioner:
         own = self._settings
         slice_ = own.require_devices()
         tag = run_tag(run_dir, created)
-        name, place = request_name(run_dir.name, tag, number), first_place(own.places, avoid)
+        name = request_name(run_dir.name, tag, number)
+        place = first_place(own.places, avoid)
         details = {
             "project": own.project,
             "cluster": own.cluster,
@@ -98,7 +99,8 @@ class NodePoolProvisioner:
 
     def deleting(self, request: Request) -> list[PlannedCall]:
         """For a dry run, in order."""
-        names, policy = request.details["pools"], self._own_policy(request)
+        names = request.details["pools"]
+        policy = self._own_policy(request)
         return [
             *(PlannedCall(pool_calls.delete_pool(self._settings, name)) for name in names),
             PlannedCall(self._kubectl.argv(attempt_inventory.deletion(request))),

@@ -38,7 +38,8 @@ class QueueObjects:
 
 def manifests(request: Request, namespace: str) -> list[Manifest]:
     """In the order of their creation. The quota counts chips, as pods ask for them; cpu and memory are those of the nodes."""
-    name, labels = request.name, dict(request.labels)
+    name = request.name
+    labels = dict(request.labels)
     toleration = {"key": CHIPS, "operator": "Exists", "effect": "NoSchedule"}
     flavor = {"nodeLabels": {RUN_LABEL: labels[RUN_LABEL]}, "tolerations": [toleration]}
     quotas = [{"name": each, "nominalQuota": most} for each, most in {CHIPS: request.num_chips, **_UNCOUNTED}.items()]

@@ -138,7 +138,8 @@ def _explained(view: ClusterView, num_pods: int, began_s: float, names: dict[str
 
 def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explanation:
     assert view.jobset
-    queue, started = labels_of(view.jobset).get(QUEUE_LABEL, "") if view.has_kueue else "", began_s < float("inf")
+    queue = labels_of(view.jobset).get(QUEUE_LABEL, "") if view.has_kueue else ""
+    started = began_s < float("inf")
     names, own = names | {"queue": queue}, ("own_queue",) if queue == names["own_queue"] else ()
     if started and (taken := _ended_by_suspension(view, queue, began_s)):
         return Explanation(taken)
@@ -151,7 +152,8 @@ def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explana
             text = f"no PriorityClass with name {_priority(view.jobset)} was found"
             return _by_text(text, names, "creation") or _waits(f"NoPriority: {text}")
         return _waits(f"Queued: Kueue has not looked at the JobSet yet (queue {queue})")
-    evicted, quota = condition(view.workload, "Evicted"), condition(view.workload, "QuotaReserved")
+    evicted = condition(view.workload, "Evicted")
+    quota = condition(view.workload, "QuotaReserved")
     text = evicted.get("message", "")
     if view.workload.get("spec", {}).get("active") is False:
         detail = f"the workload of the JobSet was deactivated in Kueue{f': {text}' if text else ''}"

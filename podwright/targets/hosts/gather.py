@@ -72,7 +72,8 @@ def _take(run: RunDir, number: int, host_number: int, host: Host, place: str, na
     """Which of `names` have arrived."""
     staging = run.attempt(number) / f"gathering-{host_number}"
     shutil.rmtree(staging, ignore_errors=True)
-    wanted, arrived = set(names), set()
+    wanted = set(names)
+    arrived = set()
 
     def read(pipe: IO[bytes]) -> None:
         with contextlib.suppress(tarfile.TarError), tarfile.open(fileobj=pipe, mode="r|") as tar:

@@ -49,7 +49,8 @@ def end(place: HostAttempt) -> None:
 
 def keep(place: HostAttempt) -> None:
     """The connection is answered once the record is there."""
-    order, job = json.loads(sys.stdin.readline()), read_json(place.attempt / "job.json")
+    order = json.loads(sys.stdin.readline())
+    job = read_json(place.attempt / "job.json")
     # By which it can be asked, whatever setup did to find Python and the package.
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     me = shlex.join([sys.executable, "-m", "podwright.targets.hosts.on_host"])
@@ -87,7 +88,8 @@ def _tail(path: Path, since: int) -> bytes:
 
 
 def main() -> None:
-    verb, place = sys.argv[1], HostAttempt(Path(sys.argv[2]), int(sys.argv[3]))
+    verb = sys.argv[1]
+    place = HostAttempt(Path(sys.argv[2]), int(sys.argv[3]))
     if verb == "status":
         print(json.dumps(status(place, json.loads(sys.stdin.readline()))))
     else:

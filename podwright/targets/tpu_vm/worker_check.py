@@ -41,7 +41,8 @@ class Answer:
 
 def check(hosts: Sequence[Host], order: Record) -> None:
     """Trouble that names the worker at fault; nothing if an attempt can start."""
-    attempt, limit_s = shlex.quote(order["handle"]["attempt_dir"]), order["check_limit_s"]
+    attempt = shlex.quote(order["handle"]["attempt_dir"])
+    limit_s = order["check_limit_s"]
 
     def ask(number: int, host: Host) -> Answer:
         variables = json.dumps({"env": host.shell.variables(order["env"])}) + "\n"
