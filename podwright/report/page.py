@@ -31,7 +31,8 @@ FIRST_ROWS, LAST_ROWS = 20, 10
 def write(run: RunDir, readme_file: Path | None = None, language: str = "en") -> Result:
     """Write the report of `run` into its directory and return result.json; with `readme_file`, extend that README too."""
     mirror.look(run)  # what is here is reported if the storage cannot be read
-    read, t = records.read(run), Words(language)
+    read = records.read(run)
+    t = Words(language)
     result = of_records(run, read)
     text = kinds.page_text(result, t)
     drawn = kinds.plots(read, result)
@@ -76,7 +77,9 @@ def summary(result: Result, language: str = "en") -> list[str]:
 
 
 def _context(read: records.Records, result: Result, text: kinds.PageText, drawn: list[Plot]) -> Record:
-    settings, kind, steps = reproduce.settings(read.recipe), kinds.of(result), read.steps()
+    settings = reproduce.settings(read.recipe)
+    kind = kinds.of(result)
+    steps = read.steps()
     breakdown = result["wall_time"][f"inside_{read.main}_s"]
     return {
         "r": result,

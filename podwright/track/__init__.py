@@ -38,7 +38,8 @@ def mirror(run: RunDir, trackers: Sequence[str]) -> list[str]:
 def ui_argv(runs: Path) -> list[str]:
     """The command that opens MLflow's page on the runs in `runs` (or beside the run `runs`) until Ctrl-C."""
     folder = runs.resolve().parent if (runs / "recipe.json").is_file() else runs.resolve()
-    database, uri = batch.mlflow_database(folder), mlflow_server.uri()
+    database = batch.mlflow_database(folder)
+    uri = mlflow_server.uri()
     if (fault := _fault("mlflow")) is not None:
         raise fault
     if uri.startswith(("http:", "https:")):

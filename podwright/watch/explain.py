@@ -103,7 +103,8 @@ def run(run: RunDir) -> list[Record]:
 
 def sources(run: RunDir, attempt: int, paths: Iterable[Path]) -> list[LogSource]:
     """The logs of an attempt, with what is known of how their processes ended."""
-    failed, keys = read_json(run.fault(attempt)).get("process"), of_run(run)
+    failed = read_json(run.fault(attempt)).get("process")
+    keys = of_run(run)
     known: list[LogSource] = []
     for path in paths:
         named = re.fullmatch(r"log(?:-(\d+))?\.txt", path.name)

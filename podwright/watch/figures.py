@@ -35,7 +35,8 @@ def _seconds(value: float) -> str:
 
 def of_test(event: Record) -> str:
     """What an evaluation found: answers where they are tested, else the loss."""
-    graded, loss = event.get("strict"), event.get("loss")
+    graded = event.get("strict")
+    loss = event.get("loss")
     if "json_valid" in event:
         return (
             f"field accuracy {event['when']}: {percent(event['accuracy'])}, {percent(event['json_valid'])} valid JSON"

@@ -131,7 +131,8 @@ def _config(line: bytes, known: SetUp) -> None:
 def _evaluation(line: bytes, known: SetUp) -> None:
     if match := _EVALUATION.search(line):
         fields = (part.partition(b"=") for part in line[match.start() :].split(b", "))
-        loss, more = float(match[2]), _numbers({key: value.strip() for key, _, value in fields})
+        loss = float(match[2])
+        more = _numbers({key: value.strip() for key, _, value in fields})
         known.evaluations.append({"step": int(match[1]), "loss": loss if math.isfinite(loss) else None, **more})
 
 

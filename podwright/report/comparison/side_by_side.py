@@ -178,7 +178,8 @@ def _curve(curve: Curve, loaded: compare.Read, conditions: dict[str, list[Any]])
         return None
     fig, (ax,) = style.figure(curve.unit, x="tokens seen" if by_tokens else "step")
     for i in have:
-        color, dashes = style.SERIES[i % len(style.SERIES)], "-" if i < len(style.SERIES) else "--"
+        color = style.SERIES[i % len(style.SERIES)]
+        dashes = "-" if i < len(style.SERIES) else "--"
         if lines[i]:
             ax.plot(
                 lines[i].steps,

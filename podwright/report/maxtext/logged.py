@@ -24,8 +24,10 @@ class StepColumns:
 
     def __init__(self, steps: list[Record]):
         self.step: list[int] = [s["step"] for s in steps]
-        self.seconds, self.tflops = _column(steps, "step_s"), _column(steps, "tflops_per_device")
-        self.tokens, self.weights = _column(steps, "tokens_per_s_per_device"), _column(steps, "total_weights")
+        self.seconds = _column(steps, "step_s")
+        self.tflops = _column(steps, "tflops_per_device")
+        self.tokens = _column(steps, "tokens_per_s_per_device")
+        self.weights = _column(steps, "total_weights")
         self.loss = _column(steps, "loss")
         self.ramp_up = {row for row, s in enumerate(steps) if s.get("ramp_up")}
         self.hidden = {row for row, s in enumerate(steps) if s.get("profiler_switched")}
@@ -93,7 +95,8 @@ class LoggedRun:
 
 def of(records: Records) -> LoggedRun | None:
     """Of the logs that the run has; None without one."""
-    run, steps = records.run, records.steps()
+    run = records.run
+    steps = records.steps()
     numbers = [a.number for a in records.attempts if run.log(a.number).exists()]
     if not numbers:
         return None
