@@ -213,7 +213,8 @@ def _find(text: str) -> Slice | None:
     match = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?([a-z][\w-]*(?: [\w-]+)*)\s*", text, re.IGNORECASE)
     if match is None:
         return None
-    count, body = int(match[1] or 1), match[2].lower()
+    count = int(match[1] or 1)
+    body = match[2].lower()
     kind, _, size = body.partition("-")
     gpu = gpu_named(body)
     tpu = None if " " in body else next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)

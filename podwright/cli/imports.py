@@ -202,8 +202,11 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     if request.out and (request.out.suffix in (".yaml", ".yml") or request.out.is_file()):
         what = f"{folder} has {len(scripts)} launch scripts, and --out {request.out} names one file"
         raise UserError(what, f"type --out DIRECTORY, or import one of them, such as {scripts[0]}", "file-for-several")
-    rows, unread, unused = list[tuple[Record, MaxTextRecipe]](), dict[str, str](), list(values)
-    arguments, left = dict[str, str](), dict[str, str]()
+    rows = list[tuple[Record, MaxTextRecipe]]()
+    unread = dict[str, str]()
+    unused = list(values)
+    arguments = dict[str, str]()
+    left = dict[str, str]()
     imported = dict[Path, tuple[ImportedScript, MaxTextRecipe]]()
     for path in scripts:
         try:

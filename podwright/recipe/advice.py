@@ -65,7 +65,9 @@ def of_run(run: RunDir) -> RecipeAdvice:
 def with_records(kind: str, events: Iterable[Record], has_steps: bool, complete: bool) -> RecipeAdvice:
     """Of a run of `kind`, by the events of its trainer and whether it has written steps. `complete`: it has written its last record; else
     it may have saved since."""
-    keys, checkpoint, begun = of_kind(kind), None, False
+    keys = of_kind(kind)
+    checkpoint = None
+    begun = False
     for event in events:
         begun = True
         if event["event"] in ("checkpoint", "resumed"):

@@ -251,7 +251,8 @@ def parse(raw: Mapping[str, Any]) -> AnswerSchema:
         return AnswerSchema.model_validate(raw)
     except ValidationError as e:
         first = e.errors()[0]
-        where, key = raw.get("file") or "data.answers", ".".join(map(str, first["loc"]))
+        where = raw.get("file") or "data.answers"
+        key = ".".join(map(str, first["loc"]))
         value = f"{key}={shown(first['input'])}: " if key else ""
         fix = "correct it; recipes/answers/ethogram.yaml shows every key"
         raise UserError(f"{where}: {value}{in_words(first)}", fix, "answer-schema") from e

@@ -84,7 +84,8 @@ def absent(typed: str, path: Path) -> UserError:
     """An error for a path of this machine that is not an override's value, with nothing there."""
     if os.path.islink(path):
         return dead_link(typed, path)
-    fix, guess = "check the path", _nearest(path.name, path.parent, _LIKE)
+    fix = "check the path"
+    guess = _nearest(path.name, path.parent, _LIKE)
     if guess and typed.strip("/."):
         fix = f"did you mean {shlex.quote(str(Path(typed).with_name(guess)))}?"
     return UserError(f"there is no {visible(typed)}", fix, "no-such-file")

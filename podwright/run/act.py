@@ -56,7 +56,8 @@ class Carrier:
     def request(self, observed: ObservedRun) -> None:
         target = observed.target
         state = observed.state
-        provisioner, number = _provisioner(target), state.allocation.number + 1 if state.allocation else 1
+        provisioner = _provisioner(target)
+        number = state.allocation.number + 1 if state.allocation else 1
         avoid = avoided(state.capacity, target.traits.zones, journal.now())
         try:
             self._job(target, state)

@@ -221,7 +221,8 @@ def _journals(runs: Path) -> dict[str, RunDir]:
 
 def _requested(run: RunDir) -> Iterator[str]:
     for event in read_jsonl(run.journal):
-        handle, request = event.get("handle"), event.get("request")
+        handle = event.get("handle")
+        request = event.get("request")
         if event.get("event") == "submitting" and isinstance(handle, dict) and "tag" in handle:
             yield str(handle["tag"])
         if event.get("event") == "allocation requested" and isinstance(request, dict):

@@ -124,7 +124,8 @@ def _write_down(each: CloudSlice) -> None:
     with unattended(run) as free:
         if not free or (record := _record(run, each)) is None or record.phase is AllocationPhase.GONE:
             return
-        number, now = record.number, journal.now()
+        number = record.number
+        now = journal.now()
         if record.phase is AllocationPhase.READY:
             lost = {"ending": Ending.NODE_LOST, "reason": "Removed: podwright clean has deleted the machines"}
             journal.append(run, "allocation lost", allocation=number, since=now, **lost)

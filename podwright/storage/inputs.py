@@ -52,7 +52,8 @@ def localized(run: RunDir, recipe: Record) -> Record:
     rewards = [dict(reward) for reward in recipe.get("rewards") or ()]
     for key, name in names.items():
         if number := _REWARD.fullmatch(key):
-            reward, (folder, _, file) = rewards[int(number[1])], name.rpartition("/")
+            reward = rewards[int(number[1])]
+            folder, _, file = name.rpartition("/")
             function = reward["function"].rpartition(":")[2]
             reward["function"] = f"{_copy(storage, folder, run.path.resolve())}/{file}:{function}"
             continue

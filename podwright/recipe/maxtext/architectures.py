@@ -167,7 +167,8 @@ def _changes(arguments: Arguments, model: Architecture | None) -> dict[str, Any]
                 )
             changes[field.name] = arguments[key].lower() == "true"
             continue
-        least, most = _least(field), _MOST.get(field.name, 10_000_000)
+        least = _least(field)
+        most = _MOST.get(field.name, 10_000_000)
         try:
             value = int(arguments[key].replace("_", ""))
         except ValueError:

@@ -55,7 +55,9 @@ def read(path: Path) -> LaunchConfig:
     if missing:
         raise UserError(f"{path} has no {missing[0]}", f"add a line {missing[0]}: VALUE", "missing-key")
     default = str(raw["default_zone"])
-    pairs, notes, reserved = dict[str, str](), dict[str, str](), list[tuple[str, str]]()
+    pairs = dict[str, str]()
+    notes = dict[str, str]()
+    reserved = list[tuple[str, str]]()
     for key, value in raw.items():
         ours = _KEYS.get(key, key)
         if key == "reservations":

@@ -52,7 +52,8 @@ def siblings(script: Path) -> dict[str, str]:
 
 def scripts(folder: Path) -> tuple[list[Path], list[Path]]:
     """Scripts below a folder that call xpk workload create, and those that start training in another way."""
-    ours, others = list[Path](), list[Path]()
+    ours = list[Path]()
+    others = list[Path]()
     for path in sorted(folder.rglob("*.sh")):
         if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
