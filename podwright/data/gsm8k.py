@@ -64,7 +64,8 @@ def parts(data: GrpoData, seed: int, began: Mapping[str, int] = MappingProxyType
     if data.source == "arithmetic":
         train, test = _generated(data, seed)
         return Parts(train, test, {})
-    path, test = expanded(data.source), []
+    path = expanded(data.source)
+    test = []
     if path.exists():
         files = example_files.files(data.source, path)
         train, test = _of_files(files.train, data.columns), _of_files(files.test, data.columns)

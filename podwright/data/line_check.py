@@ -139,7 +139,8 @@ def _record(
     file: LineFile[L], options: CheckOptions, more: Callable[[L], Iterable[Record]]
 ) -> tuple[Record, LineFile[L]]:
     """What is the same of both kinds; and the file with those of its good lines whose files can be read."""
-    faults, valid = list(file.faults), []
+    faults = list(file.faults)
+    valid = []
     for line in file.good:
         wrong = [*unusable(line, _decoded), *more(line)]
         faults += wrong
