@@ -144,7 +144,8 @@ def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.D
             "make the product equal to the devices, or type mesh.fsdp=-1",
             "mesh-not-devices",
         )
-    names, shape = tuple(sizes), tuple(sizes.values())
+    names = tuple(sizes)
+    shape = tuple(sizes.values())
     types = (AxisType.Auto,) * len(shape)
     # what jax.make_mesh counts too, and refuses: TPU slices, or machines with GPUs
     num_slices = len({getattr(d, "slice_index", 0) for d in devices})
@@ -278,7 +279,8 @@ def look_up(key: str) -> str | None:
 
 def _answer(ask: Callable[[Any], T]) -> T | None:
     """In a thread of its own, since the client waits without end for a first process that was stopped."""
-    client, answers = distributed.global_state.client, list[T]()
+    client = distributed.global_state.client
+    answers = list[T]()
     if client is None:
         return None
 

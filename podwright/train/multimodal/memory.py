@@ -96,7 +96,8 @@ class Shadow:
 
     def _split(self, sizes: dict[str, int]) -> dict[str, int]:
         """With FSDP2, at most: what is kept is split, and what is computed with is whole: a layer, the next, and all that is no layer."""
-        layers, all_bytes = self.learner.model.layers, _bytes(self.learner.model.parameters())
+        layers = self.learner.model.layers
+        all_bytes = _bytes(self.learner.model.parameters())
         at_once = all_bytes - _bytes(layers.parameters()) + 2 * _bytes(layers[0].parameters())
         kept = {name: math.ceil(sizes[name] / self._devices) for name in ("weights_bytes", "optimizer_bytes")}
         saved = sizes["weights_bytes"] + sizes["optimizer_bytes"] - sum(kept.values())

@@ -107,7 +107,8 @@ def load(
         built = Aligner(dims, dim, scaled)
     if source == "random":
         return built
-    weights, wanted = _read(source), built.state_dict()
+    weights = _read(source)
+    wanted = built.state_dict()
     random = {modality for modality in dims if modality not in needed and not has_head(modality, weights)}
     for name, value in wanted.items():
         held = weights.get(_scale_name(name, weights))

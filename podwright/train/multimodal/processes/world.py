@@ -125,7 +125,8 @@ def _outcome(make: Callable[[], T]) -> tuple[T | None, Exception | None]:
 
 def join(environment: MutableMapping[str, str]) -> World:
     """The world that torchrun's variables describe; a world of one without them."""
-    local, size = int(environment.get("LOCAL_RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
+    local = int(environment.get("LOCAL_RANK", "0"))
+    size = int(environment.get("WORLD_SIZE", "1"))
     fix = "install a build of torch for CUDA there, and unset CUDA_VISIBLE_DEVICES"
     seen = torch.cuda.device_count()
     devices.require_gpus(f"PyTorch {torch.__version__}", seen, environment, devices.num_nvidia_gpus(), fix, local)
