@@ -145,7 +145,8 @@ def _alike(
 
 def _network(nodes: Sequence[Facts]) -> Iterator[Finding]:
     """All together, and which machine is slow with both of its neighbours; nodes stand in the order of their ranks."""
-    if lacking := ", ".join(node["host"] for node in nodes if "torch" not in node["versions"]):
+    lacking = ", ".join(node["host"] for node in nodes if "torch" not in node["versions"])
+    if lacking:
         what = f"the network between the machines was not tried: PyTorch, by which it is tried, is not on {lacking}"
         fix = "type there: pip install -e '.[torch]' in podwright's clone"
         yield Finding("network", "inconclusive", what, fix, MISSING_PACKAGE)

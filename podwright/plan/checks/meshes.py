@@ -86,7 +86,8 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
 def _on_any_machine(recipe: JaxRecipe, dims: Dims | None) -> list[Finding]:
     """What is wrong with a mesh on whatever devices."""
     shape = requested(recipe)
-    if (number := math.prod(max(1, n) for n in shape)) > MOST_DEVICES:
+    number = math.prod(max(1, n) for n in shape)
+    if number > MOST_DEVICES:
         what = f"mesh.{' x '.join(axes(recipe))} = {number:,} is more than the {MOST_DEVICES:,} devices of the largest slices"
         fix = f"type {typed([-1 if axis == 'fsdp' else 1 for axis in axes(recipe)], recipe)}"
         return [Finding("mesh", "error", what, fix, "mesh-not-devices")]

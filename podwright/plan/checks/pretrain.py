@@ -101,7 +101,9 @@ def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
         return [Finding("context", "error", message, f"type sequence_length={most} or less", "too-long")]
     if not isinstance(dims, HybridDims) or not dims.kda or n % CHUNK == 0:
         return []
-    near = [size for size in (n // multiple * multiple, -(-n // multiple) * multiple) if 0 < size <= most]
+    below = n // multiple * multiple
+    above = -(-n // multiple) * multiple
+    near = [size for size in (below, above) if 0 < size <= most]
     message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
     return [
         Finding(

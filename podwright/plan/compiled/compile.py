@@ -342,7 +342,10 @@ def scoped_kib(error: str) -> int:
 def _words(error: str) -> str:
     """The line of the compiler's message that says what is wrong."""
     scoped = _SCOPED.search(error)
-    return scoped[0] if scoped else next(iter(error.strip().splitlines()), "")[:500]
+    if scoped:
+        return scoped[0]
+    first_line = next(iter(error.strip().splitlines()), "")
+    return first_line[:500]
 
 
 def _last_words(log: Path) -> str:

@@ -85,7 +85,8 @@ def _named(cost: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:
         before = sent.get(key, (0.0, 0))
         sent[key] = (before[0] + size, before[1] + count)
     collectives = tuple(Traffic(*key, *value) for key, value in sorted(sent.items()) if key[1])
-    parts = tuple(sorted(((*of, seconds) for of, seconds in cost.parts.items()), key=lambda part: -part[2]))
+    parts = [(*of, seconds) for of, seconds in cost.parts.items()]
+    longest_first = tuple(sorted(parts, key=lambda part: -part[2]))
     return ProgramCost(
         cost.flops,
         cost.hbm_bytes,
@@ -94,5 +95,5 @@ def _named(cost: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:
         cost.predicted_s,
         cost.bound,
         collectives,
-        parts,
+        longest_first,
     )

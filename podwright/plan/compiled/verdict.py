@@ -48,7 +48,8 @@ def results(compiled: list[Compiled], where: Slice, step: StepEntry | None) -> C
 
 def findings(compiled: list[Compiled], limit_bytes: float | None) -> list[Finding]:
     listed = [finding for program in compiled if (finding := _of(program, limit_bytes))]
-    if kernels := sum(program.kernels for program in compiled):
+    kernels = sum(program.kernels for program in compiled)
+    if kernels:
         seconds = sum(program.kernels_s for program in compiled)
         what = f"{counted(kernels, 'kernel')} compiled alone, to the end: {seconds:.1f} s"
         listed.append(Finding("compile", "info", what))

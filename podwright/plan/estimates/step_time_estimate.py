@@ -61,7 +61,12 @@ def update_seconds(recipe: PretrainRecipe, dims: Dims, shape: Sequence[int], whe
     row = at.accelerator
     shares = _shares(where.accelerator)
     tokens = memory_pretrain.num_tokens(at)
-    recomputed = 0.0 if remat == "none" else 0.5 if remat == "products" and isinstance(dims, HybridDims) else 1.0
+    if remat == "none":
+        recomputed = 0.0
+    elif remat == "products" and isinstance(dims, HybridDims):
+        recomputed = 0.5
+    else:
+        recomputed = 1.0
     head = 2 * dims.hidden_size * dims.vocab_size * tokens
     products = dims.forward_flops(tokens, 0) - head
     attention = dims.forward_flops(tokens, recipe.sequence_length / 2) - products - head
