@@ -355,8 +355,10 @@ def _ended(run: RunDir, number: int, job: _Job) -> Polled:
     record = _record(run, number)
     never_started = job.state == "FAILED" and record is None
     failure = match(slurm_states.LAUNCH_FAILED if never_started else job.state, "slurm_state")
-    if failure is None and (ended := slurm_states.recorded(record or {})):
-        return ended
+    if failure is None:
+        recorded = slurm_states.recorded(record or {})
+        if recorded:
+            return recorded
     ended = Polled(Process.ENDED, _returncode(record))
     if failure:
         detail = f"job {job.number}, {job.state}: {failure.row.cause}"

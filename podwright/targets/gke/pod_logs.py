@@ -192,7 +192,10 @@ class _OtherLogs:
     def _round(self, logs: Sequence[PodLog], wait_s: float, ended: bool = False) -> None:
         """After a round, every line is here that was written before it began; so the next one begins with that time."""
         with alive.acquired(self._lock, wait_s) as ours:
-            if not ours or (state := read_json(self._state)).get("complete"):
+            if not ours:
+                return
+            state = read_json(self._state)
+            if state.get("complete"):
                 return
             places = {(log.pod.encode(), log.container.encode()): log.process for log in logs}
             newest = max((self._log(log.process).last for log in logs), default=b"")

@@ -154,7 +154,9 @@ def _reservations(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
         return []
     remarks = [_reservation(own, gcloud, place) for place in own.places]
     usable = any(r.level == "info" for r in remarks)
-    return [as_warning(r) for r in remarks] if usable else remarks
+    if not usable:
+        return remarks
+    return [as_warning(remark) for remark in remarks]
 
 
 def _reservation(own: GkeSettings, gcloud: Gcloud, place: str) -> Remark:

@@ -123,6 +123,8 @@ class RunQueues:
             return seen
         there = {each["kind"] for each in seen.objects}
         for kind in KINDS:
-            if kind in there and (failure := self._kubectl.do(deletion(request, kind))):
-                return failure
+            if kind in there:
+                failure = self._kubectl.do(deletion(request, kind))
+                if failure:
+                    return failure
         return None

@@ -117,8 +117,9 @@ class SliceProvisioner:
             return record
         life_s = self._settings.life_s if self._settings.provisioning == "flex-start" else 0.0
         lived_s = 0.0 if ready_since is None else clock.now() - ready_since
-        expired = 0 < life_s <= lived_s
-        if of_queue := cloud_states.of_queued(record, self._classify, place.zone, life_s if expired else 0.0):
+        expired_s = life_s if 0 < life_s <= lived_s else 0.0
+        of_queue = cloud_states.of_queued(record, self._classify, place.zone, expired_s)
+        if of_queue:
             self._not_ready(request.name, looked)
             return of_queue
         return self._of_active(request, place, ready_since)
