@@ -149,7 +149,9 @@ def _texts(path: Path) -> list[str]:
 
 def _unused(path: Path, values: Mapping[str, str], result: ImportedScript) -> list[str]:
     names = given_values.unused(_texts(path), values)
-    return names if result.argv else [name for name in names if name not in ("topology", "num_slices", "NUM_SLICES")]
+    if result.argv:
+        return names
+    return [name for name in names if name not in ("topology", "num_slices", "NUM_SLICES")]
 
 
 def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:

@@ -198,7 +198,8 @@ class Carrier:
     def release(self, observed: ObservedRun) -> None:
         state = observed.state
         self._mirror.publish()
-        if not state.handle or (answer := observed.target.release(state.handle)).done:
+        answer = observed.target.release(state.handle) if state.handle else None
+        if answer is None or answer.done:
             self._journal("released", state)
             return
         self._journal("release unanswered", state, reason=answer.reason)

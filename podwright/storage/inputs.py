@@ -109,7 +109,9 @@ def uploaded_keys(run: RunDir) -> set[str]:
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    return sorted(p for p in path.rglob("*") if p.is_file())
 
 
 def _put(storage: Storage, path: Path, files: list[Path], title: str) -> str:
