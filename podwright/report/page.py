@@ -81,6 +81,12 @@ def _context(read: records.Records, result: Result, text: kinds.PageText, drawn:
     kind = kinds.of(result)
     steps = read.steps()
     breakdown = result["wall_time"][f"inside_{read.main}_s"]
+    speeds = []
+    for name, (words, unit) in kind.FACTS.steady.items():
+        speeds.append((words, result["steady_state"][name], unit))
+    first_and_last = steps
+    if len(steps) > FIRST_ROWS + LAST_ROWS:
+        first_and_last = steps[:FIRST_ROWS] + steps[-LAST_ROWS:]
     return {
         "r": result,
         "kind": result["kind"],
@@ -93,9 +99,9 @@ def _context(read: records.Records, result: Result, text: kinds.PageText, drawn:
         "num_samples": len(pairs(read.samples)),
         "phases": _shares(result["wall_time"]["phases_s"]),
         "parts": _shares({k: v for k, v in breakdown.items() if v}),
-        "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in kind.FACTS.steady.items()],
+        "speeds": speeds,
         "log": _log(steps),
-        "first_and_last": steps if len(steps) <= FIRST_ROWS + LAST_ROWS else steps[:FIRST_ROWS] + steps[-LAST_ROWS:],
+        "first_and_last": first_and_last,
         "light": style.variables(0),
         "dark": style.variables(1),
     }
@@ -143,7 +149,11 @@ def _code_spans(text: Any) -> str:
     parts = [escape(part) for part in wording.visible(text).split("`")]
     if len(parts) % 2 == 0:
         return Markup("`").join(parts)
-    return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
+    spans = []
+    for i, part in enumerate(parts):
+        is_code = i % 2 == 1
+        spans.append(Markup("<code>{}</code>").format(part) if is_code else part)
+    return Markup("").join(spans)
 
 
 def markdown_templates() -> Environment:

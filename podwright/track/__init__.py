@@ -61,8 +61,10 @@ def tensorboard_argv(run: RunDir) -> list[str]:
     this tracker, what there is until now is mirrored first."""
     if (fault := _fault("tensorboard")) is not None:
         raise fault
-    if "tensorboard" not in recipe_of(run).get("trackers", []) and (wrong := mirror(run, ["tensorboard"])):
-        raise UserError(wrong[0], "try again", "tracker-behind")
+    if "tensorboard" not in recipe_of(run).get("trackers", []):
+        wrong = mirror(run, ["tensorboard"])
+        if wrong:
+            raise UserError(wrong[0], "try again", "tracker-behind")
     return [sys.executable, "-m", "tensorboard.main", "--logdir", str(run.path.resolve()), "--host", "127.0.0.1"]
 
 

@@ -62,7 +62,8 @@ def other_tokens(log: LoggedRun, facts: RunFacts) -> float:
     if not facts.recipe or not tokens:
         return 0
     weights = max(known(log.steps.weights), default=0)
-    return weights if weights > tokens or (0 < weights < tokens and tokens % weights == 0) else 0
+    is_fraction = 0 < weights < tokens and tokens % weights == 0
+    return weights if weights > tokens or is_fraction else 0
 
 
 def other_hosts(log: LoggedRun) -> int:
@@ -118,7 +119,10 @@ def _tokens(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Record:
 def _no_tokens(log: LoggedRun, chosen: Steady) -> Record:
     """No step has both figures: the log lacks one of them, or it is never above 0."""
     columns = {"total_weights": log.steps.weights, "Tokens/s": log.steps.tokens}
-    absent = [name for name, column in columns.items() if not any(0 < column[row] < math.inf for row in chosen.rows)]
+    absent = []
+    for name, column in columns.items():
+        if not any(0 < column[row] < math.inf for row in chosen.rows):
+            absent.append(name)
     return _unknown("tokens", "weights", what=", ".join(absent or columns))
 
 

@@ -121,7 +121,8 @@ class RunFacts:
         """Sequence length, precision and slice in a word, as folders of tpu-recipes are named."""
         length = self.sequence_length
         tokens = None if length is None else f"{length // 1024}k" if length % 1024 == 0 else str(length)
-        return "-".join(part for part in (tokens, self.precision, self.slice.name if self.slice else None) if part)
+        slice_name = self.slice.name if self.slice else None
+        return "-".join(part for part in (tokens, self.precision, slice_name) if part)
 
 
 def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:

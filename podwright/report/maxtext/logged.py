@@ -145,7 +145,11 @@ def _evaluations(records: Records) -> list[Record]:
     """In the order of their steps; of two of the same step the later one."""
     newest = {event["step"]: event for event in records.named(maxtext_log.EVALUATION)}
     about = ("event", "time", "attempt")
-    return [{k: v for k, v in newest[step].items() if k not in about} for step in sorted(newest)]
+    figures = []
+    for step in sorted(newest):
+        event = newest[step]
+        figures.append({key: value for key, value in event.items() if key not in about})
+    return figures
 
 
 def _merged(earlier: SetUp, later: SetUp) -> SetUp:
