@@ -57,7 +57,9 @@ def _note(key: str, values: Settings, raw: Raw) -> str:
         return tunix_mesh.note(key, values, raw)
     if role in ROLES and rest:
         _require_equal(key, rest, values)
-    if convert := _PARTICULAR.get(key) or _OF_MODEL.get(rest if role in ROLES else ""):
+    of_model = _OF_MODEL.get(rest if role in ROLES else "")
+    convert = _PARTICULAR.get(key) or of_model
+    if convert:
         return convert(key, values, raw)
     if key == "grpo_config.loss_agg_mode" and raw["grpo"]["loss"] == "gspo":
         return f"{NOTHING}gspo counts every completion the same"

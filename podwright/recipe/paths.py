@@ -195,8 +195,10 @@ def require_weights(key: str, source: str, path: Path, fix: str, words: Sequence
         return
     if os.path.lexists(path):
         require_file(f"{key}={source}", path)
-    if not looks_like_file(source) and (guess := nearest(source, list(words))):
-        fix = f"did you mean {key}={guess}?"
+    if not looks_like_file(source):
+        guess = nearest(source, list(words))
+        if guess:
+            fix = f"did you mean {key}={guess}?"
     raise UserError(f"{key}={source} is not there", fix, "no-such-file")
 
 

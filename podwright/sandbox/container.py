@@ -333,7 +333,8 @@ def _setup(command: ContainerCommand, reading: _Reading, pipeline: list[Piece]) 
             command.notes[" ".join(words)] = "of its options, the rendered command has -e and -o pipefail alone"
         return
     plain = len(pipeline) == 1 and _command(first) == first.words and not first.redirections
-    if plain and words and "$" in raw and not any(_UNKNOWN in word for word in words):
+    has_values = not any(_UNKNOWN in word for word in words)
+    if plain and words and "$" in raw and has_values:
         command.setup.append(shlex.join(words))
     else:
         command.setup.append(_protected(raw))

@@ -168,7 +168,11 @@ def _trusted(folder: Path, script: Script, shell: Shell, seen: Surroundings, var
     calls = [_call(path.read_bytes(), variables) for path in sorted((folder / "calls").glob("1*"))]
     home = str(folder / "home")
     there = seen.home
-    moved = [replace(call, argv=tuple(word.replace(home, there) for word in call.argv)) for call in calls if call]
+    moved = []
+    for call in calls:
+        if call:
+            argv = tuple(word.replace(home, there) for word in call.argv)
+            moved.append(replace(call, argv=argv))
     return Evaluated(tuple(moved), code, log[-4000:], True, "", f"{script.path} {problem}" if problem else "", True)
 
 

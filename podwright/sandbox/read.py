@@ -272,7 +272,8 @@ def _names(runs: _Runs, values: Mapping[str, str]) -> dict[str, str]:
     """Name of a variable or placeholder -> that of the recipe's variable, in capitals. What was typed and no target fills in stays as it is."""
     names = dict[str, str]()
     its = runs.variables
-    for name in sorted({*its.emptied, *its.unset, *its.given}, key=lambda name: name != name.upper()):
+    scripted = {*its.emptied, *its.unset, *its.given}
+    for name in sorted(scripted, key=lambda name: name != name.upper()):
         if name not in values or name in FROM_TARGET:
             names[name] = name.upper()
             while list(names.values()).count(names[name]) > 1:

@@ -117,7 +117,8 @@ def words(options: Mapping[str, str]) -> list[str]:
 
 def _words(pairs: Mapping[str, str]) -> list[str]:
     order = ("project", "cluster", "zones", "region", "bucket", "image", "reservations")
-    keys = [*(key for key in order if key in pairs), *(key for key in pairs if key not in order)]
+    keys = [key for key in order if key in pairs]
+    keys += [key for key in pairs if key not in order]
     cluster = pairs.get("cluster", "")
     name = cluster if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", cluster) else "cluster"
     return ["podwright", "target", "add", name, "kind=gke", *(f"{key}={pairs[key]}" for key in keys if pairs[key])]
