@@ -156,7 +156,9 @@ def hold_out(
     questions = list(dict.fromkeys(e.question for e in examples[:first]))
     size = _num_held_out(len(questions), data)
     held = set(random.Random(seed).sample(questions, size))
-    return [e for e in examples if e.question not in held], [e for e in examples[:first] if e.question in held]
+    training = [e for e in examples if e.question not in held]
+    test = [e for e in examples[:first] if e.question in held]
+    return training, test
 
 
 def _num_held_out(num_questions: int, data: GrpoData) -> int:

@@ -104,7 +104,9 @@ class TokenFiles:
     @property
     def documents(self) -> int | None:
         counts = [shard.documents for shard in self.shards]
-        return None if None in counts else sum(n or 0 for n in counts)
+        if None in counts:
+            return None
+        return sum(n or 0 for n in counts)
 
     def unverified(self) -> str:
         """What a check says of shards without a checksum of where documents end; "" of others."""

@@ -173,7 +173,9 @@ def agreed(stopping: Callable[[], bool]) -> Callable[[], bool]:
 
 def anywhere(flag: bool) -> bool:
     """Whether `flag` is true in any process. Every process must call it."""
-    return flag if jax.process_count() == 1 else bool(multihost_utils.process_allgather(np.array(flag)).any())
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
 def share_a_disk(folder: Path) -> bool:
@@ -264,7 +266,9 @@ def _exchange(text: str) -> list[str]:
 
 def gathered(value: T) -> list[T]:
     """The `value` (of JSON) of every process, by process. Every process must call it."""
-    return [value] if jax.process_count() == 1 else [json.loads(text) for text in _exchange(json.dumps(value))]
+    if jax.process_count() == 1:
+        return [value]
+    return [json.loads(text) for text in _exchange(json.dumps(value))]
 
 
 def tell(key: str, word: str) -> None:

@@ -87,7 +87,8 @@ def _take(run: RunDir, number: int, host_number: int, host: Host, place: str, na
     def read(pipe: IO[bytes]) -> None:
         with contextlib.suppress(tarfile.TarError), tarfile.open(fileobj=pipe, mode="r|") as tar:
             for member in tar:
-                if member.name in wanted and (content := tar.extractfile(member)):
+                content = tar.extractfile(member) if member.name in wanted else None
+                if content:
                     (staging / member.name).parent.mkdir(parents=True, exist_ok=True)
                     with (staging / member.name).open("wb") as f:
                         shutil.copyfileobj(content, f)

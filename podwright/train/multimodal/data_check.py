@@ -211,6 +211,7 @@ def _heads(
     dims = {} if needed else dict(stored)
     dims |= {modality: widths[modality] or stored.get(modality, 0) for modality in modalities}
     aligner.load(source, dims, recipe.aligner.dim, needed=needed)
-    if absent := [m for m in modalities if m not in stored]:
+    absent = [m for m in modalities if m not in stored]
+    if absent:
         what = f"aligner.source={source} has no head for {', '.join(absent)}, which begin from random weights"
         yield record("model", "warning", what, "give the aligner.pt of all modalities, if there is one", "no-head")

@@ -170,7 +170,10 @@ def largest(peak: Callable[[int], int], own: int, limit_bytes: float) -> int:
         if over is not None and over - fits[-1] <= max(1, fits[-1] // 50):
             break
         # on from two that fit, or, where that was too far, between one that does and one that does not
-        a, b = fits[-2:] if len(fits) > 1 and (fitted or over is None) else (fits[-1], over or fits[-1] + 1)
+        if len(fits) > 1 and (fitted or over is None):
+            a, b = fits[-2:]
+        else:
+            a, b = fits[-1], over or fits[-1] + 1
         steep = (known[b] - known[a]) / (b - a)  # 0 where the optimizer's step is the fullest moment
         guess = math.floor(fits[-1] + (limit_bytes - known[fits[-1]]) / steep) if steep else 2 * b
         guess = min(max(guess, fits[-1] + 1), over - 1 if over else guess + 1)

@@ -159,4 +159,7 @@ def _scale_name(name: str, weights: Mapping[str, Tensor]) -> str:
     if name in weights or not name.startswith("postprocessors."):
         return name
     modality = name.removeprefix("postprocessors.").partition("_")[0]
-    return next((k for k in weights if k.startswith(f"postprocessors.{modality}") and k.endswith("logit_scale")), name)
+    for key in weights:
+        if key.startswith(f"postprocessors.{modality}") and key.endswith("logit_scale"):
+            return key
+    return name

@@ -67,8 +67,9 @@ class World:
             return make()
         first = self.neighbours[0]
         everyone = self.gathered(_outcome(make) if self.rank == first else (None, None))
-        if fault := next((e for _, e in everyone if e is not None), None):
-            raise fault
+        for _, fault in everyone:
+            if fault is not None:
+                raise fault
         return everyone[first][0]  # type: ignore[return-value]
 
     def around(self, folder: Path) -> World:
