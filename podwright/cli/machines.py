@@ -109,9 +109,10 @@ def _named(slices: Sequence[CloudSlice], names: Sequence[str]) -> list[CloudSlic
                 f"there is {there}" if there else "leave it out",
                 "no-such-machines",
             )
-        for each in of_name:
-            if each.need in (Need.LIVING, Need.ELSEWHERE) and each.run:
-                raise UserError(f"{name} is in use: {each.detail}", f"type podwright stop {each.run.typed}", "in-use")
+        for needed in of_name:
+            if needed.need in (Need.LIVING, Need.ELSEWHERE) and needed.run:
+                what = f"{name} is in use: {needed.detail}"
+                raise UserError(what, f"type podwright stop {needed.run.typed}", "in-use")
     return [each for each in slices if each.name in names]
 
 

@@ -171,8 +171,8 @@ def _trusted(folder: Path, script: Script, shell: Shell, seen: Surroundings, var
     moved = []
     for call in calls:
         if call:
-            argv = tuple(word.replace(home, there) for word in call.argv)
-            moved.append(replace(call, argv=argv))
+            words = tuple(word.replace(home, there) for word in call.argv)
+            moved.append(replace(call, argv=words))
     return Evaluated(tuple(moved), code, log[-4000:], True, "", f"{script.path} {problem}" if problem else "", True)
 
 

@@ -80,15 +80,12 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
             "give a checkpoint whose embeddings were resized with its tokenizer",
             "vocabulary-too-small",
         )
-    name = "generation_config.json"
-    ids = list(loaded.stop_ids)
+    name, ids = "generation_config.json", list(loaded.stop_ids)
     if not (path / name).is_file() and (path / "config.json").is_file():  # then transformers takes its ids
         listed = hf_config.read(path).get("eos_token_id")
-        name = "config.json"
-        if isinstance(listed, list):
-            ids = listed
-        else:
-            ids = [] if listed is None else [listed]
+        if listed is None:
+            listed = []
+        name, ids = "config.json", listed if isinstance(listed, list) else [listed]
     outside = [i for i in ids if not 0 <= i < vocab_size]
     if outside:
         what = f"eos_token_id={outside[0]} in {path}/{name} is outside the model's vocabulary of {vocab_size}"
