@@ -49,8 +49,7 @@ def end(place: HostAttempt) -> None:
 
 def keep(place: HostAttempt) -> None:
     """The connection is answered once the record is there."""
-    order = json.loads(sys.stdin.readline())
-    job = read_json(place.attempt / "job.json")
+    order, job = json.loads(sys.stdin.readline()), read_json(place.attempt / "job.json")
     # By which it can be asked, whatever setup did to find Python and the package.
     path = shlex.quote(os.environ.get("PYTHONPATH", ""))
     me = shlex.join([sys.executable, "-m", "podwright.targets.hosts.on_host"])
