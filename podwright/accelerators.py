@@ -175,10 +175,14 @@ def gpus_like(name: str) -> list[str]:
 def nearest_gpus(name: str) -> list[str]:
     """The names of cards with the first word of `name`, or of the one that is called most like it, with its memory if there are such."""
     card, memory = _split(name)
-    family = [key for key in _BY_NAME if key[0].partition("-")[0] == card.partition("-")[0] != "rtx"]
+    first_word = card.partition("-")[0]
+    family = [key for key in _BY_NAME if key[0].partition("-")[0] == first_word != "rtx"]
     if family:
         alike = [key for key in family if memory and key[1] == memory] or family
         return list(dict.fromkeys(_BY_NAME[key].name for key in alike))
-    known = [each for each, size in _BY_NAME if memory in ("", size)] or [each for each, _ in _BY_NAME]
+    known = [each for each, size in _BY_NAME if memory in ("", size)]
+    if not known:
+        known = [each for each, _ in _BY_NAME]
     near = f"{nearest(card, known, cutoff=0.7)}-{memory}"  # names are short: half of the letters are the same by chance
-    return [row.name] if (row := gpu(near)) else gpus_like(near)
+    row = gpu(near)
+    return [row.name] if row else gpus_like(near)

@@ -77,7 +77,8 @@ def from_os(error: OSError, at: object = "") -> UserError | None:
 
 def visible(name: str) -> str:
     """A name as it stands in a message; in quotes where it begins or ends with a space, which nobody would see."""
-    return name if name and name == name.strip() and name.isprintable() else repr(name)
+    is_plain = name == name.strip() and name.isprintable()
+    return name if name and is_plain else repr(name)
 
 
 def counted(number: int, noun: str) -> str:
@@ -99,7 +100,8 @@ def nearest(name: str, known: list[str], cutoff: float = 0.5) -> str:
     """The `known` name closest to `name`, or "" when nothing is close. One that differs in upper and lower case alone is the closest."""
     import difflib
 
-    if same := next((each for each in known if each.lower() == name.lower()), ""):
-        return same
+    for each in known:
+        if each and each.lower() == name.lower():
+            return each
     matches = difflib.get_close_matches(name, known, n=1, cutoff=cutoff)
     return matches[0] if matches else ""

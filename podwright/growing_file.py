@@ -27,7 +27,8 @@ def drop_torn(path: Path) -> None:
 def end_of(f: FileIO, is_complete: Callable[[bytes], bool]) -> int:
     """The size of a file that is open to append and to read, once its last line is complete. `is_complete`: of a text without the end of
     its line, which then gets it; any other is dropped."""
-    end, size = f.seek(0, os.SEEK_END), 1 << 12
+    end = f.seek(0, os.SEEK_END)
+    size = 1 << 12
     while True:
         begin = max(0, end - size)
         f.seek(begin)

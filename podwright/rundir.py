@@ -153,7 +153,9 @@ class RunDir:
             flags = json.loads(self.flags(when).read_text())
         except (OSError, ValueError, RecursionError):
             return None
-        return flags if isinstance(flags, list) and all(isinstance(flag, bool) for flag in flags) else None
+        if not isinstance(flags, list) or not all(isinstance(flag, bool) for flag in flags):
+            return None
+        return flags
 
     def log(self, number: int, process: int = 0) -> Path:
         return self.attempt(number) / (f"log-{process}.txt" if process else "log.txt")

@@ -55,7 +55,9 @@ class Slice:
     def dims(self) -> tuple[int, ...]:
         """`chips` with as many dims as the interconnect has."""
         pod = self.accelerator.pod
-        return self.chips if pod and pod.max_cubes else self.chips[:2] if pod else self.chips[:1]
+        if not pod:
+            return self.chips[:1]
+        return self.chips if pod.max_cubes else self.chips[:2]
 
     @property
     def topology(self) -> str:
@@ -105,7 +107,9 @@ class Slice:
         if pod is None:
             return (False, False, False)
         x, y, z = (n >= pod.wraps_from for n in self.chips)
-        return (x, y, False) if not pod.max_cubes else (x and y and z,) * 3
+        if not pod.max_cubes:
+            return (x, y, False)
+        return (x and y and z,) * 3
 
     @property
     def libtpu(self) -> tuple[str, dict[str, Any]] | None:
@@ -173,7 +177,9 @@ def outer_shape(shape: Sequence[int], num_granules: int) -> tuple[int, ...] | No
     """
     first = math.gcd(shape[0], num_granules)
     second = num_granules // first
-    return (first, second, *(1 for _ in shape[2:])) if shape[1] % second == 0 else None
+    if shape[1] % second:
+        return None
+    return (first, second, *(1 for _ in shape[2:]))
 
 
 def parse(text: str) -> Slice:
@@ -214,10 +220,13 @@ def _find(text: str) -> Slice | None:
     match = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?([a-z][\w-]*(?: [\w-]+)*)\s*", text, re.IGNORECASE)
     if match is None:
         return None
-    count, body = int(match[1] or 1), match[2].lower()
+    count = int(match[1] or 1)
+    body = match[2].lower()
     kind, _, size = body.partition("-")
     gpu = gpu_named(body)
-    tpu = None if " " in body else next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
+    tpu = None
+    if " " not in body:
+        tpu = next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
     if (gpu or tpu) and not 1 <= count <= MOST:
         raise UserError(f"{text!r}: the count is from 1 to {MOST:,}", f"type --on 2x{match[2]}", "wrong-count")
     if gpu:
@@ -313,7 +322,10 @@ def _alike(pod: Pod, sides: Sequence[int]) -> list[Topology]:
     """The same sides in the order that is sold, or the most cubic topologies of about as many chips."""
     sold_so = [each for each in topologies(pod) if sorted(each) == sorted((*sides, 1)[:3])]
     chips = math.prod(sides)
-    return sold_so or [each for n in (chips, *_near(pod, chips)) if (each := _of_size(pod, n))][:2]
+    if sold_so:
+        return sold_so
+    near = [_of_size(pod, n) for n in (chips, *_near(pod, chips))]
+    return [each for each in near if each][:2]
 
 
 def _shown(pod: Pod, chips: Topology) -> str:
@@ -331,7 +343,8 @@ def _unknown(text: str) -> UnknownSlice:
         times, body = match.groups("")
         kind, _, size = body.partition("-")
         guess = f"{times}{nearest(kind.lower(), [a.name for a in (*TPUS, CPU)])}-{size}".replace(" ", "")
-        if gpus := gpus_like(body) or nearest_gpus(body):
+        gpus = gpus_like(body) or nearest_gpus(body)
+        if gpus:
             _find(times + gpus[0])  # a wrong number is said first
             fix = "type --on " + " or ".join((times.strip() or "1x") + name for name in gpus)
         elif _holds(guess):

@@ -26,7 +26,9 @@ def find(on: str, recipe: Recipe, *, generation: bool = False, only: Sequence[st
     if not on:
         named = kinds.of(recipe).written_for(recipe)
         on = named.name if named else "local"
-    row = accelerators.gpu(on) or next((row for row in accelerators.TPUS if row.name == on), None)
+    row = accelerators.gpu(on)
+    if row is None:
+        row = next((row for row in accelerators.TPUS if row.name == on), None)
     if generation and row:
         return Destination(row.name, None, tuple(_trackers(recipe)))
     return of(targets.resolve(on), recipe, only, starting=False)

@@ -104,4 +104,5 @@ def _planned(place: ResolvedTarget, recipe: Recipe | None) -> list[Finding]:
 
     if recipe is None:
         return destination.remarks(place)
-    return [f for f in make(recipe, destination.of(place, recipe)).findings if f.check not in ("packages", "storage")]
+    planned = make(recipe, destination.of(place, recipe))
+    return [finding for finding in planned.findings if finding.check not in ("packages", "storage")]

@@ -149,7 +149,9 @@ def _texts(path: Path) -> list[str]:
 
 def _unused(path: Path, values: Mapping[str, str], result: ImportedScript) -> list[str]:
     names = given_values.unused(_texts(path), values)
-    return names if result.argv else [name for name in names if name not in ("topology", "num_slices", "NUM_SLICES")]
+    if result.argv:
+        return names
+    return [name for name in names if name not in ("topology", "num_slices", "NUM_SLICES")]
 
 
 def _recipe(request: ImportRequest, result: ImportedScript) -> MaxTextRecipe:
@@ -202,8 +204,11 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
     if request.out and (request.out.suffix in (".yaml", ".yml") or request.out.is_file()):
         what = f"{folder} has {len(scripts)} launch scripts, and --out {request.out} names one file"
         raise UserError(what, f"type --out DIRECTORY, or import one of them, such as {scripts[0]}", "file-for-several")
-    rows, unread, unused = list[tuple[Record, MaxTextRecipe]](), dict[str, str](), list(values)
-    arguments, left = dict[str, str](), dict[str, str]()
+    rows = list[tuple[Record, MaxTextRecipe]]()
+    unread = dict[str, str]()
+    unused = list(values)
+    arguments = dict[str, str]()
+    left = dict[str, str]()
     imported = dict[Path, tuple[ImportedScript, MaxTextRecipe]]()
     for path in scripts:
         try:

@@ -33,8 +33,10 @@ COMMAND = "podwright report --log -"
 def refuse_without_log(recipe: str, on: str, profile: str, language: str) -> None:
     """UserError for an option that needs --log."""
     given = {"--recipe": recipe, "--on": on, "--profile": profile, "--lang": "" if language == "en" else language}
-    if name := next((name for name, value in given.items() if value), ""):
-        raise UserError(f"{name} works only with --log", f"add --log FILE, or leave {name} out", "option-needs-other")
+    for name, value in given.items():
+        if value:
+            what = f"{name} works only with --log"
+            raise UserError(what, f"add --log FILE, or leave {name} out", "option-needs-other")
 
 
 def of_log(name: str) -> RunDir | None:

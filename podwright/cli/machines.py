@@ -101,16 +101,18 @@ def _named(slices: Sequence[CloudSlice], names: Sequence[str]) -> list[CloudSlic
     from podwright.run.cleaning import Need
 
     for name in names:
-        if not (of_name := [each for each in slices if each.name == name]):
+        of_name = [each for each in slices if each.name == name]
+        if not of_name:
             there = ", ".join(each.name for each in slices)
             raise UserError(
                 f"the cloud lists no {name} that podwright created",
                 f"there is {there}" if there else "leave it out",
                 "no-such-machines",
             )
-        if needed := next((each for each in of_name if each.need in (Need.LIVING, Need.ELSEWHERE) and each.run), None):
-            assert needed.run
-            raise UserError(f"{name} is in use: {needed.detail}", f"type podwright stop {needed.run.typed}", "in-use")
+        for needed in of_name:
+            if needed.need in (Need.LIVING, Need.ELSEWHERE) and needed.run:
+                what = f"{name} is in use: {needed.detail}"
+                raise UserError(what, f"type podwright stop {needed.run.typed}", "in-use")
     return [each for each in slices if each.name in names]
 
 

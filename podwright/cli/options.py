@@ -37,8 +37,15 @@ def overrides(help: str) -> typer.models.ArgumentInfo:
 
 def variables(given: list[str] | None) -> tuple[dict[str, str], list[str]]:
     """Values of variables of a recipe by name, and the other words of `given`, which change keys."""
-    values = {match[1]: match[2] for word in given or [] if (match := _VARIABLE.fullmatch(word))}
-    return values, [word for word in given or [] if not _VARIABLE.fullmatch(word)]
+    values = {}
+    others = []
+    for word in given or []:
+        match = _VARIABLE.fullmatch(word)
+        if match:
+            values[match[1]] = match[2]
+        else:
+            others.append(word)
+    return values, others
 
 
 Overrides = Annotated[list[str] | None, overrides("change a value of the recipe, such as training.max_steps=10")]

@@ -46,7 +46,8 @@ def check(result: Record) -> Iterator[str]:
     """Of `data check`: what is there, what of it is valid, and whether that will do."""
     for name, part in result.get("files", {}).items():
         yield f"{part.get('source', name)}: {counted(part['lines'], 'line')}, {part['valid']:,} valid{_fields(part)}"
-    number, there = result["num_faults"], _there(result)
+    number = result["num_faults"]
+    there = _there(result)
     if not number:
         yield f"{result['source']}: OK: no problems found in {there}"
     else:
@@ -106,7 +107,8 @@ def synthetic(result: Record) -> Iterator[str]:
 def prediction(result: Record) -> Iterator[str]:
     """Of `predict`: the answer, what is wrong with it, and the file that holds it."""
     answer = dict(result["analysis"])
-    raw, faults = answer.pop("raw_model_output", ""), answer.pop("parsing_note", "")
+    raw = answer.pop("raw_model_output", "")
+    faults = answer.pop("parsing_note", "")
     yield json.dumps(answer, indent=1, ensure_ascii=False) if answer else f"answer: {raw}"
     if faults:
         yield f"not valid in the schema: {faults}"

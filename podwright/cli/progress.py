@@ -14,7 +14,8 @@ class CompileProgress:
     """Called with program, phase and the seconds that the phase's process has taken, many times a second."""
 
     def __init__(self, out: TextIO | None = None, clock: Callable[[], float] = time.monotonic):
-        self._out, self._clock = out or sys.stderr, clock
+        self._out = out or sys.stderr
+        self._clock = clock
         self._next = clock() + EVERY_S
 
     def __call__(self, program: str, phase: str, seconds: float) -> None:

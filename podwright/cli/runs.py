@@ -114,9 +114,8 @@ def run(
     from podwright.run import create
     from podwright.run.session import require_attended
 
-    if seeds is not None and (
-        seed_overrides := [override for override in overrides or [] if override.startswith("seed=")]
-    ):
+    seed_overrides = [override for override in overrides or [] if override.startswith("seed=")]
+    if seeds is not None and seed_overrides:
         raise UserError(
             f"{seed_overrides[0]} and --seeds {seeds} both set the seed", "leave one of them out", "options-exclude"
         )
@@ -138,9 +137,10 @@ def run(
     folders = [runs, *([shared] if shared else [])]
     base = create.choose_name(folders if seeds is None else [], resolved.name, name)
     each = create.seeded(resolved, base, seeds, folders) if seeds is not None else {base: resolved}
-    shown = (
-        _previews([(shared or runs) / run_name for run_name in each], target, each) if dry_run or traits.pods else []
-    )
+    shown = []
+    if dry_run or traits.pods:
+        paths = [(shared or runs) / run_name for run_name in each]
+        shown = _previews(paths, target, each)
     if dry_run:
         _dry_run(planned, shown, as_json, several=bool(seeds), force=force)
         raise typer.Exit(ExitCode.OK if force else of_verdict(planned.verdict))

@@ -108,7 +108,8 @@ def _where_time_goes(parts: Sequence[PartSeconds]) -> str:
     for p in parts:
         totals[p.part] = totals.get(p.part, 0.0) + p.seconds
     recompute = {p.part: p.seconds for p in parts if p.phase == "recompute"}
-    total, listed = sum(totals.values()), []
+    total = sum(totals.values())
+    listed = []
     for part, seconds in sorted(totals.items(), key=lambda item: -item[1]):
         if seconds >= 0.01 * total:
             twice = f" ({_short(recompute[part])} recompute)" if recompute.get(part, 0.0) >= 0.01 * total else ""

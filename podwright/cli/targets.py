@@ -70,7 +70,8 @@ def remove(name: Name, runs: Runs = RUNS, as_json: Json = False) -> None:
     folders = [runs]
     with contextlib.suppress(UserError):  # a wrong entry can be removed too
         own = entries.find(name)
-        folders += [folder for folder in [Path(own.runs)] if folder.is_dir()] if own and own.runs else []
+        if own and own.runs and Path(own.runs).is_dir():
+            folders.append(Path(own.runs))
     for folder in folders:
         if run := listing.living(folder, name):
             what = f"run {run.typed} on target {name} has not ended ({folder})"

@@ -66,7 +66,8 @@ class Documents:
 
         Of a file so large that says no checksum of its tokens, 64 places are read.
         """
-        mark, small = hashlib.sha256(), self._are_small()
+        mark = hashlib.sha256()
+        small = self._are_small()
         for p in np.unique(self.part[:size]):
             mine = np.flatnonzero(self.part[:size] == p)
             begins, lengths = self.start[mine], self.length[mine]
@@ -197,7 +198,8 @@ def _mark(shard: Shard) -> str:
     if shard.crc32 is not None:
         return f"{shard.dtype.name} {shard.tokens} {shard.crc32} {shard.ends_crc32}"
     size = shard.header + shard.tokens * shard.dtype.itemsize
-    last, checksum = max(0, size - _MARKED), 0
+    last = max(0, size - _MARKED)
+    checksum = 0
     for n in range(_PLACES):
         begin = n * last // (_PLACES - 1)
         checksum = zlib.crc32(shard.place.read(begin, min(size, begin + _MARKED)), checksum)

@@ -32,7 +32,9 @@ def is_of_grpo(path: Path) -> bool:
         return container(path) != "" and not path.name.endswith(".jsonl")
     folders = (path, path / "main", path / "data")
     is_split = any((path / f"{split}{ending}").is_file() for split in ("train", "test") for ending in _ENDINGS)
-    return is_split or any(next(folder.glob("*.parquet"), None) for folder in folders)
+    if is_split:
+        return True
+    return any(next(folder.glob("*.parquet"), None) for folder in folders)
 
 
 def files(source: str, path: Path) -> ExampleFiles:

@@ -162,7 +162,8 @@ def _checked(where: str, entry: str | rows.Row | UserError, columns: Columns) ->
 
 def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record], int, int]:
     """Its faults, the first of each sort, its smallest and its largest id."""
-    name, limit = shard.place.typed, vocab_size or 1 << 31  # rows are int32
+    name = shard.place.typed
+    limit = vocab_size or 1 << 31  # rows are int32
     faults, smallest, largest, checksum, outside, where = [], limit, 0, 0, 0, None
     for offset, ids in token_files.scan(shard):
         on(ids.nbytes)

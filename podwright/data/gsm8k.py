@@ -64,7 +64,8 @@ def parts(data: GrpoData, seed: int, began: Mapping[str, int] = MappingProxyType
     if data.source == "arithmetic":
         train, test = _generated(data, seed)
         return Parts(train, test, {})
-    path, test = expanded(data.source), []
+    path = expanded(data.source)
+    test = []
     if path.exists():
         files = example_files.files(data.source, path)
         train, test = _of_files(files.train, data.columns), _of_files(files.test, data.columns)
@@ -155,7 +156,9 @@ def hold_out(
     questions = list(dict.fromkeys(e.question for e in examples[:first]))
     size = _num_held_out(len(questions), data)
     held = set(random.Random(seed).sample(questions, size))
-    return [e for e in examples if e.question not in held], [e for e in examples[:first] if e.question in held]
+    training = [e for e in examples if e.question not in held]
+    test = [e for e in examples[:first] if e.question in held]
+    return training, test
 
 
 def _num_held_out(num_questions: int, data: GrpoData) -> int:

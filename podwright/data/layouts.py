@@ -97,7 +97,10 @@ def names_read(columns: GrpoColumns | None) -> set[str]:
 
 def names_of_text(columns: TextColumns | None) -> set[str]:
     """Columns of a table that may be read for a text to pretrain on."""
-    return {*_TEXTS, *_CHATS, *_ASKING, *_REPLYING, "input"} | _with_outer((columns.text,) if columns else ())
+    names = {*_TEXTS, *_CHATS, *_ASKING, *_REPLYING, "input"}
+    if columns:
+        names |= _with_outer((columns.text,))
+    return names
 
 
 def names_of_lines(columns: Columns) -> frozenset[str]:
@@ -114,10 +117,12 @@ def text(where: str, row: Row, columns: TextColumns | None = None) -> str:
     """The text of a row to pretrain on; UserError naming the place and what is wrong with it."""
     if columns:
         return text_lines.require_text(where, columns.text, _value(where, row, columns.text, _TEXT_COLUMN))
-    if name := next((name for name in _TEXTS if name in row), ""):
-        return text_lines.require_text(where, name, row[name])
-    if name := next((name for name in _CHATS if name in row), ""):
-        return "\n\n".join(turn.text for turn in _turns(where, name, row[name]))
+    for name in _TEXTS:
+        if name in row:
+            return text_lines.require_text(where, name, row[name])
+    for name in _CHATS:
+        if name in row:
+            return "\n\n".join(turn.text for turn in _turns(where, name, row[name]))
     asking = next((name for name in _ASKING if row.get(name)), "")
     replying = next((name for name in _REPLYING if row.get(name)), "")
     if not asking or not replying:
@@ -171,7 +176,11 @@ def with_files(row: Row) -> dict[str, Any]:
     """A row with `text`, `image`, `audio` and `video` under these names, where it has one text for each under another name."""
     fields = dict(row)
     for field, names in _OTHER_NAMES.items():
-        present = [name for name in names if isinstance(row.get(name), str) and row[name].strip()]
+        present = []
+        for name in names:
+            value = row.get(name)
+            if isinstance(value, str) and value.strip():
+                present.append(name)
         if field not in row and len(present) == 1:
             fields[field] = row[present[0]]
     return fields

@@ -96,7 +96,10 @@ def of_annotated(path: Path, options: CheckOptions) -> tuple[Record, LineFile[An
     budget = _budget(recipe, file.good, schema) if recipe else None
 
     def too_long(example: AnnotatedExample) -> Iterator[Record]:
-        if budget and recipe and sum(needed := budget(example)) > recipe.data.max_text_length:
+        if not budget or not recipe:
+            return
+        needed = budget(example)
+        if sum(needed) > recipe.data.max_text_length:
             what = f"prompt and response need {needed[0]} + {needed[1]} tokens, max_text_length={recipe.data.max_text_length}"
             yield fault(example.line, "response", f"line {example.line}: response {what}")
 
@@ -139,7 +142,8 @@ def _record(
     file: LineFile[L], options: CheckOptions, more: Callable[[L], Iterable[Record]]
 ) -> tuple[Record, LineFile[L]]:
     """What is the same of both kinds; and the file with those of its good lines whose files can be read."""
-    faults, valid = list(file.faults), []
+    faults = list(file.faults)
+    valid = []
     for line in file.good:
         wrong = [*unusable(line, _decoded), *more(line)]
         faults += wrong
@@ -191,8 +195,10 @@ def between(
 ) -> Iterator[tuple[str, str]]:
     """A warning of held-out lines that training has too, or that nobody reads."""
     if len(files) < 2:
-        if files and (unread := held_out.unread(files[0].path)):
-            yield unread
+        if files:
+            unread = held_out.unread(files[0].path)
+            if unread:
+                yield unread
         return
     training, held = files[0].good[: num_train or None], files[1].good[: num_test or None]
     equal = held_out.shared([line.identity for line in training], [line.identity for line in held])

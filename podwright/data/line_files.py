@@ -104,13 +104,15 @@ def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T
     `sampled`: of a large file both ends and a sample.
     """
     require_file(str(path), path)
-    folder, is_table = media_folder(path, reader.root), rows.container(path) in _TABLES
+    folder = media_folder(path, reader.root)
+    is_table = rows.container(path) in _TABLES
     names = layouts.names_of_lines(reader.columns)
     sample = rows.sampled(path, names) if sampled else None
     complete = sample is None or sample.complete
     file: LineFile[T] = LineFile(path, [], [], 0, complete, 0, names)
     before: dict[Hashable, T] = {}
-    num_read, absent = 0, set(reader.columns)
+    num_read = 0
+    absent = set(reader.columns)
     last: Row = {}
     for where, row in sample.rows if sample else rows.rows_and_faults(path, names):
         num_read += 1

@@ -168,7 +168,8 @@ def _divided(
     parts: Sequence[list[T]], data: MultimodalData | Pairs, began: Mapping[str, int] = MappingProxyType({})
 ) -> Split[T]:
     """`parts`: the lines of the file to train on and of the held-out one, if there is one."""
-    training, held_out = parts[0], parts[1] if len(parts) > 1 else []
+    training = parts[0]
+    held_out = parts[1] if len(parts) > 1 else []
     read = {"train": len(training), "val": len(held_out)}
     held_out = held_out[: began.get("val")]
     if not held_out:

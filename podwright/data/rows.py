@@ -197,7 +197,8 @@ def _json(place: Location, read: Callable[[int], None]) -> LocatedFaults:
 
 def _sampled_lines(place: Location) -> SampledRows:
     """Rows of both ends of a large file of lines and of pieces between; how many it has is estimated by their length."""
-    size, listed = place.size(), []
+    size = place.size()
+    listed = []
     with opened(place) as file:
         for number, line in enumerate(file, 1):
             text = line.removeprefix(_BOM) if number == 1 else line
@@ -205,8 +206,10 @@ def _sampled_lines(place: Location) -> SampledRows:
                 listed.append((f"{place.typed}:{number}", text))
             if file.tell() >= _END_BYTES:
                 break
-        first, end = file.tell(), max(file.tell(), size - _END_BYTES)
-        num_first, looked_at = len(listed), 0
+        first = file.tell()
+        end = max(file.tell(), size - _END_BYTES)
+        num_first = len(listed)
+        looked_at = 0
         starts = []
         if end > first:
             starts = [first + round((end - first) * (n + 0.5) / _PIECES) for n in range(_PIECES)]
@@ -305,7 +308,8 @@ def _parquet(path: Path, columns: Collection[str]) -> LocatedRows:
 
 def _sampled_parquet(path: Path, columns: Collection[str]) -> SampledRows:
     with _parquet_file(path) as file:
-        groups, total = range(file.num_row_groups), file.metadata.num_rows
+        groups = range(file.num_row_groups)
+        total = file.metadata.num_rows
         if total <= _SMALL_ROWS:
             return SampledRows([*_parquet_rows(path, file, groups, columns)], total, True, total)
         listed: list[tuple[str, Row | UserError]] = []

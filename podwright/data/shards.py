@@ -97,7 +97,9 @@ def count(source: str, tokenizer: str = "") -> Record:
 
 def progress(total: int) -> Callable[[int], None]:
     """Takes the bytes that were read; says on stderr every ten seconds how far, how fast and until when."""
-    done, began, last_shown = 0, time.monotonic(), time.monotonic()
+    done = 0
+    began = time.monotonic()
+    last_shown = time.monotonic()
 
     def on(size: int) -> None:
         nonlocal done, last_shown
@@ -105,7 +107,8 @@ def progress(total: int) -> Callable[[int], None]:
         now = time.monotonic()
         if now - last_shown < _EVERY_S:
             return
-        last_shown, rate = now, max(1.0, done / (now - began))
+        last_shown = now
+        rate = max(1.0, done / (now - began))
         share = min(1.0, done / max(1, total))  # of a compressed file more is read than it has
         minutes = max(0, total - done) / rate / 60
         line = f"{share:.0%} of {total / 1e6:,.0f} MB, {rate / 1e6:,.1f} MB/s, {minutes:,.0f} min left"

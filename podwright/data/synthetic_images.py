@@ -77,7 +77,8 @@ def answer(markers: dict[str, str]) -> dict[str, Any]:
 
 def _line(folder: Path, part: str, number: int, rng: random.Random, files: bool) -> dict[str, Any]:
     markers = {field: rng.choice(CHOICES[field]) for field in _AT_REST}
-    chance, line = rng.random(), {"instruction": INSTRUCTION}
+    chance = rng.random()
+    line = {"instruction": INSTRUCTION}
     if part == "train" and chance < LEFT_OUT:
         markers |= {f: v for f, v in _AT_REST.items() if not f.endswith("vocalization")}
     else:

@@ -102,7 +102,9 @@ def decoded(place: Location, content: bytes, start: int = 0, size: int | None = 
         raise UserError(f"{place.typed} is empty", "give a file with plain text", "empty-text")
     if fault := text_lines.pointer(place.typed, content):
         raise fault
-    cut = next((n for n, byte in enumerate(content[:4]) if byte & 0xC0 != 0x80), 0) if start else 0
+    cut = 0
+    if start:
+        cut = next((n for n, byte in enumerate(content[:4]) if byte & 0xC0 != 0x80), 0)
     is_end = size is None or start + len(content) == size
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(content[cut:], final=is_end)

@@ -104,7 +104,9 @@ class TokenFiles:
     @property
     def documents(self) -> int | None:
         counts = [shard.documents for shard in self.shards]
-        return None if None in counts else sum(n or 0 for n in counts)
+        if None in counts:
+            return None
+        return sum(n or 0 for n in counts)
 
     def unverified(self) -> str:
         """What a check says of shards without a checksum of where documents end; "" of others."""
@@ -171,7 +173,8 @@ def unread(place: Location, read: Sequence[Location]) -> list[tuple[str, str]]:
     if not others:
         return []
     listed = ", ".join(others[:_NAMED]) + ", ..." * (len(others) > _NAMED)
-    folder, are = place.typed.rstrip("/"), "is" if len(others) == 1 else "are"
+    folder = place.typed.rstrip("/")
+    are = "is" if len(others) == 1 else "are"
     what = f"{folder} holds {counted(len(others), 'file')} that {are} not read: {listed}"
     fix = f"type {shlex.quote(f'data.source={folder}/{others[0]}')} to read that, or move it out of {folder}"
     return [(what, fix)]
@@ -183,7 +186,8 @@ def _is_note(name: str) -> bool:
 
 def _described(place: Location, files: dict[str, int]) -> TokenFiles:
     meta = _meta(place / META)
-    dtype, shards = np.dtype(meta.dtype).newbyteorder("<"), []
+    dtype = np.dtype(meta.dtype).newbyteorder("<")
+    shards = []
     for entry in meta.shards:
         here = place / entry.file
         if entry.file not in files:
@@ -238,7 +242,8 @@ def _array_file(place: Location, size: int, instead: str = "remove it") -> Shard
     if dtype.name not in DTYPES or dtype.str.startswith(">"):
         what = f"{place.typed} holds values of the type {dtype}, not token ids"
         raise UserError(what, f"save it as one of {', '.join(DTYPES)}", "not-npy")
-    header, (tokens,) = head.tell(), shape
+    header = head.tell()
+    (tokens,) = shape
     if size != header + tokens * dtype.itemsize:
         present = max(0, size - header) // dtype.itemsize
         what = f"{place.typed} is truncated or another file: its header says {tokens:,} tokens, {present:,} are there"

@@ -67,7 +67,8 @@ class Rows:
         at = int(np.searchsorted(ends, first, "right"))
         pieces, starts, here = [], [], first
         while here < last:
-            begin, number = int(ends[at - 1]) if at else 0, int(order[at])
+            begin = int(ends[at - 1]) if at else 0
+            number = int(order[at])
             size = int(self.documents.length[number])
             if here - begin < size:
                 pieces.append((number, here - begin, min(last - begin, size)))

@@ -70,7 +70,8 @@ def scan(blocks: Iterable[bytes]) -> list[LogMatch]:
 
 def _search(buffer: bytes, begin: int, end: int, base: int, matches: Matches) -> None:
     """Adds what the lines of buffer[begin:end] tell to `matches`, and removes what has passed."""
-    position, wanted = begin, _wanted(matches)
+    position = begin
+    wanted = _wanted(matches)
     while wanted and (hit := wanted.search(buffer, position, end)):
         first, last, line = _line_at(buffer, hit.start())
         text = _PREFIX.sub("", line, count=1)

@@ -101,7 +101,10 @@ def _leaves(section: str, given: Any, names: dict[str, str]) -> Settings:
 
 def checkout(path: Path) -> Path | None:
     """The root of the checkout of PurrSight in which a file lies."""
-    return next((folder for folder in path.resolve().parents if (folder / _PROMPTS).is_file()), None)
+    for folder in path.resolve().parents:
+        if (folder / _PROMPTS).is_file():
+            return folder
+    return None
 
 
 def system_prompt(root: Path) -> str | None:
@@ -111,13 +114,19 @@ def system_prompt(root: Path) -> str | None:
     except (OSError, ValueError, SyntaxError):
         return None
     for node in tree.body:
-        names = [t.id for t in node.targets if isinstance(t, ast.Name)] if isinstance(node, ast.Assign) else []
-        if _PROMPT in names and isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
+        if not isinstance(node, ast.Assign):
+            continue
+        names = [target.id for target in node.targets if isinstance(target, ast.Name)]
+        if _PROMPT in names and isinstance(node.value, ast.Constant):
             return node.value.value if isinstance(node.value.value, str) else None
     return None
 
 
 def encoder_weights(root: Path) -> dict[str, str]:
     """Key of `encoders` -> its file of weights in the checkout, relative to the root; without those that are not there."""
-    present = {key: [name for name in names if (root / name).is_file()] for key, names in _WEIGHTS.items()}
-    return {key: names[0] for key, names in present.items() if names}
+    weights = {}
+    for key, names in _WEIGHTS.items():
+        present = [name for name in names if (root / name).is_file()]
+        if present:
+            weights[key] = present[0]
+    return weights

@@ -57,7 +57,9 @@ def _note(key: str, values: Settings, raw: Raw) -> str:
         return tunix_mesh.note(key, values, raw)
     if role in ROLES and rest:
         _require_equal(key, rest, values)
-    if convert := _PARTICULAR.get(key) or _OF_MODEL.get(rest if role in ROLES else ""):
+    of_model = _OF_MODEL.get(rest if role in ROLES else "")
+    convert = _PARTICULAR.get(key) or of_model
+    if convert:
         return convert(key, values, raw)
     if key == "grpo_config.loss_agg_mode" and raw["grpo"]["loss"] == "gspo":
         return f"{NOTHING}gspo counts every completion the same"
@@ -93,14 +95,16 @@ def _batch(key: str, values: Settings, raw: Raw) -> str:
 
 def _micro_batch(key: str, values: Settings, raw: Raw) -> str:
     """Prompts of a micro-batch there, parts of a batch here."""
-    size, batch = count(key, values[key]), count("batch_size", values["batch_size"])
+    size = count(key, values[key])
+    batch = count("batch_size", values["batch_size"])
     if batch % size:
         raise UserError(f"{key}={size} must divide batch_size={batch}", "write a divisor", "does-not-divide")
     return assign(raw, "training.gradient_accumulation_steps", batch // size) + f": {batch} / {size} prompts"
 
 
 def _mini_batch(key: str, values: Settings, raw: Raw) -> str:
-    size, batch = count(key, values[key]), count("batch_size", values["batch_size"])
+    size = count(key, values[key])
+    batch = count("batch_size", values["batch_size"])
     if size == batch:
         return f"{NOTHING}an update takes the whole batch"
     return f"an update takes all {batch} prompts of a step, not {size}; for updates as large as there, type batch_size={size}"
@@ -122,7 +126,8 @@ def _accumulation(key: str, values: Settings, raw: Raw) -> str:
 
 def _warmup(key: str, values: Settings, raw: Raw) -> str:
     """Steps there, a share of all steps here; tunix reads the ratio only where it has no steps."""
-    steps, ratio = values.get(f"{OPTIMIZER}.warmup_steps"), values.get(f"{OPTIMIZER}.warmup_ratio")
+    steps = values.get(f"{OPTIMIZER}.warmup_steps")
+    ratio = values.get(f"{OPTIMIZER}.warmup_ratio")
     if steps is None:
         return assign(raw, "optimizer.warmup_ratio", number(key, ratio))
     if key.endswith("warmup_ratio"):
@@ -136,7 +141,8 @@ def _warmup(key: str, values: Settings, raw: Raw) -> str:
 
 
 def _decay(key: str, values: Settings, raw: Raw) -> str:
-    length, decay = "the learning rate reaches 0 at the last step of the run", count(key, values[key])
+    length = "the learning rate reaches 0 at the last step of the run"
+    decay = count(key, values[key])
     if decay == values.get(f"{TRAINING}.max_steps"):
         return f"{NOTHING}{length}"
     return f"{length}; for {decay} steps type training.max_steps={decay} training.num_epochs=0"
@@ -144,8 +150,10 @@ def _decay(key: str, values: Settings, raw: Raw) -> str:
 
 def _length(values: Settings, raw: Raw) -> dict[str, str]:
     """Notes of the keys that say how long to train: updates there, rollouts here."""
-    steps, epochs = values.get(f"{TRAINING}.max_steps"), values.get("num_train_epochs", 1)
-    batches, notes = values.get("num_batches"), {}
+    steps = values.get(f"{TRAINING}.max_steps")
+    epochs = values.get("num_train_epochs", 1)
+    batches = values.get("num_batches")
+    notes = {}
     if not steps and batches:
         steps = count("num_batches", batches) * count("num_train_epochs", epochs)
         note = assign(raw, "training.max_steps", steps) + f": {batches} batches x {epochs} epochs"
@@ -157,7 +165,8 @@ def _length(values: Settings, raw: Raw) -> dict[str, str]:
             note + ", as tunix trains without max_steps; for N steps type training.max_steps=N training.num_epochs=0"
         )
         return notes
-    updates, each = count(f"{TRAINING}.max_steps", steps), count("num_iterations", values["grpo_config.num_iterations"])
+    updates = count(f"{TRAINING}.max_steps", steps)
+    each = count("num_iterations", values["grpo_config.num_iterations"])
     detail = f": {updates} updates, {each} on each batch of rollouts" if each > 1 else ""
     notes[f"{TRAINING}.max_steps"] = assign(raw, "training.max_steps", -(-updates // each)) + detail
     for key in ("num_train_epochs", "num_batches"):
@@ -187,7 +196,8 @@ def _dataset(key: str, values: Settings, raw: Raw) -> str:
 
 
 def _importance(key: str, values: Settings, raw: Raw) -> str:
-    mode, cap = values.get("grpo_config.sampler_is"), values.get("grpo_config.sampler_is_threshold", 2.0)
+    mode = values.get("grpo_config.sampler_is")
+    cap = values.get("grpo_config.sampler_is_threshold", 2.0)
     if mode not in (None, "token"):
         raise UserError(
             f"grpo_config.sampler_is={mode!r:.40} has no counterpart", "write token or null", "no-counterpart"

@@ -16,8 +16,10 @@ _AXES = {"fsdp": "fsdp", "tp": "tensor", "tensor": "tensor", "dp": "data", "data
 def note(key: str, values: Settings, raw: Raw) -> str:
     """What became of `ROLE.mesh.shape` or `ROLE.mesh.axis_names`; the recipe has the mesh of the actor, where that has one."""
     role = key.partition(".")[0]
-    owner = next(r for r in ("actor_model_config", *ROLES) if f"{r}.mesh.shape" in values or r == role)
-    sizes, raw["mesh"] = _sizes(role, values), _sizes(owner, values)
+    roles = ("actor_model_config", *ROLES)
+    owner = next(r for r in roles if f"{r}.mesh.shape" in values or r == role)
+    sizes = _sizes(role, values)
+    raw["mesh"] = _sizes(owner, values)
     shown = " ".join(f"mesh.{axis}={size}" for axis, size in sizes.items())
     if role == owner:
         return f"it is {shown}, for rollout, scores and updates; for another number of devices type mesh.fsdp=-1"

@@ -50,7 +50,10 @@ def converted(path: Path, value: Any, shipped: list[dict[str, Any]]) -> tuple[li
 
 def _located(name: str, path: Path) -> Path | None:
     candidates = [Path(name), *(folder / name for folder in path.resolve().parents)]
-    return next((file for file in candidates if file.suffix == ".py" and file.is_file()), None)
+    for file in candidates:
+        if file.suffix == ".py" and file.is_file():
+            return file
+    return None
 
 
 def _shown(file: Path) -> str:
@@ -70,7 +73,9 @@ def _functions(file: Path) -> tuple[list[str], list[str]]:
             f"{file}{line} is not Python", "fix that line, or take it out of reward_functions", "not-python"
         ) from e
     public = {node.name: node.args for node in body if isinstance(node, ast.FunctionDef) and node.name[0] != "_"}
-    rewards = [
-        name for name, args in public.items() if {arg.arg for arg in (*args.args, *args.kwonlyargs)} >= _ARGUMENTS
-    ]
+    rewards = []
+    for name, args in public.items():
+        arguments = {arg.arg for arg in (*args.args, *args.kwonlyargs)}
+        if arguments >= _ARGUMENTS:
+            rewards.append(name)
     return rewards, [name for name in public if name not in rewards]

@@ -56,7 +56,9 @@ def fitted(recipe: JaxRecipe, destination: Destination, options: PlanOptions) ->
 
 def _places(destination: Destination, recipe: JaxRecipe, dims: Dims, cwd: Path) -> Iterator[Slice]:
     where, on = destination.where, f"--on {destination.name}"
-    row = None if where else next((row for row in (*TPUS, *GPUS) if row.name == destination.name), None)
+    row = None
+    if not where:
+        row = next((row for row in (*TPUS, *GPUS) if row.name == destination.name), None)
     if row is None:
         if where is None and destination.gpus_per_node:
             fix = f"add a line such as accelerator: H100-80GB to {destination.name} in {targets_file()}"
@@ -131,7 +133,8 @@ def _ranked(
 
 def candidates(recipe: JaxRecipe, dims: Dims, where: Slice, cwd: Path = Path()) -> list[Candidate[JaxRecipe]]:
     """Every setting, those that fit by the estimate first, the fastest of them first."""
-    limit, search = room(where), memory_search(recipe, dims, cwd)
+    limit = room(where)
+    search = memory_search(recipe, dims, cwd)
     rated = [
         replace(each, step_s=search.part.step_seconds(each.recipe, dims, where))
         for each in search.candidates(recipe, where)

@@ -86,7 +86,8 @@ def _planned(recipe: Recipe, destination: Destination, options: PlanOptions) -> 
 def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, compiling: bool | None = None) -> Plan:
     """Without a compiler. One who is `compiling` learns of memory and time from the programs, not from a closed form."""
     compiling = bool(options.depth) if compiling is None else compiling
-    part, where = kinds.of(recipe), destination.where
+    part = kinds.of(recipe)
+    where = destination.where
     wanted = checks_named(options.only)
     findings = part.checks(recipe, where, options.cwd) + unused_keys.check(recipe, part.unused_keys)
     findings += part.to_start(recipe, options.cwd) if options.starting else []

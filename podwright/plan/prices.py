@@ -64,7 +64,8 @@ def _cost(provisioning: str, destination: Destination, listed: ListPrice | None,
     if provisioning == destination.provisioning and destination.price is not None:
         price, source = destination.price, f"price of target {destination.name}"
     elif provisioning == ON_DEMAND and listed:
-        price, source = listed.usd, str(listed)
+        price = listed.usd
+        source = str(listed)
     elif provisioning == destination.provisioning:
         source = f"not known: set price of target {destination.name}, in USD per chip-hour"
     elif destination.provisioning:

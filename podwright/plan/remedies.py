@@ -85,7 +85,10 @@ class MemorySearch(Generic[R]):
         `of_target`: its GPUs are those of a target, and no other slice can be typed."""
         ways = [f"type {overrides} --fit (LoRA)" for overrides in self._adapters(recipe, where)]
         ways += self._larger(recipe, where, of_target)
-        return ", or ".join([ways[0], *(way.removeprefix("type ") for way in ways[1:])]) if ways else LESS
+        if not ways:
+            return LESS
+        others = [way.removeprefix("type ") for way in ways[1:]]
+        return ", or ".join([ways[0], *others])
 
     def _adapters(self, recipe: R, where: Slice) -> list[str]:
         """The least change of what is trained with which adapters fit, as it is typed."""
@@ -107,7 +110,8 @@ class MemorySearch(Generic[R]):
         overrides = dict(overrides)
         adjusted = changed(recipe, overrides)
         parts = meshes.shards(recipe, meshes.resolved(adjusted, where))
-        needs, rows = self._needs(adjusted, where), self.part.test_rows(recipe)
+        needs = self._needs(adjusted, where)
+        rows = self.part.test_rows(recipe)
         while rows >= 2 * _SMALLEST_TEST * parts and needs["evaluate"] > _certain(where):
             if needs["evaluate"] < max(needs.values()):
                 break
@@ -115,10 +119,12 @@ class MemorySearch(Generic[R]):
             overrides["evaluation.batch_size"] = rows
             adjusted = changed(recipe, overrides)
             needs = self._needs(adjusted, where)
-        if max(needs.values()) > limit and (waits := self.part.offloaded(adjusted)):
-            overrides |= waits
-            adjusted = changed(recipe, overrides)
-            needs = self._needs(adjusted, where)
+        if max(needs.values()) > limit:
+            waits = self.part.offloaded(adjusted)
+            if waits:
+                overrides |= waits
+                adjusted = changed(recipe, overrides)
+                needs = self._needs(adjusted, where)
         most = max(needs, key=lambda name: needs[name])
         return Candidate(overrides, adjusted, needs[most], most)
 

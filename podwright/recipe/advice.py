@@ -57,7 +57,8 @@ def of_kind(kind: str) -> RecipeAdvice:
 
 def of_run(run: RunDir) -> RecipeAdvice:
     """By its recipe.json, GENERAL where that cannot be read, and by what its trainer has written."""
-    newest = max((int(path.name) for path in run.path.glob("attempts/*") if path.name.isdigit()), default=0)
+    attempts = [int(path.name) for path in run.path.glob("attempts/*") if path.name.isdigit()]
+    newest = max(attempts, default=0)
     complete = newest > 0 and run.exit(newest).exists()
     return with_records(kind_of(run.recipe), read_events(run.events), run.metrics.exists(), complete)
 
@@ -65,7 +66,9 @@ def of_run(run: RunDir) -> RecipeAdvice:
 def with_records(kind: str, events: Iterable[Record], has_steps: bool, complete: bool) -> RecipeAdvice:
     """Of a run of `kind`, by the events of its trainer and whether it has written steps. `complete`: it has written its last record; else
     it may have saved since."""
-    keys, checkpoint, begun = of_kind(kind), None, False
+    keys = of_kind(kind)
+    checkpoint = None
+    begun = False
     for event in events:
         begun = True
         if event["event"] in ("checkpoint", "resumed"):

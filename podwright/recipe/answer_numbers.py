@@ -52,7 +52,9 @@ def gold(solution: str) -> Gold:
     words = re.split(r"[\s.]+", rest)
     unit = all(word.lower() in _SIGNS or (word.isalpha() and not _NOT_UNIT.fullmatch(word)) for word in words)
     known = number if _value(number) is not None else None
-    return Gold(known, text[match.start(1) :].partition("\n")[0], "" if unit and not _DOTTED.match(rest) else rest)
+    line = text[match.start(1) :].partition("\n")[0]
+    has_only_unit = unit and not _DOTTED.match(rest)
+    return Gold(known, line, "" if has_only_unit else rest)
 
 
 def extract_strict(text: str) -> str | None:

@@ -123,7 +123,10 @@ class AnswerSchema(BaseModel):
     def allowed(self, field: str, values: Mapping[str, Any]) -> tuple[Value, ...]:
         """The values of a field that may stand beside those of the fields before it."""
         least = [floor.value for floor in self.floors if floor.field == field and _cause(floor, values)]
-        return tuple(v for v in self.options[field] if not least or (isinstance(v, int) and v >= max(least)))
+        values_of_field = self.options[field]
+        if not least:
+            return tuple(values_of_field)
+        return tuple(v for v in values_of_field if isinstance(v, int) and v >= max(least))
 
     def flattened(self, answer: dict[str, Any], texts: bool = True) -> dict[str, Any]:
         """Dotted fields of a valid answer, in the order in which it is written; without `texts`, those that are graded."""
@@ -159,8 +162,10 @@ class AnswerSchema(BaseModel):
             else:
                 values[field] = value
         for floor in self.floors:
-            if floor.field in values and values[floor.field] < floor.value and (cause := _cause(floor, values)):
-                yield floor.field, f"{values[floor.field]} is below {floor.value}, the least for {cause}"
+            if floor.field in values and values[floor.field] < floor.value:
+                cause = _cause(floor, values)
+                if cause:
+                    yield floor.field, f"{values[floor.field]} is below {floor.value}, the least for {cause}"
 
     def line_faults(self, line: Mapping[str, Any]) -> Iterator[FieldFault]:
         """What is wrong with one row of a file, without looking at its media."""
@@ -251,7 +256,8 @@ def parse(raw: Mapping[str, Any]) -> AnswerSchema:
         return AnswerSchema.model_validate(raw)
     except ValidationError as e:
         first = e.errors()[0]
-        where, key = raw.get("file") or "data.answers", ".".join(map(str, first["loc"]))
+        where = raw.get("file") or "data.answers"
+        key = ".".join(map(str, first["loc"]))
         value = f"{key}={shown(first['input'])}: " if key else ""
         fix = "correct it; recipes/answers/ethogram.yaml shows every key"
         raise UserError(f"{where}: {value}{in_words(first)}", fix, "answer-schema") from e

@@ -234,7 +234,8 @@ def _theta(sizes: _Qwen3) -> float:
         kind = rope.get("rope_type", rope.get("type", "default"))
         if kind != "default":
             raise _unsupported("rope_type", kind)
-        if others := [k for k in rope if k not in _ROPE_KEYS and rope[k] is not None]:
+        others = [k for k in rope if k not in _ROPE_KEYS and rope[k] is not None]
+        if others:
             raise _unsupported(f"{key}.{others[0]}", rope[others[0]])
     if scaling and parameters and scaling != parameters:
         what = f"config.json has rope_scaling={_short(scaling)} beside rope_parameters={_short(parameters)}"

@@ -192,7 +192,10 @@ def of_maxtext(arguments: Mapping[str, str]) -> str:
         "num_experts_per_tok": dims.moe.num_experts_per_tok,
         "base_moe_mlp_dim": dims.moe.moe_intermediate_size,
     }
-    return name if all(arguments.get(key) in (None, "", str(value)) for key, value in known.items()) else ""
+    for key, value in known.items():
+        if arguments.get(key) not in (None, "", str(value)):
+            return ""
+    return name
 
 
 def find(

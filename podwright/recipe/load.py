@@ -284,7 +284,8 @@ def _unknown(key: str, known: list[str]) -> UserError:
     leaf = key.rsplit(".", 1)[-1]
     same_leaf = [name for name in known if name.rsplit(".", 1)[-1] == leaf]
     fix = "`podwright recipes show NAME` lists all keys"
-    if guess := nearest(key, same_leaf, cutoff=0) or nearest(key, known):
+    guess = nearest(key, same_leaf, cutoff=0) or nearest(key, known)
+    if guess:
         fix = f"did you mean {guess}?"
     elif "arguments" in known and "." not in key:
         fix = f"type arguments.{key}=VALUE, if MaxText has it; {fix}"

@@ -177,9 +177,10 @@ def ranges(wanted: Sequence[tuple[Location, int, int]]) -> list[bytes]:
     """The bytes [start, stop) of places in one store, asked for together."""
     first = wanted[0][0]
     with first._explained():
-        contents = first.fs.cat_ranges(
-            [p.path for p, _, _ in wanted], [a for _, a, _ in wanted], [b for _, _, b in wanted], on_error="raise"
-        )
+        paths = [place.path for place, _, _ in wanted]
+        starts = [start for _, start, _ in wanted]
+        stops = [stop for _, _, stop in wanted]
+        contents = first.fs.cat_ranges(paths, starts, stops, on_error="raise")
     return [bytes(b) for b in contents]
 
 

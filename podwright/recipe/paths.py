@@ -84,7 +84,8 @@ def absent(typed: str, path: Path) -> UserError:
     """An error for a path of this machine that is not an override's value, with nothing there."""
     if os.path.islink(path):
         return dead_link(typed, path)
-    fix, guess = "check the path", _nearest(path.name, path.parent, _LIKE)
+    fix = "check the path"
+    guess = _nearest(path.name, path.parent, _LIKE)
     if guess and typed.strip("/."):
         fix = f"did you mean {shlex.quote(str(Path(typed).with_name(guess)))}?"
     return UserError(f"there is no {visible(typed)}", fix, "no-such-file")
@@ -194,8 +195,10 @@ def require_weights(key: str, source: str, path: Path, fix: str, words: Sequence
         return
     if os.path.lexists(path):
         require_file(f"{key}={source}", path)
-    if not looks_like_file(source) and (guess := nearest(source, list(words))):
-        fix = f"did you mean {key}={guess}?"
+    if not looks_like_file(source):
+        guess = nearest(source, list(words))
+        if guess:
+            fix = f"did you mean {key}={guess}?"
     raise UserError(f"{key}={source} is not there", fix, "no-such-file")
 
 

@@ -28,7 +28,9 @@ def with_placeholders(text: str, values: Mapping[str, str] | None = None) -> tup
     """
     kinds = contexts(text)
     given = {_key(name): value for name, value in (values or {}).items()}
-    parts, left, end = [], dict[str, None](), 0
+    parts = []
+    left = dict[str, None]()
+    end = 0
     for match in _PLACEHOLDER.finditer(text):
         kind, name = kinds[match.start()], match[1]
         bare = kind in (BARE, NESTED)
@@ -83,7 +85,10 @@ def contexts(text: str) -> str:
 
     Quotes themselves count as what they enclose, but for the first of a pair. `${...}` and `$((...))` are EXPANSION.
     """
-    kinds, stack, heredocs, place = list[str](), [""], list[tuple[bool, str]](), 0
+    kinds = list[str]()
+    stack = [""]
+    heredocs = list[tuple[bool, str]]()
+    place = 0
     nesting = 0  # how many of the stack are of _NESTING
     while place < len(text):
         top = stack[-1]

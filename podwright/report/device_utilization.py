@@ -47,7 +47,10 @@ def figures(records: Records) -> Result | None:
     if not samples:
         return None
     processes = sorted({s["process"] for s in samples})
-    each = [{"process": n, **_means([s for s in samples if s["process"] == n])} for n in processes]
+    each = []
+    for process in processes:
+        of_process = [sample for sample in samples if sample["process"] == process]
+        each.append({"process": process, **_means(of_process)})
     return _means(samples) | {"processes": each}
 
 

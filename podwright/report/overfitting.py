@@ -26,7 +26,11 @@ def suspicions(steps: list[Record], tests: list[Record], epochs: float | None) -
 
     `epochs`: at most; None if nobody knows.
     """
-    losses = [(s["step"], loss) for s in steps if (loss := number(s.get("loss"))) is not None]
+    losses = []
+    for step in steps:
+        loss = number(step.get("loss"))
+        if loss is not None:
+            losses.append((step["step"], loss))
     if not losses:
         return []
     sentence = _fast(losses) or _apart(steps, tests, epochs) or _by_heart(losses, tests, epochs)

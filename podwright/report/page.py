@@ -31,7 +31,8 @@ FIRST_ROWS, LAST_ROWS = 20, 10
 def write(run: RunDir, readme_file: Path | None = None, language: str = "en") -> Result:
     """Write the report of `run` into its directory and return result.json; with `readme_file`, extend that README too."""
     mirror.look(run)  # what is here is reported if the storage cannot be read
-    read, t = records.read(run), Words(language)
+    read = records.read(run)
+    t = Words(language)
     result = of_records(run, read)
     text = kinds.page_text(result, t)
     drawn = kinds.plots(read, result)
@@ -76,8 +77,16 @@ def summary(result: Result, language: str = "en") -> list[str]:
 
 
 def _context(read: records.Records, result: Result, text: kinds.PageText, drawn: list[Plot]) -> Record:
-    settings, kind, steps = reproduce.settings(read.recipe), kinds.of(result), read.steps()
+    settings = reproduce.settings(read.recipe)
+    kind = kinds.of(result)
+    steps = read.steps()
     breakdown = result["wall_time"][f"inside_{read.main}_s"]
+    speeds = []
+    for name, (words, unit) in kind.FACTS.steady.items():
+        speeds.append((words, result["steady_state"][name], unit))
+    first_and_last = steps
+    if len(steps) > FIRST_ROWS + LAST_ROWS:
+        first_and_last = steps[:FIRST_ROWS] + steps[-LAST_ROWS:]
     return {
         "r": result,
         "kind": result["kind"],
@@ -90,9 +99,9 @@ def _context(read: records.Records, result: Result, text: kinds.PageText, drawn:
         "num_samples": len(pairs(read.samples)),
         "phases": _shares(result["wall_time"]["phases_s"]),
         "parts": _shares({k: v for k, v in breakdown.items() if v}),
-        "speeds": [(words, result["steady_state"][name], unit) for name, (words, unit) in kind.FACTS.steady.items()],
+        "speeds": speeds,
         "log": _log(steps),
-        "first_and_last": steps if len(steps) <= FIRST_ROWS + LAST_ROWS else steps[:FIRST_ROWS] + steps[-LAST_ROWS:],
+        "first_and_last": first_and_last,
         "light": style.variables(0),
         "dark": style.variables(1),
     }
@@ -140,7 +149,11 @@ def _code_spans(text: Any) -> str:
     parts = [escape(part) for part in wording.visible(text).split("`")]
     if len(parts) % 2 == 0:
         return Markup("`").join(parts)
-    return Markup("").join(Markup("<code>{}</code>").format(part) if i % 2 else part for i, part in enumerate(parts))
+    spans = []
+    for i, part in enumerate(parts):
+        is_code = i % 2 == 1
+        spans.append(Markup("<code>{}</code>").format(part) if is_code else part)
+    return Markup("").join(spans)
 
 
 def markdown_templates() -> Environment:

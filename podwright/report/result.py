@@ -28,7 +28,8 @@ def result(run: RunDir) -> Result:
 
 
 def of_records(run: RunDir, records: Records) -> Result:
-    steps, kind = records.steps(), kinds.of(records.raw)
+    steps = records.steps()
+    kind = kinds.of(records.raw)
     measured = evaluations(records, kind.FACTS.tested)
     of_kind = kind.figures(records, measured)
     figures: Result = {
@@ -128,7 +129,8 @@ def expected(expect: Any, figures: Result) -> Record:
     """The recipe's promise next to what was measured, and a verdict."""
     expect = expect if isinstance(expect, dict) else {}
     metric = expect.get("metric")
-    value, tolerance = number(expect.get("value")), number(expect.get("tolerance")) or 0.0
+    value = number(expect.get("value"))
+    tolerance = number(expect.get("tolerance")) or 0.0
     measured = number(inner(figures, str(metric)))
     error = difference(measured, value)
     return {

@@ -46,7 +46,8 @@ def steady_state(records: Records, names: Steady) -> Record:
     left_out = sum(s["step"] in cold for s in records.steps())
     figures |= {"num_steps": len(steps), "num_left_out": left_out, "units": units}
     if "tokens_per_s" in names:
-        devices, rate = number(records.last("environment").get("devices")), figures["tokens_per_s"]
+        devices = number(records.last("environment").get("devices"))
+        rate = figures["tokens_per_s"]
         figures["tokens_per_s_per_device"] = rate / devices if rate is not None and devices else None
     return figures
 

@@ -188,7 +188,8 @@ def how_it_ended(result: Result) -> str:
 def parameters(result: Result) -> str:
     """The model's parameters, how many a token meets (experts), or what is trained if it is not they (LoRA)."""
     environment = result["environment"]
-    total, trained = environment["num_params"], number(environment["num_trained_params"])
+    total = environment["num_params"]
+    trained = number(environment["num_trained_params"])
     if (active := result.get("num_active_params")) is not None:
         return f"{figure(total)}, {figure(active)} active per token"
     return (

@@ -56,7 +56,8 @@ class Carrier:
     def request(self, observed: ObservedRun) -> None:
         target = observed.target
         state = observed.state
-        provisioner, number = _provisioner(target), state.allocation.number + 1 if state.allocation else 1
+        provisioner = _provisioner(target)
+        number = state.allocation.number + 1 if state.allocation else 1
         avoid = avoided(state.capacity, target.traits.zones, journal.now())
         try:
             self._job(target, state)
@@ -197,7 +198,8 @@ class Carrier:
     def release(self, observed: ObservedRun) -> None:
         state = observed.state
         self._mirror.publish()
-        if not state.handle or (answer := observed.target.release(state.handle)).done:
+        answer = observed.target.release(state.handle) if state.handle else None
+        if answer is None or answer.done:
             self._journal("released", state)
             return
         self._journal("release unanswered", state, reason=answer.reason)

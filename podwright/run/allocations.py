@@ -86,7 +86,10 @@ def after(record: AllocationRecord | None, event: Record) -> AllocationRecord | 
     if record is None or number == record.number + 1:
         fresh = name == "allocation requested" and (record is None or record.phase is AllocationPhase.GONE)
         return _requested(event) if fresh else record
-    if number != record.number or (phase := ALLOCATION_TRANSITIONS.get((record.phase, name))) is None:
+    if number != record.number:
+        return record
+    phase = ALLOCATION_TRANSITIONS.get((record.phase, name))
+    if phase is None:
         return record
     changes: dict[str, Any] = {"phase": phase}
     if phase is not record.phase:

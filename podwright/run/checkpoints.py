@@ -43,7 +43,10 @@ def listed(run: RunDir) -> list[StoredCheckpoint]:
     url = url_of(run)
     by_step: dict[int, list[StoredObject]] = {}
     for each in open_storage(url, _PATIENCE_S).objects(f"{_FOLDER}/"):
-        if is_below(each.name) and (match := _NAME.fullmatch(each.name.removeprefix(f"{_FOLDER}/"))):
+        if not is_below(each.name):
+            continue
+        match = _NAME.fullmatch(each.name.removeprefix(f"{_FOLDER}/"))
+        if match:
             by_step.setdefault(int(match[1] or match[2]), []).append(each)
     return [_checkpoint(step, objects) for step, objects in sorted(by_step.items()) if _complete(url, objects)]
 

@@ -221,7 +221,8 @@ def _journals(runs: Path) -> dict[str, RunDir]:
 
 def _requested(run: RunDir) -> Iterator[str]:
     for event in read_jsonl(run.journal):
-        handle, request = event.get("handle"), event.get("request")
+        handle = event.get("handle")
+        request = event.get("request")
         if event.get("event") == "submitting" and isinstance(handle, dict) and "tag" in handle:
             yield str(handle["tag"])
         if event.get("event") == "allocation requested" and isinstance(request, dict):
@@ -278,9 +279,12 @@ def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
                 return Need.LIVING, f"run {run.name} is followed by a launcher"
         may_train = owned.state not in (AllocationState.LOST, AllocationState.REFUSED, AllocationState.DELETING)
         handle = state.handle if may_train and state.attempt > state.ended_attempt else None
-        if handle and (polled := targets.of_handle(handle).poll(handle)).process is Process.RUNNING:
+        polled = targets.of_handle(handle).poll(handle) if handle else None
+        if polled and polled.process is Process.RUNNING:
             known = f"run {run.name} trains without a launcher"
-            return (Need.UNCLEAR, f"it is not known whether {known} ({polled.waiting})") if polled.silent else (Need.LIVING, known)  # fmt: skip
+            if polled.silent:
+                return Need.UNCLEAR, f"it is not known whether {known} ({polled.waiting})"
+            return Need.LIVING, known
     except (UserError, OSError) as e:
         return Need.UNCLEAR, f"run {run.name} cannot be read: {e}"
     if state.phase is Phase.ENDED:

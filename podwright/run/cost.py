@@ -61,7 +61,8 @@ class AllocationCost:
     """of a cloud that tells of machines one by one"""
 
     def read(self, name: str, event: Record) -> None:
-        time, since = event["time"], event.get("since")
+        time = event["time"]
+        since = event.get("since")
         known = time if since is None else since
         match name:
             case "ready" if self.begun is None:
@@ -114,7 +115,9 @@ def usage(events: Iterable[Record], now: float) -> Usage | None:
             allocations[number].read(name, event)
     if not allocations:
         return None
-    hours, costs, sources = 0.0, list[float | None](), {}
+    hours = 0.0
+    costs = list[float | None]()
+    sources = {}
     for each in allocations.values():
         if each.meter or each.begun is not None:
             chip_hours = each.chip_hours(now)

@@ -327,7 +327,8 @@ def _require_target(run: RunDir, state: RunState, kind: str) -> None:
     """UserError where the entry of the target cannot be read, where this machine lacks a program, or where the target would not take a next
     attempt: like before the start of the run, it is checked for the recipe where it has changed since the last attempt, or where that one was
     submitted (without one, where the run was created) more than CHECK_AGAIN_S ago."""
-    last, now = state.handle, targets.current(state.target, _recorded(state), state.slice)
+    last = state.handle
+    now = targets.current(state.target, _recorded(state), state.slice)
     entries.require_accepted(now)
     target = targets.recorded(now)
     targets.require_programs(target.traits)
@@ -366,7 +367,8 @@ def preview(path: Path, resolved: ResolvedTarget, recipe: Recipe) -> dict[str, A
     request = target.provisioner.describe_request(where, None, 1, ()) if target.provisioner else None
     if request:
         shown["request"] = asdict(request)
-    row, name = kinds.find(recipe.kind), request.name if request else ""
+    row = kinds.find(recipe.kind)
+    name = request.name if request else ""
     base = target.traits.storage if row.uses_storage else ""
     storage = url_of_run(base, path.name, None) if base else ""
     raw = recipe.model_dump(mode="json")
@@ -377,5 +379,6 @@ def preview(path: Path, resolved: ResolvedTarget, recipe: Recipe) -> dict[str, A
     rendered = target.render(job, hosts)
     files = {str(path): text for path, text in rendered.files.items()}
     if isinstance(target, ListsCalls):  # the objects of its files are in them
-        files, shown["calls"] = {}, [asdict(call) for call in target.planned_calls(rendered, request)]
+        files = {}
+        shown["calls"] = [asdict(call) for call in target.planned_calls(rendered, request)]
     return shown | {"argv": list(rendered.argv), "env": rendered.env, "cwd": str(rendered.cwd), "files": files}

@@ -127,7 +127,8 @@ def dated(event: Record, clock: tuple[str, float] | None = None) -> Record:
 
 def parse(text: bytes, source: str) -> RunState:
     """Of the lines of a journal."""
-    state, count = RunState(), 0
+    state = RunState()
+    count = 0
     clock = uptime()
     for number, line in enumerate(text.splitlines(keepends=True), 1):
         if not line.endswith(b"\n"):

@@ -243,7 +243,8 @@ def _machines(run: RunDir, state: RunState, polled: Polled, answers: Answers) ->
     cloud, silence_s, record = GONE, math.inf, state.allocation
     if record and record.may_exist:
         poller = Poller(targets.of_handle(record.target))
-        cloud, silence_s = poller.describe(record.request, record.ready_since), poller.target.traits.silence_s
+        cloud = poller.describe(record.request, record.ready_since)
+        silence_s = poller.target.traits.silence_s
         answers.cloud = cloud
     silent_s = max(1.0, silence.known_s(run, state.attempt)) if polled.silent else 0.0
     seen = Observed(polled.process, cloud, silent_s=silent_s, unheard_s=0.0 if polled.barred else silent_s)

@@ -106,7 +106,8 @@ def keep_in(run: RunDir, base: str, created: float, cwd: Path) -> str:
     inputs.upload(run, recipe_of(run), cwd, storage)
     for name in _GIVEN:
         if (run.path / name).exists():
-            own, there = (run.path / name).read_bytes(), storage.read(_FOLDER + name)
+            own = (run.path / name).read_bytes()
+            there = storage.read(_FOLDER + name)
             if there is None or there.data != own:
                 storage.write(_FOLDER + name, own)
     return run.storage_url
@@ -138,7 +139,8 @@ def fetch(url: str, runs: Path) -> RunDir:
     """The run that is kept at `url`, in `runs` under its name; brought up to date if it is there already."""
     url = url.rstrip("/")
     url = url if "://" in url else os.path.abspath(url)  # other verbs and processes have other working directories
-    run, storage = RunDir(runs / name_of_run(url)), open_storage(url)
+    run = RunDir(runs / name_of_run(url))
+    storage = open_storage(url)
     if run.path.exists():
         if run.storage_url != url:
             what = f"{run.path} is another run than that in {url}"
@@ -182,7 +184,8 @@ def newest(run: RunDir) -> RunState:
 
 def take_over(run: RunDir) -> None:
     """Let this machine act on a run that it observed: the storage's journal says so first. StorageFailure."""
-    storage, url = open_storage(run.storage_url), run.storage_url
+    storage = open_storage(run.storage_url)
+    url = run.storage_url
     line = json.dumps({"event": "taken over", "time": journal.now(), "machine": platform.node()}).encode() + b"\n"
     while True:
         there = _journal_in(storage, url)

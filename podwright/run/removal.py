@@ -43,10 +43,12 @@ def remove(
     end, shown = time.monotonic() + limit_s, ""
     while left and time.monotonic() < end:
         for each in slices:
-            if each.key in left and charged.get(each.key) != (seen := listed[each.key].charged):
-                charged[each.key] = seen
-                with contextlib.suppress(UserError, OSError):  # it is deleted all the same
-                    _charge(each, seen)
+            if each.key in left:
+                seen = listed[each.key].charged
+                if charged.get(each.key) != seen:
+                    charged[each.key] = seen
+                    with contextlib.suppress(UserError, OSError):  # it is deleted all the same
+                        _charge(each, seen)
             count, last = calls.get(each.key, (0, 0.0))
             deleting = each.key in left and listed[each.key].state is AllocationState.DELETING
             if each.key in left and not deleting and due(count, last, time.time()):
@@ -109,7 +111,10 @@ def _charge(each: CloudSlice, charged: ChargedChips | None) -> None:
     if run is None or charged is None or not run.journal.exists():
         return
     with unattended(run) as free:
-        if not free or (record := _record(run, each)) is None:
+        if not free:
+            return
+        record = _record(run, each)
+        if record is None:
             return
         unseen = record.phase is AllocationPhase.REQUESTED and charged.chips > 0
         if charged != record.charged and (unseen or record.charged):
@@ -122,9 +127,13 @@ def _write_down(each: CloudSlice) -> None:
     if run is None or not run.journal.exists():
         return
     with unattended(run) as free:
-        if not free or (record := _record(run, each)) is None or record.phase is AllocationPhase.GONE:
+        if not free:
             return
-        number, now = record.number, journal.now()
+        record = _record(run, each)
+        if record is None or record.phase is AllocationPhase.GONE:
+            return
+        number = record.number
+        now = journal.now()
         if record.phase is AllocationPhase.READY:
             lost = {"ending": Ending.NODE_LOST, "reason": "Removed: podwright clean has deleted the machines"}
             journal.append(run, "allocation lost", allocation=number, since=now, **lost)

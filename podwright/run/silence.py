@@ -22,7 +22,8 @@ def silent_s(run: RunDir, attempt: int, silent: bool | None) -> float:
     if not silent:
         path.unlink(missing_ok=True)
         return 0.0
-    now, began = journal.now(), _began(run, attempt)
+    now = journal.now()
+    began = _began(run, attempt)
     if not began:
         boot, uptime = journal.uptime()
         began = {"time": now, "boot": boot, "uptime": uptime, "heard_bytes": _heard_bytes(run)}

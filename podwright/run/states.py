@@ -52,7 +52,11 @@ _Phases = TypeVar("_Phases", Phase, AllocationPhase)
 
 def _transitions(phases: type[_Phases], table: dict[str, dict[str, str]]) -> dict[tuple[_Phases, str], _Phases]:
     """(phase, event) -> phase."""
-    return {(phases(phase), event): phases(after) for phase, row in table.items() for event, after in row.items()}
+    transitions = {}
+    for phase, row in table.items():
+        for event, after in row.items():
+            transitions[phases(phase), event] = phases(after)
+    return transitions
 
 
 TRANSITIONS = _transitions(Phase, _TABLES["run"])

@@ -49,8 +49,10 @@ def reason(
     if seen.process is Process.RUNNING:
         away = _repairing(seen) if seen.silent_s else ""
         return _unheard(state, seen, away or polled, now, silence_s, typed) or _saving(state, kill_at)
-    if state.phase in (Phase.READY, Phase.ENDED) and (text := _of_machines(state, seen, now)):
-        return text
+    if state.phase in (Phase.READY, Phase.ENDED):
+        text = _of_machines(state, seen, now)
+        if text:
+            return text
     if state.phase is Phase.READY and state.short_attempts > 1:
         return f"Retrying: {state.short_attempts} attempts in a row were short; the next one follows after a pause"
     return polled

@@ -109,7 +109,8 @@ class _Reading:
         words, _ = self.heard(piece)
         if not words:
             return False
-        program, rest = words[0].rpartition("/")[2], _without_options(words[1:])
+        program = words[0].rpartition("/")[2]
+        rest = _without_options(words[1:])
         if program.startswith("python"):
             module = rest[1] if rest[:1] == ["-m"] and len(rest) > 1 else ""
             script = bool(rest) and rest[0].endswith(".py") and any(ARGUMENT.match(word) for word in rest[1:])
@@ -131,7 +132,8 @@ def split(
     `name`: of the text in messages.
     """
     _require_plain_text(text, name)
-    reading, command = _Reading(without_comments(text), hear, known, typed), ContainerCommand()
+    reading = _Reading(without_comments(text), hear, known, typed)
+    command = ContainerCommand()
     for number, statement in enumerate(reading.statements):
         if _statement(command, reading, statement, name):
             _followed(command, [_raw(each) for each in reading.statements[number + 1 :]])
@@ -321,7 +323,8 @@ def _with_own_variables(command: ContainerCommand) -> ContainerCommand:
 
 def _setup(command: ContainerCommand, reading: _Reading, pipeline: list[Piece]) -> None:
     """A command that runs before training: as it stands where it has no variables, else with their values where they are known."""
-    first, (words, _) = pipeline[0], reading.heard(pipeline[0])
+    first = pipeline[0]
+    words, _ = reading.heard(first)
     raw = between(first, pipeline[-1])
     if words[:1] == ["set"]:
         if "pipefail" in words:
@@ -330,7 +333,8 @@ def _setup(command: ContainerCommand, reading: _Reading, pipeline: list[Piece]) 
             command.notes[" ".join(words)] = "of its options, the rendered command has -e and -o pipefail alone"
         return
     plain = len(pipeline) == 1 and _command(first) == first.words and not first.redirections
-    if plain and words and "$" in raw and not any(_UNKNOWN in word for word in words):
+    has_values = not any(_UNKNOWN in word for word in words)
+    if plain and words and "$" in raw and has_values:
         command.setup.append(shlex.join(words))
     else:
         command.setup.append(_protected(raw))

@@ -152,7 +152,8 @@ def _trusted(folder: Path, script: Script, shell: Shell, seen: Surroundings, var
         hand_over(folder)
     code, _, _ = shell.ask([env, "-i", f"PATH={PATH}", *(_DROP if drops else ()), *begin], SECONDS + 5)
     hidden, log = ((folder / "run" / name).read_bytes().decode(errors="replace") for name in ("nowhere", "log"))
-    absent, refused = folder / "calls" / "absent", _REFUSED.search(f"{log}\n{hidden}")
+    absent = folder / "calls" / "absent"
+    refused = _REFUSED.search(f"{log}\n{hidden}")
     if absent.exists() or refused:
         what = refused[1] if refused else f"calls {read(absent)}"
         fix = "take it out in a copy of the script, or import it where user namespaces are allowed"
@@ -165,8 +166,13 @@ def _trusted(folder: Path, script: Script, shell: Shell, seen: Surroundings, var
     elif code:
         problem = _failure(code, log)
     calls = [_call(path.read_bytes(), variables) for path in sorted((folder / "calls").glob("1*"))]
-    home, there = str(folder / "home"), seen.home
-    moved = [replace(call, argv=tuple(word.replace(home, there) for word in call.argv)) for call in calls if call]
+    home = str(folder / "home")
+    there = seen.home
+    moved = []
+    for call in calls:
+        if call:
+            words = tuple(word.replace(home, there) for word in call.argv)
+            moved.append(replace(call, argv=words))
     return Evaluated(tuple(moved), code, log[-4000:], True, "", f"{script.path} {problem}" if problem else "", True)
 
 

@@ -101,8 +101,10 @@ class _Scan:
         self.place = 0
 
     def pieces(self) -> list[Piece]:
-        pieces, piece = list[Piece](), Piece(self.text)
-        closing, begins = list[str](), True
+        pieces = list[Piece]()
+        piece = Piece(self.text)
+        closing = list[str]()
+        begins = True
         while self._skip_blanks():
             start = self.place
             if operator := self._operator():
@@ -111,7 +113,8 @@ class _Scan:
                     if piece.words or piece.compound or piece.redirections:
                         piece.after = {"\n": ";", "|&": "|"}.get(operator, operator)
                         pieces.append(piece)
-                    piece, begins = Piece(self.text), True
+                    piece = Piece(self.text)
+                    begins = True
                     continue
                 piece.compound, begins = True, True
                 if operator == "(":

@@ -43,7 +43,8 @@ class _Runs:
         self.placeholders = with_placeholders(text, self.values)[1]
         texts = [text, *variables.sourced(text, files).values()]
         self.variables: Variables = variables.of_script(texts, self.values)
-        zone, user = now.strftime("%z"), values.get("USER", "user")
+        zone = now.strftime("%z")
+        user = values.get("USER", "user")
         timezone = f"<{now.tzname()}>{'-' if zone[:1] == '+' else '+'}{zone[1:3]}:{zone[3:]}" if zone else "UTC"
         home = values.get("HOME", "").rstrip("/") or f"/home/{user}"
         self._seen = Surroundings(user, home, int(now.timestamp()), timezone)
@@ -185,7 +186,8 @@ def _marked(
 
 def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
     """The words of the one call of xpk in a run. UserError for another number of calls, and for words that bash cannot know here."""
-    calls, name = evaluated.workloads(), runs.path.name
+    calls = evaluated.workloads()
+    name = runs.path.name
     problem = evaluated.problem.removeprefix(f"{runs.path} ")
     if len(calls) > 1:
         raise UserError(f"{name} calls xpk workload create {len(calls)} times", "leave one in a copy", "several-calls")
@@ -268,8 +270,10 @@ def _repeated(values: str) -> str:
 
 def _names(runs: _Runs, values: Mapping[str, str]) -> dict[str, str]:
     """Name of a variable or placeholder -> that of the recipe's variable, in capitals. What was typed and no target fills in stays as it is."""
-    names, its = dict[str, str](), runs.variables
-    for name in sorted({*its.emptied, *its.unset, *its.given}, key=lambda name: name != name.upper()):
+    names = dict[str, str]()
+    its = runs.variables
+    scripted = {*its.emptied, *its.unset, *its.given}
+    for name in sorted(scripted, key=lambda name: name != name.upper()):
         if name not in values or name in FROM_TARGET:
             names[name] = name.upper()
             while list(names.values()).count(names[name]) > 1:

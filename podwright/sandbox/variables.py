@@ -92,7 +92,12 @@ def in_conditions(text: str) -> set[str]:
 
 
 def _named(text: str) -> set[str]:
-    return {name for match in _USED.finditer(text) if (name := match[1] or match[4])}
+    names = set()
+    for match in _USED.finditer(text):
+        name = match[1] or match[4]
+        if name:
+            names.add(name)
+    return names
 
 
 def sourced(text: str, files: Mapping[str, str]) -> dict[str, str]:

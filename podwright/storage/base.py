@@ -123,7 +123,11 @@ _WORDS = {
 
 def cause_of(error: BaseException) -> Cause | None:
     """Why a storage failed, of what any of its clients raises; None of other errors, damaged and missing objects among them."""
-    return next((cause for e in _chain(error) if (cause := _cause(e))), None)
+    for each in _chain(error):
+        cause = _cause(each)
+        if cause:
+            return cause
+    return None
 
 
 def failure_of(error: BaseException, url: str) -> StorageFailure | None:
@@ -183,7 +187,9 @@ def _cause(e: BaseException) -> Cause | None:
             return Cause.LOGIN
         return Cause.NETWORK if e.errno in (*_NETWORK, *_FOLDER) else None
     text = str(e)
-    return next((cause for word, cause in _WORDS.items() if word in text), None) if _FROM_STORE.search(text) else None
+    if not _FROM_STORE.search(text):
+        return None
+    return next((cause for word, cause in _WORDS.items() if word in text), None)
 
 
 def _status(e: BaseException, library: str) -> int | None:

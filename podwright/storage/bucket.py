@@ -103,7 +103,9 @@ class Bucket:
 
     def _copy(self, name: str, to: str) -> None:
         """Inside the store, in as many requests as a large object needs."""
-        source, target, token = self._blob(name), self._blob(to), None
+        source = self._blob(name)
+        target = self._blob(to)
+        token = None
         while True:
             token, _, _ = target.rewrite(source, token=token, **self._limits)
             if token is None:

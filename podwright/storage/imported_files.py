@@ -9,7 +9,8 @@ from pathlib import Path
 
 def closure(path: Path) -> list[Path]:
     """`path` and every module and package in its folder that it imports, directly or through others."""
-    files, waiting = set[Path](), [path]
+    files = set[Path]()
+    waiting = [path]
     while waiting:
         file = waiting.pop()
         if file not in files:

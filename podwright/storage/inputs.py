@@ -52,7 +52,8 @@ def localized(run: RunDir, recipe: Record) -> Record:
     rewards = [dict(reward) for reward in recipe.get("rewards") or ()]
     for key, name in names.items():
         if number := _REWARD.fullmatch(key):
-            reward, (folder, _, file) = rewards[int(number[1])], name.rpartition("/")
+            reward = rewards[int(number[1])]
+            folder, _, file = name.rpartition("/")
             function = reward["function"].rpartition(":")[2]
             reward["function"] = f"{_copy(storage, folder, run.path.resolve())}/{file}:{function}"
             continue
@@ -108,7 +109,9 @@ def uploaded_keys(run: RunDir) -> set[str]:
 
 
 def _files(path: Path) -> list[Path]:
-    return sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    if not path.is_dir():
+        return [path]
+    return sorted(p for p in path.rglob("*") if p.is_file())
 
 
 def _put(storage: Storage, path: Path, files: list[Path], title: str) -> str:

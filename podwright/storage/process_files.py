@@ -44,7 +44,10 @@ def bring(run: RunDir, storage: Storage, attempt: int = 0) -> None:
         path = run.path / name
         if not _NAME.fullmatch(name):
             continue  # put there by somebody else
-        if (there := storage.read(name)) is None or (path.exists() and path.stat().st_size >= len(there.data)):
+        there = storage.read(name)
+        if there is None:
+            continue
+        if path.exists() and path.stat().st_size >= len(there.data):
             continue
         with part_of(path) as part:
             part.write_bytes(there.data)

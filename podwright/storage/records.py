@@ -150,7 +150,8 @@ def _apply(run: RunDir, segment: dict[str, Any]) -> bool:
         if not _put(run.path / name, part["at"], _bytes(part["text"])):
             return False
     for name, text in segment["files"].items():
-        path, data = run.path / name, base64.b64decode(text)
+        path = run.path / name
+        data = base64.b64decode(text)
         if not (path.exists() and path.read_bytes() == data):
             with part_of(path) as part:
                 part.write_bytes(data)

@@ -85,7 +85,8 @@ class ResolvedTarget:
         from podwright.recipe import kinds as recipe_kinds
         from podwright.targets import kinds
 
-        settings, unused = self.settings, _storage_unused(getattr(self.settings, "storage", ""), kind)
+        settings = self.settings
+        unused = _storage_unused(getattr(self.settings, "storage", ""), kind)
         if unused:  # then it is no matter whether the hosts share it
             settings = kinds.recorded_settings(settings.kind, settings.model_dump(mode="json") | {"storage": ""})
         remarks = kinds.open_target(settings.kind, self.name, settings).check()
@@ -214,6 +215,7 @@ def recorded(identity: Record) -> ResolvedTarget:
         settings = kinds.recorded_settings(identity["kind"], identity["settings"])
         return ResolvedTarget(identity["target"], None, settings)
     except (KeyError, ValueError) as e:  # pydantic's is a ValueError
-        name, kind = identity.get("target", ""), identity.get("kind")
+        name = identity.get("target", "")
+        kind = identity.get("kind")
         what = f"the journal of the run has settings of target {name!r} (kind={kind}) that this version cannot read"
         raise UserError(what, "follow the run with the version that started it", "other-version") from e

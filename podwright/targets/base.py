@@ -294,7 +294,8 @@ def facts_in(out: str) -> list[Record]:
     facts = []
     for line in out.splitlines():
         with contextlib.suppress(ValueError):
-            if isinstance(value := json.loads(line), dict) and "host" in value:
+            value = json.loads(line)
+            if isinstance(value, dict) and "host" in value:
                 facts.append(value)
     return facts
 

@@ -112,7 +112,8 @@ def add(name: str, pairs: Sequence[str]) -> Settings:
 
 def remove(name: str) -> None:
     """Remove an entry with its lines; comments and the other entries stay as they are. UserError for a name that is not there."""
-    path, entries = targets_file(), _entries()
+    path = targets_file()
+    entries = _entries()
     if name not in entries:
         require(name)
     text = path.read_text()

@@ -152,7 +152,10 @@ def covers(scope: str, place: str) -> bool:
 
 def first_place(places: Sequence[str], avoid: Sequence[str]) -> str:
     """The first of `places` that no scope of `avoid` covers; the first at all if there is none."""
-    return next((place for place in places if not any(covers(scope, place) for scope in avoid)), places[0])
+    for place in places:
+        if not any(covers(scope, place) for scope in avoid):
+            return place
+    return places[0]
 
 
 @dataclass(frozen=True)

@@ -67,7 +67,8 @@ class Slurm:
         self.identity = identity(name, self._settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        run, own = RunDir(job.run_dir), slurm_check.sized(self._settings, self._ask)
+        run = RunDir(job.run_dir)
+        own = slurm_check.sized(self._settings, self._ask)
         folder = run.attempt(job.attempt)
         name = f"{run.name}.{job.attempt}-{job.run_tag}"
         where = [f"--job-name={name}", f"--chdir={job.cwd}", f"--output={str(run.log(job.attempt)).replace('%', '%%')}"]
@@ -315,7 +316,8 @@ def _without_job(run: RunDir, number: int) -> Polled | None:
         what, fix = f"no job was submitted: {unknown.what}", f"{unknown.fix}; then resume the run"
         return Polled.ended(Ending.BAD_INPUT, what, fix)
     what = " ".join(answer.replace("sbatch: error: ", "").split())
-    detail, fix = f"sbatch refused the job: {what}", slurm_states.remedy(answer)
+    detail = f"sbatch refused the job: {what}"
+    fix = slurm_states.remedy(answer)
     return Polled.ended(Ending.BAD_INPUT, detail, fix)
 
 
@@ -353,8 +355,10 @@ def _ended(run: RunDir, number: int, job: _Job) -> Polled:
     record = _record(run, number)
     never_started = job.state == "FAILED" and record is None
     failure = match(slurm_states.LAUNCH_FAILED if never_started else job.state, "slurm_state")
-    if failure is None and (ended := slurm_states.recorded(record or {})):
-        return ended
+    if failure is None:
+        recorded = slurm_states.recorded(record or {})
+        if recorded:
+            return recorded
     ended = Polled(Process.ENDED, _returncode(record))
     if failure:
         detail = f"job {job.number}, {job.state}: {failure.row.cause}"

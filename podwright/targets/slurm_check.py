@@ -48,7 +48,8 @@ def sized(own: SlurmSettings, ask: Ask) -> SlurmSettings:
             rows, names = [], []
         able = []
         for row in rows:
-            cores, gpus = int(row[4]), _gpus(row[5])
+            cores = int(row[4])
+            gpus = _gpus(row[5])
             if row[0].rstrip("*") in names and gpus >= own.gpus_per_node:
                 share = cores * own.gpus_per_node // gpus
                 able.append(max(1, share // own.tasks_per_node))
@@ -84,7 +85,10 @@ def _partition(own: SlurmSettings, ask: Ask) -> tuple[list[Remark], str]:
     if absent or not names:
         what = f"the cluster has no partition {', '.join(absent)}" if absent else "the cluster has no default partition"
         return [Remark("error", what, f"set partition to one of {', '.join(known)}")], ""
-    each = [_one_partition(own, name, [row for row in rows if row[0].rstrip("*") == name]) for name in names]
+    each = []
+    for name in names:
+        rows_of_partition = [row for row in rows if row[0].rstrip("*") == name]
+        each.append(_one_partition(own, name, rows_of_partition))
     return _of_the_best(each)
 
 
@@ -95,7 +99,9 @@ def _of_the_best(each: list[tuple[list[Remark], str]]) -> tuple[list[Remark], st
     if not usable:
         return remarks, next((waits for _, waits in each if waits), "")
     remarks = [replace(remark, level="warning") if remark.level == "error" else remark for remark in remarks]
-    return remarks, "" if "" in usable else next((waits for _, waits in each if waits), "")
+    if "" in usable:
+        return remarks, ""
+    return remarks, next((waits for _, waits in each if waits), "")
 
 
 def _one_partition(own: SlurmSettings, wanted: str, mine: list[list[str]]) -> tuple[list[Remark], str]:
@@ -140,9 +146,10 @@ def _trial(own: SlurmSettings, ask: Ask, options: Sequence[str], waits: bool) ->
             return []
         what = f"whether nodes have {', '.join(unchecked)} cannot be checked while they are out of service ({answer})"
         return [Remark("inconclusive", what, "sbatch refuses the job when the run starts, if none has")]
-    if code and (unknown := slurm_states.no_answer(answer)):
-        return [Remark("inconclusive", unknown.what, unknown.fix)]
     if code:
+        unknown = slurm_states.no_answer(answer)
+        if unknown:
+            return [Remark("inconclusive", unknown.what, unknown.fix)]
         return [Remark("error", f"sbatch refuses such a job: {answer}", slurm_states.remedy(answer))]
     return [Remark("info", answer.removeprefix("sbatch: "))]
 

@@ -38,7 +38,8 @@ def mirror(run: RunDir, trackers: Sequence[str]) -> list[str]:
 def ui_argv(runs: Path) -> list[str]:
     """The command that opens MLflow's page on the runs in `runs` (or beside the run `runs`) until Ctrl-C."""
     folder = runs.resolve().parent if (runs / "recipe.json").is_file() else runs.resolve()
-    database, uri = batch.mlflow_database(folder), mlflow_server.uri()
+    database = batch.mlflow_database(folder)
+    uri = mlflow_server.uri()
     if (fault := _fault("mlflow")) is not None:
         raise fault
     if uri.startswith(("http:", "https:")):
@@ -60,8 +61,10 @@ def tensorboard_argv(run: RunDir) -> list[str]:
     this tracker, what there is until now is mirrored first."""
     if (fault := _fault("tensorboard")) is not None:
         raise fault
-    if "tensorboard" not in recipe_of(run).get("trackers", []) and (wrong := mirror(run, ["tensorboard"])):
-        raise UserError(wrong[0], "try again", "tracker-behind")
+    if "tensorboard" not in recipe_of(run).get("trackers", []):
+        wrong = mirror(run, ["tensorboard"])
+        if wrong:
+            raise UserError(wrong[0], "try again", "tracker-behind")
     return [sys.executable, "-m", "tensorboard.main", "--logdir", str(run.path.resolve()), "--host", "127.0.0.1"]
 
 

@@ -45,7 +45,9 @@ def run(spec: dict[str, Any], record: Path) -> None:
     traced = program.trace()
     lowered = traced.lower()
     tell("kernels")
-    begin, kernels, refused = time.monotonic(), _kernels(traced, devices[0]), {}
+    begin = time.monotonic()
+    kernels = _kernels(traced, devices[0])
+    refused = {}
     for name, kernel in kernels:
         try:
             kernel.compile()

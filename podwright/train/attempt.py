@@ -235,18 +235,25 @@ def explain(e: Exception, run: RunDir) -> tuple[Ending, str, str]:
     """The ending that a fault is, one line about it, and what to type."""
     first = f"{type(e).__name__}: {message_of(e, 300)}"
     then = f"then type: podwright resume {run.typed}"
-    if isinstance(e, ModuleNotFoundError) and e.name and (extra := extras.of(e.name)):
-        what = f"the package {e.name} is not installed where the trainer runs"
-        return Ending.BAD_INPUT, what, f"{extras.install(extra)}, {then}"
+    if isinstance(e, ModuleNotFoundError) and e.name:
+        extra = extras.of(e.name)
+        if extra:
+            what = f"the package {e.name} is not installed where the trainer runs"
+            return Ending.BAD_INPUT, what, f"{extras.install(extra)}, {then}"
     failure = e if isinstance(e, StorageFailure) else None
-    if failure := failure or (failure_of(e, run.storage_url) if run.storage_url else None):
+    if not failure and run.storage_url:
+        failure = failure_of(e, run.storage_url)
+    if failure:
         return Ending.STORAGE_UNREACHABLE, failure.what, f"{failure.fix}, {then}"
     if not isinstance(e, OSError) and _DISK_FULL.search(str(e)):
         e = OSError(errno.ENOSPC, str(e))
     at = run.path if isinstance(e, OSError) and e.errno in _OF_DISKS else ""
-    if isinstance(e, OSError) and e.errno != errno.ENOMEM and (of_disk := from_os(e, at)):
-        return Ending.CRASHED, of_disk.what, f"{of_disk.fix}, {then}"
-    if (limit := _address_limit()) and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
+    if isinstance(e, OSError) and e.errno != errno.ENOMEM:
+        of_disk = from_os(e, at)
+        if of_disk:
+            return Ending.CRASHED, of_disk.what, f"{of_disk.fix}, {then}"
+    limit = _address_limit()
+    if limit and (isinstance(e, MemoryError) or _NO_ADDRESSES.search(str(e))):
         raised = "type ulimit -v unlimited where the run is started (a line of setup in the target)"
         return Ending.OUT_OF_MEMORY, f"{first} ({limit})", f"{raised}, {then}"
     if text_failure := match(str(e), "trainer"):

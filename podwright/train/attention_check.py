@@ -103,7 +103,9 @@ def difference(heads: HeadDims, layout: Layout) -> str:
 
 def _input(heads: HeadDims, layout: Layout) -> tuple[list[Array], Array]:
     """Queries, keys and values of two rows, and cotangents, which are zero where no result counts."""
-    rng, n, k = np.random.default_rng(0), _S + _G * _T, 2
+    rng = np.random.default_rng(0)
+    n = _S + _G * _T
+    k = 2
     shapes = [(2, n, k, _GROUPED, heads.qk_dim), (2, n, k, heads.qk_dim), (2, n, k, heads.v_dim)]
     weight = rng.normal(size=(2, n, k, _GROUPED, heads.v_dim)).astype(np.float32)
     if layout is Layout.GROUPS:

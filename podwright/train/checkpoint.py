@@ -108,7 +108,8 @@ class Checkpoints:
         unlike = [name for name in wanted if held.get(name) != wanted[name]]
         unlike += [] if part else [name for name in held if name not in wanted]
         if held and unlike:
-            there, here = held.get(unlike[0], "missing"), wanted.get(unlike[0], "missing")
+            there = held.get(unlike[0], "missing")
+            here = wanted.get(unlike[0], "missing")
             raise UserError(
                 f"the checkpoint of step {step} does not fit this recipe ({unlike[0]} is {there} there and {here} here)",
                 "use the recipe it was made with",

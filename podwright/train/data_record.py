@@ -74,8 +74,10 @@ def check(
         raise UserError(what, fix, "data-changed")
     record = {"read": dict(before.read or read), "training": training.record(), "held_out": held_out.record()}
     appended = training.size - last["training"]["rows"] if last else 0
-    if appended and (repeated := training.marks(last["training"]["rows"]) & held_out.marks(0)):
-        what = f"of the rows appended to data.source={source}, {len(repeated):,} are held out: they would be trained on"
-        raise UserError(what, f"remove them and resume, or train anew: type {run.train_again}", "held-out-appended")
+    if appended:
+        repeated = training.marks(last["training"]["rows"]) & held_out.marks(0)
+        if repeated:
+            what = f"of the rows appended to data.source={source}, {len(repeated):,} are held out: they would be trained on"
+            raise UserError(what, f"remove them and resume, or train anew: type {run.train_again}", "held-out-appended")
     notice = f"data.source={source} has {counted(appended, 'more row')} than before: training goes on with all, what is held out stays"
     return record, [notice] if appended else []

@@ -104,7 +104,8 @@ def watched(path: Path, gauge: Callable[[], Gauge], emit: Emitter, first_s: floa
 
 
 def _sample(path: Path, measure: Gauge, ended: threading.Event, first_s: float) -> None:
-    begin, last = time.monotonic(), False
+    begin = time.monotonic()
+    last = False
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a", newline="", buffering=1) as f:
@@ -147,7 +148,9 @@ def mib(num_bytes: int | None) -> int | None:
 
 def cuda_uuid(ordinal: int) -> str:
     """As NVML has it, `GPU-...`, of the device that is number `ordinal` in this process, which has CUDA at work."""
-    cuda, device, raw = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(), (ctypes.c_ubyte * 16)()
+    cuda = ctypes.CDLL("libcuda.so.1")
+    device = ctypes.c_int()
+    raw = (ctypes.c_ubyte * 16)()
     for code in (
         cuda.cuDeviceGet(ctypes.byref(device), ordinal),
         cuda.cuDeviceGetUuid_v2(ctypes.byref(raw), device),

@@ -31,9 +31,11 @@ PACKAGES = ("podwright", "jax", "jaxlib", "libtpu", "torch", "transformers", "pe
 def gather(folders: list[str], peers: list[str], files: list[str], storage: str = "") -> Facts:
     """Of this machine; whether `folders` can be written, `peers` and itself among them have an address here, `files` are here,
     and what is wrong with `storage`, if one is named."""
-    installed = {
-        name: d.version for d in metadata.distributions() if (name := (d.metadata["Name"] or "").lower()) in PACKAGES
-    }
+    installed = {}
+    for distribution in metadata.distributions():
+        name = (distribution.metadata["Name"] or "").lower()
+        if name in PACKAGES:
+            installed[name] = distribution.version
     gpus, fault, driver = _gpus()
     hosts = [*peers, socket.gethostname()] if len(peers) > 1 else peers
     return {

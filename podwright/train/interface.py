@@ -24,9 +24,11 @@ def choose(environment: MutableMapping[str, str], first: str) -> str:
     """Has Gloo and NCCL use the network of this host by which `first`, the first host, is reached, where several hosts train and the user
     names none (a line of setup). The name of Gloo's network; "" where all processes are on one host."""
     size = int(environment.get("WORLD_SIZE", environment.get("JAX_NUM_PROCESSES", "1")))
-    if size > int(environment.get("LOCAL_WORLD_SIZE", "1")) and (name := of_route(first)):
-        environment.setdefault(GLOO, name)
-        environment.setdefault(NCCL, f"={name}")  # "=": not those whose names begin so
+    if size > int(environment.get("LOCAL_WORLD_SIZE", "1")):
+        name = of_route(first)
+        if name:
+            environment.setdefault(GLOO, name)
+            environment.setdefault(NCCL, f"={name}")  # "=": not those whose names begin so
     return environment.get(GLOO, "").partition(",")[0]
 
 

@@ -46,7 +46,8 @@ def run(spec: dict[str, Any], record: Path) -> None:
         programs = program.programs(setup)
         for name in job["programs"]:
             compiled = programs[name].lower().compile()
-            text, memory = compiled.as_text(), compiled.memory_analysis()
+            text = compiled.as_text()
+            memory = compiled.memory_analysis()
             assert text and memory
             (record.parent / f"{number}-{name}.txt").write_text(text)
             about = {"name": f"{number}-{name}", "temporaries": memory.temp_size_in_bytes}
@@ -83,7 +84,8 @@ def _round(once: Callable[[], float], seconds: float) -> Round:
 def _runner(setup: GrpoSetup, declared: Program, compiled: Any, weights: Any) -> Callable[[], float]:
     """Runs it once, to its end, and says how many seconds that took."""
     dense = setup.dense if declared.name == "warm_start" else setup
-    trained, base = program.first_params(dense, weights), program.freeze(dense, weights)
+    trained = program.first_params(dense, weights)
+    base = program.freeze(dense, weights)
     rest = [_filled(dense, tree) for tree in declared.arguments[1:]]
     if declared.name not in ("update", "warm_start"):
         return lambda: _timed(compiled, lora.policy(trained, base), *rest)[0]

@@ -144,7 +144,8 @@ def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.D
             "make the product equal to the devices, or type mesh.fsdp=-1",
             "mesh-not-devices",
         )
-    names, shape = tuple(sizes), tuple(sizes.values())
+    names = tuple(sizes)
+    shape = tuple(sizes.values())
     types = (AxisType.Auto,) * len(shape)
     # what jax.make_mesh counts too, and refuses: TPU slices, or machines with GPUs
     num_slices = len({getattr(d, "slice_index", 0) for d in devices})
@@ -172,7 +173,9 @@ def agreed(stopping: Callable[[], bool]) -> Callable[[], bool]:
 
 def anywhere(flag: bool) -> bool:
     """Whether `flag` is true in any process. Every process must call it."""
-    return flag if jax.process_count() == 1 else bool(multihost_utils.process_allgather(np.array(flag)).any())
+    if jax.process_count() == 1:
+        return flag
+    return bool(multihost_utils.process_allgather(np.array(flag)).any())
 
 
 def share_a_disk(folder: Path) -> bool:
@@ -263,7 +266,9 @@ def _exchange(text: str) -> list[str]:
 
 def gathered(value: T) -> list[T]:
     """The `value` (of JSON) of every process, by process. Every process must call it."""
-    return [value] if jax.process_count() == 1 else [json.loads(text) for text in _exchange(json.dumps(value))]
+    if jax.process_count() == 1:
+        return [value]
+    return [json.loads(text) for text in _exchange(json.dumps(value))]
 
 
 def tell(key: str, word: str) -> None:
@@ -278,7 +283,8 @@ def look_up(key: str) -> str | None:
 
 def _answer(ask: Callable[[Any], T]) -> T | None:
     """In a thread of its own, since the client waits without end for a first process that was stopped."""
-    client, answers = distributed.global_state.client, list[T]()
+    client = distributed.global_state.client
+    answers = list[T]()
     if client is None:
         return None
 

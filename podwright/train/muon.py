@@ -120,7 +120,8 @@ def orthogonalized(p: Param, x: Array, mesh: Mesh, rules: Rules) -> Array:
         return math.prod(mesh.shape[axis] for axis in axes)
 
     assert p.matrix
-    spec, first = p.spec(mesh, rules), len(p.shape) - sum(p.matrix)
+    spec = p.spec(mesh, rules)
+    first = len(p.shape) - sum(p.matrix)
     over = [(axis,) if isinstance(axis, str) else axis or () for axis in spec]  # mesh axes of every dim
     parted = {d: axes for d, axes in enumerate(over) if d >= first and size(axes) > 1}
     num = math.prod(p.shape[:first]) // math.prod(
@@ -131,7 +132,8 @@ def orthogonalized(p: Param, x: Array, mesh: Mesh, rules: Rules) -> Array:
     for axis in mesh.axis_names:  # copies that would find no matrix left do the same work twice, which costs no traffic
         if axis not in itertools.chain(*over) and parts * size((*copied, axis)) <= num:
             copied = (*copied, axis)
-    copies, turns = size(copied), -(-num // (parts * size(copied)))
+    copies = size(copied)
+    turns = -(-num // (parts * copies))
 
     def orthogonalize(x: Array) -> Array:
         """One matrix out of the parts [parts, ...] of so many."""

@@ -33,7 +33,9 @@ def _gauge() -> devices.Gauge:
     local = jax.local_devices()
     if local[0].platform == "gpu":
         return devices.gpus([devices.cuda_uuid(device.local_hardware_id) for device in local])
-    return devices.cpu() if local[0].platform == "cpu" else lambda: [_memory(device) for device in local]
+    if local[0].platform == "cpu":
+        return devices.cpu()
+    return lambda: [_memory(device) for device in local]
 
 
 def _memory(device: jax.Device) -> devices.Sample:

@@ -123,7 +123,8 @@ class RunStorage:
     def entries(self) -> list[str]:
         """Names in the folder of checkpoints; [] where nothing was saved yet. OSError where it cannot be looked into, UserError where it, or
         what is in it, is on a disk that is not there."""
-        folder, names = Path(self.root, "checkpoints"), list[str]()
+        folder = Path(self.root, "checkpoints")
+        names = list[str]()
         with contextlib.suppress(FileNotFoundError):
             names = os.listdir(folder)
         for path in (folder, *(folder / name for name in names)):

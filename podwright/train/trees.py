@@ -91,8 +91,10 @@ class _DrainingLoop(asyncio.SelectorEventLoop):
     closed loop for each of the others, and every call prints a traceback."""
 
     def close(self) -> None:
-        if not self.is_closed() and (pending := asyncio.all_tasks(self)):
-            self.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
+        if not self.is_closed():
+            pending = asyncio.all_tasks(self)
+            if pending:
+                self.run_until_complete(asyncio.gather(*pending, return_exceptions=True))
         super().close()
 
 

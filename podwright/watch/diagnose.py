@@ -96,7 +96,8 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
     from podwright.failures.scan import scan
     from podwright.watch import explain  # its table takes longer to load than most verbs do
 
-    returncode, tails = polled.returncode, _log_tails(run, attempt)
+    returncode = polled.returncode
+    tails = _log_tails(run, attempt)
     log = b"\n".join(tails.values()).decode(errors="replace")
     of_trainer = [line.strip() for line in log.splitlines() if line.strip() and not line.startswith(_SCHEDULER)]
     last = of_trainer[-1] if of_trainer else ""
@@ -105,7 +106,8 @@ def _dead(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Attem
         begun = any(tails.values()) or any(e.get("attempt") == attempt for e in read_events(run.events))
         what = f"stopped before the trainer could save ({how})" if begun else "stopped before it had logged anything"
         return AttemptOutcome(Ending.STOPPED, what)
-    keys, full = of_run(run), full_disk(run.path)
+    keys = of_run(run)
+    full = full_disk(run.path)
     logs = explain.sources(run, attempt, tails)
     matches = [(source, match) for source in logs for match in scan([tails[source.path]])]
     for match in explain.ranked(matches, bool(polled.who or full))[:1]:

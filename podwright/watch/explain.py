@@ -60,7 +60,9 @@ def stream(blocks: Iterable[bytes], keys: RecipeAdvice | None = None) -> list[Re
     own_keys, matches = _scanned(blocks)
     source = LogSource(Path(), keys=keys or own_keys)
     records = ranked((source, match) for match in matches)
-    return [{key: value for key, value in record.items() if key not in ("file", "logs")} for record in records]
+    for record in records:
+        del record["file"], record["logs"]
+    return records
 
 
 def file(path: Path) -> list[Record]:
@@ -103,7 +105,8 @@ def run(run: RunDir) -> list[Record]:
 
 def sources(run: RunDir, attempt: int, paths: Iterable[Path]) -> list[LogSource]:
     """The logs of an attempt, with what is known of how their processes ended."""
-    failed, keys = read_json(run.fault(attempt)).get("process"), of_run(run)
+    failed = read_json(run.fault(attempt)).get("process")
+    keys = of_run(run)
     known: list[LogSource] = []
     for path in paths:
         named = re.fullmatch(r"log(?:-(\d+))?\.txt", path.name)
@@ -150,7 +153,8 @@ def _record(source: LogSource, match: LogMatch) -> Record:
         "logs": 0,
     }
     if keys.zh:
-        record["zh"] = {key: failure.filled(text, asdict(keys.zh)) for key, text in failure.row.zh.items()}
+        fields = asdict(keys.zh)
+        record["zh"] = {key: failure.filled(text, fields) for key, text in failure.row.zh.items()}
     return record
 
 
@@ -172,7 +176,8 @@ def _last_word(run: RunDir, attempt: int) -> list[Record]:
 def _nothing_learned(run: RunDir) -> list[Record]:
     """Of a run of GRPO whose steps had a gradient of 0, however it ended."""
     even = even_groups.count(read_steps(run, "grpo"))
-    if not (sentence := even_groups.sentence(even)) or not even:
+    sentence = even_groups.sentence(even)
+    if not sentence or not even:
         return []
     record = {"rule": "even-groups", "ending": str(Ending.FINISHED), "cause": even.why, "remedy": even.fix}
     return [record | {"evidence": sentence, "file": str(run.metrics), "logs": 1}]

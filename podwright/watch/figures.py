@@ -21,11 +21,13 @@ _SHOWN = (
 
 def of_step(record: Record) -> list[str]:
     """The few figures of a step that are looked at while it runs; one that is not known is left out."""
-    return [
-        f"{label} {_seconds(record[key]) if key == 'step_s' else form.format(record[key])}"
-        for key, label, form in _SHOWN
-        if isinstance(record.get(key), int | float)
-    ]
+    figures = []
+    for key, label, form in _SHOWN:
+        value = record.get(key)
+        if isinstance(value, int | float):
+            shown = _seconds(value) if key == "step_s" else form.format(value)
+            figures.append(f"{label} {shown}")
+    return figures
 
 
 def _seconds(value: float) -> str:
@@ -35,7 +37,8 @@ def _seconds(value: float) -> str:
 
 def of_test(event: Record) -> str:
     """What an evaluation found: answers where they are tested, else the loss."""
-    graded, loss = event.get("strict"), event.get("loss")
+    graded = event.get("strict")
+    loss = event.get("loss")
     if "json_valid" in event:
         return (
             f"field accuracy {event['when']}: {percent(event['accuracy'])}, {percent(event['json_valid'])} valid JSON"

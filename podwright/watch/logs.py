@@ -14,7 +14,8 @@ _POLL_S = 0.3
 
 def read(target: Target, handle: Handle, follow: bool = False, process: int = 0) -> Iterator[str]:
     """Pieces of text; with `follow`, until the attempt has ended."""
-    since, poller = 0, Poller(target)
+    since = 0
+    poller = Poller(target)
     while True:
         # First, so that the text has what a process wrote before its end, and what hosts have that share no folder with this machine.
         asks = follow or target.traits.ships_files

@@ -34,7 +34,8 @@ class LogEnding(NamedTuple):
 
 def ending(log: LogState, end: LogEnd, done: int, planned: int | None) -> LogEnding:
     """`done`: steps that are complete, of `planned`."""
-    code, failure = log.known.exit_code, next(iter(end.failures), None)
+    code = log.known.exit_code
+    failure = next(iter(end.failures), None)
     no_data = next((f for f in end.failures if f["ending"] == Ending.OUT_OF_DATA), None)
     complete = planned is not None and done >= planned
     if log.ends_not_finite and (complete or code == 0):
@@ -83,7 +84,8 @@ def outcome(run: RunDir, attempt: int, polled: Polled, stop_wanted: bool) -> Att
     log = maxtext_log.state_at_end(run, attempt)
     if log.known.exit_code is None:
         log.known.exit_code = polled.returncode
-    done, planned = log.last_step + 1, _planned(run)
+    done = log.last_step + 1
+    planned = _planned(run)
     ended = ending(log, maxtext_log.end_of(run.log(attempt), log.start_at), done, planned)
     steps = f"{done} of {planned} steps" if planned else f"{done} steps"
     if stop_wanted and ended.reason not in ("complete", "upload_failed"):

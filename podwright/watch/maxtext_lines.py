@@ -88,7 +88,8 @@ def _numbers(fields: dict[bytes, bytes]) -> dict[str, float]:
     numbers: dict[str, float] = {}
     for key, value in fields.items():
         with contextlib.suppress(ValueError):
-            if key and math.isfinite(number := float(value.rstrip(b"%"))):
+            number = float(value.rstrip(b"%"))
+            if key and math.isfinite(number):
                 numbers[key.decode(errors="replace")] = number
     return numbers
 
@@ -131,8 +132,9 @@ def _config(line: bytes, known: SetUp) -> None:
 def _evaluation(line: bytes, known: SetUp) -> None:
     if match := _EVALUATION.search(line):
         fields = (part.partition(b"=") for part in line[match.start() :].split(b", "))
-        loss, more = float(match[2]), _numbers({key: value.strip() for key, _, value in fields})
-        known.evaluations.append({"step": int(match[1]), "loss": loss if math.isfinite(loss) else None, **more})
+        loss = float(match[2])
+        more = _numbers({key: value.strip() for key, _, value in fields})
+        known.evaluations.append({"step": int(match[1]), "loss": _finite(loss), **more})
 
 
 def _memstats(line: bytes, known: SetUp) -> None:

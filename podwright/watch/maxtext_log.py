@@ -101,7 +101,8 @@ def follow(run: RunDir, to_end: bool = False) -> None:
     """Bring what is new in the log of every attempt to the records, unless another process does it at the moment. `to_end`: another process
     is waited for, and a last line without an end counts, if it is no part of a line."""
     for number in run.attempts:
-        log, state = run.log(number), state_of(run, number)
+        log = run.log(number)
+        state = state_of(run, number)
         if log.exists() and log.stat().st_size > (state.position if to_end else state.seen):
             with _locked(run.attempt(number) / "metrics.lock", _WAIT_S if to_end else 0.0) as ours:
                 if ours:
@@ -143,7 +144,8 @@ def _follow(run: RunDir, attempt: int, to_end: bool) -> None:
     passed_over = {run.metrics: 0, run.events: 0}
     # Another attempt has written since, or a launcher was killed before it wrote the state.
     if state.sizes != _sizes(run):
-        state, passed_over = LogState(), _written(run, attempt)
+        state = LogState()
+        passed_over = _written(run, attempt)
     reader = _LogReader(attempt, state)
     for records in _read(run.log(attempt), reader, to_end):
         steps = [record for record in records if "stage" in record]
@@ -233,7 +235,8 @@ class _LogReader:
         """The records of a last line without an end. It may be cut: then its last figure has fewer digits than that of the line before it."""
         state, self._records = self.state, []
         state.cut = ""
-        line, damaged = plain(rest), state.damaged
+        line = plain(rest)
+        damaged = state.damaged
         if not line:
             return []
         self._times([line])
@@ -281,7 +284,8 @@ class _LogReader:
             return
         if step is None or not self._is_of_the_host(line):
             return
-        number, loss = step["step"], step.get("loss")
+        number = step["step"]
+        loss = step.get("loss")
         if loss is None and "loss" in step and state.not_finite is None:
             state.not_finite = number
         if number == state.last_step and not state.restarted and loss == state.last_loss:
@@ -318,7 +322,8 @@ class _LogReader:
 
     def _is_of_the_host(self, line: bytes) -> bool:
         """Whether a line is of the host whose steps came first."""
-        state, pod = self.state, _pod(line)
+        state = self.state
+        pod = _pod(line)
         if state.host is None:
             state.host = pod
         if pod != state.host and pod not in state.other_hosts:

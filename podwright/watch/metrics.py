@@ -35,7 +35,11 @@ class Tail:
         self._offset += len(complete)
         self._unterminated = len(complete) < len(data)
         lines = [line for line in complete.splitlines() if line.strip()]
-        records = [r for line in lines if (r := parse_record(line)) is not None and self._is_record(r)]
+        records = []
+        for line in lines:
+            record = parse_record(line)
+            if record is not None and self._is_record(record):
+                records.append(record)
         self._lines += len(lines)
         self._damaged += len(lines) - len(records)
         return records

@@ -52,8 +52,10 @@ def check(recipe: GrpoRecipe, cwd: Path) -> list[Finding]:
         steps = errors.counted(resolved.training.max_steps, "step")
         about = f"training.num_epochs={epochs} of {counted.train:,} examples is {steps}"
         lasting.insert(0, Finding("data", "info", f"{about}; the run counts again, without prompts that are too long"))
-    if data.source == "arithmetic" and (why := _shortage(data)[0]):
-        findings.append(Finding("data", "inconclusive", why, _fewer(data), "too-few-problems"))
+    if data.source == "arithmetic":
+        why = _shortage(data)[0]
+        if why:
+            findings.append(Finding("data", "inconclusive", why, _fewer(data), "too-few-problems"))
     return lasting + findings
 
 
@@ -90,7 +92,10 @@ def _uncounted(recipe: GrpoRecipe) -> list[Finding]:
 
 def in_steps(recipe: GrpoRecipe, cwd: Path) -> GrpoRecipe:
     """`recipe` with its steps in the place of epochs, by the examples that are read here; as it is where they cannot be counted."""
-    if recipe.training.max_steps or not (num_train := num_train_examples(recipe, cwd)):
+    if recipe.training.max_steps:
+        return recipe
+    num_train = num_train_examples(recipe, cwd)
+    if not num_train:
         return recipe
     try:
         return recipe.in_steps(num_train)

@@ -38,8 +38,10 @@ def _look_up(check: str, source: str, kind: str) -> tuple[Finding, Record | None
     except ImportError:
         return _unchecked(check, key, "the package huggingface_hub is not installed here")
     cached = try_to_load_from_cache(source, "config.json") if kind == "model" else None
-    if isinstance(cached, str) and (config := _config(cached)) is not None:
-        return Finding(check, "info", f"{key} is in the cache of the Hugging Face hub"), config
+    if isinstance(cached, str):
+        config = _config(cached)
+        if config is not None:
+            return Finding(check, "info", f"{key} is in the cache of the Hugging Face hub"), config
     if constants.HF_HUB_OFFLINE:
         return _unchecked(check, key, "HF_HUB_OFFLINE is set")
     try:

@@ -78,8 +78,10 @@ def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | N
     """By its config.json where the hub gives it, else by the id's own name where that is a row of our table."""
     if error := missing_source(section.source, cwd):
         raise error
-    if patience.left_out(patience.WEIGHTS) and (known := _known(section)):
-        return [], known
+    if patience.left_out(patience.WEIGHTS):
+        known = _known(section)
+        if known:
+            return [], known
     finding, config = hub.model(section.source)
     if config is not None:
         try:

@@ -145,7 +145,8 @@ def _alike(
 
 def _network(nodes: Sequence[Facts]) -> Iterator[Finding]:
     """All together, and which machine is slow with both of its neighbours; nodes stand in the order of their ranks."""
-    if lacking := ", ".join(node["host"] for node in nodes if "torch" not in node["versions"]):
+    lacking = ", ".join(node["host"] for node in nodes if "torch" not in node["versions"])
+    if lacking:
         what = f"the network between the machines was not tried: PyTorch, by which it is tried, is not on {lacking}"
         fix = "type there: pip install -e '.[torch]' in podwright's clone"
         yield Finding("network", "inconclusive", what, fix, MISSING_PACKAGE)
@@ -166,7 +167,8 @@ def _network(nodes: Sequence[Facts]) -> Iterator[Finding]:
     if not answers:
         return
     first = next(iter(answers.values()))
-    rate, met_s = first["all_reduce_bytes_per_s"], max(network["met_s"] for network in answers.values())
+    rate = first["all_reduce_bytes_per_s"]
+    met_s = max(network["met_s"] for network in answers.values())
     what = f"{len(answers)} machines met within {met_s:.1f} s and all-reduce at {rate / 1e9:.2f} GB/s each, by {first['backend']}"
     yield Finding("network", "info", what)
     links = [rate for network in answers.values() for rate in network["neighbours"].values()]

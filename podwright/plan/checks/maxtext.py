@@ -148,7 +148,8 @@ def _above_one(mesh: maxtext_mesh.MaxTextMesh, axes: tuple[str, ...]) -> list[st
 
 
 def _precision(arguments: Arguments, where: Slice) -> list[Finding]:
-    quantization, row = arguments.get("quantization", ""), where.accelerator
+    quantization = arguments.get("quantization", "")
+    row = where.accelerator
     if not quantization:
         return []
     kind = next((kind for kind in _PRECISIONS if quantization.startswith(kind)), "")
@@ -201,7 +202,8 @@ def _data(arguments: Arguments, batch: RunBatch, where: Slice, cwd: Path) -> lis
 
 def _enough(path: str, rows: int, arguments: Arguments, batch: RunBatch, where: Slice) -> list[Finding]:
     """A row is a sequence unless rows are packed, which makes fewer sequences of them."""
-    steps, epochs = arguments_of.steps(arguments), arguments_of.integer(arguments, "num_epoch", 1)
+    steps = arguments_of.steps(arguments)
+    epochs = arguments_of.integer(arguments, "num_epoch", 1)
     sequences = batch.rows(where.num_devices)
     last = steps_of(rows, batch, where.num_devices, epochs)
     if last >= steps:

@@ -86,7 +86,8 @@ def mesh(recipe: JaxRecipe, dims: Dims | None, where: Slice | None) -> list[Find
 def _on_any_machine(recipe: JaxRecipe, dims: Dims | None) -> list[Finding]:
     """What is wrong with a mesh on whatever devices."""
     shape = requested(recipe)
-    if (number := math.prod(max(1, n) for n in shape)) > MOST_DEVICES:
+    number = math.prod(max(1, n) for n in shape)
+    if number > MOST_DEVICES:
         what = f"mesh.{' x '.join(axes(recipe))} = {number:,} is more than the {MOST_DEVICES:,} devices of the largest slices"
         fix = f"type {typed([-1 if axis == 'fsdp' else 1 for axis in axes(recipe)], recipe)}"
         return [Finding("mesh", "error", what, fix, "mesh-not-devices")]
@@ -126,7 +127,8 @@ def requested(recipe: JaxRecipe) -> Shape:
 
 def spanned(mesh: Mapping[str, int], devices: Sequence[int]) -> str:
     """The axes of `mesh` along which `devices` differ, by their numbers in it: 'fsdp', or 'data x fsdp'."""
-    along, spanning = 1, list[str]()
+    along = 1
+    spanning = list[str]()
     for axis, n in reversed(list(mesh.items())):
         if len({d // along % n for d in devices}) > 1:
             spanning.insert(0, axis)
@@ -136,7 +138,8 @@ def spanned(mesh: Mapping[str, int], devices: Sequence[int]) -> str:
 
 def over_links(where: Slice, mesh: Mapping[str, int]) -> str:
     """Why the trainer cannot lay `mesh` over `where`; "" where it can. The product is taken to be right."""
-    names, shape = list(mesh), list(mesh.values())
+    names = list(mesh)
+    shape = list(mesh.values())
     outer = outer_shape(shape, where.num_granules)
     if outer is None:
         return f"{names[0]} x {names[1]} = {shape[0] * shape[1]} cannot be shared out to {where.num_granules} {_granules(where)}"

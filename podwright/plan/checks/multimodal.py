@@ -47,7 +47,10 @@ def _is_out_of_reach(source: str, cwd: Path) -> bool:
 
 def needed(section: Encoders, *more: str) -> dict[str, str]:
     """Modules and the packages that bring them: what every trainer in PyTorch needs, what its encoders do, and `more`."""
-    return _NEEDED | dict(zip(more, more, strict=True)) | ({} if section.image == "tiny" else {"timm": "timm"})
+    packages = _NEEDED | dict(zip(more, more, strict=True))
+    if section.image != "tiny":
+        packages["timm"] = "timm"
+    return packages
 
 
 def compiler(recipe: MultimodalRecipe) -> list[Finding]:

@@ -93,14 +93,17 @@ def _multiple(recipe: PretrainRecipe, dims: Dims | None) -> int:
 
 
 def _sequence(recipe: PretrainRecipe, dims: Dims) -> list[Finding]:
-    n, multiple = recipe.sequence_length, _multiple(recipe, dims)
+    n = recipe.sequence_length
+    multiple = _multiple(recipe, dims)
     most = dims.max_positions // multiple * multiple
     if n > dims.max_positions:
         message = f"sequence_length={n} is more than the {dims.max_positions} positions of {recipe.model.name}"
         return [Finding("context", "error", message, f"type sequence_length={most} or less", "too-long")]
     if not isinstance(dims, HybridDims) or not dims.kda or n % CHUNK == 0:
         return []
-    near = [size for size in (n // multiple * multiple, -(-n // multiple) * multiple) if 0 < size <= most]
+    below = n // multiple * multiple
+    above = -(-n // multiple) * multiple
+    near = [size for size in (below, above) if 0 < size <= most]
     message = f"sequence_length={n} is no multiple of {CHUNK}, the tokens that KDA takes at a time"
     return [
         Finding(

@@ -37,7 +37,12 @@ def rewards(reference: str, cwd: Path) -> list[Finding]:
         return findings
     # nobody is told to edit a module of others
     fix = f"name a function in a file of yours, file.py:{name}, that begins `{_SIGNATURE.format(name)}`"
-    return [replace(f, fix=fix) if f.level == "error" and "did you mean" not in f.fix else f for f in findings]
+    replaced = []
+    for finding in findings:
+        if finding.level == "error" and "did you mean" not in finding.fix:
+            finding = replace(finding, fix=fix)
+        replaced.append(finding)
+    return replaced
 
 
 def thoughts(reference: str, data: GrpoData) -> list[Finding]:
@@ -55,7 +60,9 @@ def _module(dotted: str, cwd: Path) -> Path | None:
     parts = dotted.split(".")
     for n in range(len(parts)):
         name = ".".join(parts[: n + 1])
-        spec = PathFinder.find_spec(name, where) or (PathFinder.find_spec(name, [str(cwd)]) if n == 0 else None)
+        spec = PathFinder.find_spec(name, where)
+        if not spec and n == 0:
+            spec = PathFinder.find_spec(name, [str(cwd)])
         if spec is None:
             return None
         where = list(spec.submodule_search_locations or [])

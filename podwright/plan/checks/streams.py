@@ -30,9 +30,11 @@ def look(recipe: PretrainRecipe, vocab_size: int, cwd: Path) -> tuple[TokenCount
         return _generated(data, vocab_size)
     if patience.left_out("data"):
         return None, []
-    if "://" in data.source and (why := _unreachable(data.source)):
-        what = f"how long the data lasts is not known: {why.what}"
-        return None, [Finding("data", "inconclusive", what, why.fix, why.code)]
+    if "://" in data.source:
+        why = _unreachable(data.source)
+        if why:
+            what = f"how long the data lasts is not known: {why.what}"
+            return None, [Finding("data", "inconclusive", what, why.fix, why.code)]
     counts, findings = None, []
     for record in token_lengths.checked_texts(recipe, cwd):
         if record.get("code") == _TOKENS:

@@ -83,7 +83,8 @@ def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list
 
 def host_memory(part: PlanPart[T], recipe: T, processes: int, cwd: Path) -> list[Finding]:
     """Whether what PyTorch trains on so many processes fits into this machine's memory."""
-    need, total = part.host_memory(recipe, processes, cwd), ram_bytes()
+    need = part.host_memory(recipe, processes, cwd)
+    total = ram_bytes()
     if need is None:
         return []
     who = f"{processes} processes" if processes > 1 else "1 process"

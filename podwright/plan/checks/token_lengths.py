@@ -145,8 +145,11 @@ def _checked(
         code = MISSING_PACKAGE if missing else "not-checked"
         what = f"{about} were not checked: {why}"
         return [{"check": "", "level": "inconclusive", "message": what, "fix": fix, "code": code}]
-    refused = [r for r in records if "error" in r]
-    return [{"check": "data", "level": "error", "message": r["error"], "fix": r["fix"]} for r in refused] or records
+    refused = []
+    for record in records:
+        if "error" in record:
+            refused.append({"check": "data", "level": "error", "message": record["error"], "fix": record["fix"]})
+    return refused or records
 
 
 def _ask(words: list[str], recipe: Record, cwd: Path) -> tuple[list[Record] | None, str]:

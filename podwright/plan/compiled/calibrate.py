@@ -165,7 +165,9 @@ def timed(
         limit_s=LIMIT_S,
         tick=lambda seconds, pid: progress("calibration", "timing small programs on this machine", seconds),
     )
-    return [json.loads(line) for line in record.read_text().splitlines()] if record.exists() else []
+    if not record.exists():
+        return []
+    return [json.loads(line) for line in record.read_text().splitlines()]
 
 
 def environment(num_devices: int) -> dict[str, str]:

@@ -46,7 +46,8 @@ def run(
 
     It inherits no variable whose name matches `without`.
     """
-    begin, ended = time.monotonic(), None
+    begin = time.monotonic()
+    ended = None
     pid = runner.start(argv, cwd=cwd, env=env, log=log, without=without)
     try:
         while (seconds := time.monotonic() - begin) < limit_s:

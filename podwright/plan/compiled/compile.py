@@ -187,7 +187,8 @@ def kept_verdict(kept: Path, progress: Progress, compile_in: Callable[[Path], Co
         folder = cache.writable(kept.with_suffix(""))
         try:
             compiled = compile_in(folder)
-            log, kept_log = folder / "log.txt", kept.with_suffix(".txt")
+            log = folder / "log.txt"
+            kept_log = kept.with_suffix(".txt")
             has_log = compiled.verdict in ("failed", "unknown") and log.exists()
             if has_log and cache.keep(kept_log, log.read_text(errors="replace")):
                 compiled = dataclasses.replace(compiled, log=str(kept_log))
@@ -292,7 +293,8 @@ def is_complete(folder: Path) -> bool:
 
 def _verdict(name: str, phases: Record, where: Slice, folder: Path, run: child.ChildRun) -> Compiled:
     resident = phases.get("lowering", {}).get("resident", {})
-    memory, seconds = _memory(phases, folder), run.seconds
+    memory = _memory(phases, folder)
+    seconds = run.seconds
     if "refused" in phases:
         kernel, error = max(phases["refused"]["errors"].items(), key=lambda item: scoped_kib(item[1]))
         large = memory is not None and "RESOURCE_EXHAUSTED" in error and not scoped_kib(error)
@@ -340,7 +342,10 @@ def scoped_kib(error: str) -> int:
 def _words(error: str) -> str:
     """The line of the compiler's message that says what is wrong."""
     scoped = _SCOPED.search(error)
-    return scoped[0] if scoped else next(iter(error.strip().splitlines()), "")[:500]
+    if scoped:
+        return scoped[0]
+    first_line = next(iter(error.strip().splitlines()), "")
+    return first_line[:500]
 
 
 def _last_words(log: Path) -> str:

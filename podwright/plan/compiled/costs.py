@@ -53,7 +53,8 @@ def read(
 
     `temporaries`: bytes per device that it needs while it runs; `prices`: of this machine, for CPU devices.
     """
-    row, path = where.accelerator, dump.schedule(folder)
+    row = where.accelerator
+    path = dump.schedule(folder)
     why = ""
     if row is CPU and prices is None:
         why = ": this machine could not be calibrated; the log is in cpu-*/log.txt beside the verdicts"
@@ -84,7 +85,8 @@ def _named(cost: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:
         before = sent.get(key, (0.0, 0))
         sent[key] = (before[0] + size, before[1] + count)
     collectives = tuple(Traffic(*key, *value) for key, value in sorted(sent.items()) if key[1])
-    parts = tuple(sorted(((*of, seconds) for of, seconds in cost.parts.items()), key=lambda part: -part[2]))
+    parts = [(*of, seconds) for of, seconds in cost.parts.items()]
+    longest_first = tuple(sorted(parts, key=lambda part: -part[2]))
     return ProgramCost(
         cost.flops,
         cost.hbm_bytes,
@@ -93,5 +95,5 @@ def _named(cost: roofline.Cost, mesh: Mapping[str, int]) -> ProgramCost:
         cost.predicted_s,
         cost.bound,
         collectives,
-        parts,
+        longest_first,
     )

@@ -73,7 +73,9 @@ def memory(folder: Path) -> Memory:
         if name == "arguments" and "live-out" in kind:
             totals["aliased"] += size
         if name == "temporaries":
-            values += [(int(m[2]), int(m[3]), m[1], m[4]) for m in map(_VALUE.match, lines) if m]
+            for match in map(_VALUE.match, lines):
+                if match:
+                    values.append((int(match[2]), int(match[3]), match[1], match[4]))
     named = Names(folder)
     return Memory(
         **totals,

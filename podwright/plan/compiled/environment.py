@@ -82,7 +82,8 @@ def _in(folder: Path) -> Compiler:
 
 
 def _make(jax: str, folder: Path, runner: Shell, progress: Progress, more: list[str]) -> None:
-    log, reason = log_of(folder), ""
+    log = log_of(folder)
+    reason = ""
     log.unlink(missing_ok=True)
     install = ["pip", "install", "-q", "--disable-pip-version-check", f"jax[tpu]=={jax}", *_requirements(), *more]
     phase = f"installing jax {jax} and its libtpu, once"

@@ -64,7 +64,9 @@ class Instruction:
     def numbers(self, name: str) -> tuple[int, ...]:
         """A list of numbers such as dimensions={0,1}."""
         match = re.search(rf"\b{name}=\{{([\d,]*)\}}", self.attributes)
-        return tuple(int(n) for n in match[1].split(",") if n) if match else ()
+        if not match:
+            return ()
+        return tuple(int(n) for n in match[1].split(",") if n)
 
     @property
     def op_name(self) -> str:
@@ -97,7 +99,10 @@ class Computation:
         return [i for i in self.instructions if name in i.operands]
 
     def parameter(self, number: int) -> Instruction | None:
-        return next((i for i in self.instructions if i.opcode == "parameter" and i.arguments == str(number)), None)
+        for instruction in self.instructions:
+            if instruction.opcode == "parameter" and instruction.arguments == str(number):
+                return instruction
+        return None
 
 
 @dataclass(frozen=True)
@@ -224,7 +229,10 @@ def _bits(dtype: str) -> int:
 def _shape(dtype: str, dims_text: str, layout: str) -> Shape:
     dims = tuple(int(d) for d in dims_text.split(",") if d)
     order, _, tiling = layout.partition(":")
-    minor_first = [dims[int(i)] for i in order.split(",") if i] if order else list(reversed(dims))
+    if order:
+        minor_first = [dims[int(i)] for i in order.split(",") if i]
+    else:
+        minor_first = list(reversed(dims))
     tile = re.search(r"T\(([\d,]+)\)", tiling)
     if tile:
         for i, size in enumerate(reversed(tile[1].split(","))):
@@ -275,7 +283,8 @@ def _places(sizes: Sequence[int], strides: Sequence[int]) -> list[int]:
 
 def _laid_out(dims: Sequence[int], order: Sequence[int]) -> list[int]:
     """Numbers from 0 on, laid out in `dims` and read with these in another order."""
-    strides, order = _strides(dims), order or range(len(dims))
+    strides = _strides(dims)
+    order = order or range(len(dims))
     return _places([dims[d] for d in order], [strides[d] for d in order])
 
 

@@ -130,7 +130,9 @@ def _reading(spec: Record, folder: Path, maxtext: MaxText, context: CompileConte
 def _compile(
     spec: Record, reading: Record, where: Slice, depth: str, scratch: Path, maxtext: MaxText, context: CompileContext
 ) -> Compiled:
-    gmm, quick, limit_s = bool(reading["config"].get("use_tokamax_gmm")), depth == "quick", LIMIT_S[depth]
+    gmm = bool(reading["config"].get("use_tokamax_gmm"))
+    quick = depth == "quick"
+    limit_s = LIMIT_S[depth]
     if gmm and _version(maxtext.versions["tokamax"]) < CROSS_COMPILE_SINCE:
         error = f"tokamax {maxtext.versions['tokamax']} traces its grouped matmul (use_tokamax_gmm) on TPUs only, tokamax 0.0.14 everywhere"
         return Compiled(PROGRAM, "unknown", 0.0, error=error)

@@ -39,7 +39,8 @@ def lint(base: str, arguments: list[str], topology: str, num_slices: int) -> dic
     config_module, compile_module, map_module = next(layout for layout in LAYOUTS if all(map(_exists, layout)))
     pyconfig = importlib.import_module(config_module)
     configs = Path(str(pyconfig.__file__)).parent
-    path = next((p for p in (configs / base, configs / "configs" / base) if p.is_file()), None)
+    candidates = (configs / base, configs / "configs" / base)
+    path = next((path for path in candidates if path.is_file()), None)
     name = _topology_name(importlib.import_module(map_module).UserFacingNameToSystemCharacteristics, topology)
     if path is None or name is None:
         reason = f"it does not compile for {topology}" if path else f"it has no base config {base}"
@@ -83,8 +84,12 @@ def _faults(pyconfig: Any, base: str, arguments: list[str]) -> tuple[list[dict[s
                 return faults, {}
             arguments = rest
             continue
-        names = ("use_tokamax_gmm", "num_experts")
-        return faults, {name: value for name in names if isinstance(value := getattr(config, name, None), str | int)}
+        values = {}
+        for name in ("use_tokamax_gmm", "num_experts"):
+            value = getattr(config, name, None)
+            if isinstance(value, str | int):
+                values[name] = value
+        return faults, values
     return faults, {}
 
 

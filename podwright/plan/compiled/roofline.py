@@ -165,7 +165,8 @@ class _Walk:
         self.times = outer
 
     def instruction(self, computation: Computation, at: Instruction) -> None:
-        kind, outer = base(at.opcode), self.part
+        kind = base(at.opcode)
+        outer = self.part
         self.part = part_of(at.op_name) or outer
         if at.opcode == "while":
             self.loop(computation, at)
@@ -199,7 +200,8 @@ class _Walk:
         if not trips.exact:
             note = f"the loop {at.op_name or at.name} may end early; counted with the most it can turn, {count}"
             self.cost.notes.append(note)
-        before, outer = self._clock(), self.queues
+        before = self._clock()
+        outer = self.queues
         self.queues = {}
         for part in ("body", "condition"):
             self.computation(self.module.computations[at.attribute(part) or ""], self.times * count)
@@ -250,8 +252,12 @@ class _Walk:
     def chain(self, computation: Computation, at: Instruction) -> bool:
         """The two ends of a collective that is spread over fusions; what lies between is computed as any fusion is."""
         body = called(self.module, at)
-        targets = {target(i) for i in body.instructions} if body else set()
-        channels = [c for i in body.instructions if (c := i.attribute("channel_id"))] if body else []
+        targets = set()
+        channels = []
+        for instruction in body.instructions if body else ():
+            targets.add(target(instruction))
+            if channel := instruction.attribute("channel_id"):
+                channels.append(channel)
         if "AsyncCollectiveStart" in targets and channels:
             for collective, of in self.work.collectives(computation, at):
                 self.put(*self.over_links(collective, of), f"chain {channels[0]}")
@@ -314,8 +320,10 @@ class _Walk:
         if name in self.pending:
             name_of_queue, mark = self.pending[name]
             queue = self.queues.get(name_of_queue)
-            if queue and (seconds := queue.left(mark)):
-                self.pass_time(seconds, name_of_queue.split()[0], {})
+            if queue:
+                seconds = queue.left(mark)
+                if seconds:
+                    self.pass_time(seconds, name_of_queue.split()[0], {})
 
     def pass_time(self, seconds: float, spent_on: str, busy: Mapping[str, float]) -> None:
         """The clock goes on; queues work with what the instruction leaves of their resource."""

@@ -30,7 +30,8 @@ def unknown_dimensions(model: str) -> InconclusiveCheck:
 def compile_programs(part: PlanPart[R], recipe: R, dims: Dims, where: Slice, options: PlanOptions) -> list[Compiled]:
     """Every program of the recipe, by the compiler."""
     assert options.context is not None
-    full, more = options.depth == "full", part.compiler_package(recipe)
+    full = options.depth == "full"
+    more = part.compiler_package(recipe)
     names = part.programs(recipe)
     return aot.compile_all(
         recipe, dims, where, names, full=full, shop=options.context, more=more, irrelevant=part.irrelevant
@@ -47,7 +48,8 @@ def results(compiled: list[Compiled], where: Slice, step: StepEntry | None) -> C
 
 def findings(compiled: list[Compiled], limit_bytes: float | None) -> list[Finding]:
     listed = [finding for program in compiled if (finding := _of(program, limit_bytes))]
-    if kernels := sum(program.kernels for program in compiled):
+    kernels = sum(program.kernels for program in compiled)
+    if kernels:
         seconds = sum(program.kernels_s for program in compiled)
         what = f"{counted(kernels, 'kernel')} compiled alone, to the end: {seconds:.1f} s"
         listed.append(Finding("compile", "info", what))

@@ -241,13 +241,17 @@ def _shared_tiles(shapes: list[Shape]) -> float:
     """How much more is multiplied because a tile of rows that two groups share is worked off for each of them."""
     groups = next((s.dims[0] for s in shapes if len(s.dims) == 3), 1)
     flat = [set(s.dims) for s in shapes if len(s.dims) == 2]
-    return 1 + ROWS_OF_A_TILE * (groups - 1) / max(set.intersection(*flat), default=math.inf) if flat else 1.0
+    if not flat:
+        return 1.0
+    rows = max(set.intersection(*flat), default=math.inf)
+    return 1 + ROWS_OF_A_TILE * (groups - 1) / rows
 
 
 def _products(at: Instruction) -> int:
     """Products of the size of the scores: 2 forward; 5 backward, or 4 for keys and values and 3 for queries apart."""
     if re.search(r"dkv|bwd|backward", at.name):
-        return 5 if sum(len(s.dims) >= 3 and s.dtype == "bf16" for s in at.shapes) >= 3 else 4
+        num_tensors = sum(len(s.dims) >= 3 and s.dtype == "bf16" for s in at.shapes)
+        return 5 if num_tensors >= 3 else 4
     return 3 if re.search(r"_dq", at.name) else 2
 
 
@@ -305,7 +309,8 @@ def _positions(given: int, num_out: int, size: int, stride: int, pad: int, dilat
     for tap in range(size):
         offset = tap * spread - pad
         if dilation == 1:
-            first, last = max(-(offset // stride), 0), min((extent - 1 - offset) // stride, num_out - 1)
+            first = max(-(offset // stride), 0)
+            last = min((extent - 1 - offset) // stride, num_out - 1)
             count += max(last - first + 1, 0)
         else:
             count += sum(

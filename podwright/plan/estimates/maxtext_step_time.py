@@ -181,7 +181,8 @@ def entry(recipe: MaxTextRecipe, where: Slice, price: float | None) -> StepEntry
 
 
 def _notes(recipe: MaxTextRecipe, predicted: StepTime, where: Slice) -> list[str]:
-    chip, model = where.accelerator.name, _model(recipe.arguments)
+    chip = where.accelerator.name
+    model = _model(recipe.arguments)
     number = counted(predicted.same_model, "run") if predicted.same_model else "none"
     own = f"{number} of {model} on {chip} among them"
     low, high = predicted.range_s
@@ -278,7 +279,8 @@ def _least_squares(
         targets[k] += _PRIOR_WEIGHT / prior
     free = list(range(num))
     while True:  # what comes out below 0 has no cost, and the others are fitted without it
-        solved = _solved([[products[j][k] for k in free] for j in free], [targets[k] for k in free])
+        matrix = [[products[j][k] for k in free] for j in free]
+        solved = _solved(matrix, [targets[k] for k in free])
         negative = [k for k, cost in zip(free, solved, strict=True) if cost < 0]
         if not negative:
             costs = dict(zip(free, solved, strict=True))

@@ -101,7 +101,8 @@ def _held(at: GrpoOnMesh) -> float:
 
 def _resident(at: GrpoOnMesh, name: str) -> Parts:
     """What is on a device through the whole run, and of a reference that is offloaded what is there while the program runs."""
-    total, rank = at.dims.num_params(), at.recipe.model.lora_rank
+    total = at.dims.num_params()
+    rank = at.recipe.model.lora_rank
     parts = layers.state(_held(at), _held(at))
     parts["weights"] += total * at.width / at.shards if rank else 0
     held = at.recipe.grpo.beta > 0 and not rank and (name == "score" or not at.recipe.grpo.offload_reference)
@@ -121,7 +122,8 @@ def _scores(at: GrpoOnMesh, rows: float) -> float:
 
 
 def _score(at: GrpoOnMesh) -> Parts:
-    rows, layer = prompts(at), dense_layer(at, at.dims)
+    rows = prompts(at)
+    layer = dense_layer(at, at.dims)
     tokens, _ = token_counts(at, rows)
     layer_bytes = tokens * OPERAND * layer.forward + 4 * _scores(at, rows)
     chunk = at.logits_bytes(logits_chunk(at.dims.vocab_size))
@@ -143,10 +145,14 @@ def _larger(at: GrpoOnMesh, layer: DenseLayer, layer_bytes: float, hidden: float
 
 
 def _update(at: GrpoOnMesh) -> Parts:
-    r, layer, parts = at.recipe, dense_layer(at, at.dims), at.micro_batches
+    r = at.recipe
+    layer = dense_layer(at, at.dims)
+    parts = at.micro_batches
     rows = prompts(at) / parts
     tokens, keys = token_counts(at, rows)
-    remat, keys_each, scores = r.model.remat, keys / tokens, _scores(at, rows)
+    remat = r.model.remat
+    keys_each = keys / tokens
+    scores = _scores(at, rows)
     keeps_scores = remat == "none" and not layer.gpu
     saved = tokens * layer.kept_bytes(remat, keys_each) + (4 * scores if keeps_scores else 0)
     as_rows = keys - rows * r.rollout.max_prompt_length  # tokens, where each completion is a row with its prompt
@@ -166,7 +172,8 @@ def _update(at: GrpoOnMesh) -> Parts:
 
 def _decode(at: GrpoOnMesh, rows: float, generations: int) -> Parts:
     """Every layer's weights whole but for `tensor`, and room for the longest completions."""
-    r, total = at.recipe, at.dims.num_params()
+    r = at.recipe
+    total = at.dims.num_params()
     s, t = r.rollout.max_prompt_length, r.rollout.total_generation_steps
     block = DECODED_TOKENS if decodes_by_kernel(at) else 1
     tokens = rows * (s + -s % block + generations * (t + -t % block))

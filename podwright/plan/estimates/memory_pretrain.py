@@ -119,7 +119,8 @@ def _saved(at: PretrainOnMesh, layer: int) -> float:
         return e
     if remat == "none":
         return _UNSPLIT * at.dims.hidden_size + _SPLIT * at.dims.hidden_size / at.tensor
-    attention, m = at.dims.attention(layer), at.dims.moe
+    attention = at.dims.attention(layer)
+    m = at.dims.moe
     kept = 2.0 * e
     if remat == "products":
         kept += 5 * attention.width / at.tensor * at.width if isinstance(attention, Kda) else 0
@@ -130,7 +131,8 @@ def _saved(at: PretrainOnMesh, layer: int) -> float:
 
 def _dense(at: PretrainOnMesh, dims: Qwen3Dims, tokens: float) -> Parts:
     """A layer of a dense model in the backward pass."""
-    layer, remat = dense_layer(at, dims), at.recipe.model.remat
+    layer = dense_layer(at, dims)
+    remat = at.recipe.model.remat
     if remat == "none" and not layer.gpu:  # every layer's weights are kept as they were gathered
         return {
             "layer": tokens * layer.backward_bytes(remat),
@@ -176,7 +178,8 @@ def _gathered(at: PretrainOnMesh, d: HybridDims) -> float:
 
 
 def _evaluate(at: PretrainOnMesh) -> Parts:
-    d, tokens = at.dims, num_tokens(at)
+    d = at.dims
+    tokens = num_tokens(at)
     copies = at.cast_bytes + OPERAND * at.embedding
     if isinstance(d, HybridDims):
         rows, f = _sorted_rows(at, d, tokens)[0], d.moe.moe_intermediate_size / at.tensor

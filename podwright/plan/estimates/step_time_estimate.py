@@ -56,9 +56,17 @@ def step_seconds(recipe: GrpoRecipe, dims: Qwen3Dims, shape: Sequence[int], wher
 
 def update_seconds(recipe: PretrainRecipe, dims: Dims, shape: Sequence[int], where: Slice) -> float:
     """How long a step of pretraining takes; `shape`: (data, fsdp, context, expert, tensor)."""
-    at, remat = memory_pretrain.place(recipe, dims, shape, where.accelerator), recipe.model.remat
-    row, shares, tokens = at.accelerator, _shares(where.accelerator), memory_pretrain.num_tokens(at)
-    recomputed = 0.0 if remat == "none" else 0.5 if remat == "products" and isinstance(dims, HybridDims) else 1.0
+    at = memory_pretrain.place(recipe, dims, shape, where.accelerator)
+    remat = recipe.model.remat
+    row = at.accelerator
+    shares = _shares(where.accelerator)
+    tokens = memory_pretrain.num_tokens(at)
+    if remat == "none":
+        recomputed = 0.0
+    elif remat == "products" and isinstance(dims, HybridDims):
+        recomputed = 0.5
+    else:
+        recomputed = 1.0
     head = 2 * dims.hidden_size * dims.vocab_size * tokens
     products = dims.forward_flops(tokens, 0) - head
     attention = dims.forward_flops(tokens, recipe.sequence_length / 2) - products - head
@@ -94,11 +102,15 @@ def _ffn_width(dims: Dims) -> int:
 
 def _exchanged(at: memory_pretrain.PretrainOnMesh, where: Slice, tokens: float, recomputed: float) -> float:
     """Seconds of collectives in pretraining: each micro-batch gathers weights and sums gradients, tokens go over `expert` and back."""
-    links, dims, micro, experts = _torus(where), at.dims, at.micro_batches, at.mesh["expert"]
+    links = _torus(where)
+    dims = at.dims
+    micro = at.micro_batches
+    experts = at.mesh["expert"]
     holders, used = at.shards // at.tensor // experts, micro * OPERAND / at.tensor / experts
     weights, gradients = used * matrices(dims) * (2 if recomputed else 1), used * dims.num_params()
     hidden = tokens * dims.hidden_size * at.width * dims.num_layers
-    copies, (granules, _) = at.mesh["data"], _granules(at, where)
+    copies = at.mesh["data"]
+    granules, _ = _granules(at, where)
     return (
         _over(links, "all-gather", weights, holders)
         + _over(links, "reduce-scatter", gradients, holders)
@@ -153,7 +165,8 @@ def _flops(at: RecipeOnMesh[Any, Any], row: Accelerator) -> float:
 def _links(at: GrpoOnMesh, where: Slice, name: str, tokens: float) -> float:
     """Gathering weights and summing gradients over `fsdp`, sums of tokens over `tensor`; over `data` it is a part of these."""
     fsdp, tensor = at.mesh["fsdp"], at.tensor
-    r, links = at.recipe, _torus(where)
+    r = at.recipe
+    links = _torus(where)
     parts = r.training.gradient_accumulation_steps if name == "update" else 1
     passes = parts * (2 if name == "update" and r.model.remat == "layer" else 1)
     weights = at.dims.num_layers * at.dims.layer_matmul_params() * OPERAND / tensor

@@ -44,8 +44,10 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
             findings += rewards.rewards(reward.function, cwd)
             findings += rewards.thoughts(reward.function, recipe.data)
         findings += clipping.check(recipe, dims) + meshes.mesh(recipe, dims, where)
-        if dims is not None and (refused := positions.exceeded(recipe.rollout, dims.max_positions)):
-            findings.append(of_error("context", refused))
+        if dims is not None:
+            refused = positions.exceeded(recipe.rollout, dims.max_positions)
+            if refused:
+                findings.append(of_error("context", refused))
         return token_lengths.of_prompts(recipe, findings + examples.check(recipe, cwd), cwd)
 
     def here(self, recipe: GrpoRecipe) -> list[Finding]:
@@ -61,7 +63,8 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
         return inputs.model(recipe.model, cwd)[1]
 
     def programs(self, recipe: GrpoRecipe) -> list[str]:
-        score, warm_start = bool(recipe.grpo.num_scores), recipe.warm_start is not None
+        score = bool(recipe.grpo.num_scores)
+        warm_start = recipe.warm_start is not None
         return ["update", *["score"] * score, "rollout", "evaluate", *["warm_start"] * warm_start]
 
     def takes(self, recipe: GrpoRecipe, mesh: Mapping[str, int | str], shards: int) -> bool:

@@ -167,7 +167,8 @@ def _changes(arguments: Arguments, model: Architecture | None) -> dict[str, Any]
                 )
             changes[field.name] = arguments[key].lower() == "true"
             continue
-        least, most = _least(field), _MOST.get(field.name, 10_000_000)
+        least = _least(field)
+        most = _MOST.get(field.name, 10_000_000)
         try:
             value = int(arguments[key].replace("_", ""))
         except ValueError:
@@ -198,7 +199,8 @@ def _require_consistent(model: Architecture) -> None:
                 "dimensions-contradict",
             )
     for field in () if model.is_mla else ("num_kv_heads", "global_num_kv_heads"):
-        if (n := getattr(model, field)) and heads % n:
+        n = getattr(model, field)
+        if n and heads % n:
             what = f"base_num_query_heads={heads} is no multiple of {key_of(field)}={n}"
             raise WrongDimension(what, f"type arguments.{key_of(field)}={math.gcd(heads, n)}", "dimensions-contradict")
     if model.num_experts > 1 and model.num_experts_per_tok > model.num_experts:

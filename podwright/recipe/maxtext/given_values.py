@@ -47,7 +47,8 @@ def unused(texts: Sequence[str], values: Mapping[str, str]) -> list[str]:
     """Names that are neither a variable nor a placeholder of the first text, nor a variable of the files beside it."""
     used = {*_USED.findall("\n".join(texts)), *_ENVIRONMENT}
     for text in texts:
-        kinds, joined = contexts(text), text.replace("\\\n", "  ")  # as long as before
+        kinds = contexts(text)
+        joined = text.replace("\\\n", "  ")  # as long as before
         for match in _SETTING.finditer(joined):
             if kinds[match.start(1)] in (BARE, NESTED):
                 used |= {*_SET.findall(match[1])}

@@ -55,7 +55,9 @@ def read(path: Path) -> LaunchConfig:
     if missing:
         raise UserError(f"{path} has no {missing[0]}", f"add a line {missing[0]}: VALUE", "missing-key")
     default = str(raw["default_zone"])
-    pairs, notes, reserved = dict[str, str](), dict[str, str](), list[tuple[str, str]]()
+    pairs = dict[str, str]()
+    notes = dict[str, str]()
+    reserved = list[tuple[str, str]]()
     for key, value in raw.items():
         ours = _KEYS.get(key, key)
         if key == "reservations":
@@ -115,7 +117,8 @@ def words(options: Mapping[str, str]) -> list[str]:
 
 def _words(pairs: Mapping[str, str]) -> list[str]:
     order = ("project", "cluster", "zones", "region", "bucket", "image", "reservations")
-    keys = [*(key for key in order if key in pairs), *(key for key in pairs if key not in order)]
+    keys = [key for key in order if key in pairs]
+    keys += [key for key in pairs if key not in order]
     cluster = pairs.get("cluster", "")
     name = cluster if re.fullmatch(r"[A-Za-z][A-Za-z0-9_.-]*", cluster) else "cluster"
     return ["podwright", "target", "add", name, "kind=gke", *(f"{key}={pairs[key]}" for key in keys if pairs[key])]

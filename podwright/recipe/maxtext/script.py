@@ -31,7 +31,8 @@ def name_of(path: Path, shape: str) -> str:
     """From the folders of a script: model and configuration, where the latter names a slice (or `shape`); else the folder's own name."""
     folders = [part for part in path.resolve().parent.parts if part not in ("/", "xpk", "k8s")]
     here = folders[-1] if folders else path.stem
-    model = folders[-2] if len(folders) > 1 and ((shape and shape in here) or _TOPOLOGY.search(here)) else ""
+    names_slice = (shape and shape in here) or _TOPOLOGY.search(here)
+    model = folders[-2] if len(folders) > 1 and names_slice else ""
     for name in ("-".join(filter(None, [model, here])), path.stem):
         if allowed := re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-."):
             return allowed

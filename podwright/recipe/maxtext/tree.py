@@ -52,7 +52,8 @@ def siblings(script: Path) -> dict[str, str]:
 
 def scripts(folder: Path) -> tuple[list[Path], list[Path]]:
     """Scripts below a folder that call xpk workload create, and those that start training in another way."""
-    ours, others = list[Path](), list[Path]()
+    ours = list[Path]()
+    others = list[Path]()
     for path in sorted(folder.rglob("*.sh")):
         if not path.is_file() or any(part.startswith(".") for part in path.relative_to(folder).parts):
             continue
@@ -90,7 +91,10 @@ def distinct(names: Mapping[Path, str]) -> dict[Path, str]:
     """Names of recipes by their scripts, each another one: those of several scripts end in the name of the script, else in its path."""
     for ending in (lambda path: path.stem, lambda path: "-".join(path.with_suffix("").parts[-4:]), str):
         number = Counter(names.values())
-        names = {path: name if number[name] == 1 else f"{name}-{_plain(ending(path))}" for path, name in names.items()}
+        longer = {}
+        for path, name in names.items():
+            longer[path] = name if number[name] == 1 else f"{name}-{_plain(ending(path))}"
+        names = longer
     return dict(names)
 
 
@@ -117,4 +121,6 @@ def matching(words: str, tree: Path) -> tuple[dict[Path, str], list[Path]]:
     exact = [path for path, name in names.items() if name == words.lower()]
     paths = {path: path.relative_to(tree).as_posix().lower() for path in names}
     patterns = [rf"(?:^|[^a-z0-9]){re.escape(word)}" for word in words.lower().split()]
-    return names, exact or [path for path in names if all(re.search(each, paths[path]) for each in patterns)]
+    if exact:
+        return names, exact
+    return names, [path for path in names if all(re.search(each, paths[path]) for each in patterns)]

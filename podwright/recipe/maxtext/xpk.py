@@ -82,7 +82,8 @@ def options(argv: Sequence[str], version: str) -> XpkOptions:
             parsed.repeated[name] = ", ".join(filter(None, earlier))
         parsed.values[name] = value
     for names in EXCLUSIVE:
-        if len(both := [name for name in names if name in parsed.values]) > 1:
+        both = [name for name in names if name in parsed.values]
+        if len(both) > 1:
             given = " and ".join(f"--{name}={parsed.values[name]}" for name in both)
             raise UserError(
                 f"xpk workload create takes one of {given}", f"leave --{both[1]} or --{both[0]} out", "options-exclude"

@@ -44,7 +44,8 @@ class Condition:
 
 
 def _model(recipe: Result, result: Result) -> Any:
-    name, count = inner(recipe, "model.name"), inner(result, "environment.num_params")
+    name = inner(recipe, "model.name")
+    count = inner(result, "environment.num_params")
     return f"{name}, {count:,} parameters" if name is not None and isinstance(count, int) else name
 
 
@@ -75,7 +76,8 @@ def _length(recipe: Result, _: Result) -> Any:
 def _work(recipe: Result, _: Result) -> Any:
     batch, length = recipe.get("batch_size"), recipe.get("sequence_length")
     if batch is None:
-        lines, parts = recipe.get("per_device_batch_size"), inner(recipe, "training.gradient_accumulation_steps") or 1
+        lines = recipe.get("per_device_batch_size")
+        parts = inner(recipe, "training.gradient_accumulation_steps") or 1
         return None if lines is None else f"{lines * parts:,} lines a device"
     if length is not None:
         return f"{batch * length:,} tokens"
@@ -83,7 +85,8 @@ def _work(recipe: Result, _: Result) -> Any:
 
 
 def _training(_: Result, result: Result) -> Any:
-    tokens, steps = result.get("tokens"), result["steps"]
+    tokens = result.get("tokens")
+    steps = result["steps"]
     return f"{steps:,} steps" + (f", {tokens:,} tokens" if tokens is not None else "")
 
 

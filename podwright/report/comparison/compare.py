@@ -73,7 +73,11 @@ def labels(loaded: Read) -> list[str]:
 
 def equal(conditions: dict[str, list[Any]], needs: Sequence[str], run: int) -> bool:
     """Whether `run` and the first have all that is needed in common; what is not known of either is not."""
-    return all(conditions[n][0] is not None and conditions[n][run] == conditions[n][0] for n in ("kind", *needs))
+    for name in ("kind", *needs):
+        first = conditions[name][0]
+        if first is None or conditions[name][run] != first:
+            return False
+    return True
 
 
 def _head(result: Result, label: str) -> Result:
@@ -105,7 +109,11 @@ def _predicted(loaded: Read) -> list[Record]:
     """{what, unit, runs: [a row of `predicted` in result.json, or None]}: what any of the runs had predicted, in the order of the first."""
     units = {row["what"]: row["unit"] for _, result in loaded for row in result["predicted"]}
     each = [{row["what"]: row for row in result["predicted"]} for _, result in loaded]
-    return [{"what": what, "unit": unit, "runs": [rows.get(what) for rows in each]} for what, unit in units.items()]
+    predicted = []
+    for what, unit in units.items():
+        runs = [rows.get(what) for rows in each]
+        predicted.append({"what": what, "unit": unit, "runs": runs})
+    return predicted
 
 
 def _change(figure: Figure, first: float | None, value: float | None) -> float | None:

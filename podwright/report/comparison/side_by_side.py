@@ -66,7 +66,10 @@ def tables(document: Record) -> list[Table]:
     for row in document["settings"]:
         cells = [DASH if value is None else visible(setting(value)) for value in row["values"]]
         settings.append((row["key"], cells))
-    figures = [(_named(f), [_cell(f, i) for i in range(len(runs))]) for f in document["figures"]]
+    figures = []
+    for row in document["figures"]:
+        cells = [_cell(row, i) for i in range(len(runs))]
+        figures.append((_named(row), cells))
     marked = any(OTHER in cell for _, cells in figures for cell in cells)
     note = "In brackets: relative to the first run." + (
         f" {OTHER}: not comparable with it, see below." if marked else ""
@@ -178,7 +181,8 @@ def _curve(curve: Curve, loaded: compare.Read, conditions: dict[str, list[Any]])
         return None
     fig, (ax,) = style.figure(curve.unit, x="tokens seen" if by_tokens else "step")
     for i in have:
-        color, dashes = style.SERIES[i % len(style.SERIES)], "-" if i < len(style.SERIES) else "--"
+        color = style.SERIES[i % len(style.SERIES)]
+        dashes = "-" if i < len(style.SERIES) else "--"
         if lines[i]:
             ax.plot(
                 lines[i].steps,
@@ -195,10 +199,11 @@ def _curve(curve: Curve, loaded: compare.Read, conditions: dict[str, list[Any]])
         ax.set_ylim(bottom=0)
     style.legend(fig, ax)
     left_out = [labels[i] for i in range(len(loaded)) if i not in have]
-    caption = ("Smoothed." if curve.figure else "") + (
-        " Points: the evaluations." if any(tests[i] for i in have) else ""
-    )
-    caption += f" Not drawn, because it is not comparable or not measured: {', '.join(left_out)}." if left_out else ""
+    caption = "Smoothed." if curve.figure else ""
+    if any(tests[i] for i in have):
+        caption += " Points: the evaluations."
+    if left_out:
+        caption += f" Not drawn, because it is not comparable or not measured: {', '.join(left_out)}."
     name = f"compare-{(curve.figure or curve.tested).replace('_', '-').replace('.', '-')}"
     return Plot(name, curve.title, caption.strip(), style.to_svg(fig, f"{curve.title} of {len(have)} runs"))
 

@@ -81,7 +81,8 @@ def retrieval(records: Records, result: Result) -> Plot | None:
         return None
     fig, (ax,) = style.figure("recall@1", x="step")
     seen: dict[frozenset[str], str] = {}
-    for query, target in dict.fromkeys((d["query"], d["target"]) for t in tests for d in t["directions"]):
+    directions = [(d["query"], d["target"]) for t in tests for d in t["directions"]]
+    for query, target in dict.fromkeys(directions):
         places = [
             (t["step"] or 0, d["recall_at_1"])
             for t in tests

@@ -61,7 +61,8 @@ def _accuracy(measured: list[Record]) -> Record:
 
 def _bounds(test: Record, grading: str) -> dict[str, float | None]:
     value = test.get(grading)
-    return {k: number(value.get(k) if isinstance(value, dict) else None) for k in ("accuracy", "low", "high")}
+    bounds = value if isinstance(value, dict) else {}
+    return {key: number(bounds.get(key)) for key in ("accuracy", "low", "high")}
 
 
 def _paired(records: Records) -> Record | None:
@@ -146,7 +147,10 @@ def completion_length(records: Records, result: Result) -> Plot | None:
 
 def step_time(records: Records, result: Result) -> Plot | None:
     parts = ("rollout", "score", "update")
-    steps = [s for s in records.steps() if all(number(s.get(f"{p}_s")) is not None for p in parts)]
+    steps = []
+    for step in records.steps():
+        if all(number(step.get(f"{part}_s")) is not None for part in parts):
+            steps.append(step)
     if not steps:
         return None
     cold = cold_steps(records)

@@ -39,7 +39,8 @@ def also(result: Result) -> str:
 
 def step_time(records: Records, result: Result) -> Plot | None:
     """The steps that count as a line, the others as points, which are cut off at 2.5 times the median."""
-    steps, median = records.steps(), result["steady_state"]["step_s"]
+    steps = records.steps()
+    median = result["steady_state"]["step_s"]
     left_out = {e["step"] for e in result.get("excluded", [])}
     raw = line([s for s in steps if s["step"] not in left_out], "step_s")
     if not raw or not median:

@@ -17,7 +17,8 @@ FACTS = KindFacts.of("multimodal")
 
 
 def figures(records: Records, tests: list[Record]) -> Result:
-    steps, last = records.steps(), newest(tests, "after")
+    steps = records.steps()
+    last = newest(tests, "after")
     before, after = number(newest(tests, "before").get("accuracy")), number(last.get("accuracy"))
     return {
         "loss": timing.trend(steps, "loss"),

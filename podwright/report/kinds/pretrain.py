@@ -21,7 +21,8 @@ FACTS = KindFacts.of("pretrain")
 
 
 def figures(records: Records, tests: list[Record]) -> Result:
-    steps, environment = records.steps(), records.last("environment")
+    steps = records.steps()
+    environment = records.last("environment")
     before, after = (number(newest(tests, when).get("loss")) for when in ("before", "after"))
     tokens = timing.last(steps, "tokens")
     epochs = _epochs(environment, tokens)

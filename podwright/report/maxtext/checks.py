@@ -62,7 +62,8 @@ def other_tokens(log: LoggedRun, facts: RunFacts) -> float:
     if not facts.recipe or not tokens:
         return 0
     weights = max(known(log.steps.weights), default=0)
-    return weights if weights > tokens or (0 < weights < tokens and tokens % weights == 0) else 0
+    is_fraction = 0 < weights < tokens and tokens % weights == 0
+    return weights if weights > tokens or is_fraction else 0
 
 
 def other_hosts(log: LoggedRun) -> int:
@@ -89,7 +90,9 @@ def _tokens(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Record:
     if facts.devices is None:
         return _unknown("tokens", "devices")
     table = log.steps
-    ratios, expected, rounding = list[float](), list[float](), 0.0
+    ratios = list[float]()
+    expected = list[float]()
+    rounding = 0.0
     for row in chosen.rows:
         weights, tokens, seconds = table.weights[row], table.tokens[row], table.seconds[row]
         if 0 < weights < math.inf and 0 < tokens < math.inf:
@@ -98,7 +101,8 @@ def _tokens(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Record:
             rounding = max(rounding, 0.0005 / seconds)
     if not ratios:
         return _no_tokens(log, chosen)
-    ratio, tokens_s = statistics.median(ratios), statistics.median(expected) * (facts.devices_per_chip or 1)
+    ratio = statistics.median(ratios)
+    tokens_s = statistics.median(expected) * (facts.devices_per_chip or 1)
     figures = {
         "logged": ratio * tokens_s,
         "expected": tokens_s,
@@ -115,7 +119,10 @@ def _tokens(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Record:
 def _no_tokens(log: LoggedRun, chosen: Steady) -> Record:
     """No step has both figures: the log lacks one of them, or it is never above 0."""
     columns = {"total_weights": log.steps.weights, "Tokens/s": log.steps.tokens}
-    absent = [name for name, column in columns.items() if not any(0 < column[row] < math.inf for row in chosen.rows)]
+    absent = []
+    for name, column in columns.items():
+        if not any(0 < column[row] < math.inf for row in chosen.rows):
+            absent.append(name)
     return _unknown("tokens", "weights", what=", ".join(absent or columns))
 
 
@@ -139,7 +146,8 @@ def _peak(facts: RunFacts, speed: Result) -> Record:
 
 def _flops(counted: Result, speed: Result, facts: RunFacts, tokens_hold: bool) -> Record:
     """The log's FLOP formula against the architecture."""
-    what, ratio = facts.model or "the model", counted["ratio"]
+    what = facts.model or "the model"
+    ratio = counted["ratio"]
     if not speed["num_steps"]:
         return _unknown("flops", "steps")
     if ratio is None and counted["per_token"]:

@@ -121,7 +121,8 @@ class RunFacts:
         """Sequence length, precision and slice in a word, as folders of tpu-recipes are named."""
         length = self.sequence_length
         tokens = None if length is None else f"{length // 1024}k" if length % 1024 == 0 else str(length)
-        return "-".join(part for part in (tokens, self.precision, self.slice.name if self.slice else None) if part)
+        slice_name = self.slice.name if self.slice else None
+        return "-".join(part for part in (tokens, self.precision, slice_name) if part)
 
 
 def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
@@ -134,7 +135,8 @@ def gathered(known: SetUp, recipe: Recipe | None, on: str) -> RunFacts:
     accelerator = by_device_kind(known.device_kind or "")
     conflicts = []
     if slice_:
-        accelerator, devices = slice_.accelerator, devices or slice_.num_devices
+        accelerator = slice_.accelerator
+        devices = devices or slice_.num_devices
         if devices != slice_.num_devices:
             text = "{n} devices in the log, {num_devices} in {slice}"
             conflicts.append(Sentence(text, n=devices, num_devices=slice_.num_devices, slice=slice_.name))
@@ -260,7 +262,8 @@ def published_run(facts: RunFacts) -> PublishedRun | None:
         return None
     ours = (facts.model, facts.slice, facts.sequence_length, facts.batch_size, facts.precision)
     for run in published.runs():
-        theirs, batch = slices.parse(run.on), arguments.batch(run.arguments)
+        theirs = slices.parse(run.on)
+        batch = arguments.batch(run.arguments)
         precision = "fp8" if run.arguments.get("quantization", "").startswith("fp8") else "bf16"
         if ours == (run.model, theirs, batch.length, batch.rows(theirs.num_devices), precision):
             return run

@@ -98,7 +98,8 @@ def _identity(records: Records, log: LoggedRun, facts: RunFacts, source: Record)
     }
     if not source:
         return identity
-    file, first = source["file"], [log.first.get(figure) for figure in ("step", "step_s", "loss", "time")]
+    file = source["file"]
+    first = [log.first.get(figure) for figure in ("step", "step_s", "loss", "time")]
     name = facts.name or ("log" if file == "-" else Path(file).stem)
     digits = zlib.crc32(repr((facts.model, facts.config, first)).encode())
     of_log = {"name": name, "log": file, "mark": f"{name}-{digits:08x}"}
@@ -150,7 +151,8 @@ def _speed(log: LoggedRun, facts: RunFacts, chosen: Steady) -> Result:
     tokens_s = statistics.median(tokens) if tokens else facts.tokens_per_s(chosen.median_s)
     logged_s = statistics.median(tflops) if tflops else None
     true = facts.flops_per_token * tokens_s / 1e12 if facts.flops_per_token and tokens_s else None
-    peak, tflops_s = facts.peak_flops, logged_s if true is None else true
+    peak = facts.peak_flops
+    tflops_s = logged_s if true is None else true
     return {
         "step_s": chosen.median_s,
         "step_s_iqr": quartiles(seconds),

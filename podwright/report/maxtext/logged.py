@@ -24,8 +24,10 @@ class StepColumns:
 
     def __init__(self, steps: list[Record]):
         self.step: list[int] = [s["step"] for s in steps]
-        self.seconds, self.tflops = _column(steps, "step_s"), _column(steps, "tflops_per_device")
-        self.tokens, self.weights = _column(steps, "tokens_per_s_per_device"), _column(steps, "total_weights")
+        self.seconds = _column(steps, "step_s")
+        self.tflops = _column(steps, "tflops_per_device")
+        self.tokens = _column(steps, "tokens_per_s_per_device")
+        self.weights = _column(steps, "total_weights")
         self.loss = _column(steps, "loss")
         self.ramp_up = {row for row, s in enumerate(steps) if s.get("ramp_up")}
         self.hidden = {row for row, s in enumerate(steps) if s.get("profiler_switched")}
@@ -93,7 +95,8 @@ class LoggedRun:
 
 def of(records: Records) -> LoggedRun | None:
     """Of the logs that the run has; None without one."""
-    run, steps = records.run, records.steps()
+    run = records.run
+    steps = records.steps()
     numbers = [a.number for a in records.attempts if run.log(a.number).exists()]
     if not numbers:
         return None
@@ -142,7 +145,11 @@ def _evaluations(records: Records) -> list[Record]:
     """In the order of their steps; of two of the same step the later one."""
     newest = {event["step"]: event for event in records.named(maxtext_log.EVALUATION)}
     about = ("event", "time", "attempt")
-    return [{k: v for k, v in newest[step].items() if k not in about} for step in sorted(newest)]
+    figures = []
+    for step in sorted(newest):
+        event = newest[step]
+        figures.append({key: value for key, value in event.items() if key not in about})
+    return figures
 
 
 def _merged(earlier: SetUp, later: SetUp) -> SetUp:

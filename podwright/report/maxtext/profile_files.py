@@ -22,7 +22,9 @@ def newest(objects: Iterable[StoredObject]) -> tuple[str, list[StoredObject]]:
     for each in objects:
         if match := _TRACE.search(each.name):
             profiles.setdefault(each.name[: match.end(1)], (match[1], []))[1].append(each)
-    return max(profiles.values(), key=lambda profile: max(each.time for each in profile[1]), default=("", []))
+    if not profiles:
+        return "", []
+    return max(profiles.values(), key=lambda profile: max(each.time for each in profile[1]))
 
 
 def fetch(url: str, folder: Path) -> list[str]:

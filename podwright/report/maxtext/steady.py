@@ -53,7 +53,8 @@ class Steady(NamedTuple):
 
 def steady(log: LoggedRun, facts: RunFacts, *, out_of_data: bool) -> Steady:
     """Of the steps that no later attempt computed again."""
-    table, out = log.steps, dict[int, Exclusion]()
+    table = log.steps
+    out = dict[int, Exclusion]()
     for rows in table.groups:
         _by_rule(table, rows, facts.profiled, out)
     _by_hidden_rows(table, out)

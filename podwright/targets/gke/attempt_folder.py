@@ -40,7 +40,8 @@ def began_s(log: Path) -> float:
         return float("inf")
     with log.open("rb") as f:
         stamp = f.readline().partition(b" ")[0].decode(errors="replace")
-    return began if (began := seconds(stamp)) < float("inf") else time.time()
+    began = seconds(stamp)
+    return began if began < float("inf") else time.time()
 
 
 def missing_since(folder: Path, *, any_missing: bool) -> float:

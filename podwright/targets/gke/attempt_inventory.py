@@ -79,7 +79,8 @@ class AttemptInventory:
         require_deletable(self._kubectl.do(deletion(request)), request)
 
     def _owned(self, name: str, left: LeftObjects, unknown: str) -> Owned:
-        own, labels = self._settings, dict(labels_of(left.every[0]))
+        own = self._settings
+        labels = dict(labels_of(left.every[0]))
         annotations = [each["metadata"].get("annotations") or {} for each in left.every]
         run_dir = next((text for each in annotations if (text := each.get(RUN_DIR_KEY))), "")
         times = [unix(each["metadata"].get("creationTimestamp", "")) for each in left.every]

@@ -46,8 +46,10 @@ def released(kubectl: Kubectl, handle: Handle, own: GkeSettings) -> Released:
     left = text.split()
     if not left:
         return Released(True)
-    if own.capacity == "existing" and (stuck := _stuck(kubectl, handle, own)):
-        return stuck
+    if own.capacity == "existing":
+        stuck = _stuck(kubectl, handle, own)
+        if stuck:
+            return stuck
     more = f" and {len(left) - 3} more" if len(left) > 3 else ""
     return Released(False, f"being deleted: {', '.join(left[:3])}{more}")
 

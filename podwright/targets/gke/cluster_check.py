@@ -119,7 +119,8 @@ def _own_queues(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
 
 def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     """That of the target, or else the one of recipes that name none, which is then no error."""
-    name, context = own.priority or jobset.PRIORITY, f"--context={context_of(own)}"
+    name = own.priority or jobset.PRIORITY
+    context = f"--context={context_of(own)}"
     _, failure = kubectl.json(("get", "priorityclass", name))
     if failure is None:
         return [Remark("info", f"the cluster has PriorityClass {name}")]
@@ -141,7 +142,8 @@ def _nodes(own: GkeSettings, kubectl: Kubectl, slice_: Slice, name: str) -> list
     create = f"type podwright render RECIPE --on {name} -o DIR and bash DIR/node_pool.sh, or set provisioning of the target: runs then create theirs"
     if not nodes:
         return [Remark("error", f"cluster {own.cluster} has no node of {slice_.name} now ({selector})", create)]
-    needed, ready = xpk_shape.vms_per_slice(slice_) * slice_.num_slices, sum(map(_is_usable, nodes))
+    needed = xpk_shape.vms_per_slice(slice_) * slice_.num_slices
+    ready = sum(map(_is_usable, nodes))
     shown = f"{slice_.name}: {ready} of {counted(needed, 'node')} that a run needs are ready with their chips"
     remarks = [Remark("info", shown)]
     if ready < needed:

@@ -137,7 +137,8 @@ def quantity(value: str | float) -> float:
 
 def has_begun(pod: Record) -> bool:
     """Whether a container of it runs or has run."""
-    states = [status.get("state") or {} for status in (pod.get("status") or {}).get("containerStatuses") or []]
+    statuses = (pod.get("status") or {}).get("containerStatuses") or []
+    states = [status.get("state") or {} for status in statuses]
     return any({"running", "terminated"} & state.keys() for state in states)
 
 

@@ -40,7 +40,9 @@ def _context(shell: Shell, given: Mapping[str, str]) -> dict[str, str] | None:
     for name in _lines(shell, "current-context"):
         if name in fitting:
             return fitting[name]
-    return next(iter(fitting.values())) if len(fitting) == 1 else None
+    if len(fitting) != 1:
+        return None
+    return next(iter(fitting.values()))
 
 
 def _lines(shell: Shell, *words: str) -> list[str]:

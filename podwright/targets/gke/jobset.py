@@ -85,7 +85,8 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, name: str, command: str) ->
         "tolerations": [{"operator": "Exists", "key": "google.com/tpu"}],
         "volumes": [{"emptyDir": {"medium": "Memory"}, "name": "dshm-2"}],
     }
-    vms, label = xpk_shape.vms_per_slice(slice_), {WORKLOAD_LABEL: name}
+    vms = xpk_shape.vms_per_slice(slice_)
+    label = {WORKLOAD_LABEL: name}
     job = {
         "parallelism": vms,
         "completions": vms,
@@ -185,7 +186,8 @@ def from_secrets(names: Iterable[str]) -> list[Manifest]:
 
 def with_secrets(manifest: Manifest, names: Iterable[str]) -> Manifest:
     """`manifest` of `maxtext`, whose containers get the variables of these Secrets too."""
-    changed, variables = copy.deepcopy(manifest), from_secrets(names)
+    changed = copy.deepcopy(manifest)
+    variables = from_secrets(names)
     for replicated in changed["spec"]["replicatedJobs"]:
         for container in replicated["template"]["spec"]["template"]["spec"]["containers"]:
             container["envFrom"] = variables

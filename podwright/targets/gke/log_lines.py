@@ -51,7 +51,8 @@ class KeptLog:
     def add(self, lines: list[bytes]) -> int:
         """Append those of `lines`, which have stamps and no end, that are not there yet; how many."""
         self._read_end()
-        oldest, new = earlier(self._last, OVERLAP_S), list[bytes]()
+        oldest = earlier(self._last, OVERLAP_S)
+        new = list[bytes]()
         for line in lines:
             stamp = line[: line.find(b" ")]
             if stamp < oldest or hash(line) in self._known:
@@ -116,7 +117,8 @@ def earlier(stamp: bytes, seconds: float) -> bytes:
 
 def in_batches(blocks: Iterable[bytes]) -> Iterator[tuple[list[bytes], bytes]]:
     """The lines of `blocks`, many at once, each time with what is after the last end of a line."""
-    lines, rest = list[bytes](), b""
+    lines = list[bytes]()
+    rest = b""
     for block in blocks:
         *complete, rest = (rest + block).split(b"\n")
         lines += complete

@@ -26,7 +26,8 @@ def of_slice(slice_: Slice) -> str:
 
 def fault(machine_type: str, slice_: Slice) -> str:
     """Why hosts of a slice cannot be of a machine type, and which one is right; "" where they can."""
-    chips, right = xpk_shape.chips_per_vm(slice_), of_slice(slice_)
+    chips = xpk_shape.chips_per_vm(slice_)
+    right = of_slice(slice_)
     generation, own_generation = machine_type.partition("-")[0], right.partition("-")[0]
     if generation == own_generation and machine_type.endswith(f"-{chips}t"):
         return ""

@@ -108,7 +108,8 @@ def ended(jobs: Sequence[Record], known: Iterable[PodFailure], num_pods: int) ->
     failed_at = min((_failed_at(job) for job in jobs), default=float("inf"))
     known = list(known)
     causes = [failure for failure in known if not _follows(failure, failed_at)]
-    if deleted := _deleted(known, failed_at, all_seen=not causes and len(known) == num_pods):
+    deleted = _deleted(known, failed_at, all_seen=not causes and len(known) == num_pods)
+    if deleted:
         others = ", and the other pods ended with it" if num_pods > 1 else ""
         detail = f"pod {deleted.pod} was deleted on the cluster, not by Podwright{others}"
         return Polled(Process.ENDED, ending=Ending.STOPPED, detail=detail, first=deleted.process, who=deleted.who)
@@ -147,7 +148,8 @@ def _failure(pod: Record, pods_per_job: int) -> PodFailure | None:
     worst = failed.get(name, {})
     ending, why, fix = _cause(status, disrupted if taken else {}, worst)
     time = (disrupted.get("lastTransitionTime") if taken else None) or worst.get("finishedAt") or ""
-    node, numbers = node_of(pod), processes_of(pod, pods_per_job)
+    node = node_of(pod)
+    numbers = processes_of(pod, pods_per_job)
     number = numbers.get(name, min(numbers.values()))
     container = name if len(numbers) > 1 else ""
     code = worst.get("exitCode")

@@ -81,7 +81,8 @@ class LogFollower:
 
     def _bring(self, logs: Sequence[PodLog], ended: bool, leaving: bool) -> str:
         self._calls += 1
-        first, others = [log for log in logs if not log.process], [log for log in logs if log.process]
+        first = [log for log in logs if not log.process]
+        others = [log for log in logs if log.process]
         failure = self._first.bring(first[0], self._calls > 1, ended) if first else self._first.bring_received(ended)
         if others and ended:
             return self._others.bring_rest(others) or failure
@@ -191,7 +192,10 @@ class _OtherLogs:
     def _round(self, logs: Sequence[PodLog], wait_s: float, ended: bool = False) -> None:
         """After a round, every line is here that was written before it began; so the next one begins with that time."""
         with alive.acquired(self._lock, wait_s) as ours:
-            if not ours or (state := read_json(self._state)).get("complete"):
+            if not ours:
+                return
+            state = read_json(self._state)
+            if state.get("complete"):
                 return
             places = {(log.pod.encode(), log.container.encode()): log.process for log in logs}
             newest = max((self._log(log.process).last for log in logs), default=b"")

@@ -154,7 +154,9 @@ def _reservations(own: GkeSettings, gcloud: Gcloud) -> list[Remark]:
         return []
     remarks = [_reservation(own, gcloud, place) for place in own.places]
     usable = any(r.level == "info" for r in remarks)
-    return [as_warning(r) for r in remarks] if usable else remarks
+    if not usable:
+        return remarks
+    return [as_warning(remark) for remark in remarks]
 
 
 def _reservation(own: GkeSettings, gcloud: Gcloud, place: str) -> Remark:
@@ -174,7 +176,8 @@ def _reservation(own: GkeSettings, gcloud: Gcloud, place: str) -> Remark:
     status = record.get("status", "unknown")
     what = f"{where} is {status}"
     if "count" in specific:
-        total, used = int(specific["count"]), int(specific.get("inUseCount", 0))
+        total = int(specific["count"])
+        used = int(specific.get("inUseCount", 0))
         what += f", and {total - used} of {counted(total, 'machine')} were free when it was read"
     return Remark("info" if status == "READY" else "warning", f"{what}; a run tries it in any state")
 

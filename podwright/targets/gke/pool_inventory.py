@@ -79,7 +79,11 @@ def _owned(
     unknown: str,
 ) -> Owned:
     created = [pool_states.creation_of(operations, str(pool["name"])) for pool in parts.pools]
-    starts = [time for each in created if each and (time := unix(each.get("startTime", ""))) is not None]
+    starts = []
+    for operation in created:
+        start = unix(operation.get("startTime", "")) if operation else None
+        if start is not None:
+            starts.append(start)
     statuses = sorted({str(pool.get("status", "unknown")) for pool in parts.pools})
     rest = ["workload policy"] * parts.policy + ["queues"] * parts.queues
     metadata = parts.pools[0].get("config", {}).get("metadata", {}) if parts.pools else {}
@@ -154,7 +158,8 @@ def _chips(pool: Record) -> tuple[str, int]:
 
 def _chips_of_node(pool: Record) -> tuple[str, int]:
     machine_type = str(pool.get("config", {}).get("machineType", ""))
-    family, match = machine_type.partition("-")[0], re.search(r"-(\d+)t$", machine_type)
+    family = machine_type.partition("-")[0]
+    match = re.search(r"-(\d+)t$", machine_type)
     if not match:
         return "", 0
     for row in TPUS:

@@ -101,9 +101,12 @@ def failure_of(operation: Record | None) -> str:
     if operation is None or operation.get("status") != "DONE":
         return ""
     error = operation.get("error", {})
+    if not error and not operation.get("statusMessage"):
+        return ""
     texts = [error.get("message", ""), operation.get("statusMessage", "")]
-    texts += _conditions(operation.get("nodepoolConditions")) + _conditions(operation.get("clusterConditions"))
-    return "\n".join(dict.fromkeys(text for text in texts if text)) if error or operation.get("statusMessage") else ""
+    texts += _conditions(operation.get("nodepoolConditions"))
+    texts += _conditions(operation.get("clusterConditions"))
+    return "\n".join(dict.fromkeys(text for text in texts if text))
 
 
 def complaint_of(pool: Record) -> str:
@@ -157,21 +160,27 @@ class PoolView:
     def _allocation(self) -> Allocation:
         each = [self._of_pool(name, self.pools[name]) for name in self.names if name in self.pools]
         for state in (AllocationState.REFUSED, AllocationState.LOST, AllocationState.DELETING):
-            if worst := next((answer for answer in each if answer.state is state), None):
-                return worst
-        if missing := [name for name in self.names if name not in self.pools]:
+            for answer in each:
+                if answer.state is state:
+                    return answer
+        missing = [name for name in self.names if name not in self.pools]
+        if missing:
             if self.ready_since is not None:
                 return pool_lost(missing[0])
             wait = busy(self.operations)
             if is_pending(self.operations, missing):
                 return waiting(wait)
             return partial(wait or f"Requesting: node pool {missing[0]} does not exist yet")
-        if behind := next((answer for answer in each if answer.state is not AllocationState.READY), None):
-            return behind
-        return ready((), None) if self.size.by_pods else ready(self.hosts(), mean_start(self.own_nodes))
+        for answer in each:
+            if answer.state is not AllocationState.READY:
+                return answer
+        if self.size.by_pods:
+            return ready((), None)
+        return ready(self.hosts(), mean_start(self.own_nodes))
 
     def _of_pool(self, name: str, pool: Record) -> Allocation:
-        status, failure = pool.get("status", ""), failure_of(creation_of(self.operations, name))
+        status = pool.get("status", "")
+        failure = failure_of(creation_of(self.operations, name))
         match status:
             case "STOPPING":
                 return deleting()
@@ -192,7 +201,8 @@ class PoolView:
 
     def _of_nodes(self, name: str, complaint: str) -> Allocation:
         """Of a pool that GKE calls running. One whose creation has failed may fill itself later; if it is full, nothing is wrong with it."""
-        usable, by_pods = len(self._usable(name)), self.size.by_pods
+        usable = len(self._usable(name))
+        by_pods = self.size.by_pods
         wanted = not by_pods or (self.ready_since is not None and self.pods_wait)
         if usable >= self.size.nodes or not wanted:
             return ready(())

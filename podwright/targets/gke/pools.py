@@ -60,7 +60,8 @@ class NodePoolProvisioner:
         own = self._settings
         slice_ = own.require_devices()
         tag = run_tag(run_dir, created)
-        name, place = request_name(run_dir.name, tag, number), first_place(own.places, avoid)
+        name = request_name(run_dir.name, tag, number)
+        place = first_place(own.places, avoid)
         details = {
             "project": own.project,
             "cluster": own.cluster,
@@ -98,7 +99,8 @@ class NodePoolProvisioner:
 
     def deleting(self, request: Request) -> list[PlannedCall]:
         """For a dry run, in order."""
-        names, policy = request.details["pools"], self._own_policy(request)
+        names = request.details["pools"]
+        policy = self._own_policy(request)
         return [
             *(PlannedCall(pool_calls.delete_pool(self._settings, name)) for name in names),
             PlannedCall(self._kubectl.argv(attempt_inventory.deletion(request))),
@@ -114,7 +116,8 @@ class NodePoolProvisioner:
             if failure:
                 return self._answer(failure, request, uncreated=True)
             named = [name for name in request.details["pools"] if name in there]
-            if foreign := next((name for name in named if not pool_states.is_ours(there[name], request)), ""):
+            foreign = next((name for name in named if not pool_states.is_ours(there[name], request)), "")
+            if foreign:
                 what = f"NameTaken: node pool {foreign} of cluster {self._settings.cluster} is not of this run; start the run under another name"
                 return replace(refused("", what, Ending.BAD_INPUT), uncreated=True)
             cluster, failure = self._gcloud.record(pool_calls.describe_cluster(self._settings), request.zone)
@@ -186,9 +189,11 @@ class NodePoolProvisioner:
         known = None if failure else nodes
         pods_wait = any(is_unscheduled(pod) for pod in pods)
         view = PoolView(request, self._size(), self._classify, ours, operations, known, ready_since, pods_wait)
-        if request.name in self._deleted and (wait := pool_states.busy(operations)):
-            pending = pool_states.is_pending(operations, request.details["pools"])
-            return replace(deleting(wait) if pending else waiting(wait), charged=view.charged())
+        if request.name in self._deleted:
+            wait = pool_states.busy(operations)
+            if wait:
+                pending = pool_states.is_pending(operations, request.details["pools"])
+                return replace(deleting(wait) if pending else waiting(wait), charged=view.charged())
         return view.allocation()
 
     def _without_pools(

@@ -72,7 +72,8 @@ def _refuses(cluster_queue: Record, namespace: str) -> bool:
 
 def _flavors(own: GkeSettings, queue: Record, rows: Sequence[Record], slice_: Slice | None) -> list[Remark]:
     """Whether one of the queue's is for the nodes of the slice, and ever large enough."""
-    name, quotas = name_of(queue), _quotas(queue)
+    name = name_of(queue)
+    quotas = _quotas(queue)
     edit = f"kubectl edit clusterqueue {name} --context={context_of(own)}"
     if not quotas:
         return [Remark("error", f"ClusterQueue {name} has no quota for {CHIPS}", f"have it added: {edit}")]

@@ -38,7 +38,8 @@ class QueueObjects:
 
 def manifests(request: Request, namespace: str) -> list[Manifest]:
     """In the order of their creation. The quota counts chips, as pods ask for them; cpu and memory are those of the nodes."""
-    name, labels = request.name, dict(request.labels)
+    name = request.name
+    labels = dict(request.labels)
     toleration = {"key": CHIPS, "operator": "Exists", "effect": "NoSchedule"}
     flavor = {"nodeLabels": {RUN_LABEL: labels[RUN_LABEL]}, "tolerations": [toleration]}
     quotas = [{"name": each, "nominalQuota": most} for each, most in {CHIPS: request.num_chips, **_UNCOUNTED}.items()]
@@ -122,6 +123,8 @@ class RunQueues:
             return seen
         there = {each["kind"] for each in seen.objects}
         for kind in KINDS:
-            if kind in there and (failure := self._kubectl.do(deletion(request, kind))):
-                return failure
+            if kind in there:
+                failure = self._kubectl.do(deletion(request, kind))
+                if failure:
+                    return failure
         return None

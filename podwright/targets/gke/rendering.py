@@ -73,7 +73,8 @@ def maxtext(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping
     manifest = jobset.with_secrets(manifest, [trainer.SECRET])
     if own.max_life:  # else it is that of xpk, field by field
         jobset.limit(manifest, own)
-    only_xpk, by_xpk = ", ".join(xpk_shape.left_to_xpk(ready)), (own.namespace, own.queue) == XPK_QUEUE
+    only_xpk = ", ".join(xpk_shape.left_to_xpk(ready))
+    by_xpk = (own.namespace, own.queue) == XPK_QUEUE
     if only_xpk and not by_xpk:
         what = f"only xpk carries out {only_xpk} of the recipe, and it submits to queue {XPK_QUEUE[1]} of namespace {XPK_QUEUE[0]}"
         raise UserError(
@@ -108,7 +109,8 @@ def _common(
     created = own
     if own.capacity == "existing":  # whose runs create none, unlike node_pool.sh
         created = own.model_copy(update={"provisioning": "reserved" if own.reservations else "on-demand"})
-    vms, one_slice = xpk_shape.vms_per_slice(slice_), f"{slice_.accelerator.name}-{slice_.topology}"
+    vms = xpk_shape.vms_per_slice(slice_)
+    one_slice = f"{slice_.accelerator.name}-{slice_.topology}"
     own_name = one_slice.lower()
     return {
         "recipe": recipe,
@@ -193,7 +195,8 @@ def _pool_calls(own: GkeSettings, slice_: Slice, label: str) -> dict[str, str]:
     place = "$zone/$reservation" if own.capacity == "reserved" else "$zone"
     details = {"policy": "$policy" if xpk_shape.placement_policy(slice_) else ""}
     request = Request("", place, labels={POOL_LABEL: label}, details=details)
-    shown, cluster = _in_script(own, region="$location"), {"currentMasterVersion": "$version"}
+    shown = _in_script(own, region="$location")
+    cluster = {"currentMasterVersion": "$version"}
     with_networks = cluster | {"networkConfig": {"enableMultiNetworking": True}}
     calls = {
         "create": pool_calls.create_pool(request, "$pool", shown, slice_, cluster),
@@ -254,8 +257,10 @@ def trained_here(recipe: Recipe, own: GkeSettings, target: str, typed: Mapping[s
             raise UserError(
                 what, "copy it to a bucket, and name it there; rewards must be those of podwright", "local-file"
             )
-    name, raw = f"${{{workload.NAME}}}", recipe.model_dump(mode="json")
-    kind, storage = kinds.find(recipe.kind), f"{own.bucket}/{name}" if own.bucket else ""
+    name = f"${{{workload.NAME}}}"
+    raw = recipe.model_dump(mode="json")
+    kind = kinds.find(recipe.kind)
+    storage = f"{own.bucket}/{name}" if own.bucket else ""
     command = kind.command + (STORAGE_OPTION if storage else ())
     job = Job(Path(name), 1, Path(), command=command, environment=kind.environment, storage=storage, recipe=raw)
     files = trainer.run_files(replace(job, storage=""))  # whose name is known later

@@ -65,7 +65,8 @@ class Submission:
 
 def main() -> int:
     folder = Path(sys.argv[1])
-    order, shell = json.loads((folder / ORDER).read_text()), Shell()
+    order = json.loads((folder / ORDER).read_text())
+    shell = Shell()
     own: GkeSettings = kinds.recorded_settings("gke", order["settings"])
     kubectl = Kubectl(shell, own)
     submission = Submission(folder, kubectl, time.monotonic())

@@ -78,7 +78,8 @@ class Gke:
         self._followers: dict[str, LogFollower] = {}
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        own, run = self._settings, RunDir(job.run_dir)
+        own = self._settings
+        run = RunDir(job.run_dir)
         name = request_name(run.name, job.run_tag, f"a{job.attempt}")
         objects = attempt.attempt_of(job, own, name)
         manifests = [*objects.before, objects.jobset]
@@ -241,7 +242,8 @@ class Gke:
     def _bring_logs(self, handle: Handle, view: ClusterView, ended: bool) -> str:
         """Into the directory of the run; why not all of them, or ""."""
         run, number = attempt_of(handle)
-        logs, name = pod_logs.logs_of(view.pods, handle["pods_per_job"]), handle["jobset"]
+        logs = pod_logs.logs_of(view.pods, handle["pods_per_job"])
+        name = handle["jobset"]
         if not logs and name not in self._followers:
             return ""
         if name not in self._followers:
@@ -290,7 +292,8 @@ class Gke:
         polled = _with_failure(handle, view, self._lasting(handle["jobset"], explanation))
         if own.capacity == "existing":
             return polled
-        submitted_s, by_pods = attempt_folder.submitted_s(folder), own.capacity == "flex-start"
+        submitted_s = attempt_folder.submitted_s(folder)
+        by_pods = own.capacity == "flex-start"
         begun = began_s < float("inf")
         any_missing = begun and not view.suspended and len(view.pods) < handle["pods"]
         missing_s = attempt_folder.missing_since(folder, any_missing=any_missing)
@@ -331,7 +334,8 @@ class Gke:
 
     def _lasting(self, name: str, explanation: waiting.Explanation) -> Polled:
         """An ending that only a text tells counts when it has been said for some time."""
-        polled, now = explanation.polled, time.monotonic()
+        polled = explanation.polled
+        now = time.monotonic()
         if polled.process is not Process.ENDED:
             self._told_since.pop(name, None)
             return polled

@@ -58,15 +58,18 @@ def question(view: ClusterView) -> Question | None:
     if view.suspended:
         if "workload" not in view.queried:
             return Question("workload", uid_of(view.jobset))
-        if view.workload is None and "priority" not in view.queried and (name := _priority(view.jobset)):
-            return Question("priority", name)
+        if view.workload is None and "priority" not in view.queried:
+            priority = _priority(view.jobset)
+            if priority:
+                return Question("priority", priority)
         inactive = "is inactive" in condition(view.workload, "QuotaReserved").get("message", "")
         if inactive and "queue" not in view.queried:
             return Question("queue", labels_of(view.jobset).get(QUEUE_LABEL, ""))
         return None
-    if "events" not in view.queried and (name := _stuck(view)):
-        return Question("events", name)
-    return None
+    if "events" in view.queried:
+        return None
+    stuck = _stuck(view)
+    return Question("events", stuck) if stuck else None
 
 
 def explain(view: ClusterView, num_pods: int, began_s: float, names: dict[str, str]) -> Explanation:
@@ -138,10 +141,14 @@ def _explained(view: ClusterView, num_pods: int, began_s: float, names: dict[str
 
 def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explanation:
     assert view.jobset
-    queue, started = labels_of(view.jobset).get(QUEUE_LABEL, "") if view.has_kueue else "", began_s < float("inf")
-    names, own = names | {"queue": queue}, ("own_queue",) if queue == names["own_queue"] else ()
-    if started and (taken := _ended_by_suspension(view, queue, began_s)):
-        return Explanation(taken)
+    queue = labels_of(view.jobset).get(QUEUE_LABEL, "") if view.has_kueue else ""
+    started = began_s < float("inf")
+    own = ("own_queue",) if queue == names["own_queue"] else ()
+    names = names | {"queue": queue}
+    if started:
+        taken = _ended_by_suspension(view, queue, began_s)
+        if taken:
+            return Explanation(taken)
     if not queue:
         return _waits("Suspended: the JobSet was suspended; kubectl patch with spec.suspend=false resumes it")
     if view.workload is None:
@@ -151,7 +158,8 @@ def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explana
             text = f"no PriorityClass with name {_priority(view.jobset)} was found"
             return _by_text(text, names, "creation") or _waits(f"NoPriority: {text}")
         return _waits(f"Queued: Kueue has not looked at the JobSet yet (queue {queue})")
-    evicted, quota = condition(view.workload, "Evicted"), condition(view.workload, "QuotaReserved")
+    evicted = condition(view.workload, "Evicted")
+    quota = condition(view.workload, "QuotaReserved")
     text = evicted.get("message", "")
     if view.workload.get("spec", {}).get("active") is False:
         detail = f"the workload of the JobSet was deactivated in Kueue{f': {text}' if text else ''}"
@@ -162,11 +170,15 @@ def _queued(view: ClusterView, began_s: float, names: dict[str, str]) -> Explana
     if quota.get("status") == "True":
         return _waits(_checks(view.workload))
     message = quota.get("message", "")
-    if "is inactive" in message and (reason := condition(view.queue, "Active").get("message")):
-        fields = names | {"name": name_of(view.queue or {})}
-        return _by_text(reason, fields, *own, "kueue_inactive") or _waits(f"Inactive: {reason}")
-    if message and (explained := _by_text(message, names, *own, "kueue")):
-        return explained
+    if "is inactive" in message:
+        reason = condition(view.queue, "Active").get("message")
+        if reason:
+            fields = names | {"name": name_of(view.queue or {})}
+            return _by_text(reason, fields, *own, "kueue_inactive") or _waits(f"Inactive: {reason}")
+    if message:
+        explained = _by_text(message, names, *own, "kueue")
+        if explained:
+            return explained
     if evicted.get("status") == "True":
         return _waits(
             f"Requeued: Kueue took the quota back before a process had started ({evicted.get('reason')}): {text}"
@@ -195,8 +207,10 @@ def _checks(workload: Record) -> str:
 
 def _creating(view: ClusterView, num_pods: int, names: dict[str, str]) -> Explanation:
     refusals = [each for each in _newest(view.events) if each.get("reason") in _CREATION_FAILED]
-    if text := refusals[0].get("message", "") if refusals else "":
-        return _by_text(text, names, "creation") or _waits(f"Refused: {text}")
+    if refusals:
+        text = refusals[0].get("message", "")
+        if text:
+            return _by_text(text, names, "creation") or _waits(f"Refused: {text}")
     if not view.jobs:
         return _waits("Starting: the controller of JobSet has not created the jobs yet")
     return _waits(f"Starting: {len(view.pods)} of {num_pods} pods exist")
@@ -208,8 +222,10 @@ def _unscheduled(pods: Sequence[Record], view: ClusterView, num_pods: int, names
     names = names | {"selector": ", ".join(f"{key.rpartition('/')[2]}={value}" for key, value in selector.items())}
     texts = [each.get("message", "") for each in _newest(view.events) if "cale" in each.get("reason", "")]
     for text in (*texts[:1], scheduled.get("message", "")):
-        if text and (explained := _by_text(text, names, "scheduler")):
-            return explained
+        if text:
+            explained = _by_text(text, names, "scheduler")
+            if explained:
+                return explained
     if scheduled.get("reason") == "SchedulingGated":
         return _waits("Queued: the pods wait for an admission (SchedulingGated)")
     if text := scheduled.get("message", ""):
@@ -259,9 +275,12 @@ def _stuck(view: ClusterView) -> str:
         for pod in view.pods:
             job = labels_of(pod).get(JOB_NAME, "")
             counts[job] = counts.get(job, 1) - 1
-        if missing := next((name for name, count in counts.items() if name and count > 0), ""):
-            return missing
-    return name_of(view.pending[0]) if view.pending else "" if view.jobs else name_of(view.jobset or {})
+        for name, count in counts.items():
+            if name and count > 0:
+                return name
+    if view.pending:
+        return name_of(view.pending[0])
+    return "" if view.jobs else name_of(view.jobset or {})
 
 
 def _priority(jobset: Record) -> str:

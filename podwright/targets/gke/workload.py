@@ -52,7 +52,8 @@ def values(recipe: MaxTextRecipe, own: GkeSettings, target: str, typed: Mapping[
         fixes = [f"set {' and '.join(keys)} in the file of target {target}"] if keys else []
         fixes += [f"type {' '.join(others)}"] if others else []
         raise UserError(f"the recipe has no value of {', '.join(missing)}", " and ".join(fixes), "missing-variable")
-    if unknown := [name for name in typed if name not in recipe.variables]:
+    unknown = [name for name in typed if name not in recipe.variables]
+    if unknown:
         raise UserError(f"{recipe.name} has no variable {unknown[0]}", "leave it out", "unknown-variable")
     return {name: known[name] for name in recipe.variables if known.get(name)}
 

@@ -32,7 +32,12 @@ def known(run: RunDir, number: int) -> dict[str, int]:
     """The bytes that are here of each file that grows."""
     folder = run.attempt(number)
     logs = [f"attempts/{number}/{path.name}" for pattern in _OF_PROCESSES for path in folder.glob(pattern)]
-    return {name: (run.path / name).stat().st_size for name in (*GROWING, *logs) if (run.path / name).is_file()}
+    sizes = {}
+    for name in (*GROWING, *logs):
+        path = run.path / name
+        if path.is_file():
+            sizes[name] = path.stat().st_size
+    return sizes
 
 
 def ends(run: RunDir, number: int, ask: Ask, with_list: bool) -> dict[str, Any]:
@@ -58,7 +63,11 @@ def files(run: RunDir, number: int, host_number: int, host: Host, place: str, an
     taken = _take(run, number, host_number, host, place, new, ask) if new else set()
     for name in before.keys() - there.keys():
         _remove(run, name)
-    write_json(manifest, {name: stamp for name, stamp in there.items() if name in taken or before.get(name) == stamp})
+    present = {}
+    for name, stamp in there.items():
+        if name in taken or before.get(name) == stamp:
+            present[name] = stamp
+    write_json(manifest, present)
 
 
 def _put(path: Path, at: int, data: bytes) -> None:
@@ -72,12 +81,14 @@ def _take(run: RunDir, number: int, host_number: int, host: Host, place: str, na
     """Which of `names` have arrived."""
     staging = run.attempt(number) / f"gathering-{host_number}"
     shutil.rmtree(staging, ignore_errors=True)
-    wanted, arrived = set(names), set()
+    wanted = set(names)
+    arrived = set()
 
     def read(pipe: IO[bytes]) -> None:
         with contextlib.suppress(tarfile.TarError), tarfile.open(fileobj=pipe, mode="r|") as tar:
             for member in tar:
-                if member.name in wanted and (content := tar.extractfile(member)):
+                content = tar.extractfile(member) if member.name in wanted else None
+                if content:
                     (staging / member.name).parent.mkdir(parents=True, exist_ok=True)
                     with (staging / member.name).open("wb") as f:
                         shutil.copyfileobj(content, f)

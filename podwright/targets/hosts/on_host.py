@@ -88,7 +88,8 @@ def _tail(path: Path, since: int) -> bytes:
 
 
 def main() -> None:
-    verb, place = sys.argv[1], HostAttempt(Path(sys.argv[2]), int(sys.argv[3]))
+    verb = sys.argv[1]
+    place = HostAttempt(Path(sys.argv[2]), int(sys.argv[3]))
     if verb == "status":
         print(json.dumps(status(place, json.loads(sys.stdin.readline()))))
     else:

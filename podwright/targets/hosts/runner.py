@@ -88,8 +88,10 @@ class HostRunner:
 
     def render_on(self, transports: Sequence[Transport], job: Job, target: Record, address: str = "") -> Rendered:
         """`target`: its `identity`, for the handle. `address`: of the first host as the others reach it; "": as this machine does."""
-        run, profile = RunDir(job.run_dir), self._profile
-        folder, shared = run.attempt(job.attempt), bool(profile.runs)
+        run = RunDir(job.run_dir)
+        profile = self._profile
+        folder = run.attempt(job.attempt)
+        shared = bool(profile.runs)
         home = f"{profile.folder.removeprefix('~/')}/{run.name}-{job.run_tag}"
         first = PORTS.start + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % (len(PORTS) // 2))
         port, control = ("PORT", "CONTROL_PORT") if job.created is None else (first, first + 1)
@@ -208,7 +210,8 @@ class HostRunner:
             *read_json(folder / "ended.json").get("lost", []),
             *read_json(folder / "submit.json").get("unreached", []),
         }
-        attempt, home = shlex.quote(handle["attempt_dir"]), shlex.quote(handle["home"])
+        attempt = shlex.quote(handle["attempt_dir"])
+        home = shlex.quote(handle["home"])
         siblings = f"{shlex.quote(str(Path(handle['attempt_dir']).parent))}/*"
         # Where another attempt is, it came later and has replaced what this one left.
         other = f'for each in {siblings}; do [ ! -d "$each" ] || [ "$each" = {attempt} ] || exit 0; done'

@@ -38,7 +38,8 @@ _STAYS = (
 def main() -> int:
     folder = Path(sys.argv[1])
     order = json.loads((folder / "order.json").read_text())
-    shell, connect = Shell(), importlib.import_module(order["transport"]).connect
+    shell = Shell()
+    connect = importlib.import_module(order["transport"]).connect
     hosts = [Host(shell, connect(record)) for record in order["handle"]["hosts"]]
     outcome: Record = {}
     try:

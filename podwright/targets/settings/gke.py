@@ -181,7 +181,8 @@ class GkeSettings(BaseModel):
             if zones and match[2] not in zones:
                 fix = f"add {match[2]} to zones, or leave {match[3]} out"
                 raise ValueError(f"has {match[3]} in zone {match[2]}, and zones has {', '.join(zones)} alone; {fix}")
-        if wrong := [each for each in value if not _RESERVATION.fullmatch(_without_zone(each))]:
+        wrong = [each for each in value if not _RESERVATION.fullmatch(_without_zone(each))]
+        if wrong:
             raise ValueError(f"has {wrong[0]!r}, which is no reservation; write it like [NAME, OTHER]")
         require_distinct(value)
         return value
@@ -205,7 +206,8 @@ class GkeSettings(BaseModel):
     def _fits_together(self) -> GkeSettings:
         require_times(self, self.capacity)
         region = self.location if self.location.count("-") == 1 else region_of(self.location)
-        if other := next((zone for zone in self.zones if region_of(zone) != region), ""):
+        other = next((zone for zone in self.zones if region_of(zone) != region), "")
+        if other:
             raise ValueError(
                 f"zones: {other} is not in {region}, where the cluster is; leave it out, or correct region"
             )
@@ -213,8 +215,11 @@ class GkeSettings(BaseModel):
             raise ValueError("provisioning=reserved: reservations are missing; write reservations=[NAME]")
         if self.provisioning in ("spot", "on-demand", "flex-start") and self.reservations:
             raise ValueError(f"provisioning={self.provisioning} uses no reservations; leave one of the two out")
-        if (devices := self.devices()) and (fault := machine_types.fault(self.machine_type, devices)):
-            raise ValueError(fault)
+        devices = self.devices()
+        if devices:
+            fault = machine_types.fault(self.machine_type, devices)
+            if fault:
+                raise ValueError(fault)
         return self
 
     @property

@@ -35,7 +35,8 @@ def _is_a_project(value: str) -> str:
 
 
 def _are_zones(value: tuple[str, ...]) -> tuple[str, ...]:
-    if wrong := next((zone for zone in value if not _ZONE.fullmatch(zone)), None):
+    wrong = next((zone for zone in value if not _ZONE.fullmatch(zone)), None)
+    if wrong:
         raise ValueError(f"has {wrong!r}, which is no zone; write it like [us-east5-b, us-east1-d]")
     require_distinct(value)
     return value

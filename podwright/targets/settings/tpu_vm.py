@@ -99,10 +99,13 @@ class TpuVmSettings(BaseModel):
     @field_validator("labels")
     @classmethod
     def _are_labels(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if wrong := next((label for label in value if not _LABEL.fullmatch(label)), None):
+        wrong = next((label for label in value if not _LABEL.fullmatch(label)), None)
+        if wrong:
             raise ValueError(f"has {wrong!r}; write labels in small letters, digits, _ and -, like [team=nlp]")
-        if own := next((label for label in value if label.startswith("podwright-")), None):
-            raise ValueError(f"has {own!r}, and labels that begin with podwright- are set for each slice; leave it out")
+        for label in value:
+            if label.startswith("podwright-"):
+                what = f"has {label!r}, and labels that begin with podwright- are set for each slice; leave it out"
+                raise ValueError(what)
         return value
 
     @model_validator(mode="after")

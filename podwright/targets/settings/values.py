@@ -24,7 +24,8 @@ def matching(pattern: str, wrong: str) -> AfterValidator:
 
 def require_distinct(values: Sequence[str], fix: str = "leave one of them out") -> None:
     """ValueError for one that stands twice."""
-    if twice := next((value for value in values if values.count(value) > 1), ""):
+    twice = next((value for value in values if values.count(value) > 1), "")
+    if twice:
         raise ValueError(f"has {twice} twice; {fix}")
 
 

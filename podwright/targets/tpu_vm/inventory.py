@@ -36,7 +36,9 @@ def _place(record: Record) -> tuple[str, str]:
 def owned(record: Record, own: TpuVmSettings, queued: bool, node: Record | None) -> Owned | None:
     """Of a row of the list of queued resources, or of that of nodes; None for what no run of podwright has requested. `node`: the row of
     its node, if there is one."""
-    spec = record.get("tpu", {}).get("nodeSpec", [{}])[0].get("node", {}) if queued else record
+    spec = record
+    if queued:
+        spec = record.get("tpu", {}).get("nodeSpec", [{}])[0].get("node", {})
     labels = spec.get("labels", {})
     if RUN_LABEL not in labels:
         return None

@@ -46,7 +46,8 @@ class SliceProvisioner:
         self._ready_since: dict[str, float | None] = {}
 
     def describe_request(self, run_dir: Path, created: float | None, number: int, avoid: Sequence[str]) -> Request:
-        own, chips = self._settings, self._settings.devices()
+        own = self._settings
+        chips = self._settings.devices()
         tag = run_tag(run_dir, created)
         request = Request(
             name=own.node or request_name(run_dir.name, tag, number),
@@ -63,7 +64,8 @@ class SliceProvisioner:
     def create(self, request: Request) -> Allocation:
         if request.borrowed:
             return self.describe(request)
-        creation, log = self._creation(request), ssh_key.creation_log(request.name)
+        creation = self._creation(request)
+        log = ssh_key.creation_log(request.name)
         with alive.held(ssh_key.creating(request.name)) as lock:  # gcloud holds it too, and may outlive this process
             if not request.details["queued"]:  # whether a node can be had, gcloud says after a minute or more
                 log.unlink(missing_ok=True)
@@ -89,10 +91,12 @@ class SliceProvisioner:
     def _refused_by_log(self, request: Request, seen: Allocation) -> Allocation | None:
         """What a gcloud that has ended was refused, where the cloud has `seen` nothing or does not tell; None where that is not certain."""
         log = ssh_key.creation_log(request.name)
-        failure, sent = self._gcloud.failure_in(log, request.zone), self._gcloud.has_sent(log)
+        failure = self._gcloud.failure_in(log, request.zone)
+        sent = self._gcloud.has_sent(log)
         if failure is None:
             return None
-        absent, no_login = seen.state is AllocationState.GONE, failure.reason.startswith("NoLogin")
+        absent = seen.state is AllocationState.GONE
+        no_login = failure.reason.startswith("NoLogin")
         if not absent and (sent or failure.consequence is not Consequence.FINAL):
             return None
         if no_login and (absent or not seen.reason.startswith("NoLogin")):
@@ -113,8 +117,9 @@ class SliceProvisioner:
             return record
         life_s = self._settings.life_s if self._settings.provisioning == "flex-start" else 0.0
         lived_s = 0.0 if ready_since is None else clock.now() - ready_since
-        expired = 0 < life_s <= lived_s
-        if of_queue := cloud_states.of_queued(record, self._classify, place.zone, life_s if expired else 0.0):
+        expired_s = life_s if 0 < life_s <= lived_s else 0.0
+        of_queue = cloud_states.of_queued(record, self._classify, place.zone, expired_s)
+        if of_queue:
             self._not_ready(request.name, looked)
             return of_queue
         return self._of_active(request, place, ready_since)

@@ -41,7 +41,8 @@ class Answer:
 
 def check(hosts: Sequence[Host], order: Record) -> None:
     """Trouble that names the worker at fault; nothing if an attempt can start."""
-    attempt, limit_s = shlex.quote(order["handle"]["attempt_dir"]), order["check_limit_s"]
+    attempt = shlex.quote(order["handle"]["attempt_dir"])
+    limit_s = order["check_limit_s"]
 
     def ask(number: int, host: Host) -> Answer:
         variables = json.dumps({"env": host.shell.variables(order["env"])}) + "\n"
@@ -74,15 +75,20 @@ def judge(answers: Sequence[Answer], devices_per_host: int) -> Trouble | None:
     """The first cause over all workers: of those that failed by themselves, then of those that kept the others waiting."""
     for seen_in in ("tpu_worker", "tpu_peer"):
         for answer in answers:
-            if answer.exit and (known := explained(answer.text, {"host": answer.name}, seen_in)):
-                return known
-    if failed := next((a for a in answers if a.exit and a.exit not in _TIMED_OUT), None):
-        return _failed(failed)
+            if answer.exit:
+                known = explained(answer.text, {"host": answer.name}, seen_in)
+                if known:
+                    return known
+    for answer in answers:
+        if answer.exit and answer.exit not in _TIMED_OUT:
+            return _failed(answer)
     if any(answer.exit in _TIMED_OUT for answer in answers):
         return _hanging(answers)
-    return next(
-        (t for answer in answers if (t := _of_one(answer, devices_per_host, len(answers)))), None
-    ) or _differing(answers)
+    for answer in answers:
+        trouble = _of_one(answer, devices_per_host, len(answers))
+        if trouble:
+            return trouble
+    return _differing(answers)
 
 
 def _failed(answer: Answer) -> Trouble:

@@ -58,7 +58,8 @@ class Collector:
         """Rollout `number` of the run, on the questions that follow the first `used`."""
         recipe = self.setup.recipe
         chosen = self.prompts.take(self.prompts.indices(used, recipe.batch_size, recipe.seed))
-        tokens, lengths = to_device(chosen.tokens_NS, self.setup.mesh), to_device(chosen.lengths_N, self.setup.mesh)
+        tokens = to_device(chosen.tokens_NS, self.setup.mesh)
+        lengths = to_device(chosen.lengths_N, self.setup.mesh)
         completions = self.programs["rollout"](params, tokens, lengths, np.int32(number))
         rewards, own_s = self._score(chosen, completions)
         total = sum(r.weight * rewards[r.name] for r in self.rewards)

@@ -58,7 +58,9 @@ class Evaluator:
         """The completions, and int32 [P, 4]: strict, flexible, stopped, tokens. Every process grades its own rows."""
         mesh = self.setup.mesh
         out = self.program(params, to_device(prompts.tokens_NS, mesh), to_device(prompts.lengths_N, mesh), np.int32(0))
-        texts, lengths, stopped = own_texts(out, self.tokenizer), own_rows(out.lengths_PG), own_rows(out.stopped_PG)
+        texts = own_texts(out, self.tokenizer)
+        lengths = own_rows(out.lengths_PG)
+        stopped = own_rows(out.stopped_PG)
         grades = np.zeros((len(prompts), 4), np.int32)
         for p, (text,) in texts.items():
             strict, flexible = grading.grade_one(text, prompts.examples[p].answer)

@@ -90,7 +90,8 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
         if encoded.left_out:
             message = f"{encoded.left_out} of {len(of)} {name} prompts are longer than {limit} tokens and are left out"
             emit.notice(message)
-    rank, total = recipe.model.lora_rank, dims.num_params()
+    rank = recipe.model.lora_rank
+    total = dims.num_params()
     emit.event(
         "environment",
         **speed.environment(),
@@ -102,7 +103,8 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
     )
     programs = program.programs(setup, len(testing))
     collector = Collector(setup, programs, training, tokenizer, rewards, _zeros(run, emit))
-    stop, hurry = agreed(stopping), agreed(stopping.hurried)
+    stop = agreed(stopping)
+    hurry = agreed(stopping.hurried)
     evaluator = Evaluator(setup, programs["evaluate"], testing, tokenizer, stop)
     return GrpoRun(run, recipe, emit, source, setup, tokenizer, collector, evaluator, train, stop, hurry)
 
@@ -147,7 +149,8 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
         report("before", 0)
 
     emit.event("phase", phase="grpo")
-    traced, times = profile.of(job.run), observe.step_times()
+    traced = profile.of(job.run)
+    times = observe.step_times()
     recent: deque[dict[str, Any]] = deque(maxlen=even_groups.SAID_AFTER + 1)
     with watchdog.pacing(cursor["step"]):
         while (number := cursor["step"]) < recipe.training.max_steps:
@@ -230,7 +233,9 @@ def step(
     `base` are the frozen weights of a run that trains adapters. Of the figures `own_s` (seconds before this process met others) is its own.
     None when `hurried()` after the rollouts, with the state as it was: the step has to be done again.
     """
-    recipe, programs, clock = collector.setup.recipe, collector.programs, Clock()
+    recipe = collector.setup.recipe
+    programs = collector.programs
+    clock = Clock()
     policy = lora.policy(state.params, base)
     sampled, rounds = collector.collect(policy, cursor["used"], cursor["rollouts"])
     clock.mark("rollout_s")
@@ -277,7 +282,8 @@ def _reward_timeout(
     job: GrpoRun, checkpoints: checkpoint.Checkpoints, state: GrpoState, cursor: dict[str, int], record: Record
 ) -> TrainingOutcome:
     """The last whole step is saved: a resume samples the same completions, and knows of the one on which a reward hangs."""
-    stopped, hangs = _stop(job, checkpoints, state, cursor), "completion" in record
+    stopped = _stop(job, checkpoints, state, cursor)
+    hangs = "completion" in record
     if hangs:
         job.emit.event("reward_timeout", **record)
     elif job.stopping():

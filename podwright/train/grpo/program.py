@@ -69,7 +69,8 @@ class GrpoSetup:
     @property
     def declared(self) -> Tree:
         """The parameters that are trained."""
-        params, rank = qwen3.declare(self.dims), self.recipe.model.lora_rank
+        params = qwen3.declare(self.dims)
+        rank = self.recipe.model.lora_rank
         return lora.declare(params, rank) if rank else params
 
     @property
@@ -227,8 +228,10 @@ def _score(setup: GrpoSetup, params: Tree) -> Program:
 
 
 def _update(setup: GrpoSetup) -> Program:
-    r, rate = setup.recipe, policy_schedule(setup.recipe)
-    tx, state = _tx(setup, rate), abstract_state(setup, rate)
+    r = setup.recipe
+    rate = policy_schedule(setup.recipe)
+    tx = _tx(setup, rate)
+    state = abstract_state(setup, rate)
 
     def objective(
         params: Tree, part: tuple[qwen3.Group, loss.LossInputs], base: Tree | None
@@ -247,7 +250,8 @@ def _update(setup: GrpoSetup) -> Program:
             batch.advantages_PG, mask, weights, batch.sampler_PGT, batch.old_PGT, batch.reference_PGT
         )
         gradient = functools.partial(jax.value_and_grad(objective, has_aux=True), base=base)
-        num, sharding = r.training.gradient_accumulation_steps, batch_sharding(setup.mesh)
+        num = r.training.gradient_accumulation_steps
+        sharding = batch_sharding(setup.mesh)
         (value, sums), grads = optimizer.accumulated(gradient, state.params, (batch.group, inputs), num, sharding)
         new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
         means = {name: x / jnp.maximum(mask.sum(), 1.0) for name, x in sums.items()}
@@ -270,9 +274,11 @@ def _update(setup: GrpoSetup) -> Program:
 
 def _warm_start(setup: GrpoSetup) -> Program:
     """Supervised step: mean negative log-probability of worked answers, given as groups of one completion."""
-    warm, rate = setup.recipe.warm_start, warm_schedule(setup.recipe)
+    warm = setup.recipe.warm_start
+    rate = warm_schedule(setup.recipe)
     assert warm
-    tx, state = _tx(setup, rate), abstract_state(setup, rate)
+    tx = _tx(setup, rate)
+    state = abstract_state(setup, rate)
 
     def objective(params: Tree, group: qwen3.Group, lengths_PG: Array) -> Array:
         logps, _ = setup.logprobs(params, group, 1.0)

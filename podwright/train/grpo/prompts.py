@@ -83,8 +83,11 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
     name, ids = "generation_config.json", list(loaded.stop_ids)
     if not (path / name).is_file() and (path / "config.json").is_file():  # then transformers takes its ids
         listed = hf_config.read(path).get("eos_token_id")
-        name, ids = "config.json", listed if isinstance(listed, list) else [] if listed is None else [listed]
-    if outside := [i for i in ids if not 0 <= i < vocab_size]:
+        if listed is None:
+            listed = []
+        name, ids = "config.json", listed if isinstance(listed, list) else [listed]
+    outside = [i for i in ids if not 0 <= i < vocab_size]
+    if outside:
         what = f"eos_token_id={outside[0]} in {path}/{name} is outside the model's vocabulary of {vocab_size}"
         raise UserError(what, "write the id of the token that ends an answer", "token-outside-vocabulary")
     return loaded

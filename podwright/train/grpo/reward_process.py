@@ -43,7 +43,8 @@ class RewardProcess:
 
     def load(self, rewards: Sequence[schema.Reward], limit_s: float) -> list[reward.LoadedReward]:
         """As `reward.load` does, with functions that are called in the child. A call may take `limit_s`."""
-        self._rewards, self._limit_s = list(rewards), limit_s
+        self._rewards = list(rewards)
+        self._limit_s = limit_s
         names = self._load()
         return [
             reward.LoadedReward(name, functools.partial(self._call, name), r.weight)
@@ -148,7 +149,8 @@ def main() -> None:
     os.register_at_fork(after_in_child=lambda: [signal.signal(number, signal.SIG_DFL) for number in _SIGNALS])
     with contextlib.suppress(AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    connection, loaded = Connection(int(sys.argv[1])), dict[str, reward.LoadedReward]()
+    connection = Connection(int(sys.argv[1]))
+    loaded = dict[str, reward.LoadedReward]()
     with contextlib.suppress(EOFError, OSError):
         while True:
             first, *rows = connection.recv()

@@ -205,7 +205,8 @@ def generate(
     hidden, (k, v) = qwen3.hidden(dims, weights, prompts_PS, dtype, mesh)
     last = jnp.take_along_axis(hidden, lengths_P[:, None, None] - 1, axis=1)
     token, logp = draw(last, jnp.int32(0))
-    heads, query_heads = heads_of(dims, jnp.dtype(dtype).name), dims.num_heads // dims.num_kv_heads
+    heads = heads_of(dims, jnp.dtype(dtype).name)
+    query_heads = dims.num_heads // dims.num_kv_heads
     by_kernel = attention.decodes_by_kernel(mesh, heads, query_heads)
     new_cache = decode.new_cache if by_kernel else qwen3.new_cache
     caches = [new_cache(k[i], v[i], g, t_max) for i in range(dims.num_layers)]

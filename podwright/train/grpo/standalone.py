@@ -32,7 +32,8 @@ _READ = ("data", "seed", "mesh", "evaluation.batch_size", "rollout.max_prompt_le
 
 def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
-    own, compiled = _recipe_for(path), compile_cache.ProgramCount()
+    own = _recipe_for(path)
+    compiled = compile_cache.ProgramCount()
     recipe = load.require(load.override(own, overrides), GrpoRecipe)
     run = RunDir(path)
     read = (*_READ, "model" if run.recipe.exists() else "model.compute_dtype")
@@ -68,7 +69,8 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
 def _questions(recipe: GrpoRecipe, source: str, original: str, run: RunDir) -> list[Example]:
     """The test part of `source`: that of `run` when it is the run's own data, so that no training question is in it. `original`:
     where the run's own data was before it was copied."""
-    data, path = recipe.data, expanded(source).resolve()
+    data = recipe.data
+    path = expanded(source).resolve()
     own = path in [expanded(name).resolve() for name in (data.source, original or data.source)]
     if not own and path.is_file():
         return gsm8k.read(expanded(source), data.columns)

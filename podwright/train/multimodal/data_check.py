@@ -33,7 +33,8 @@ EXAMPLES = "examples"
 
 def of_multimodal(recipe: MultimodalRecipe, without: Collection[str]) -> list[Record]:
     """Each {check, level, code, message, fix}. `without`: `model` where its source cannot be had."""
-    records, widths = _encoders(recipe.encoders), _widths(recipe.encoders)
+    records = _encoders(recipe.encoders)
+    widths = _widths(recipe.encoders)
     records += collected("model", lambda: _heads(recipe, widths, widths, needed=widths))
     if "model" not in without:
         records += collected("model", lambda: _language_model(recipe.model.source))
@@ -153,7 +154,8 @@ def _encoders(section: Encoders) -> list[Record]:
 
 def _encoder_weights(section: Encoders, modality: str, words: Sequence[str]) -> Sequence[Record]:
     """UserError for a file of weights that the encoder does not load. `words`: values that stand for no file."""
-    key, source = f"encoders.{modality}_weights", getattr(section, f"{modality}_weights")
+    key = f"encoders.{modality}_weights"
+    source = getattr(section, f"{modality}_weights")
     if source in words:
         return ()
     require_weights(key, source, expanded(source), f"check the path, or type {key}=random", words)
@@ -209,6 +211,7 @@ def _heads(
     dims = {} if needed else dict(stored)
     dims |= {modality: widths[modality] or stored.get(modality, 0) for modality in modalities}
     aligner.load(source, dims, recipe.aligner.dim, needed=needed)
-    if absent := [m for m in modalities if m not in stored]:
+    absent = [m for m in modalities if m not in stored]
+    if absent:
         what = f"aligner.source={source} has no head for {', '.join(absent)}, which begin from random weights"
         yield record("model", "warning", what, "give the aligner.pt of all modalities, if there is one", "no-head")

@@ -96,7 +96,8 @@ class Shadow:
 
     def _split(self, sizes: dict[str, int]) -> dict[str, int]:
         """With FSDP2, at most: what is kept is split, and what is computed with is whole: a layer, the next, and all that is no layer."""
-        layers, all_bytes = self.learner.model.layers, _bytes(self.learner.model.parameters())
+        layers = self.learner.model.layers
+        all_bytes = _bytes(self.learner.model.parameters())
         at_once = all_bytes - _bytes(layers.parameters()) + 2 * _bytes(layers[0].parameters())
         kept = {name: math.ceil(sizes[name] / self._devices) for name in ("weights_bytes", "optimizer_bytes")}
         saved = sizes["weights_bytes"] + sizes["optimizer_bytes"] - sum(kept.values())
@@ -169,7 +170,10 @@ def largest(peak: Callable[[int], int], own: int, limit_bytes: float) -> int:
         if over is not None and over - fits[-1] <= max(1, fits[-1] // 50):
             break
         # on from two that fit, or, where that was too far, between one that does and one that does not
-        a, b = fits[-2:] if len(fits) > 1 and (fitted or over is None) else (fits[-1], over or fits[-1] + 1)
+        if len(fits) > 1 and (fitted or over is None):
+            a, b = fits[-2:]
+        else:
+            a, b = fits[-1], over or fits[-1] + 1
         steep = (known[b] - known[a]) / (b - a)  # 0 where the optimizer's step is the fullest moment
         guess = math.floor(fits[-1] + (limit_bytes - known[fits[-1]]) / steep) if steep else 2 * b
         guess = min(max(guess, fits[-1] + 1), over - 1 if over else guess + 1)

@@ -107,7 +107,8 @@ def _of_shards(files: TokenFiles, data: PretrainData, vocab_size: int) -> TokenC
     if files.tokens == files.documents:
         raise token_files.nothing_to_predict(data.source)
     in_store = files.place.local is None
-    left, most = _ENDS_BYTES[in_store], max(1, _IDS[in_store] // len(files.shards))
+    left = _ENDS_BYTES[in_store]
+    most = max(1, _IDS[in_store] // len(files.shards))
     seen = num_ends = 0
     for shard in files.shards:
         left -= 8 * (shard.documents or 0)

@@ -83,7 +83,8 @@ def open_(run: RunDir, recipe: PretrainRecipe, vocab_size: int, mesh: Mesh, befo
         columns=data.columns,
     )
     holdout = recipe.evaluation.num_batches * recipe.batch_size
-    first, multiple = before.read.get("documents"), recipe.model.document_multiple
+    first = before.read.get("documents")
+    multiple = recipe.model.document_multiple
     training, held = tokens.split(loaded, recipe.sequence_length, holdout, recipe.seed, multiple, first)
     parts = [_rows(part) for part in (training, held)]
     rows, notices = data_record.check(run, data.source, before, {"documents": len(loaded)}, *parts)

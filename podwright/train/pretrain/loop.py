@@ -79,7 +79,9 @@ def _train(job: PretrainRun, checkpoints: checkpoint.Checkpoints, watchdog: Watc
     if number == 0 and ("before", 0) not in tested:
         evaluate(job, state, "before", 0)
     emit.event("phase", phase=STAGE)
-    batches, traced, times = job.feed.batches(number), profile.of(job.run), observe.step_times(DATA_WAIT)
+    batches = job.feed.batches(number)
+    traced = profile.of(job.run)
+    times = observe.step_times(DATA_WAIT)
     with watchdog.pacing(number):
         while number < recipe.training.max_steps:
             every = recipe.evaluation.every_n_steps
@@ -149,7 +151,10 @@ def step(job: PretrainRun, state: PretrainState, rows: Row, number: int) -> tupl
 def evaluate(job: PretrainRun, state: PretrainState, when: str, number: int) -> bool:
     """Mean loss on held-out documents, in nats a token, and what it is without context; nothing where none are held out. False when
     stopped on the way."""
-    begin, total, count, targets = time.perf_counter(), 0.0, 0, []
+    begin = time.perf_counter()
+    total = 0.0
+    count = 0
+    targets = []
     job.emit.event("phase", phase=f"evaluation {when}")
     for rows in job.feed.held_out():
         if job.stopping():

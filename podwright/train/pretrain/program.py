@@ -61,7 +61,8 @@ class PretrainSetup:
 
     @property
     def optimizer(self) -> optax.GradientTransformation:
-        o, rate = self.recipe.optimizer, schedule(self.recipe)
+        o = self.recipe.optimizer
+        rate = schedule(self.recipe)
         if o.name == "adamw":
             return optimizer.adamw(
                 self.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm

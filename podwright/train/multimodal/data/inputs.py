@@ -100,7 +100,8 @@ def faults_of(lines: Sequence[Any], faults: dict[int, str]) -> list[LineFault]:
 def same_everywhere(source: Path, typed: str, world: World) -> None:
     """UserError where machines that share no disk have other lines."""
     marks = world.gathered([zlib.crc32(path.read_bytes()) for path in line_files.files(typed, source)])
-    if odd := [str(rank) for rank, mark in enumerate(marks) if mark != marks[0]]:
+    odd = [str(rank) for rank, mark in enumerate(marks) if mark != marks[0]]
+    if odd:
         raise UserError(
             f"{source} has other lines in process {', '.join(odd)} than in the first",
             "copy it to every machine anew",

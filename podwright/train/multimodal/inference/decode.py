@@ -33,9 +33,15 @@ class Grammar:
         empty = schema.pieces(dict.fromkeys((*schema.fields, *schema.texts), ""))
         self.fixed = [tokenizer.encode(text) for field, text in empty if not field]
         """what stands before each field, and after the last"""
-        self.values = {f: {v: tokenizer.encode(answers.written(v)) for v in vs} for f, vs in schema.options.items()}
+        self.values = {}
+        for field, options in schema.options.items():
+            self.values[field] = {value: tokenizer.encode(answers.written(value)) for value in options}
         alone = [tokenizer.decode([i], skip_special_tokens=False) for i in range(tokenizer.vocab_size)]
-        self.free = torch.tensor([bool(text) and not any(c in '"\\' or c < " " for c in text) for text in alone])
+        free = []
+        for text in alone:
+            needs_escape = any(c in '"\\' or c < " " for c in text)
+            free.append(bool(text) and not needs_escape)
+        self.free = torch.tensor(free)
         self.free[[*tokenizer.stop_ids, tokenizer.pad_id, tokenizer.end_id]] = False
         self.begins = self.free & torch.tensor([bool(text.strip()) for text in alone])
 
@@ -126,7 +132,10 @@ def answered(
     device, pad_id = features.device, grammar.tokenizer.pad_id
     was_training = model.training
     model.eval()
-    rows = [_Row(w := grammar.writing(texts), next(w)) for _ in prompts]
+    rows = []
+    for _ in prompts:
+        writing = grammar.writing(texts)
+        rows.append(_Row(writing, next(writing)))
     with updates.autocast(recipe, device):
         soft = model.projector(features, present)
         width = max(map(len, prompts))

@@ -42,7 +42,8 @@ def loss(model: Phase2, lines: LineBatches, recipe: MultimodalRecipe, world: Wor
 
 def _own(rows: Sequence[int], recipe: MultimodalRecipe, world: World) -> Iterator[list[int]]:
     """This process's rows, a batch at a time. All processes come here equally often."""
-    own, size = list(rows[world.rank :: world.size]), recipe.evaluation.batch_size
+    own = list(rows[world.rank :: world.size])
+    size = recipe.evaluation.batch_size
     for start in range(0, -(-len(rows) // world.size), size):
         world.require_going_on()
         if part := own[start : start + size]:

@@ -72,5 +72,6 @@ def _heads(recipe: MultimodalRecipe) -> aligner.Aligner:
         heads = features.sight(recipe).aligner
         assert heads is not None
         return heads.eval()
-    sizes, scaled = aligner.sizes(recipe.aligner.source), recipe.aligner.features == "scaled"
+    sizes = aligner.sizes(recipe.aligner.source)
+    scaled = recipe.aligner.features == "scaled"
     return aligner.load(recipe.aligner.source, sizes, recipe.aligner.dim, scaled=scaled).eval()

@@ -61,7 +61,8 @@ def examine(path: Path, source: str, limit: int, overrides: Sequence[str]) -> di
     loss = evaluate.loss(opened.model, lines, recipe, world, tokenizer.pad_id)
     grammar = Grammar(tokenizer, recipe.data.schema_of_answers, recipe.evaluation.max_new_tokens)
     figures, samples = evaluate.grade(opened.model, lines, training, grammar, recipe, world)
-    num, right = len(lines), figures["accuracy"]
+    num = len(lines)
+    right = figures["accuracy"]
     low, high = confidence.wilson(right * num, num)
     return {
         "checkpoint": str(path),

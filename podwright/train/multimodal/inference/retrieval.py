@@ -52,7 +52,8 @@ def _direction(query: str, target: str, units: Mapping[str, Tensor], lines: Pair
         near, good = units[query][both[part]] @ keys.T, right[queries[part]]
         best = near.masked_fill(~good, -math.inf).amax(1, keepdim=True)
         nearer.append(((near >= best) & ~good).sum(1))
-    ranks, numbers = torch.cat(nearer), right[queries].sum(1).tolist()
+    ranks = torch.cat(nearer)
+    numbers = right[queries].sum(1).tolist()
     figures: dict[str, Any] = {"query": query, "target": target, "num": len(both), "answers": count}
     for k in NEAREST:
         figures[f"recall_at_{k}"] = float((ranks < k).double().mean())

@@ -107,7 +107,8 @@ def load(
         built = Aligner(dims, dim, scaled)
     if source == "random":
         return built
-    weights, wanted = _read(source), built.state_dict()
+    weights = _read(source)
+    wanted = built.state_dict()
     random = {modality for modality in dims if modality not in needed and not has_head(modality, weights)}
     for name, value in wanted.items():
         held = weights.get(_scale_name(name, weights))
@@ -158,4 +159,7 @@ def _scale_name(name: str, weights: Mapping[str, Tensor]) -> str:
     if name in weights or not name.startswith("postprocessors."):
         return name
     modality = name.removeprefix("postprocessors.").partition("_")[0]
-    return next((k for k in weights if k.startswith(f"postprocessors.{modality}") and k.endswith("logit_scale")), name)
+    for key in weights:
+        if key.startswith(f"postprocessors.{modality}") and key.endswith("logit_scale"):
+            return key
+    return name

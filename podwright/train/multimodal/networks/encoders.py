@@ -159,8 +159,10 @@ def _timm(name: str, weights: str) -> Any:
 
 def _load(module: nn.Module, path: Path, key: str) -> None:
     """Weights by name; heads that the encoder has not are passed over, what is missing is not."""
-    path, fix = expanded(path), "give the weights of this encoder, or 'random'"
-    weights, wanted = stored.read(key, path, fix), module.state_dict()
+    path = expanded(path)
+    fix = "give the weights of this encoder, or 'random'"
+    weights = stored.read(key, path, fix)
+    wanted = module.state_dict()
     for name, value in wanted.items():
         if name in weights and weights[name].shape != value.shape:
             raise stored.misfit(key, path, name, weights[name], value, fix)

@@ -48,9 +48,11 @@ def cropped(image: Array, size: int) -> Tensor:
         picture = white
     height, width = image.shape[:2]
     short = int(size * _RESIZED)
-    wide, high = int(short * width / min(width, height)), int(short * height / min(width, height))
+    wide = int(short * width / min(width, height))
+    high = int(short * height / min(width, height))
     resized = picture.resize((wide, high), Image.Resampling.BILINEAR)
-    left, top = round((wide - size) / 2), round((high - size) / 2)
+    left = round((wide - size) / 2)
+    top = round((high - size) / 2)
     return _normalised(resized.crop((left, top, left + size, top + size)))
 
 

@@ -67,8 +67,9 @@ class World:
             return make()
         first = self.neighbours[0]
         everyone = self.gathered(_outcome(make) if self.rank == first else (None, None))
-        if fault := next((e for _, e in everyone if e is not None), None):
-            raise fault
+        for _, fault in everyone:
+            if fault is not None:
+                raise fault
         return everyone[first][0]  # type: ignore[return-value]
 
     def around(self, folder: Path) -> World:
@@ -125,7 +126,8 @@ def _outcome(make: Callable[[], T]) -> tuple[T | None, Exception | None]:
 
 def join(environment: MutableMapping[str, str]) -> World:
     """The world that torchrun's variables describe; a world of one without them."""
-    local, size = int(environment.get("LOCAL_RANK", "0")), int(environment.get("WORLD_SIZE", "1"))
+    local = int(environment.get("LOCAL_RANK", "0"))
+    size = int(environment.get("WORLD_SIZE", "1"))
     fix = "install a build of torch for CUDA there, and unset CUDA_VISIBLE_DEVICES"
     seen = torch.cuda.device_count()
     devices.require_gpus(f"PyTorch {torch.__version__}", seen, environment, devices.num_nvidia_gpus(), fix, local)
