@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import re
 import shutil
@@ -32,7 +33,7 @@ def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str
         _require_writable(folder)
     if wanted is None:
         base = f"{recipe}-{time.strftime('%m%d-%H%M%S')}"
-        names = [base, *(f"{base}-{n}" for n in range(2, 100))]
+        names = itertools.chain([base], (f"{base}-{n}" for n in itertools.count(2)))
         return next(name for name in names if not any((folder / name).exists() for folder in folders))
     if not _NAME.fullmatch(wanted):
         raise UserError(

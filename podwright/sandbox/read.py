@@ -273,7 +273,7 @@ def _names(runs: _Runs, values: Mapping[str, str]) -> dict[str, str]:
     names = dict[str, str]()
     its = runs.variables
     scripted = {*its.emptied, *its.unset, *its.given}
-    for name in sorted(scripted, key=lambda name: name != name.upper()):
+    for name in sorted(scripted, key=lambda name: (name != name.upper(), name)):
         if name not in values or name in FROM_TARGET:
             names[name] = name.upper()
             while list(names.values()).count(names[name]) > 1:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import functools
 import os
 import shlex
 import shutil
@@ -102,7 +103,7 @@ class Folder:
     def move(self, prefix: str, to: str) -> None:
         for name in self.names(prefix):
             path = self.path / (to + name.removeprefix(prefix))
-            patiently(self.url, lambda at=self.path / name, to=path: _moved(at, to), self._patience_s)
+            patiently(self.url, functools.partial(_moved, self.path / name, path), self._patience_s)
             self.delete(name)  # the folders that are empty now
 
     def upload(self, path: Path, name: str) -> None:

@@ -35,9 +35,9 @@ def _is_a_project(value: str) -> str:
 
 
 def _are_zones(value: tuple[str, ...]) -> tuple[str, ...]:
-    wrong = next((zone for zone in value if not _ZONE.fullmatch(zone)), None)
-    if wrong:
-        raise ValueError(f"has {wrong!r}, which is no zone; write it like [us-east5-b, us-east1-d]")
+    for zone in value:
+        if not _ZONE.fullmatch(zone):
+            raise ValueError(f"has {zone!r}, which is no zone; write it like [us-east5-b, us-east1-d]")
     require_distinct(value)
     return value
 

@@ -99,10 +99,9 @@ class TpuVmSettings(BaseModel):
     @field_validator("labels")
     @classmethod
     def _are_labels(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        wrong = next((label for label in value if not _LABEL.fullmatch(label)), None)
-        if wrong:
-            raise ValueError(f"has {wrong!r}; write labels in small letters, digits, _ and -, like [team=nlp]")
         for label in value:
+            if not _LABEL.fullmatch(label):
+                raise ValueError(f"has {label!r}; write labels in small letters, digits, _ and -, like [team=nlp]")
             if label.startswith("podwright-"):
                 what = f"has {label!r}, and labels that begin with podwright- are set for each slice; leave it out"
                 raise ValueError(what)

@@ -24,9 +24,9 @@ def matching(pattern: str, wrong: str) -> AfterValidator:
 
 def require_distinct(values: Sequence[str], fix: str = "leave one of them out") -> None:
     """ValueError for one that stands twice."""
-    twice = next((value for value in values if values.count(value) > 1), "")
-    if twice:
-        raise ValueError(f"has {twice} twice; {fix}")
+    for value in values:
+        if values.count(value) > 1:
+            raise ValueError(f"has {value} twice; {fix}")
 
 
 @functools.cache

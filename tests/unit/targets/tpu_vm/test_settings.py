@@ -20,7 +20,9 @@ def no_targets(tmp_path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         ({"project": "My Project"}, "is no id of a project"),
         ({"zones": "[us-east5]"}, "which is no zone; write it like [us-east5-b, us-east1-d]"),
+        ({"zones": "[us-east5-b, '']"}, "has '', which is no zone"),
         ({"zones": "[us-east5-b, us-east5-b]"}, "has us-east5-b twice"),
+        ({"labels": "[team=nlp, '']"}, "has ''; write labels in small letters"),
         ({"accelerator_type": "v4-8"}, "write it like v6e-16"),
         ({"accelerator_type": "2x v6e-16"}, "is not one slice of TPUs"),
         ({"accelerator_type": "8xH100-80GB"}, "is not one slice of TPUs"),
