@@ -8,14 +8,13 @@ from typing import cast
 
 from podwright.errors import UserError, nearest
 from podwright.plan import kinds, prices
-from podwright.plan.checks import examples, patience, preemption, this_machine, unused_keys
+from podwright.plan.checks import patience, preemption, this_machine, unused_keys
 from podwright.plan.checks.inputs import DIRECTORY
 from podwright.plan.document import MemoryEntry, Plan, SliceEntry
 from podwright.plan.estimates import memory
 from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, Verdict, verdict_of
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.kinds import JaxRecipe, Recipe
-from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import Slice
 
 CHECKS = (
@@ -65,8 +64,6 @@ def _with_preemption(plan: Plan, recipe: Recipe, destination: Destination, cwd: 
     if saved_bytes is None:
         return plan
     step_s = plan.step.step_s if plan.step else None
-    if isinstance(recipe, GrpoRecipe):
-        recipe = examples.in_steps(recipe, cwd)
     entry, finding = preemption.check(cast(JaxRecipe, recipe), saved_bytes, step_s, destination, where)
     return plan.with_finding(finding).model_copy(update={"preemption": entry})
 
