@@ -67,7 +67,7 @@ def make(venv: Path, extra: str) -> None:
 
 if __name__ == "__main__":
     if sys.version_info < (3, 11):  # noqa: UP036 - ruff assumes the Python of pyproject.toml
-        sys.exit(f"Python {platform.python_version()} is older than 3.11; type: make PYTHON=python3.12")
+        sys.exit(f"Python {platform.python_version()} is older than 3.11; type: make demo PYTHON=python3.12")
     try:
         make(Path(sys.argv[1]).absolute(), sys.argv[2])
     except subprocess.CalledProcessError as failed:

@@ -139,7 +139,7 @@ def _checked(
         about = "data and tokenizer" if question["kind"] == "pretrain" else "data, tokenizer, chat template and lengths"
         missing = missing_package(why)
         extra = extras.of(missing) if missing else ""
-        fix = "plan again when this machine is less busy, or try the run with --smoke 1"
+        fix = "plan again when this machine is less busy, or try the run with --smoke 3"
         if extra:
             fix = extras.install(extra)
         code = MISSING_PACKAGE if missing else "not-checked"

@@ -200,8 +200,10 @@ def test_no_life_of_a_run_breaks_a_promise() -> None:
 
 
 @pytest.mark.long
-def test_no_life_of_a_run_breaks_a_promise_in_many_examples() -> None:
-    lives(EXAMPLES)
+@pytest.mark.parametrize("quarter", range(4))
+def test_no_life_of_a_run_breaks_a_promise_in_many_examples(quarter: int) -> None:
+    """In quarters, which several processes can run at a time; each draws examples of its own."""
+    lives(EXAMPLES // 4)
 
 
 def test_a_stop_that_comes_after_the_decision_to_submit_breaks_no_promise() -> None:
