@@ -24,6 +24,14 @@ Source = Annotated[
         help="a directory of token shards, a .npy file, a file of texts, or the URL of one; `arithmetic`: generated problems",
     ),
 ]
+Columns = Annotated[
+    str,
+    typer.Option(
+        "--columns",
+        metavar="C",
+        help="of rows with another column of texts: its name, as data.columns of a recipe: '{text: body}'",
+    ),
+]
 TOKENIZER = "`bytes` (a token for each byte), or a Hugging Face directory"
 
 
@@ -39,10 +47,11 @@ def tokenize(
     tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=TOKENIZER)],
     out: Annotated[Path, typer.Option("--out", parser=typed_path, metavar="DIR", help="write to this new directory")],
     shard_tokens: Annotated[int, typer.Option("--shard-tokens", metavar="N", help="tokens of a shard")] = 100_000_000,
+    columns: Columns = "",
     as_json: Json = False,
 ) -> None:
     """Tokenize text into token shards."""
-    options = {"tokenizer": tokenizer, "out": str(out), "shard_tokens": shard_tokens}
+    options = {"tokenizer": tokenizer, "out": str(out), "shard_tokens": shard_tokens, "columns": columns}
     ask("data-tokenize", options, as_json, outcomes.tokenization, files)
 
 
@@ -50,10 +59,11 @@ def tokenize(
 def count(
     source: Source,
     tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=f"for text: {TOKENIZER}")] = "",
+    columns: Columns = "",
     as_json: Json = False,
 ) -> None:
     """Count the documents and tokens of a source."""
-    ask("data-count", {"source": source, "tokenizer": tokenizer}, as_json, outcomes.count)
+    ask("data-count", {"source": source, "tokenizer": tokenizer, "columns": columns}, as_json, outcomes.count)
 
 
 @verbs.command()

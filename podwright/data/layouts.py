@@ -62,6 +62,16 @@ _LISTED = 90  # characters of the names of columns
 _LINE_COLUMNS = "name columns that are there, as in 'data.columns={text: COLUMN, image: COLUMN}'"
 _COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
 _TEXT_COLUMN = "type 'data.columns={text: COLUMN}' with the name of the column"
+_ANY_COLUMNS = (
+    "type --columns '{text: COLUMN}', '{question: COLUMN, answer: COLUMN}' or '{text: COLUMN, image: COLUMN}'"
+)
+
+
+def by_option(text: str, of_any_kind: bool) -> str:
+    """A message on columns for a verb that has no recipe and takes them as --columns. `of_any_kind`: not those of texts alone."""
+    if of_any_kind:
+        text = text.replace(_TEXT_COLUMN, _ANY_COLUMNS)
+    return text.replace("'data.columns=", "--columns '").replace("of data.columns", "of --columns")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,13 +24,16 @@ from podwright.errors import UserError
 from podwright.recipe import corpus
 from podwright.recipe.location import Location
 from podwright.recipe.paths import require_new_directory
+from podwright.recipe.pretrain import TextColumns
 
 Record = dict[str, Any]
 _EVERY_S = 10.0
 
 
-def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> Record:
-    """Write the documents of `files` of text (or `arithmetic`) as token shards into the new directory `out`."""
+def tokenize(
+    files: list[str], tokenizer: str, out: Path, shard_tokens: int, columns: TextColumns | None = None
+) -> Record:
+    """Write the documents of `files` of text (or `arithmetic`) as token shards into the new directory `out`. `columns`: of their rows."""
     if "://" in str(out) or ":/" in str(out):  # Path makes one slash of two
         raise UserError(
             f"--out {out} is not on this machine",
@@ -49,7 +52,11 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
         temporary.mkdir(parents=True)
         if tokenizer != "bytes":
             loaded.save(temporary / "tokenizer")
-        meta = _written(files, loaded, temporary, shard_tokens, progress(total))
+        on = progress(total)
+        documents = (text for file in files for text in texts.read(file, columns=columns, progress=on))
+        meta = _written(documents, loaded, temporary, shard_tokens)
+        if not meta["shards"]:
+            raise texts.no_documents(", ".join(files))
         meta = {"format": token_files.FORMAT, "tokenizer": tokenizer, **meta}
         (temporary / corpus.META).write_text(json.dumps(meta, indent=1) + "\n")
         temporary.rename(out)
@@ -62,8 +69,8 @@ def tokenize(files: list[str], tokenizer: str, out: Path, shard_tokens: int) -> 
     }
 
 
-def count(source: str, tokenizer: str = "") -> Record:
-    """Documents and tokens of a source; a text is tokenized for it."""
+def count(source: str, tokenizer: str = "", columns: TextColumns | None = None) -> Record:
+    """Documents and tokens of a source; a text is tokenized for it, of rows the one in `columns`."""
     if not corpus.is_text(source):
         files = token_files.look(Location.of(source))
         return {"source": source, "documents": files.documents, "tokens": files.tokens, "shards": len(files.shards)}
@@ -79,7 +86,7 @@ def count(source: str, tokenizer: str = "") -> Record:
 
     def measured() -> Iterator[str]:
         nonlocal num_bytes
-        for text in texts.read(source, progress=progress(_text_bytes(source))):
+        for text in texts.read(source, columns=columns, progress=progress(_text_bytes(source))):
             num_bytes += len(text.encode())
             yield text
 
@@ -129,15 +136,12 @@ def _text_bytes(source: str) -> int:
     return Location.of(source).size()
 
 
-def _written(
-    files: list[str], tokenizer: Tokenizer, out: Path, shard_tokens: int, read: Callable[[int], None]
-) -> Record:
+def _written(documents: Iterator[str], tokenizer: Tokenizer, out: Path, shard_tokens: int) -> Record:
     dtype = token_files.id_dtype(tokenizer.vocab_size)
     shards: list[Record] = []
     held: list[Ids] = []
     size = 0
-    every = (text for file in files for text in texts.read(file, progress=read))
-    for ids in texts.tokenized(every, tokenizer):
+    for ids in texts.tokenized(documents, tokenizer):
         held.append(np.array(ids, dtype))
         size += len(ids)
         if size >= shard_tokens:
@@ -145,8 +149,6 @@ def _written(
             held, size = [], 0
     if held:
         shards.append(_shard(out, len(shards), held))
-    if not shards:
-        raise texts.no_documents(", ".join(files))
     totals = {key: sum(s[key] for s in shards) for key in ("tokens", "documents")}
     return {"vocab_size": tokenizer.vocab_size, "eos_id": tokenizer.end_id, "dtype": dtype, **totals, "shards": shards}
 

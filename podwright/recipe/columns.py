@@ -32,3 +32,13 @@ def parse(option: str, text: str) -> GrpoColumns | TextColumns | dict[str, str]:
         return columns
     what = f"{option} {text} is not what data.columns of any recipe may be"
     raise UserError(what, f"type {option} '{{question: COLUMN, answer: COLUMN}}'", "bad-value")
+
+
+def of_text(option: str, text: str) -> TextColumns | None:
+    """The column of texts; None for "". UserError for columns of another kind of recipe."""
+    if not text:
+        return None
+    columns = parse(option, text)
+    if isinstance(columns, TextColumns):
+        return columns
+    raise UserError(f"{option} {text} names no column of texts", f"type {option} '{{text: COLUMN}}'", "bad-value")

@@ -63,16 +63,18 @@ def _predict(*, path: str, files: dict[str, str], text: str, out: str) -> Docume
     return _entry(path, "multimodal").predict(Path(path), named, text, Path(out) if out else None)
 
 
-def _tokenize(*files: str, tokenizer: str, out: str, shard_tokens: int) -> Document:
+def _tokenize(*files: str, tokenizer: str, out: str, shard_tokens: int, columns: str) -> Document:
     from podwright.data import shards
+    from podwright.recipe.columns import of_text
 
-    return shards.tokenize(list(files), tokenizer, Path(out), shard_tokens)
+    return shards.tokenize(list(files), tokenizer, Path(out), shard_tokens, of_text("--columns", columns))
 
 
-def _count(*, source: str, tokenizer: str) -> Document:
+def _count(*, source: str, tokenizer: str, columns: str) -> Document:
     from podwright.data import shards
+    from podwright.recipe.columns import of_text
 
-    return shards.count(source, tokenizer)
+    return shards.count(source, tokenizer, of_text("--columns", columns))
 
 
 def _check_data(*, source: str, vocab_size: int, options: dict[str, Any]) -> Document:
@@ -168,14 +170,31 @@ def _named(verb: Callable[..., Document]) -> Callable[[list[str]], Document]:
     return lambda argv: verb(*argv[1:], **json.loads(argv[0]))
 
 
+def _of_rows(verb: Callable[..., Document], of_any_kind: bool = False) -> Callable[[list[str]], Document]:
+    """As `_named`, for a verb that has no recipe: what it says of columns names its option --columns."""
+
+    def act(argv: list[str]) -> Document:
+        from podwright.data.layouts import by_option
+
+        try:
+            document = _named(verb)(argv)
+        except UserError as e:
+            raise UserError(by_option(e.what, of_any_kind), by_option(e.fix, of_any_kind), e.code) from e
+        for fault in document.get("faults", ()):
+            fault["message"] = by_option(fault["message"], of_any_kind)
+        return document
+
+    return act
+
+
 VERBS: Mapping[str, Callable[[list[str]], Document | list[Document]]] = MappingProxyType(
     {
         "eval": _named(_eval),
         "export": _named(_export),
         "predict": _named(_predict),
-        "data-tokenize": _named(_tokenize),
-        "data-count": _named(_count),
-        "data-check": _named(_check_data),
+        "data-tokenize": _of_rows(_tokenize),
+        "data-count": _of_rows(_count),
+        "data-check": _of_rows(_check_data, of_any_kind=True),
         "data-draw": _named(_draw),
         "compile": _compile,
         "measure": _measure,
