@@ -29,6 +29,7 @@ from podwright.recipe.advice import GENERAL
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.multimodal import MultimodalRecipe
+from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import LIMIT, GrpoRecipe
 from podwright.run.states import ALLOCATION_TRANSITIONS, BUDGETS, ENDINGS, TRANSITIONS, Budget
 from podwright.targets.settings.gke import GkeSettings
@@ -52,7 +53,7 @@ _MADE = re.compile(r"(<!-- made: ([a-z-]+) -->\n).*?(<!-- /made -->)", re.DOTALL
 
 MEANINGS = {
     ExitCode.OK: "done; of a verb that waits for a run: it has finished. `stop`: the run has stopped or finished",
-    ExitCode.FAILED: "the run has not finished: it failed, lost its machine or was stopped. Or `diagnose` found no known failure, `data check` a fault, or `clean` something to remove, or machines that cost and may be needed",
+    ExitCode.FAILED: "the run failed, lost its machine or was stopped. `diagnose`: no known failure is there. `data check`: there are faults. `clean`: something is left to remove, or paid machines were kept because it is not known whether a run needs them",
     ExitCode.USAGE: "what was typed or supplied is wrong; the line on stderr says what to type",
     ExitCode.REFUSED: "`plan`, `run`, `doctor` or `target check` found an error: a run would fail there",
     ExitCode.INCONCLUSIVE: "`plan`, `doctor` or `target check` found no error, but could not check everything",
@@ -502,6 +503,7 @@ def target_keys(settings: type[BaseModel]) -> str:
 
 PARTS: dict[str, Callable[[], str]] = {
     "recipe-keys": recipe_keys,
+    "pretrain-keys": lambda: recipe_keys(PretrainRecipe),
     "multimodal-keys": lambda: recipe_keys(MultimodalRecipe),
     "contrastive-keys": lambda: recipe_keys(ContrastiveRecipe),
     "endings": endings,

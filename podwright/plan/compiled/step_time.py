@@ -24,7 +24,10 @@ if TYPE_CHECKING:  # the compiler takes long to import
     from podwright.plan.compiled.compile import Compiled
     from podwright.plan.compiled.costs import ProgramCost
 
-_COMPILE = "--compile reads the times from the programs"
+def _in_closed_form(where: Slice, what: str) -> str:
+    """The note of an estimate without `what`; for GPUs no compiler reads the times from the programs."""
+    compiles = "" if where.accelerator.node else "; --compile reads the times from the programs"
+    return f"estimated in closed form, without {what}{compiles}"
 
 
 def runs(recipe: GrpoRecipe) -> dict[str, int]:
@@ -62,7 +65,7 @@ def estimated_grpo(
         ProgramSeconds(name=name, runs=n, seconds=seconds[name], bound=None) for name, n in runs(recipe).items()
     )
     totals = _run({}, recipe, where, sum(seconds.values()), None, price)
-    notes = (f"estimated in closed form, without tests and supervised steps; {_COMPILE}", _longest(recipe))
+    notes = (_in_closed_form(where, "tests and supervised steps"), _longest(recipe))
     return _entry(programs, where, totals, notes, **_grpo(programs, recipe, dims), estimated=True)
 
 
@@ -129,7 +132,7 @@ def estimated_pretrain(
     """From the closed form of an update's `seconds`; evaluations are not counted."""
     program = ProgramSeconds(name="update", runs=1, seconds=seconds, bound=None)
     totals = _totals(recipe, seconds, None, None, where, price)
-    note = f"estimated in closed form, without evaluations; {_COMPILE}"
+    note = _in_closed_form(where, "evaluations")
     return _entry((program,), where, totals, (note,), **_pretrain(program, recipe, dims, where), estimated=True)
 
 

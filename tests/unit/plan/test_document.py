@@ -34,6 +34,9 @@ def test_without_a_compiler_the_time_of_a_grpo_step_is_estimated() -> None:
     assert step is not None and step.estimated and step.step_s == sum(p.seconds for p in step.programs)
     assert [p.name for p in step.programs] == ["rollout", "score", "update"]
     assert step.run.hours == 467 * step.step_s / 3600 and "estimated in closed form" in step.notes[0]
+    assert "--compile reads the times" in step.notes[0]
+    on_gpu = made("mesh.fsdp=1", on="1xH200-141GB").step
+    assert on_gpu and "--compile" not in on_gpu.notes[0], "no compiler answers for GPUs"
     assert made(on="cpu-8").step is None, "no data sheet says how fast it is"
     assert made("model.source=some/model", "model.name=mine").step is None, "the dimensions are not known"
     assert made("mesh.fsdp=7").step is None, "what is refused takes no time"
