@@ -22,6 +22,7 @@ PACKAGE = ROOT / "podwright"
 FLOOR_ORDER = (
     *("errors", "accelerators", "slices", "growing_file", "rundir", "failures", "counted_steps", "storage", "recipe"),
     "attention_kernels",
+    "cgroup",
 )
 SHARED = set(FLOOR_ORDER)
 CONTROL = {

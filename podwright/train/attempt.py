@@ -46,6 +46,7 @@ _DISK_FULL = re.compile(r"(?i)no space left|disk quota exceeded|inline_container
 _NO_ADDRESSES = re.compile(
     r"(?i)(can't|cannot) allocate memory|not enough memory|bad_alloc|start new thread|failed to map segment"
 )
+_OPEN_FILES = 1 << 20
 STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
 AT_ONCE_S = 5.0
 """that an attempt which has trained nothing yet may take to stop by itself"""
@@ -98,6 +99,7 @@ def main() -> int:
     parser.add_argument("--allocation", default="", metavar="NAME", help="of the machines, for whoever finds the claim")
     parser.add_argument("--takeover", action="store_true", help="no process of an earlier attempt is left")
     args = parser.parse_args()
+    _allow_open_files()
     run = RunDir(args.run)
     start = AttemptStart(args.attempt, args.storage or run.storage_url, args.allocation, args.takeover)
     if "RANK" not in os.environ and (processes := _entry(run).num_processes(os.environ)) > 1:
@@ -223,6 +225,15 @@ def _is_by_peer(e: Exception) -> bool:
     """Returns whether the exception only says that another process has gone."""
     failure = match(str(e), "trainer")
     return failure is not None and failure.row.name == "PeerGone"
+
+
+def _allow_open_files() -> None:
+    """As many as this process and what it starts may have without asking anybody; many shells begin with 1024."""
+    allowed, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = _OPEN_FILES if most == resource.RLIM_INFINITY else min(_OPEN_FILES, most)
+    if resource.RLIM_INFINITY != allowed < wanted:
+        with contextlib.suppress(ValueError, OSError):  # macOS allows fewer than it says
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, most))
 
 
 def _address_limit() -> str:

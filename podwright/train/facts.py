@@ -9,6 +9,7 @@ import os
 import platform
 import resource
 import socket
+import sys
 import tempfile
 import time
 from importlib import metadata
@@ -17,6 +18,7 @@ from typing import Any
 
 import psutil
 
+from podwright import cgroup
 from podwright.errors import UserError, expanded
 from podwright.storage import trial
 
@@ -44,9 +46,9 @@ def gather(folders: list[str], peers: list[str], files: list[str], storage: str 
         "python": platform.python_version(),
         "versions": {name: installed[name] for name in PACKAGES if name in installed},
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else psutil.cpu_count(),
-        "memory_bytes": psutil.virtual_memory().total,
+        "memory_bytes": cgroup.memory_bytes(),
         "shm_bytes": _free("/dev/shm"),
-        "open_files": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
+        "open_files": _open_files(),
         "driver": driver,
         "gpus": gpus,
         "gpus_fault": fault,
@@ -55,6 +57,12 @@ def gather(folders: list[str], peers: list[str], files: list[str], storage: str 
         "files": {file: expanded(file).exists() for file in files},
         "storage": _storage(storage) if storage else None,
     }
+
+
+def _open_files() -> int:
+    """That a trainer may open: it raises its limit to the one that only an administrator can raise."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most if most >= 0 else sys.maxsize  # RLIM_INFINITY
 
 
 def _gpus() -> tuple[list[Facts], str, str]:

@@ -104,7 +104,7 @@ def _limits(node: Facts) -> Iterator[Finding]:
         yield Finding("memory", "warning", what, "in a container: --shm-size=8g", "small-shared-memory")
     if node["open_files"] < _LEAST_FILES:
         what = f"{host}: a process may open {node['open_files']} files"
-        fix = "type `ulimit -n 65536` before it starts (a line of setup in the target)"
+        fix = "raise the hard limit there: `ulimit -Hn` prints it (in SLURM: LimitNOFILE of slurmd)"
         yield Finding("limits", "warning", what, fix, "few-open-files")
 
 

@@ -9,9 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import psutil
-
-from podwright import slices
+from podwright import cgroup, slices
 from podwright.accelerators import GIB
 from podwright.plan.checks import meshes
 from podwright.plan.findings import MISSING_PACKAGE, Finding
@@ -66,7 +64,7 @@ def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list
     entries = part.memory(recipe, where, cwd)
     if not entries:
         return []
-    devices, total = where.num_devices, ram_bytes() / GIB
+    devices, total = where.num_devices, cgroup.memory_bytes() / GIB
     largest = max(entries, key=lambda e: e.estimated_gib)
     state = devices * max(sum(e.parts_gib.get(name, 0.0) for name in _STATE) for e in entries)
     need = devices * largest.estimated_gib
@@ -84,7 +82,7 @@ def memory(part: PlanPart[R], recipe: R, where: Slice | None, cwd: Path) -> list
 def host_memory(part: PlanPart[T], recipe: T, processes: int, cwd: Path) -> list[Finding]:
     """Whether what PyTorch trains on so many processes fits into this machine's memory."""
     need = part.host_memory(recipe, processes, cwd)
-    total = ram_bytes()
+    total = cgroup.memory_bytes()
     if need is None:
         return []
     who = f"{processes} processes" if processes > 1 else "1 process"
@@ -112,12 +110,3 @@ def devices() -> Slice | None:
 
 def has_accelerator(dev: Path = Path("/dev")) -> bool:
     return any(True for pattern in _ACCELERATORS for _ in dev.glob(pattern))
-
-
-def ram_bytes(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
-    """Of this machine, or of the container that this is in."""
-    total = psutil.virtual_memory().total
-    try:
-        return min(total, int((cgroup / "memory.max").read_text()))
-    except (OSError, ValueError):  # ValueError: "max"
-        return total

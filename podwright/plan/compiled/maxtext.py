@@ -14,9 +14,9 @@ from pathlib import Path
 
 import psutil
 
+from podwright import cgroup
 from podwright.accelerators import GIB
 from podwright.errors import UserError
-from podwright.plan.checks.this_machine import ram_bytes
 from podwright.plan.compiled import cache, child, dump, maxtext_output, maxtext_verdict
 from podwright.plan.compiled.compile import (
     TPU_ENV,
@@ -162,7 +162,7 @@ def _compile(
         verdict = "fits" if executable or memory.need <= limit else "too large"
         return Compiled(PROGRAM, verdict, run.seconds, memory, executable=executable, notes=_notes(gmm, peak_bytes))
     if reason := run.cut_short:
-        held = f"; it had {peak_bytes / GIB:.1f} GiB of this machine's {ram_bytes() / GIB:.1f} GiB"
+        held = f"; it had {peak_bytes / GIB:.1f} GiB of this machine's {cgroup.memory_bytes() / GIB:.1f} GiB"
         return Compiled(PROGRAM, "unknown", run.seconds, error=f"{reason}{held}")
     failure = maxtext_output.failure(output)
     assigned = failure.need_bytes and any(scratch.glob("*after_optimizations-buffer-assignment.txt"))

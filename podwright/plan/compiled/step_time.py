@@ -24,6 +24,7 @@ if TYPE_CHECKING:  # the compiler takes long to import
     from podwright.plan.compiled.compile import Compiled
     from podwright.plan.compiled.costs import ProgramCost
 
+
 def _in_closed_form(where: Slice, what: str) -> str:
     """The note of an estimate without `what`; for GPUs no compiler reads the times from the programs."""
     compiles = "" if where.accelerator.node else "; --compile reads the times from the programs"

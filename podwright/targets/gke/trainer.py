@@ -37,6 +37,7 @@ _SHARED = (
         "accelerators.py",
         "accelerators.yaml",
         "attention_kernels.py",
+        "cgroup.py",
         "counted_steps.py",
         "growing_file.py",
         "rundir.py",

@@ -9,10 +9,10 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from podwright import cgroup
 from podwright.accelerators import GIB
 
 FIX = "raise that limit (of the container, the service or the job), or use a machine with more memory; then resume the run"
-_ROOT = Path("/sys/fs/cgroup")
 _COUNT = re.compile(r"^oom_kill (\d+)$", re.MULTILINE)
 
 
@@ -28,7 +28,7 @@ class OomCounter:
         if not self.file or _kills(Path(self.file)) <= self.kills:
             return ""
         folder = Path(self.file).parent
-        limit = _limit(folder)
+        limit = cgroup.limit_bytes([folder, *folder.parents])
         full = (
             f"at its limit of {limit / GIB:.2f} GiB"
             if limit
@@ -37,23 +37,13 @@ class OomCounter:
         return f"the kernel killed it for memory: cgroup {folder} was {full}"
 
 
-def of_this_process(cgroups: Path = Path("/proc/self/cgroup"), root: Path = _ROOT) -> OomCounter:
+def of_this_process(own: Path = cgroup.OWN, root: Path = cgroup.ROOT) -> OomCounter:
     """The counter of the cgroup that this process, and whatever it starts, is in."""
-    try:
-        lines = [line.split(":", 2) for line in cgroups.read_text().splitlines()]
-    except OSError:
-        return OomCounter()
-    for number, controllers, path in (line for line in lines if len(line) == 3):
-        if "memory" in controllers.split(","):
-            mounted, name = root / "memory", "memory.oom_control"
-        elif number == "0" and not controllers:
-            mounted, name = root, "memory.events"
-        else:
-            continue
-        # in a container the path may be the host's, and the container's own cgroup is what is mounted
-        for folder in (mounted / path.lstrip("/"), mounted):
-            if _kills(file := folder / name) >= 0:
-                return OomCounter(str(file), _kills(file))
+    for folder in cgroup.folders(own, root):
+        for name in ("memory.events", "memory.oom_control"):
+            kills = _kills(folder / name)
+            if kills >= 0:
+                return OomCounter(str(folder / name), kills)
     return OomCounter()
 
 
@@ -64,15 +54,3 @@ def _kills(file: Path) -> int:
     except OSError:
         return -1
     return int(match[1]) if match else -1
-
-
-def _limit(folder: Path) -> int:
-    """Bytes; 0 where there is none."""
-    for name in ("memory.max", "memory.limit_in_bytes"):
-        try:
-            text = (folder / name).read_text().strip()
-        except OSError:
-            continue
-        if text.isdigit() and int(text) < 1 << 60:
-            return int(text)
-    return 0

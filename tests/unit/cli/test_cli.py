@@ -126,7 +126,11 @@ def test_a_dry_run_of_a_refused_plan_says_that_only_force_would_create_it(
 def test_a_run_that_the_plan_refuses_is_not_started(call: Any, folder: Path) -> None:
     code, out, err = call("run", *GOOD, "data.source=none.jsonl", "--json")
     assert code == 3 and err == "error: data.source=none.jsonl is not there; check the path\n"
-    assert json.loads(out) == {"error": "data.source=none.jsonl is not there", "fix": "check the path", "code": "no-such-file"}
+    assert json.loads(out) == {
+        "error": "data.source=none.jsonl is not there",
+        "fix": "check the path",
+        "code": "no-such-file",
+    }
     assert not list(folder.glob("runs/*/journal.jsonl"))
 
 

@@ -43,7 +43,9 @@ def test_from_text_to_shards_that_are_checked(tmp_path: Path) -> None:
 def test_a_column_of_another_name_is_counted_and_tokenized_as_a_recipe_would_read_it(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"body": "one"}\n{"body": "two"}\n')
     named = ("--columns", "{text: body}")
-    assert call(tmp_path, "count", "a.jsonl", "--tokenizer", "bytes", *named)[1].startswith("a.jsonl: 2 documents, 10 t")
+    assert call(tmp_path, "count", "a.jsonl", "--tokenizer", "bytes", *named)[1].startswith(
+        "a.jsonl: 2 documents, 10 t"
+    )
     assert call(tmp_path, "tokenize", "a.jsonl", "--tokenizer", "bytes", "--out", "made", *named)[0] == 0
     assert call(tmp_path, "count", "made")[1] == "made: 2 documents, 10 tokens, 1 shard\n"
     for verb in (("count", "a.jsonl", "--tokenizer", "bytes"), ("check", "a.jsonl")):
@@ -59,7 +61,11 @@ def test_what_is_wrong_is_one_line(tmp_path: Path) -> None:
     code, out, err = call(tmp_path, "tokenize", "a.jsonl", "--tokenizer", "bytes", "--out", "made")
     assert (code, out, err) == (2, "", "error: there is no a.jsonl; check the path\n")
     code, out, _ = call(tmp_path, "check", "none", "--json")
-    assert code == 2 and json.loads(out) == {"error": "there is no none", "fix": "check the path", "code": "no-such-file"}
+    assert code == 2 and json.loads(out) == {
+        "error": "there is no none",
+        "fix": "check the path",
+        "code": "no-such-file",
+    }
     for text in ("", "\n \n"):
         (tmp_path / "empty.jsonl").write_text(text)
         code, out, _ = call(tmp_path, "check", "empty.jsonl")

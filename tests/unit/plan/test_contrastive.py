@@ -1,8 +1,10 @@
 """What a plan says of Phase 1, without torch."""
 
+import importlib.util
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -47,6 +49,12 @@ def lines(folder: Path, *values: object, name: str = "a.jsonl") -> str:
 
 
 BOTH = {"text": "a cat", "image": "a.png"}
+_find_spec = importlib.util.find_spec
+
+
+def without_timm(name: str, package: str | None = None) -> Any:
+    """Of all other packages the truth, by which transformers, if it is imported meanwhile, decides what it can do."""
+    return None if name == "timm" else _find_spec(name, package)
 
 
 def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
@@ -95,7 +103,7 @@ def test_what_is_trained_and_how_long(tmp_path: Path) -> None:
 def test_what_will_not_run(
     tmp_path: Path, overrides: tuple[str, ...], on: str, message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None if name == "timm" else name)
+    monkeypatch.setattr("importlib.util.find_spec", without_timm)
     assert message in told(tmp_path, "error", lines(tmp_path, *[BOTH] * 40), *overrides, on=on)
 
 
@@ -212,7 +220,7 @@ def test_more_devices_than_lines_are_told_how_many_lines_they_need(tmp_path: Pat
 @pytest.mark.parametrize("name", ["phase1-tiny", "phase2-tiny"])
 def test_what_the_cpu_trains_is_held_to_the_memory_of_this_machine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def memory(gib: float, on: str, *overrides: str) -> Finding:
-        monkeypatch.setattr(this_machine, "ram_bytes", lambda: gib * GIB)
+        monkeypatch.setattr(this_machine.cgroup, "memory_bytes", lambda: gib * GIB)
         where = slices.parse(on)
         plan = make(load(name, list(overrides)), Destination(on, where, here=True), PlanOptions(cwd=Path()))
         (finding,) = [f for f in plan.findings if f.check == "memory"]

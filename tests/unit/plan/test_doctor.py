@@ -108,7 +108,7 @@ def test_good_machines_are_only_introduced() -> None:
             "error storage: n2: there is no bucket b; type this",
         ),
         ({"shm_bytes": 64 << 20}, "warning memory: n2: /dev/shm has 0.06 GiB"),
-        ({"open_files": 1024}, "warning limits: n2: a process may open 1024 files; type `ulimit -n 65536`"),
+        ({"open_files": 1024}, "warning limits: n2: a process may open 1024 files; raise the hard limit there"),
         (
             {"peers": {"n1": None, "n3": "10.0.0.3"}},
             "error names: n2 finds no address of n1; fix DNS or /etc/hosts there",

@@ -35,7 +35,7 @@ def test_without_a_compiler_the_time_of_a_grpo_step_is_estimated() -> None:
     assert [p.name for p in step.programs] == ["rollout", "score", "update"]
     assert step.run.hours == 467 * step.step_s / 3600 and "estimated in closed form" in step.notes[0]
     assert "--compile reads the times" in step.notes[0]
-    on_gpu = made("mesh.fsdp=1", on="1xH200-141GB").step
+    on_gpu = made("batch_size=16", "rollout.total_generation_steps=256", on="1xH200-141GB").step
     assert on_gpu and "--compile" not in on_gpu.notes[0], "no compiler answers for GPUs"
     assert made(on="cpu-8").step is None, "no data sheet says how fast it is"
     assert made("model.source=some/model", "model.name=mine").step is None, "the dimensions are not known"

@@ -2,11 +2,13 @@
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
 import pytest
 
+from podwright import cgroup
 from podwright.accelerators import GIB
 from podwright.cli.app import main
 from podwright.plan.checks import this_machine
@@ -80,7 +82,7 @@ def test_a_model_that_this_machine_cannot_hold_is_refused(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
-    monkeypatch.setattr(this_machine, "ram_bytes", lambda: 16 * GIB)
+    monkeypatch.setattr(this_machine.cgroup, "memory_bytes", lambda: 16 * GIB)
     for on in ("local", "cpu-1", "cpu-4"):
         code, plan = planned(capsys, DEMO, *LARGE, "mesh.fsdp=-1", "--on", on)
         (finding,) = (f for f in plan["findings"] if f["check"] == "memory")
@@ -96,19 +98,38 @@ def test_a_step_that_may_not_fit_is_inconclusive_and_accelerators_are_left_to_th
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(this_machine, "has_accelerator", lambda: False)
-    monkeypatch.setattr(this_machine, "ram_bytes", lambda: 135 * GIB)
+    monkeypatch.setattr(this_machine.cgroup, "memory_bytes", lambda: 135 * GIB)
     code, plan = planned(capsys, DEMO, *LARGE)
     assert (code, [f["level"] for f in plan["findings"] if f["check"] == "memory"]) == (4, ["inconclusive"])
     monkeypatch.setattr(this_machine, "has_accelerator", lambda: True)
     assert planned(capsys, DEMO, *LARGE)[0] == 0
 
 
-def test_the_memory_of_a_container_counts(tmp_path: Path) -> None:
-    assert this_machine.ram_bytes(tmp_path) == psutil.virtual_memory().total
-    (tmp_path / "memory.max").write_text("max\n")
-    assert this_machine.ram_bytes(tmp_path) == psutil.virtual_memory().total
-    (tmp_path / "memory.max").write_text("1073741824\n")
-    assert this_machine.ram_bytes(tmp_path) == GIB
+@pytest.mark.parametrize(
+    ("own", "limits", "gib"),
+    [
+        ("0::/\n", {"memory.max": "max"}, 0),
+        ("0::/\n", {"memory.max": str(GIB)}, 1),  # a container
+        ("0::/of-the-host/x\n", {"memory.max": str(GIB)}, 1),
+        ("0::/job/step/task\n", {"job/step/task/memory.max": "max", "job/memory.max": str(2 * GIB)}, 2),  # SLURM
+        ("0::/a/b\n", {"a/b/memory.max": str(3 * GIB), "a/memory.max": str(2 * GIB)}, 2),
+        ("5:cpu,memory:/y\n0::/\n", {"memory/y/memory.limit_in_bytes": str(GIB)}, 1),
+        ("5:memory:/y\n0::/\n", {"memory/y/memory.limit_in_bytes": "9223372036854771712"}, 0),
+        ("", {}, 0),
+    ],
+)
+def test_the_memory_of_a_container_or_job_counts(
+    own: str, limits: dict[str, str], gib: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(total=64 * GIB))
+    (tmp_path / "own").write_text(own)
+    for name, text in limits.items():
+        (tmp_path / "cgroup" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "cgroup" / name).write_text(text + "\n")
+    assert cgroup.memory_bytes(tmp_path / "own", tmp_path / "cgroup") == (gib or 64) * GIB
+
+
+def test_a_device_file_is_an_accelerator(tmp_path: Path) -> None:
     (tmp_path / "nvidia0").touch()
     assert this_machine.has_accelerator(tmp_path) and not this_machine.has_accelerator(tmp_path / "none")
 

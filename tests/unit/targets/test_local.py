@@ -107,6 +107,8 @@ def test_the_counter_of_kills_for_memory_is_that_of_the_cgroup(
     if file:
         Path(counter.file).write_text("oom_kill 3\n")
         assert "without a limit of its own: the machine's memory was full" in counter.killed()
+        (Path(counter.file).parents[1] / "memory.max").write_text("1073741824\n")  # as SLURM limits the job of a step
+        assert "was at its limit of 1.00 GiB" in counter.killed()
 
 
 def test_flags_go_after_the_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

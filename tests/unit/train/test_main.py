@@ -369,3 +369,16 @@ def test_a_stop_that_comes_after_the_end_writes_no_ending_over_it(
     assert start.trained()
     attempt._leave(RunDir(tmp_path), start)
     assert not RunDir(tmp_path).exit(1).exists()
+
+
+def test_a_trainer_may_open_as_many_files_as_the_hard_limit_allows() -> None:
+    """Many shells begin with 1,024, which a checkpoint of a large model exceeds."""
+    code = (
+        "import resource as r\n"
+        "from podwright.train import attempt, facts\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (256, 4096))\n"
+        "expected = facts._open_files()\n"
+        "attempt._allow_open_files()\n"
+        "print(expected, *r.getrlimit(r.RLIMIT_NOFILE))\n"
+    )
+    assert subprocess.check_output([sys.executable, "-c", code], text=True) == "4096 4096 4096\n"
