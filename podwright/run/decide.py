@@ -156,9 +156,7 @@ def _delete_silent(state: RunState, seen: Observed) -> Act:
     """Delete machines of which no host, or whose cluster, has answered for long although the cloud tells of them. Comes only after
     a call of just now: this machine may have been without a network all the while. A person who stops the run waits less long."""
     there = seen.allocation.exists or seen.allocation.state is AllocationState.READY
-    if there and state.calls >= MOST_UNANSWERED:
-        return Act.DELETE
-    return Act.DELETE if _stops_unheard(state, seen) else Act.WAIT
+    return Act.DELETE if (there and state.calls >= MOST_UNANSWERED) or _stops_unheard(state, seen) else Act.WAIT
 
 
 def _stops_unheard(state: RunState, seen: Observed) -> bool:
