@@ -232,13 +232,14 @@ def planned_steps(recipe: Record) -> int:
 
 @contextlib.contextmanager
 def part_of(path: Path, name: str = "") -> Iterator[Path]:
-    """A file beside `path` that takes its place when the body has written it, and is gone if that fails. `name`: it begins so."""
+    """A file or directory beside `path` that takes its place when the body has written it, and is gone if that fails. `name`: it begins so."""
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{name or path.name}.{os.getpid()}.part")
     try:
         yield part
         part.replace(path)
     except BaseException:
+        shutil.rmtree(part, ignore_errors=True)
         with contextlib.suppress(OSError):
             part.unlink()
         raise

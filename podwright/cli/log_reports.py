@@ -27,7 +27,6 @@ LogProfile = Annotated[
     ),
 ]
 Language = Annotated[str, typer.Option("--lang", metavar="en|zh", help="with --log: language of the write-up")]
-COMMAND = "podwright report --log -"
 
 
 def refuse_without_log(recipe: str, on: str, profile: str, language: str) -> None:
@@ -84,7 +83,7 @@ def write(
         blocks: Iterable[bytes] = iter(lambda: sys.stdin.buffer.read(1 << 20), b"")
         folder = Path("log-report")
     else:
-        blocks = log_files.blocks(expanded(log), COMMAND)
+        blocks = log_files.blocks(expanded(log))
         folder = Path(f"{Path(log).stem}-report")
     run = log_run.create(out or folder, blocks, log, resolved, on)
     if profile:

@@ -19,6 +19,7 @@ from podwright.data.layouts import Columns
 from podwright.errors import UserError, counted
 from podwright.recipe.answers import FieldFault
 from podwright.recipe.paths import media_folder, missing, require_file, require_file_or_directory
+from podwright.rundir import part_of
 
 Record = dict[str, Any]
 Row = Mapping[str, Any]
@@ -165,12 +166,10 @@ def write_good(file: LineFile[T]) -> Path:
     """The rows of the good lines, in a file beside theirs: what they name is found from there."""
     out = good_path(file.path)
     wanted = {line.line for line in file.good}
-    part = out.with_name(f".{out.name}.{os.getpid()}.part")
-    with part.open("w", encoding="utf-8") as g:
+    with part_of(out, f".{out.name}") as part, part.open("w", encoding="utf-8") as g:
         for where, row in rows.rows_and_faults(file.path, file.names):
             if _place(file.path, where)[1] in wanted:
                 g.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
-    part.replace(out)
     return out
 
 

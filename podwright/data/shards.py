@@ -6,8 +6,6 @@ The shards are there whole or not at all: they are written beside and moved. The
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import sys
 import time
 import zlib
@@ -25,6 +23,7 @@ from podwright.recipe import corpus
 from podwright.recipe.location import Location
 from podwright.recipe.paths import require_new_directory
 from podwright.recipe.pretrain import TextColumns
+from podwright.rundir import part_of
 
 Record = dict[str, Any]
 _EVERY_S = 10.0
@@ -47,21 +46,17 @@ def tokenize(
         )
     loaded = texts.named_tokenizer(tokenizer)
     total = sum(map(_text_bytes, files))
-    temporary = out.absolute().parent / f".{out.name}.{os.getpid()}.part"
-    try:
-        temporary.mkdir(parents=True)
+    with part_of(out.absolute(), f".{out.name}") as part:
+        part.mkdir()
         if tokenizer != "bytes":
-            loaded.save(temporary / "tokenizer")
+            loaded.save(part / "tokenizer")
         on = progress(total)
         documents = (text for file in files for text in texts.read(file, columns=columns, progress=on))
-        meta = _written(documents, loaded, temporary, shard_tokens)
+        meta = _written(documents, loaded, part, shard_tokens)
         if not meta["shards"]:
             raise texts.no_documents(", ".join(files))
         meta = {"format": token_files.FORMAT, "tokenizer": tokenizer, **meta}
-        (temporary / corpus.META).write_text(json.dumps(meta, indent=1) + "\n")
-        temporary.rename(out)
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        (part / corpus.META).write_text(json.dumps(meta, indent=1) + "\n")
     return {
         "out": str(out),
         **{k: v for k, v in meta.items() if k not in ("format", "shards")},

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.rundir import RunDir, is_below
+from podwright.rundir import RunDir, is_below, part_of
 from podwright.storage import open_storage
 from podwright.storage.base import COMMITTED, StoredObject
 
@@ -71,19 +70,14 @@ def fetch(run: RunDir, step: int, out: Path) -> StoredCheckpoint:
     if out.exists():
         raise UserError(f"--out {out} exists already", "name a new directory", "exists-already")
     checkpoint = checkpoints[step]
-    out.absolute().parent.mkdir(parents=True, exist_ok=True)
-    part = out.with_name(f".{out.name}.part")
-    shutil.rmtree(part, ignore_errors=True)
     storage = open_storage(url_of(run), _PATIENCE_S)
     try:
-        for path, each in checkpoint.files.items():
-            storage.download(each.name, part / path)
-        part.rename(out)
+        with part_of(out.absolute(), f".{out.name}") as part:
+            for path, each in checkpoint.files.items():
+                storage.download(each.name, part / path)
     except FileNotFoundError as e:
         what = f"the checkpoint of step {step} was removed while it was copied: a run keeps only the newest"
         raise UserError(
             what, f"`podwright checkpoints {run.typed}` shows which there are now", "no-such-checkpoint"
         ) from e
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
     return checkpoint

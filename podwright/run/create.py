@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import os
 import re
-import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,7 +16,7 @@ from podwright.recipe.kinds import JaxRecipe, PreparedRecipe, Recipe
 from podwright.recipe.load import fingerprint
 from podwright.run import journal
 from podwright.run.states import BUDGETS, Budget
-from podwright.rundir import Record, RunDir, write_json
+from podwright.rundir import Record, RunDir, part_of, write_json
 from podwright.targets import ResolvedTarget
 
 _MOST_SEEDS = 64
@@ -134,17 +133,17 @@ def create(
 
     `plan`: the document of one; `retries`: of failures; `slice_`: the name of the devices that it runs on, "" for those of the target.
     """
-    part = RunDir(path.with_name(f".{path.name}.{os.getpid()}.part"))
+    identity = {"recipe": recipe.name, "fingerprint": fingerprint(recipe)}
+    options = {"target": target, "cwd": str(Path.cwd()), "retries": retries, "slice": slice_}
     try:
-        write_json(part.recipe, recipe.model_dump(mode="json"))
-        write_json(part.plan, plan)
-        if profiled:
-            write_json(part.profiled, profiled)
-        identity = {"recipe": recipe.name, "fingerprint": fingerprint(recipe)}
-        journal.append(part, "created", **identity, target=target, cwd=str(Path.cwd()), retries=retries, slice=slice_)
-        part.path.rename(path)
+        with part_of(path, f".{path.name}") as folder:
+            part = RunDir(folder)
+            write_json(part.recipe, recipe.model_dump(mode="json"))
+            write_json(part.plan, plan)
+            if profiled:
+                write_json(part.profiled, profiled)
+            journal.append(part, "created", **identity, **options)
     except OSError:
-        shutil.rmtree(part.path, ignore_errors=True)
         if path.exists():
             raise _in_use(path) from None
         raise

@@ -27,7 +27,6 @@ _OF_MAXTEXT = (
     b"maxtext.trainers",
 )
 _SUFFIXES = {".txt", ".log", ".out", ".err"}
-TYPED = "podwright diagnose -"
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,8 @@ def stream(blocks: Iterable[bytes], keys: RecipeAdvice | None = None) -> list[Re
 
 
 def file(path: Path) -> list[Record]:
-    """`stream` of a log on disk, however large and whatever bytes it holds; UserError where it is compressed."""
-    return stream(log_files.blocks(path, TYPED))
+    """`stream` of a log on disk, however large, compressed or not, and whatever bytes it holds."""
+    return stream(log_files.blocks(path))
 
 
 def folder(path: Path) -> list[Record]:
@@ -80,7 +79,7 @@ def folder(path: Path) -> list[Record]:
         )
     sourced: list[Sourced] = []
     for number, log in enumerate(paths):
-        keys, matches = _scanned(log_files.blocks(log, TYPED))
+        keys, matches = _scanned(log_files.blocks(log))
         sourced += [(LogSource(log, number, keys=keys), match) for match in matches]
     return ranked(sourced)
 
@@ -94,7 +93,7 @@ def run(run: RunDir) -> list[Record]:
     paths = (path for path in files if _is_log(path))
     matches = []
     for source in sources(run, attempts[-1], paths):
-        matches += [(source, match) for match in scan(log_files.blocks(source.path, TYPED))]
+        matches += [(source, match) for match in scan(log_files.blocks(source.path))]
     if not matches:
         last_word = _last_word(run, attempts[-1])
         if not last_word and run.recipe.exists():

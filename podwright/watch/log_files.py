@@ -1,45 +1,69 @@
-"""The bytes of a log on disk or from a pipe, and what is said of a file that is no plain text."""
+"""The bytes of a log on disk or from a pipe, plain or compressed, as text in UTF-8."""
 
 from __future__ import annotations
 
+import bz2
+import codecs
+import gzip
+import lzma
 import math
 import os
-import shlex
 import stat
-from collections.abc import Iterator
+import zlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO, Any
 
 from podwright.errors import UserError
 from podwright.failures.scan import BLOCK
 
-READERS = {
-    b"\x1f\x8b": ("compressed (gzip)", "gunzip -c"),
-    b"\x28\xb5\x2f\xfd": ("compressed (zstd)", "zstd -dc"),
-    b"\xfd7zXZ": ("compressed (xz)", "xz -dc"),
-    b"BZh": ("compressed (bzip2)", "bzip2 -dc"),
-    b"\xff\xfe": ("UTF-16 text", "iconv -f UTF-16 -t UTF-8"),
+
+def _zstd(file: IO[bytes]) -> IO[bytes]:
+    try:
+        import zstandard
+    except ImportError as e:
+        raise UserError(f"{file.name} is compressed (zstd)", "type pip install zstandard", "missing-package") from e
+    return zstandard.ZstdDecompressor().stream_reader(file, read_across_frames=True)
+
+
+_READERS: dict[bytes, Callable[[Any], Any]] = {
+    b"\x1f\x8b": gzip.open,
+    b"\x28\xb5\x2f\xfd": _zstd,
+    b"\xfd7zXZ": lzma.open,
+    b"BZh": bz2.open,
 }
-"""by the first bytes of a file: what it is, and the command that writes its text to standard output"""
+"""by the first bytes of a file"""
 
 
-def blocks(path: Path, command: str) -> Iterator[bytes]:
-    """The bytes that a log has now; what a process appends meanwhile is left out. A pipe is read to its end.
+def blocks(path: Path) -> Iterator[bytes]:
+    """The text that a log has now; what a process appends meanwhile is left out. A pipe is read to its end, and a compressed log as far as
+    it is whole. UserError for one that is damaged."""
+    with path.open("rb") as file:
+        head = file.peek(8)
+        read = next((reader for magic, reader in _READERS.items() if head.startswith(magic)), None)
+        if read:
+            yield from _decompressed(path, read(file))
+        elif head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+            decoder = codecs.getincrementaldecoder("utf-16")("replace")
+            for block in _plain(file):
+                yield decoder.decode(block).encode("utf-8", "replace")
+        else:
+            yield from _plain(file)
 
-    UserError where it is compressed; `command`: what is typed to have the log from standard input.
-    """
-    with path.open("rb") as f:
-        status = os.fstat(f.fileno())
-        left: float = status.st_size if stat.S_ISREG(status.st_mode) else math.inf
-        head = True
-        while left > 0 and (block := f.read(int(min(BLOCK, left)))):
-            if head:
-                _require_text(path, block, command)
+
+def _plain(file: IO[bytes]) -> Iterator[bytes]:
+    status = os.fstat(file.fileno())
+    left: float = status.st_size if stat.S_ISREG(status.st_mode) else math.inf
+    while left > 0 and (block := file.read(int(min(BLOCK, left)))):
+        yield block
+        left -= len(block)
+
+
+def _decompressed(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+    try:
+        while block := file.read1(BLOCK) if hasattr(file, "read1") else file.read(BLOCK):
             yield block
-            head, left = False, left - len(block)
-
-
-def _require_text(path: Path, head: bytes, command: str) -> None:
-    for magic, (what, reader) in READERS.items():
-        if head.startswith(magic):
-            fix = f"type {reader} {shlex.quote(str(path))} | {command}"
-            raise UserError(f"{path} is {what}, and only plain text is searched", fix, "not-text")
+    except EOFError:  # the process that writes it is still at work, or was killed
+        return
+    except (OSError, zlib.error, lzma.LZMAError) as e:
+        raise UserError(f"{path} is damaged: {e}", "give another copy of it", "damaged-log") from e

@@ -1,5 +1,6 @@
 """What to type for a run."""
 
+import contextlib
 import resource
 import shlex
 from pathlib import Path
@@ -9,7 +10,7 @@ import pytest
 from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.run import create, listing
-from podwright.rundir import RUNS, RunDir, append_jsonl, planned_steps, read_jsonl, recipe_of, write_json
+from podwright.rundir import RUNS, RunDir, append_jsonl, part_of, planned_steps, read_jsonl, recipe_of, write_json
 from podwright.watch.metrics import Tail
 
 
@@ -121,3 +122,18 @@ def test_a_run_that_has_finished_is_trained_again_under_a_free_name(
     Path("runs/r-2").mkdir()
     assert run.train_again == "podwright run runs/r/recipe.json"
     assert RunDir(Path("runs/s")).without_checkpoints == "podwright resume s"
+
+
+@pytest.mark.parametrize("fault", [None, UserError("a", "b", "c"), KeyboardInterrupt(), OSError("full")])
+def test_a_directory_appears_whole_or_not_at_all(tmp_path: Path, fault: BaseException | None) -> None:
+    out = tmp_path / "new" / "model"
+    with contextlib.ExitStack() as stack:
+        if fault:
+            stack.enter_context(pytest.raises(type(fault)))
+        with part_of(out, f".{out.name}") as part:
+            part.mkdir()
+            (part / "weights").write_text("1")
+            assert not out.exists()
+            if fault:
+                raise fault
+    assert [path.name for path in out.parent.iterdir()] == ([] if fault else ["model"])

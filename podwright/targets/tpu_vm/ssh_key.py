@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.rundir import part_of
 from podwright.shell import Shell, targets_file
 from podwright.targets import alive
 
@@ -83,9 +84,8 @@ def alias(name: str, worker: int) -> str:
 def write_known_hosts(name: str, keys: Mapping[int, Sequence[str]]) -> None:
     """`keys`: of each worker, as ssh writes them: TYPE BASE64."""
     lines = [f"{alias(name, worker)} {key}\n" for worker, of_worker in sorted(keys.items()) for key in of_worker]
-    part = known_hosts(name).with_suffix(".part")
-    part.write_text("".join(lines))
-    part.replace(known_hosts(name))
+    with part_of(known_hosts(name)) as part:
+        part.write_text("".join(lines))
 
 
 def forget(name: str) -> None:

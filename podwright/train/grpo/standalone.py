@@ -17,9 +17,9 @@ from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
 from podwright.recipe.paths import require_new_directory
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import RunDir, read_events, recipe_of
+from podwright.rundir import RunDir, part_of, read_events, recipe_of
 from podwright.storage import inputs
-from podwright.train import atomic_dir, attention_check, checkpoint, compile_cache, data_record, entry
+from podwright.train import attention_check, checkpoint, compile_cache, data_record, entry
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import cache_folder, make_mesh
@@ -93,7 +93,7 @@ def export(path: Path, out: Path) -> dict[str, Any]:
     recipe = _recipe_for(path)
     setup, tokenizer, params, step = _open(path, recipe)
     params = lora.merge(params, setup.lora_scale, setup.dtype)
-    with atomic_dir.create(out) as part:
+    with part_of(out, f".{out.name}") as part:
         convert.write(
             part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id
         )

@@ -30,12 +30,26 @@ def latest(storage: RunStorage) -> Newest[dict[str, Any]] | None:
         storage,
         _steps(storage),
         _name,
-        lambda step: torch.load(_path(storage, step), map_location="cpu", weights_only=True),
+        lambda step: load(storage, step),
     )
     for step in newest.damaged if newest else ():
         path = _path(storage, step)
         path.rename(path.with_suffix(".damaged"))
     return newest
+
+
+def load(storage: RunStorage, step: int) -> dict[str, Any]:
+    state: dict[str, Any] = torch.load(_path(storage, step), map_location="cpu", weights_only=True)
+    return state
+
+
+def stamp(storage: RunStorage, step: int) -> tuple[int, int] | None:
+    """Size and time of the file of a step, by which processes know that they see the same one; None where there is none."""
+    try:
+        about = _path(storage, step).stat()
+    except OSError:
+        return None
+    return about.st_size, about.st_mtime_ns
 
 
 def newest_step(storage: RunStorage) -> int:

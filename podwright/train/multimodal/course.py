@@ -17,6 +17,8 @@ from podwright.train.multimodal import checkpoints
 from podwright.train.multimodal.data.batches import Order
 from podwright.train.multimodal.processes import machine
 from podwright.train.multimodal.processes.world import StopAsked, World
+from podwright.train.run_storage import RunStorage
+from podwright.train.saved_states import Newest
 from podwright.train.step_times import StepTimes
 from podwright.train.watchdog import Patience, Watchdog
 
@@ -122,7 +124,7 @@ def _follow(training: Trainable, emit: Emitter, world: World, watchdog: Watchdog
 
 
 def _begin(training: Trainable, emit: Emitter, world: World) -> int:
-    newest = world.from_first(lambda: checkpoints.latest(emit.storage))
+    newest = _newest(emit.storage, world)
     if newest is None:
         emit.begins_again(training.recipe.kind)
         return 0
@@ -136,6 +138,27 @@ def _begin(training: Trainable, emit: Emitter, world: World) -> int:
         emit.notice(message)
     emit.event("resumed", step=number, stage=training.recipe.kind)
     return number
+
+
+def _newest(storage: RunStorage, world: World) -> Newest[dict[str, Any]] | None:
+    """In every process the state that the first chooses. Those that see the same file read it themselves: what is sent to the others goes
+    through the memory of the devices, which may not hold a whole state."""
+    own: list[Newest[dict[str, Any]]] = []
+
+    def choose() -> Newest[dict[str, Any]] | None:
+        newest = checkpoints.latest(storage)
+        if newest is None:
+            return None
+        own.append(newest)
+        return newest._replace(state={})
+
+    chosen = world.from_first(choose)
+    if chosen is None:
+        return None
+    stamps = world.gathered(checkpoints.stamp(storage, chosen.step))
+    if stamps.count(stamps[0]) < len(stamps):
+        return world.from_first(lambda: own[0])
+    return own[0] if own else chosen._replace(state=checkpoints.load(storage, chosen.step))
 
 
 def _test(training: Trainable, emit: Emitter, when: str, number: int) -> bool:

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -316,6 +316,31 @@ class Threads(World):
         values = [self.values[rank] for rank in range(self.size)]
         self.meeting.wait(60)
         return values
+
+    def from_first(self, make: Callable[[], Any]) -> Any:
+        return self.gathered(make() if self.rank == 0 else None)[0]
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_a_state_is_sent_only_to_processes_that_do_not_see_its_file(tmp_path: Path, shared: bool) -> None:
+    """What is sent goes through the memory of the devices, where a whole state may not fit."""
+    runs = [RunDir(tmp_path / "r0"), RunDir(tmp_path / ("r0" if shared else "r1"))]
+    for run in runs:
+        run.path.mkdir(exist_ok=True)
+    state = {"weights": torch.arange(5.0), "lines": 8}
+    checkpoints.save(RunStorage(runs[0]), 4, state)
+    first, sent = Threads(size=2), []
+
+    def begin(rank: int) -> Any:
+        world = dataclasses.replace(first, rank=rank)
+        newest = course._newest(RunStorage(runs[rank]), world)
+        sent.append(any("weights" in str(value) for value in first.values.values()))
+        return newest
+
+    with concurrent.futures.ThreadPoolExecutor(2) as pool:
+        both = list(pool.map(begin, range(2)))
+    assert [newest.step for newest in both] == [4, 4] and sent == [not shared] * 2
+    assert all(torch.equal(newest.state["weights"], state["weights"]) for newest in both)
 
 
 class Late(list):

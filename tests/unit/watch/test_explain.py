@@ -1,11 +1,13 @@
 """Which failure of many logs comes first, and logs that are no plain file of text."""
 
+import bz2
 import gzip
 import io
 import json
 import lzma
 import os
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -125,25 +127,41 @@ def test_a_directory_of_logs(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         explain.folder(tmp_path / "empty")
 
 
+def zstd(content: bytes) -> bytes:
+    return bytes(pytest.importorskip("zstandard").ZstdCompressor().compress(content))
+
+
 @pytest.mark.parametrize(
-    ("name", "content", "fix"),
+    ("name", "written"),
     [
-        ("a.log.gz", gzip.compress(FULL.encode(), mtime=0), "gunzip -c"),
-        ("a b.log", gzip.compress(FULL.encode(), mtime=0), "gunzip -c"),
-        ("a.log", lzma.compress(FULL.encode()), "xz -dc"),
-        ("a.log", b"\xff\xfe" + FULL.encode("utf-16-le"), "iconv -f UTF-16 -t UTF-8"),
+        ("a.log.gz", gzip.compress),
+        ("a b.log", gzip.compress),
+        ("a.log", lzma.compress),
+        ("a.log", bz2.compress),
+        ("a.log", zstd),
+        ("a.log", lambda content: content.decode().encode("utf-16")),
+        ("a.log", lambda content: b"\xfe\xff" + content.decode().encode("utf-16-be")),
     ],
 )
-def test_a_log_that_is_no_plain_text_is_refused_with_what_to_type(
-    tmp_path: Path, name: str, content: bytes, fix: str
+def test_a_log_that_is_compressed_or_of_utf_16_is_read_as_its_text(
+    tmp_path: Path, name: str, written: Callable[[bytes], bytes]
 ) -> None:
-    path = tmp_path / name
-    path.write_bytes(content)
-    for act, place in ((explain.file, path), (explain.folder, tmp_path)):
-        with pytest.raises(UserError) as caught:
-            act(place)
-        quoted = f"'{path}'" if " " in name else str(path)
-        assert caught.value.fix == f"type {fix} {quoted} | podwright diagnose -"
+    text = ("step 1\n" * 300_000 + FULL).encode()
+    path, plain = tmp_path / "logs" / name, tmp_path / "plain.log"
+    path.parent.mkdir()
+    path.write_bytes(written(text))
+    plain.write_bytes(text)
+    assert explain.file(path) == explain.file(plain) != []
+    assert [r["rule"] for r in explain.folder(path.parent)] == [r["rule"] for r in explain.file(plain)]
+
+
+def test_a_compressed_log_is_read_as_far_as_it_is_whole_and_a_damaged_one_is_named(tmp_path: Path) -> None:
+    path, content = tmp_path / "a.log.gz", gzip.compress((FULL + "x" * 100).encode())
+    path.write_bytes(content[:-8])
+    assert explain.file(path)
+    path.write_bytes(content[:10] + b"\xff" * 100)
+    with pytest.raises(UserError, match=f"^{path} is damaged: .*; give another copy of it$"):
+        explain.file(path)
 
 
 def test_a_log_that_grows_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -13,8 +13,7 @@ from torch import Tensor
 from podwright.errors import UserError
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.recipe.paths import require_new_directory
-from podwright.rundir import write_json
-from podwright.train import atomic_dir
+from podwright.rundir import part_of, write_json
 from podwright.train.multimodal.data import features
 from podwright.train.multimodal.inference import onnx_graphs, trained
 from podwright.train.multimodal.inference.trained import Trained
@@ -30,7 +29,7 @@ def export(path: Path, out: Path, onnx: bool) -> dict[str, Any]:
         onnx_graphs.check()
     opened = trained.open_(path)
     heads = _heads(opened.recipe)
-    with atomic_dir.create(out) as part:
+    with part_of(out, f".{out.name}") as part:
         try:
             _write(opened, heads, part)
         except SafetensorError as e:
