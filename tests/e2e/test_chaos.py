@@ -16,8 +16,8 @@ from tests.e2e.chaos_vms import live, live_briefly
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 QUICK = (2, pytest.param(5, marks=pytest.mark.long))
 """without faults of the cloud and in a bucket; with such faults and without a bucket"""
-LIVES, TRAININGS = 20, 5
-"""about 80 kills, and 15"""
+LIVES, TRAININGS = 12, 3
+"""about 50 kills, and 9; bench/chaos.py has as many as one likes"""
 
 
 @pytest.mark.long

@@ -16,8 +16,8 @@ from tests.e2e.chaos_script import Script
 from tests.e2e.fork_server import ForkServer
 
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
-LIVES = 20
-"""about 80 kills"""
+LIVES = 12
+"""about 50 kills"""
 
 
 @pytest.fixture(scope="module")
