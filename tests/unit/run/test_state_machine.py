@@ -17,7 +17,7 @@ from podwright.rundir import Ending
 from podwright.targets.machines import AllocationState
 from tests.unit.run.cloud_simulation import ZONES, Simulation
 
-EXAMPLES = int(os.environ.get("PODWRIGHT_EXAMPLES", "20000"))
+EXAMPLES = int(os.environ.get("PODWRIGHT_EXAMPLES", "8000"))
 ENDINGS = [Ending.FINISHED, Ending.CRASHED, Ending.OUT_OF_MEMORY, Ending.NODE_LOST, Ending.BAD_INPUT]
 
 
