@@ -23,6 +23,9 @@ _HOST_BOUNDS: dict[int, Topology] = {1: (1, 1, 1), 4: (2, 2, 1), 8: (2, 4, 1)}
 class UnknownSlice(UserError):
     """No part of a name is that of an accelerator."""
 
+    guess = ""
+    """the slice of TPUs, or the CPU devices, whose name is close"""
+
 
 @dataclasses.dataclass(frozen=True)
 class Slice:
@@ -205,8 +208,9 @@ def of_tpus(text: str, key: str) -> Slice:
     try:
         devices = parse(text)
     except UnknownSlice as e:
-        close = re.fullmatch(r"type --on (\S+-\d\S*)", e.fix)
-        raise UserError(f"{key}={text} is no TPU slice", f"type {key}={close[1]}" if close else example, e.code) from e
+        is_close = e.guess and parse(e.guess).accelerator.pod
+        fix = f"type {key}={e.guess}" if is_close else example
+        raise UserError(f"{key}={text} is no TPU slice", fix, e.code) from e
     except UserError as e:
         raise UserError(f"{key}={text}: {e.what}", e.fix.replace("--on ", f"{key}="), e.code) from e
     pod = devices.accelerator.pod
@@ -339,6 +343,7 @@ MOST = 1 << 17
 def _unknown(text: str) -> UnknownSlice:
     what = f"there is no target and no slice {text!r}"
     fix = f"type --on local, cpu-8, or a slice such as {EXAMPLES}"
+    close = ""
     if match := re.fullmatch(r"(\s*\d+\s*x\s*)?([a-z].*)", text, re.IGNORECASE):
         times, body = match.groups("")
         kind, _, size = body.partition("-")
@@ -348,8 +353,11 @@ def _unknown(text: str) -> UnknownSlice:
             _find(times + gpus[0])  # a wrong number is said first
             fix = "type --on " + " or ".join((times.strip() or "1x") + name for name in gpus)
         elif _holds(guess):
+            close = guess
             fix = f"type --on {guess}"
-    return UnknownSlice(what, fix, "unknown-slice")
+    unknown = UnknownSlice(what, fix, "unknown-slice")
+    unknown.guess = close
+    return unknown
 
 
 def _holds(text: str) -> bool:

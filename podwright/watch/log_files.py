@@ -9,6 +9,7 @@ import lzma
 import math
 import os
 import stat
+import sys
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -59,11 +60,14 @@ def _plain(file: IO[bytes]) -> Iterator[bytes]:
         left -= len(block)
 
 
-def _decompressed(path: Path, file: IO[bytes]) -> Iterator[bytes]:
+def _decompressed(path: Path, file: Any) -> Iterator[bytes]:
+    zstd_error = getattr(sys.modules.get("zstandard"), "ZstdError", OSError)  # imported where a log needs it
     try:
-        while block := file.read1(BLOCK) if hasattr(file, "read1") else file.read(BLOCK):
+        while block := file.read1(BLOCK):
             yield block
     except EOFError:  # the process that writes it is still at work, or was killed
         return
-    except (OSError, zlib.error, lzma.LZMAError) as e:
+    except (OSError, zlib.error, lzma.LZMAError, zstd_error) as e:
+        if isinstance(e, OSError) and e.errno is not None:  # of the disk, and not of the bytes
+            raise
         raise UserError(f"{path} is damaged: {e}", "give another copy of it", "damaged-log") from e

@@ -309,6 +309,7 @@ def test_figures_of_gpus_are_those_of_their_data_sheets() -> None:
         ("8xH100-80GB", "tpu7x-4x4x8"),
         ("", "tpu7x-4x4x8"),
         ("v6-16", "v6e-16"),
+        ("cup-8", "tpu7x-4x4x8"),
         ("v6e", "v6e-8 or v6e-16x16"),
         ("tpu7x-4x4x5", "tpu7x-4x4x4 or tpu7x-4x4x8"),
         ("2x v6e-16", "v6e-16"),

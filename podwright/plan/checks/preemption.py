@@ -36,7 +36,7 @@ def check(
     if step_s is None:
         what += "; what preemptions cost is not known, since the time of a step is not known"
         return entry, Finding("preemption", "info", what, "type --compile")
-    most = recipe.training.max_steps or sys.maxsize  # epochs
+    most = recipe.training.max_steps or sys.maxsize  # 0: the examples decide
     steps = min(every, most)
     interval_s = steps * step_s
     loss = expected_loss(interval_s, save, between_s)

@@ -1,6 +1,7 @@
 """Which failure of many logs comes first, and logs that are no plain file of text."""
 
 import bz2
+import errno
 import gzip
 import io
 import json
@@ -162,6 +163,18 @@ def test_a_compressed_log_is_read_as_far_as_it_is_whole_and_a_damaged_one_is_nam
     path.write_bytes(content[:10] + b"\xff" * 100)
     with pytest.raises(UserError, match=f"^{path} is damaged: .*; give another copy of it$"):
         explain.file(path)
+
+
+def test_a_disk_that_fails_under_a_compressed_log_is_no_damage_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: gzip.GzipFile, size: int) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    (tmp_path / "a.log.gz").write_bytes(gzip.compress(FULL.encode()))
+    monkeypatch.setattr(gzip.GzipFile, "read1", fail)
+    with pytest.raises(OSError, match="Input/output error"):
+        explain.file(tmp_path / "a.log.gz")
 
 
 def test_a_log_that_grows_is_read_as_far_as_it_goes(tmp_path: Path) -> None:

@@ -248,7 +248,7 @@ def _read(store: Path, wanted: Container[str]) -> dict[str, np.ndarray]:
     for archive in _parts(store):
         for key, row in zip(map(str, archive["keys"]), archive["features"], strict=True):
             if key in wanted:
-                known[key] = row
+                known[key] = row.copy()  # a view would keep the whole part
     return known
 
 
