@@ -168,8 +168,7 @@ def _target(values: Settings) -> list[str]:
     if not any(key.startswith("cluster.") for key in values):
         return []
     words = [f"{ours}={values[key]}" for key, ours in table().target.items() if key in values]
-    gpus = values.get("cluster.slurm_gpus_per_node", values.get("num_gpus"))
-    if isinstance(gpus, int) and not isinstance(gpus, bool) and gpus > 0:
-        words += [] if "cluster.slurm_gpus_per_node" in values else [f"gpus_per_node={gpus}"]
-        words.append(f"tasks_per_node={gpus}")
+    gpus = values.get("num_gpus")
+    if "cluster.slurm_gpus_per_node" not in values and isinstance(gpus, int) and gpus > 0:
+        words.append(f"gpus_per_node={gpus}")
     return ["podwright", "target", "add", "cluster", "kind=slurm", *words]

@@ -73,6 +73,8 @@ class RecipeKind:
     """variables of every process of an attempt"""
     traced: bool = False
     """whether jax's profiler can trace its steps"""
+    one_gpu_each: bool = False
+    """whether each of its processes uses one GPU, not all of its host"""
     uses_storage: bool = False
     """whether its trainer keeps checkpoints and records in the storage of a target that has one"""
 
@@ -109,6 +111,7 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.plan.kinds.multimodal:PLAN",
             "podwright.report.kinds.multimodal",
             "podwright.train.multimodal.entry:MULTIMODAL",
+            one_gpu_each=True,
         ),
         RecipeKind(
             "contrastive",
@@ -117,6 +120,7 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.plan.kinds.contrastive:PLAN",
             "podwright.report.kinds.contrastive",
             "podwright.train.multimodal.entry:CONTRASTIVE",
+            one_gpu_each=True,
         ),
         RecipeKind(
             "maxtext",

@@ -11,7 +11,7 @@ import math
 from pathlib import Path
 from typing import Any
 
-from podwright.counted_steps import WARM_START, counted
+from podwright.counted_steps import WARM_START
 from podwright.errors import UserError
 from podwright.recipe.kinds import KINDS, Recipe, resolve
 from podwright.recipe.load import stored
@@ -19,13 +19,12 @@ from podwright.rundir import (
     DEVICE_COLUMNS,
     Record,
     RunDir,
-    is_metric,
     main_stage,
-    read_events,
     read_json,
     read_jsonl,
     recipe_of,
 )
+from podwright.watch.metrics import Progress, Tail, samples_of
 
 Result = dict[str, Any]
 """what result.json holds"""
@@ -58,6 +57,8 @@ class Records:
     """samples of devices-K.csv with their `attempt` and `process`"""
     metrics: list[Record]
     """the steps of all stages as they were written, with those that do not count"""
+    readers: tuple[Progress, Tail]
+    """of metrics and events, and of samples: they know which lines were no records"""
 
     @property
     def main(self) -> str:
@@ -81,9 +82,9 @@ def read(run: RunDir) -> Records:
     main = main_stage(raw)
     if main in KINDS and (follow := KINDS[main].follow):
         resolve(follow)(run, to_end=True)
-    metrics = [r for r in read_jsonl(run.metrics) if is_metric(r)]
-    events = read_events(run.events)
-    steps = counted(metrics, events, main)
+    progress, samples = Progress(run, raw), samples_of(run)
+    metrics, events = progress.update()
+    steps = progress.steps
     return Records(
         run=run,
         name=run.path.resolve().name,
@@ -91,11 +92,12 @@ def read(run: RunDir) -> Records:
         recipe=_typed(raw),
         stages={stage: steps.of(stage) for stage in (WARM_START, main)},
         events=[e for e in events if e["event"] != "evaluation" or not steps.is_undone_test(e)],
-        samples=_records_with(run.samples, "when", "question"),
-        journal=_records_with(run.journal),
+        samples=samples.new(),
+        journal=list(read_jsonl(run.journal)),
         attempts=_attempts(run, metrics + events),
         devices=[sample for n in run.attempts for path in _device_files(run, n) for sample in _samples(path, n)],
         metrics=metrics,
+        readers=(progress, samples),
     )
 
 
@@ -126,11 +128,6 @@ def _typed(raw: dict[str, Any]) -> Recipe | None:
         return stored(raw)
     except UserError:
         return None
-
-
-def _records_with(path: Path, *keys: str) -> list[Record]:
-    """The records of `path` that have `keys`."""
-    return [r for r in read_jsonl(path) if all(k in r for k in keys)]
 
 
 def _attempts(run: RunDir, timed: list[Record]) -> list[Attempt]:

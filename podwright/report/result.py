@@ -19,7 +19,6 @@ from podwright.run.journal import RunState, fold
 from podwright.run.states import Phase, advice
 from podwright.rundir import Ending, Record, RunDir, finite, planned_steps
 from podwright.watch import damage
-from podwright.watch.metrics import Progress
 
 
 def result(run: RunDir) -> Result:
@@ -64,9 +63,7 @@ def of_records(run: RunDir, records: Records) -> Result:
 
 def damaged_files(run: RunDir, records: Records, ended: bool) -> list[str]:
     """A sentence for each file of the run that has lost records."""
-    progress = Progress(run, records.raw)
-    progress.update()
-    sentences = damage.of_run(run, progress, ended)
+    sentences = damage.of_run(run, *records.readers, ended)
     try:
         if run.journal.exists():
             journal.read(run)

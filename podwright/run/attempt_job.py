@@ -28,7 +28,8 @@ def job_of(
     `takeover`: nothing of an earlier attempt is left that could still write to the storage.
     """
     command = (*kind.command, *_storage_options(storage, allocation, takeover))
-    return Job(run_dir, number, cwd, created, command, kind.environment, storage, exclude, allocation, recipe)
+    environment, each = kind.environment, kind.one_gpu_each
+    return Job(run_dir, number, cwd, created, command, environment, storage, exclude, allocation, recipe, each)
 
 
 def _storage_options(storage: str, allocation: str, takeover: bool) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from podwright.targets.machines import GONE, Allocation, AllocationState
 from podwright.targets.polling import Poller
 from podwright.watch import damage, logs
 from podwright.watch.diagnose import outcome, with_end
-from podwright.watch.metrics import Progress
+from podwright.watch.metrics import Progress, samples_of
 
 _COLUMNS = [
     "name",
@@ -172,8 +172,9 @@ def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None) -> 
     answers = Answers((known or {}).get((run.path, state.attempt)))
     standing = _standing(run, state, answers)  # first: asking brings what is new from hosts that share no disk
     bring_steps(run, recipe["kind"])
-    progress = Progress(run, recipe)
+    progress, samples = Progress(run, recipe), samples_of(run)
     progress.update()
+    samples.new()
     events = [*map(journal.dated, read_jsonl(run.journal)), *_unseen(state, answers.cloud)]
     return {
         "name": run.name,
@@ -189,7 +190,7 @@ def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None) -> 
         "usage": cost.as_json(cost.usage(events, journal.now())),
         "run_dir": str(run.path),
         "report": str(page) if (page := run.report / "report.html").exists() else None,
-        "damaged": damage.of_run(run, progress, standing["ending"] is not None),
+        "damaged": damage.of_run(run, progress, samples, standing["ending"] is not None),
         "unattended": _unattended(run, state),
         "cleanup": _cleanup(state),
     }

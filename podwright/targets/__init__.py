@@ -84,11 +84,14 @@ class ResolvedTarget:
             return []
         from podwright.recipe import kinds as recipe_kinds
         from podwright.targets import kinds
+        from podwright.targets.settings import gpus
 
         settings = self.settings
         unused = _storage_unused(getattr(self.settings, "storage", ""), kind)
         if unused:  # then it is no matter whether the hosts share it
             settings = kinds.recorded_settings(settings.kind, settings.model_dump(mode="json") | {"storage": ""})
+        if kind and isinstance(settings, gpus.GpuSettings):
+            settings = gpus.with_tasks(settings, recipe_kinds.find(kind).one_gpu_each)
         remarks = kinds.open_target(settings.kind, self.name, settings).check()
         if kind and recipe_kinds.find(kind).traced:
             return [*unused, *remarks]

@@ -113,6 +113,8 @@ class Job:
     """name of the machines that were requested for it; "" where they need no request"""
     recipe: Record = field(default_factory=dict)
     """what recipe.json holds"""
+    one_gpu_each: bool = False
+    """whether each process uses one GPU, not all of its host"""
 
     @property
     def run_tag(self) -> str:

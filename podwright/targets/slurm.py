@@ -37,6 +37,7 @@ from podwright.targets.base import (
 from podwright.targets.handles import attempt_of, folder_of
 from podwright.targets.hosts.transport import setup_failed
 from podwright.targets.machines import Hosts, Provisioner
+from podwright.targets.settings import gpus
 from podwright.targets.settings.slurm import SlurmSettings
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
@@ -68,7 +69,7 @@ class Slurm:
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
         run = RunDir(job.run_dir)
-        own = slurm_check.sized(self._settings, self._ask)
+        own = slurm_check.sized(gpus.with_tasks(self._settings, job.one_gpu_each), self._ask)
         folder = run.attempt(job.attempt)
         name = f"{run.name}.{job.attempt}-{job.run_tag}"
         where = [f"--job-name={name}", f"--chdir={job.cwd}", f"--output={str(run.log(job.attempt)).replace('%', '%%')}"]
@@ -147,7 +148,7 @@ class Slurm:
         return str(slurm_states.failure("scancel", code, err)) if code else ""
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
-        own = slurm_check.sized(self._settings, self._ask)
+        own = slurm_check.sized(gpus.with_tasks(self._settings), self._ask)
         if waits := slurm_check.waiting(own, self._ask):
             raise MachinesBusy(f"the machines of {self._name} were not asked: {waits}", _QUEUES, "machines-busy")
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
@@ -189,7 +190,7 @@ class Slurm:
 
     def check(self) -> list[Remark]:
         """What stands in the way of a job on the cluster as it is now."""
-        own = slurm_check.sized(self._settings, self._ask)
+        own = slurm_check.sized(gpus.with_tasks(self._settings), self._ask)
         return slurm_check.check(own, self._ask, _options(own))
 
     def poll(self, handle: Handle) -> Polled:

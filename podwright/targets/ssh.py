@@ -11,6 +11,7 @@ from podwright.targets.hosts import probe, ssh_transport
 from podwright.targets.hosts.runner import HostProfile, HostRunner
 from podwright.targets.hosts.ssh_transport import SshTransport
 from podwright.targets.machines import Hosts
+from podwright.targets.settings import gpus
 from podwright.targets.settings.ssh import SshSettings
 
 
@@ -22,7 +23,8 @@ class Ssh(HostRunner):
         self.identity = identity(name, settings)
 
     def render(self, job: Job, hosts: Hosts | None = None) -> Rendered:
-        return self.render_on(self.transports(()), job, self.identity, self._settings.rendezvous)
+        per_node = gpus.with_tasks(self._settings, job.one_gpu_each).tasks_per_node
+        return self.render_on(self.transports(()), job, self.identity, self._settings.rendezvous, per_node)
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
         return probe.probe_hosts(self._profile, self.own_hosts(()), self._settings.rendezvous, arguments, self._name)
@@ -44,6 +46,5 @@ def _profile(settings: SshSettings) -> HostProfile:
         runs=settings.runs,
         folder=settings.folder,
         env=settings.env,
-        tasks_per_node=settings.tasks_per_node,
         gpus_per_node=settings.gpus_per_node,
     )

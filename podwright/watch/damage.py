@@ -13,10 +13,8 @@ from podwright.watch.metrics import Progress, Tail
 _RESTORE = "restore it from a copy of the run"
 
 
-def of_run(run: RunDir, progress: Progress, ended: bool) -> list[str]:
-    """A sentence for each damaged file. `progress` has been updated; `ended`: no line is being written any more."""
-    samples = Tail(run.samples, lambda r: {"when", "question"} <= r.keys())
-    samples.new()
+def of_run(run: RunDir, progress: Progress, samples: Tail, ended: bool) -> list[str]:
+    """A sentence for each damaged file. `progress` and `samples` have read to the end; `ended`: no line is being written any more."""
     reasons = {tail.path.name: tail.damage(ended) for tail in (progress.metrics, progress.events, samples)}
     finished_at = _finished_at(run, reasons)
     changed = changed_recipe(run)

@@ -51,6 +51,10 @@ class Tail:
         return f"lines that cannot be read: {number} of {lines}" if number else ""
 
 
+def samples_of(run: RunDir) -> Tail:
+    return Tail(run.samples, lambda record: {"when", "question"} <= record.keys())
+
+
 class Progress:
     """Figures of one run. `update()` reads what is new and returns it."""
 
@@ -61,7 +65,7 @@ class Progress:
         self.main = main_stage(recipe)
         """the stage whose steps are the steps of the run"""
         self._max_steps = {"warm_start": warm_start.get("max_steps", 0), self.main: planned_steps(recipe)}
-        self._steps = CountedSteps(self.main)
+        self.steps = CountedSteps(self.main)
         kind = KINDS.get(self.main)
         self._first_step = kind.first_step if kind else 1
         self.stage = ""
@@ -77,7 +81,7 @@ class Progress:
         for event in events:
             self._take(event)
         for step in metrics:
-            if self._steps.add(step):
+            if self.steps.add(step):
                 self.stage = step["stage"]
         return metrics, events
 
@@ -93,12 +97,12 @@ class Progress:
         elif kind == "evaluation":
             self.evaluations.append(event)
         elif kind == "resumed":
-            self._steps.resume(event)
+            self.steps.resume(event)
 
     @property
     def latest(self) -> Record:
         """The newest step of the stage, or an empty record."""
-        steps = self._steps.of(self.stage)
+        steps = self.steps.of(self.stage)
         return steps[-1] if steps else {}
 
     def count(self, step: Record) -> int:
@@ -107,7 +111,7 @@ class Progress:
 
     def step_of(self, stage: str) -> int:
         """How many steps of `stage` are done."""
-        steps = self._steps.of(stage)
+        steps = self.steps.of(stage)
         return self.count(steps[-1]) if steps else 0
 
     @property
@@ -125,7 +129,7 @@ class Progress:
     @property
     def eta_s(self) -> float | None:
         """Seconds until the stage is through, by the median of its recent steps; None when that is not known."""
-        recent = self._steps.of(self.stage)[-_RECENT:]
+        recent = self.steps.of(self.stage)[-_RECENT:]
         times = []
         for before, step in itertools.pairwise(recent):
             is_timed = before["time"] is not None and step["time"] is not None

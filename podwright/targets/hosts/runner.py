@@ -50,7 +50,6 @@ class HostProfile:
     """where a run is on hosts that share none"""
     env: Sequence[str] = ()
     """names of variables of this shell that the processes get"""
-    tasks_per_node: int = 1
     gpus_per_node: int = 0
     tpus_per_node: int = 0
     notices: bool = False
@@ -86,8 +85,11 @@ class HostRunner:
     def own_hosts(self, hosts: Hosts) -> list[Host]:
         return [Host(self._shell, transport) for transport in self.transports(hosts)]
 
-    def render_on(self, transports: Sequence[Transport], job: Job, target: Record, address: str = "") -> Rendered:
-        """`target`: its `identity`, for the handle. `address`: of the first host as the others reach it; "": as this machine does."""
+    def render_on(
+        self, transports: Sequence[Transport], job: Job, target: Record, address: str = "", per_node: int = 1
+    ) -> Rendered:
+        """`target`: its `identity`, for the handle. `address`: of the first host as the others reach it; "": as this machine does.
+        `per_node`: processes on each host."""
         run = RunDir(job.run_dir)
         profile = self._profile
         folder = run.attempt(job.attempt)
@@ -96,7 +98,6 @@ class HostRunner:
         first = PORTS.start + 2 * (zlib.crc32(f"{home} {job.attempt}".encode()) % (len(PORTS) // 2))
         port, control = ("PORT", "CONTROL_PORT") if job.created is None else (first, first + 1)
         address = address or transports[0].address
-        per_node = profile.tasks_per_node
         num_processes = per_node * len(transports)
         values = {
             "number": job.attempt,

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
+
+from pydantic import Field
 
 from podwright import slices
 from podwright.accelerators import gpu, gpus_like, nearest_gpus
@@ -10,6 +13,7 @@ from podwright.errors import UserError
 from podwright.slices import Slice
 
 
+@runtime_checkable
 class GpuSettings(Protocol):
     @property
     def accelerator(self) -> str: ...
@@ -23,10 +27,26 @@ class GpuSettings(Protocol):
     @property
     def num_tasks(self) -> int: ...
 
+    def model_copy(self, *, update: Mapping[str, Any]) -> Self: ...
+
+
+S = TypeVar("S", bound=GpuSettings)
+TASKS: int = Field(
+    0,
+    ge=0,
+    description="processes on each host; with GPUs 1, or one for each of them; 0: as the kind of recipe needs it",
+)
+
+
+def with_tasks(own: S, one_gpu_each: bool = False) -> S:
+    """With the number of processes on a host, where the settings leave it to the kind of recipe: 1, or one for each GPU."""
+    tasks = own.tasks_per_node or (one_gpu_each and own.gpus_per_node) or 1
+    return own.model_copy(update={"tasks_per_node": tasks})
+
 
 def require_tasks(own: GpuSettings) -> None:
     """ValueError for a number of processes on a node that do not share its GPUs evenly."""
-    if own.gpus_per_node and own.tasks_per_node not in (1, own.gpus_per_node):
+    if own.gpus_per_node and own.tasks_per_node not in (0, 1, own.gpus_per_node):
         raise ValueError(f"tasks_per_node={own.tasks_per_node}: write 1, or one for each GPU ({own.gpus_per_node})")
 
 

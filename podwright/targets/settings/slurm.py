@@ -54,7 +54,7 @@ class SlurmSettings(BaseModel):
     accelerator: str = Field(
         "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
     )
-    tasks_per_node: int = Field(1, ge=1, description="processes on each node; with GPUs 1, or one for each of them")
+    tasks_per_node: int = gpus.TASKS
     cpus_per_task: int = Field(
         0,
         ge=0,
@@ -122,7 +122,7 @@ class SlurmSettings(BaseModel):
 
     @property
     def num_tasks(self) -> int:
-        return self.nodes * self.tasks_per_node
+        return self.nodes * max(1, self.tasks_per_node)
 
     def devices(self) -> Slice | None:
         """What jax will see; None where the kind of the GPUs is not said."""

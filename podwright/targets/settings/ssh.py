@@ -41,7 +41,7 @@ class SshSettings(BaseModel):
     accelerator: str = Field(
         "", description="what each GPU is, such as H100-80GB: a plan then knows its memory and the mesh"
     )
-    tasks_per_node: int = Field(1, ge=1, description="processes on each host; with GPUs 1, or one for each of them")
+    tasks_per_node: int = gpus.TASKS
     setup: tuple[str, ...] = Field(
         (), description="shell commands before the trainer starts, such as source ~/venv/bin/activate"
     )
@@ -88,7 +88,7 @@ class SshSettings(BaseModel):
 
     @property
     def num_tasks(self) -> int:
-        return len(self.hosts) * self.tasks_per_node
+        return len(self.hosts) * max(1, self.tasks_per_node)
 
     @property
     def rendezvous(self) -> str:

@@ -77,7 +77,7 @@ def test_every_key_becomes_something(tmp_path: Path, capsys: pytest.CaptureFixtu
     keys = {*GIVEN, *(f"cluster.{key}" for key in GIVEN["cluster"])} - {"cluster"}
     assert keys == set(told)
     assert [key for key, note in told.items() if not any(words in note for words in SAYS)] == []
-    words = "kind=slurm partition=gpu time=24:00:00 nodes=2 gpus_per_node=4 cpus_per_task=8 mem=64G tasks_per_node=4"
+    words = "kind=slurm partition=gpu time=24:00:00 nodes=2 gpus_per_node=4 cpus_per_task=8 mem=64G"
     assert " ".join(found["target"]) == f"podwright target add cluster {words}"
 
 
@@ -118,7 +118,6 @@ def test_the_target_has_the_gpus_that_only_the_trainer_was_told_of(tmp_path: Pat
         "kind=slurm",
         "partition=gpu",
         "gpus_per_node=4",
-        "tasks_per_node=4",
     ]
     path.write_text("llm_model_name: x\nnum_gpus: auto\ncluster: {slurm_partition: gpu}\n")
     assert config_files.imported(path).target[3:] == ["cluster", "kind=slurm", "partition=gpu"]

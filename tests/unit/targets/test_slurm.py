@@ -504,6 +504,21 @@ def test_processes_get_the_cores_that_go_with_their_gpus(settings: dict[str, obj
     assert any(f"#SBATCH --cpus-per-task={own.cpus_per_task or 1}\n" in text for text in unknown.files.values())
 
 
+def test_the_kind_of_recipe_decides_how_many_processes_a_node_has(folder: Path) -> None:
+    own = SlurmSettings(kind="slurm", nodes=2, gpus_per_node=8, python="/shared/venv/bin/python")
+    target = slurm.Slurm(Answers(sinfo=(0, OF_GPUS, ""), sbatch=(0, "", "sbatch: Job 1 to start at now")), "lab", own)
+    for kind, tasks in (("grpo", 1), ("pretrain", 1), ("multimodal", 8), ("contrastive", 8)):
+        job = job_of(kinds.find(kind), {"kind": kind}, folder, 1, folder, 1.0, storage="", allocation="")
+        rendered = target.render(job)
+        script = next(text for path, text in rendered.files.items() if path.name == "job.sh")
+        assert (
+            f"#SBATCH --ntasks-per-node={tasks}\n" in script and f"#SBATCH --cpus-per-task={128 // tasks}\n" in script
+        )
+        assert rendered.handle["processes"] == 2 * tasks
+    stated = slurm.Slurm(Answers(), "lab", own.model_copy(update={"tasks_per_node": 8}))
+    assert stated.render(Job(folder, 1, folder, 1.0)).handle["processes"] == 16
+
+
 @pytest.mark.parametrize(("setup", "level"), [((), "error"), (("module load jax",), "warning")])
 def test_an_environment_without_the_gpu_plugin_of_jax_is_named(setup: tuple[str, ...], level: str) -> None:
     own = SlurmSettings(kind="slurm", gpus_per_node=8, setup=setup, python=sys.executable)
@@ -527,7 +542,7 @@ def test_what_only_jax_lacks_is_said_of_recipes_that_jax_trains(monkeypatch: pyt
     assert place.check("multimodal") == place.check() == []
 
 
-@pytest.mark.parametrize(("tasks", "idle"), [(1, 7), (8, 0)])
+@pytest.mark.parametrize(("tasks", "idle"), [(0, 0), (1, 7), (8, 0)])
 def test_gpus_that_no_process_of_pytorch_would_use_are_refused(
     monkeypatch: pytest.MonkeyPatch, tasks: int, idle: int
 ) -> None:

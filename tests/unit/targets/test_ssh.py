@@ -1,5 +1,6 @@
 """What an attempt over ssh is rendered to, how ssh is called, and what its messages mean."""
 
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -58,6 +59,13 @@ def test_rendered_as_in_the_golden_files(name: str) -> None:
             path.suffix != ".sh" or subprocess.run(["bash", "-n"], input=text, text=True, check=False).returncode == 0
         )
     assert rendered.argv[1:] == ("-m", "podwright.targets.hosts.start", str(job.run_dir / f"attempts/{job.attempt}"))
+
+
+def test_every_gpu_of_a_host_gets_a_process_of_a_kind_that_uses_one() -> None:
+    for each, tasks in ((False, 1), (True, 8)):
+        job = Job(Path("/runs/r"), 1, Path("/"), 1.0, one_gpu_each=each)
+        files = {path.name: text for path, text in Ssh(Shell(), "lab", TWO).render(job).files.items()}
+        assert json.loads(files["job.json"])["per_node"] == tasks
 
 
 def test_processes_of_one_host_meet_on_that_host_whatever_other_machines_call_it() -> None:

@@ -11,7 +11,7 @@ from podwright.errors import UserError
 from podwright.recipe.load import fingerprint_of
 from podwright.rundir import DEVICE_COLUMNS, RunDir, append_jsonl, write_json
 from podwright.watch import damage
-from podwright.watch.metrics import Progress
+from podwright.watch.metrics import Progress, samples_of
 
 RECIPE = {"kind": "grpo", "training": {"max_steps": 2}}
 
@@ -31,9 +31,14 @@ def run(tmp_path: Path) -> RunDir:
 
 
 def damages(run: RunDir, ended: bool = True) -> list[str]:
-    progress = Progress(run, RECIPE)
+    return of_recipe(run, RECIPE, ended)
+
+
+def of_recipe(run: RunDir, recipe: dict[str, object], ended: bool = True) -> list[str]:
+    progress, samples = Progress(run, recipe), samples_of(run)
     progress.update()
-    return damage.of_run(run, progress, ended)
+    samples.new()
+    return damage.of_run(run, progress, samples, ended)
 
 
 def test_a_run_without_damage_has_none(run: RunDir) -> None:
@@ -125,9 +130,7 @@ def test_a_recipe_that_was_changed_after_the_start_is_named(run: RunDir, change:
     append_jsonl(run.journal, {"event": "created", "time": 1.0, "fingerprint": fingerprint_of(RECIPE)})
     assert damages(run) == []
     write_json(run.recipe, RECIPE | change)
-    progress = Progress(run, RECIPE | change)
-    progress.update()
-    (sentence,) = damage.of_run(run, progress, ended=True)
+    (sentence,) = of_recipe(run, RECIPE | change)
     assert sentence.startswith(f"{run.recipe} was changed since the run began (fingerprint "), sentence
     with pytest.raises(
         UserError, match=r"; restore it from a copy of the run, or start a run of it: type podwright run"
