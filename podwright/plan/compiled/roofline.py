@@ -59,7 +59,7 @@ def _shares(unit: int, compared: bool) -> Efficiency:
     return Efficiency(0.72, 0.72 * min(128 / unit, 1.0), 0.8, 0.8, 0.8, 100e9, compared)
 
 
-# 0.72 is one number fitted to three published runs of Llama-3.1-8B: v6e-8, v6e-16, v6e-256 (docs/plan.md). The others have it from v6e;
+# 0.72 is one number fitted to three published runs of Llama-3.1-8B: v6e-8, v6e-16, v6e-256 (docs/evidence.md). The others have it from v6e;
 # two published runs of Llama-3.1-70B on tpu7x agree.
 EFFICIENCIES = {
     "v5e": _shares(128, compared=False),

@@ -1,7 +1,7 @@
 """What an estimate of a program's memory consists of, and which findings follow from it.
 
 The estimates themselves are closed forms: no compiler, no jax, a fraction of a millisecond. `layers.py` has what all kinds share,
-`memory_grpo.py` and `memory_pretrain.py` the programs; `bench/plan_estimates.py` compares every total with the compiler's (docs/plan.md).
+`memory_grpo.py` and `memory_pretrain.py` the programs; `bench/plan_estimates.py` compares every total with the compiler's (docs/evidence.md).
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ PARTS = {
     "cache": "keys and values of prompts and completions",
     "batch": "tokens and their log-probabilities",
 }
-ERROR = 0.15  # how far from the compiler's total an estimate may be (docs/plan.md)
+ERROR = 0.15  # how far from the compiler's total an estimate may be (docs/evidence.md)
 FIT = "type --fit, which searches for settings that fit"
 """what to do about programs that are too large"""
 
