@@ -35,6 +35,10 @@ class LineBatches:
     def __len__(self) -> int:
         return len(self.examples)
 
+    def __getitem__(self, rows: slice) -> LineBatches:
+        prompts, responses = self.prompts[rows], self.responses[rows]
+        return LineBatches(self.examples[rows], prompts, responses, self.features[rows], self.present[rows])
+
     def take(self, rows: Sequence[int]) -> LineBatches:
         return LineBatches(
             [self.examples[i] for i in rows],

@@ -67,13 +67,11 @@ def load(run: RunDir, recipe: MultimodalRecipe, world: World) -> MultimodalInput
     directory = world.on_each_disk(lambda: hub.weights(recipe.model.source))
     tokenizer = tokenizer_of(run, recipe, directory, examples[0], world)
     sight = features.sight(recipe)
-    parts, faults = [], []
-    for part in examples:
-        lines, wrong = seen(part, source, tokenizer, sight, recipe, world, run.path.parent / features.FEATURES)
-        faults += wrong
-        parts.append(lines)
+    both = [*examples[0], *examples[1]]
+    lines, faults = seen(both, source, tokenizer, sight, recipe, world, run.path.parent / features.FEATURES)
     require_decoded(faults, source, recipe.data)
-    digests = [rows_of(lines.examples) for lines in parts]
+    parts = lines[: len(examples[0])], lines[len(examples[0]) :]
+    digests = [rows_of(part.examples) for part in parts]
     rows, notices = data_record.check(run, recipe.data.source, before, read, *digests)
     return MultimodalInputs(parts[0], parts[1], tokenizer, directory, rows, notices)
 

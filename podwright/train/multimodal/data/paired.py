@@ -70,20 +70,18 @@ def load(run: RunDir, recipe: ContrastiveRecipe, world: World) -> PairedInputs:
     parts = [[line for line in part if not alone(line.contents)] for part in all_parts]
     num_alone = sum(map(len, all_parts)) - sum(map(len, parts))
     seen = sight(recipe, pairs.modalities(itertools.chain(*parts)))
-    wrong: list[inputs.LineFault] = []
-    built, used = [], []
-    for lines in parts:
-        values, present, faults = features.of_lines(
-            [line.contents for line in lines], seen, recipe.data.num_workers, world, run.path.parent / features.FEATURES
-        )
-        wrong += inputs.faults_of(lines, faults)
-        none = torch.zeros(len(lines), dtype=torch.bool)  # of data without any modality
-        several = torch.stack([*present.values(), none]).sum(0) > 1
-        num_alone += int((~several).sum())
-        kept = several.nonzero()[:, 0]
-        used.append([lines[i].contents for i in kept])
-        built.append(PairedLines(values, present).at(kept))
-    inputs.require_decoded(wrong, source, recipe.data)
+    lines = [*parts[0], *parts[1]]
+    folder = run.path.parent / features.FEATURES
+    contents = [line.contents for line in lines]
+    values, present, faults = features.of_lines(contents, seen, recipe.data.num_workers, world, folder)
+    inputs.require_decoded(inputs.faults_of(lines, faults), source, recipe.data)
+    none = torch.zeros(len(lines), dtype=torch.bool)  # of data without any modality
+    several = torch.stack([*present.values(), none]).sum(0) > 1
+    num_alone += int((~several).sum())
+    kept = several.nonzero()[:, 0]
+    kept_of_parts = kept[kept < len(parts[0])], kept[kept >= len(parts[0])]
+    used = [[contents[i] for i in rows] for rows in kept_of_parts]
+    built = [PairedLines(values, present).at(rows) for rows in kept_of_parts]
     dims = {m: dim for m, dim in seen.dims.items() if _paired(built[0], m) > 1}
     if not dims or len(built[1]) < 2:
         what = f"data.source={recipe.data.source} has too few lines with the same two modalities to train on or to hold out"
