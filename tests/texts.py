@@ -4,6 +4,7 @@ What a text holds of the user's input stands there as the expression that it com
 """
 
 import ast
+import functools
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,22 +27,33 @@ class Text:
     text: str
 
 
-def texts() -> Iterator[Text]:
+@functools.cache
+def texts() -> tuple[Text, ...]:
     """Of every call in the product that makes an error or a finding."""
+    return tuple(_texts())
+
+
+def _texts() -> Iterator[Text]:
     trees = {path: ast.parse(path.read_text()) for path in sorted(PRODUCT.rglob("*.py"))}
     parameters = {"Finding": FINDING, **dict.fromkeys(_errors(trees.values()), ERROR)}
     for path, tree in trees.items():
-        scopes = [tree, *(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef))]
-        inner = {id(node): scope for scope in scopes for node in ast.walk(scope)}  # the innermost comes last
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Call) and (names := parameters.get(_name(node.func))) and not _passes_on(node):
-                given = dict(zip(names, node.args, strict=False))
-                given |= {keyword.arg: keyword.value for keyword in node.keywords if keyword.arg}
-                scope = inner[id(node)]
+        for call, scope in _calls(tree, tree):
+            names = parameters.get(_name(call.func))
+            if names and not _passes_on(call):
+                given = dict(zip(names, call.args, strict=False))
+                given |= {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg}
                 code, level = (_template(given[key], scope) if key in given else "" for key in ("code", "level"))
                 parts = [_template(given[key], scope) for key in ("what", "message", "fix") if key in given]
-                where = f"{path.relative_to(PRODUCT.parent)}:{node.lineno}"
+                where = f"{path.relative_to(PRODUCT.parent)}:{call.lineno}"
                 yield Text(where, code, level, "; ".join(filter(None, parts)))
+
+
+def _calls(node: ast.AST, scope: ast.AST) -> Iterator[tuple[ast.Call, ast.AST]]:
+    """Every call below `node`, with the innermost function that it is in."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Call):
+            yield child, scope
+        yield from _calls(child, child if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef) else scope)
 
 
 def _passes_on(call: ast.Call) -> bool:
