@@ -169,6 +169,6 @@ def _target(values: Settings) -> list[str]:
         return []
     words = [f"{ours}={values[key]}" for key, ours in table().target.items() if key in values]
     gpus = values.get("num_gpus")
-    if "cluster.slurm_gpus_per_node" not in values and isinstance(gpus, int) and gpus > 0:
+    if isinstance(gpus, int) and gpus is not True and gpus > 0 and "cluster.slurm_gpus_per_node" not in values:
         words.append(f"gpus_per_node={gpus}")
     return ["podwright", "target", "add", "cluster", "kind=slurm", *words]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 from pathlib import Path
@@ -37,6 +38,12 @@ def test_a_pipe_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest
     assert "测试结果" in Path("NOTES.md").read_text() and Path("there/report/report.html").read_text().startswith(
         '<!doctype html>\n<html lang="zh">'
     )
+
+
+def test_a_compressed_file(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.log.gz").write_bytes(gzip.compress(LOG.encode()))
+    assert app.main(["report", "--log", "train.log.gz", "--on", "v6e-16"]) == 0
+    assert "Steady state: 2.000 s/step (median of 6 steps" in capsys.readouterr().out
 
 
 def test_the_directory_is_a_run_whose_report_is_written_anew(capsys: pytest.CaptureFixture[str]) -> None:

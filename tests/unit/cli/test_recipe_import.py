@@ -119,8 +119,9 @@ def test_the_target_has_the_gpus_that_only_the_trainer_was_told_of(tmp_path: Pat
         "partition=gpu",
         "gpus_per_node=4",
     ]
-    path.write_text("llm_model_name: x\nnum_gpus: auto\ncluster: {slurm_partition: gpu}\n")
-    assert config_files.imported(path).target[3:] == ["cluster", "kind=slurm", "partition=gpu"]
+    for other in ("auto", "true", "0"):
+        path.write_text(f"llm_model_name: x\nnum_gpus: {other}\ncluster: {{slurm_partition: gpu}}\n")
+        assert config_files.imported(path).target[3:] == ["cluster", "kind=slurm", "partition=gpu"]
 
 
 def test_epochs_between_checkpoints_are_counted_where_the_lines_are_here(tmp_path: Path) -> None:

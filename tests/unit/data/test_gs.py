@@ -1,6 +1,7 @@
 """gs:// through gcsfs, against a server of Google Cloud Storage's interface that runs here, and against one that never answers."""
 
 import json
+import logging
 import socket
 import time
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from podwright.data import documents, shards
 from podwright.data.tokens import Rows
 from podwright.plan.checks import pretrain, token_lengths
 from podwright.recipe.load import load
+from podwright.recipe.location import Location
 from podwright.recipe.pretrain import PretrainRecipe
 
 
@@ -75,9 +77,7 @@ def test_tokens_of_a_bucket_are_those_of_a_disk(bucket: str, tmp_path: Path) -> 
 
 
 @pytest.mark.usefixtures("counting_process")
-def test_a_store_that_does_not_answer_keeps_no_plan_waiting(
-    address: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
+def test_a_store_that_does_not_answer_keeps_no_plan_waiting(address: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(token_lengths, "_STORE_PATIENCE_S", 3.0)
     host, port = address.split(":")
     with socket.create_server((host, int(port))):
@@ -88,4 +88,11 @@ def test_a_store_that_does_not_answer_keeps_no_plan_waiting(
             and "has not answered for 3 s" in finding
         )
         assert time.monotonic() - began < 30
-    assert "gcsfs" not in capfd.readouterr().err
+
+
+@pytest.mark.usefixtures("address")
+def test_a_client_logs_nothing_of_what_it_raises(caplog: pytest.LogCaptureFixture) -> None:
+    logging.getLogger("gcsfs").setLevel(logging.NOTSET)
+    Location.of("gs://bucket/x")
+    logging.getLogger("gcsfs").error("what it raises, with a traceback")
+    assert not caplog.records

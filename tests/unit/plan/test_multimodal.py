@@ -349,8 +349,9 @@ def test_an_aligner_whose_weights_are_not_numbers_is_refused_before_a_run(tmp_pa
     path, weight = tmp_path / "aligner.pt", "projection_heads.image_head.fc.weight"
     recipe = load(name, [f"aligner.source={path}", "aligner.dim=256"])
     sound = aligner.Aligner(WIDTHS, 256).state_dict()
-    torch.save({key: value.half() for key, value in sound.items()}, path)
-    assert said(static.check(recipe, None, tmp_path), "error") == []
+    for dtype in ("float16", "bfloat16", "float32", "float64"):
+        torch.save({key: value.to(getattr(torch, dtype)) for key, value in sound.items()}, path)
+        assert said(static.check(recipe, None, tmp_path), "error") == []
     fault = f"weight {weight} in {path} holds values that are not finite"
     for value, dtype in ((torch.nan, "float64"), (1e300, "float64"), (torch.inf, "float16"), (-torch.inf, "bfloat16")):
         torch.save(sound | {weight: torch.full_like(sound[weight], value, dtype=getattr(torch, dtype))}, path)

@@ -136,6 +136,24 @@ def test_the_published_table_of_8_devices_follows_from_its_lines() -> None:
     assert excluded(r)[2] == ("dispatch", "evidence") and r["environment"]["chips"] == 4
 
 
+@pytest.mark.parametrize(
+    ("header", "known", "language", "row"),
+    [
+        ("", True, "en", "| parameters | 19,058,158,884, 3,243,468,800 active per token, by its dimensions |"),
+        ("", True, "zh", "| 总参数量 | 19,058,158,884，每 token 激活 3,243,468,800（按模型维度计算） |"),
+        ("number parameters: 19.1 billion\n", True, "en", "| parameters | 19,100,000,000 |"),
+        ("", False, "en", "| parameters | not known |"),
+    ],
+)
+def test_the_row_of_parameters(tmp_path: Path, header: str, known: bool, language: str, row: str) -> None:
+    recipe, on = (load.load(*_almodel()), "") if known else (None, "tpu7x-2x4x4")
+    write(tmp_path, header + source_log(), recipe, on, language)
+    page = (tmp_path / "report/report.md").read_text()
+    name, value = row.strip("| ").split(" | ")
+    assert row in page and page.count(f"| {name} |") == 1
+    assert f"<th>{name}</th><td>{value}</td>" in (tmp_path / "report/report.html").read_text()
+
+
 def test_the_wrong_flop_formula_of_the_source_is_flagged_with_the_true_figure() -> None:
     """Published: 32.0 TFLOP/s/device. The architecture has 20.17 GFLOP a token, which makes 11.07 of 549 tokens/s."""
     r = report(source_log(), load.load(*_almodel()))

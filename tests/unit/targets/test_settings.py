@@ -527,3 +527,6 @@ def test_a_value_that_was_typed_with_a_variable_is_not_repeated(typed: str) -> N
     with pytest.raises(UserError) as e:
         entries.add("a", ["kind=ssh", "hosts=[b]", f"env={typed}"])
     assert "s3cret" not in str(e.value) and "env" in e.value.what
+    is_named = typed in ("[HF_TOKEN=s3cret]", "[HF_TOKEN:s3cret]")
+    assert ("'HF_TOKEN'" if is_named else "env is no list of plain words; write env=[FIRST, SECOND]") in str(e.value)
+    assert not is_named or "never their values; write it like [HF_TOKEN]" in str(e.value)

@@ -7,6 +7,7 @@ import io
 import json
 import lzma
 import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -154,6 +155,15 @@ def test_a_log_that_is_compressed_or_of_utf_16_is_read_as_its_text(
     plain.write_bytes(text)
     assert explain.file(path) == explain.file(plain) != []
     assert [r["rule"] for r in explain.folder(path.parent)] == [r["rule"] for r in explain.file(plain)]
+
+
+def test_a_log_whose_packer_needs_a_package_that_is_not_installed_names_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "zstandard", None)
+    (tmp_path / "a.log").write_bytes(b"\x28\xb5\x2f\xfd")
+    with pytest.raises(UserError, match=r"a\.log is compressed \(zstd\); type pip install zstandard"):
+        explain.file(tmp_path / "a.log")
 
 
 def test_a_compressed_log_is_read_as_far_as_it_is_whole_and_a_damaged_one_is_named(tmp_path: Path) -> None:

@@ -229,6 +229,11 @@ def test_what_is_left_out_of_a_command_is_in_the_notes() -> None:
     assert "|| true" in message and "\ue000" not in message
 
 
+def test_a_call_without_a_slice_says_what_to_write() -> None:
+    message = refused(changed("  --device-type=tpu7x-4x4x4 \\\n", ""))
+    assert message.endswith("or its value is empty; write --device-type=tpu7x-4x4x4 in the script")
+
+
 def refused(text: str) -> str:
     with pytest.raises(UserError) as caught:
         imported(text)
