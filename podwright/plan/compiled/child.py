@@ -11,6 +11,9 @@ from pathlib import Path
 from podwright.shell import Shell
 
 POLL_S = 0.1
+_ANOTHER_LIBTPU = (
+    "TPU_LIBRARY_PATH"  # of the shell, or of a process that has imported one; a compiler's is in its own packages
+)
 
 
 @dataclass(frozen=True)
@@ -44,11 +47,11 @@ def run(
 ) -> ChildRun:
     """Run `argv` until it ends, until `is_done`, or for `limit_s`. `tick` takes the seconds since its start and its pid, ten times a second.
 
-    It inherits no variable whose name matches `without`.
+    It inherits no variable whose name matches `without`, nor the one that names a libtpu.
     """
     begin = time.monotonic()
     ended = None
-    pid = runner.start(argv, cwd=cwd, env=env, log=log, without=without)
+    pid = runner.start(argv, cwd=cwd, env=env, log=log, without=f"{_ANOTHER_LIBTPU}|{without}")
     try:
         while (seconds := time.monotonic() - begin) < limit_s:
             ended = runner.returncode(pid)

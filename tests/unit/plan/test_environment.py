@@ -10,7 +10,7 @@ import pytest
 
 from podwright.cli.app import main
 from podwright.errors import UserError
-from podwright.plan.compiled import environment
+from podwright.plan.compiled import child, environment
 from podwright.shell import Shell
 
 RECIPE = ["plan", "qwen3-tiny-gsm8k-grpo", "batch_size=8", "mesh.fsdp=-1", "--on", "v6e-8"]
@@ -25,6 +25,16 @@ def test_the_installed_version_needs_no_environment(tmp_path):
     assert own.python == sys.executable and own.versions["jax"]
     assert find("", tmp_path) == find(own.versions["jax"], tmp_path) == own
     assert not list(tmp_path.iterdir())
+
+
+def test_a_compiler_takes_the_libtpu_of_its_own_packages(tmp_path, monkeypatch):
+    """jax puts the path of the one that it has imported into the environment of its process."""
+    monkeypatch.setenv("TPU_LIBRARY_PATH", "/of/another/libtpu.so")
+    monkeypatch.setenv("LIBTPU_INIT_ARGS", "--flag")
+    log = tmp_path / "log.txt"
+    run = child.run(Shell(), ["env"], cwd=tmp_path, env={"A": "1"}, log=log, limit_s=30, tick=lambda *_: None)
+    assert run.ended == 0 and {"A=1", "LIBTPU_INIT_ARGS=--flag"} <= set(log.read_text().split("\n"))
+    assert "TPU_LIBRARY_PATH" not in log.read_text()
 
 
 def test_what_it_needs_besides_jax_is_in_the_metadata_of_the_package():
