@@ -59,7 +59,8 @@ def check(arguments: Arguments, model: Architecture | None, where: Slice) -> lis
     if mesh.within is None:
         wanted = arguments_of.ici(arguments)
         fix = _instead(arguments, wanted, dims, where)
-        return [_wrong_product("ici", wanted, counted(per_slice, "device"), where, fix)]
+        number = counted(per_slice, "device") + (" of each slice" if where.num_slices > 1 else "")
+        return [_wrong_product("ici", wanted, number, where, fix)]
     if mesh.between is None:
         wanted = arguments_of.dcn(arguments)
         fix = "type arguments.dcn_data_parallelism=-1"

@@ -11,6 +11,7 @@ import pytest
 from podwright.cli.app import main
 from podwright.errors import UserError
 from podwright.plan.compiled import child, environment
+from podwright.plan.findings import InconclusiveCheck
 from podwright.shell import Shell
 
 RECIPE = ["plan", "qwen3-tiny-gsm8k-grpo", "batch_size=8", "mesh.fsdp=-1", "--on", "v6e-8"]
@@ -64,6 +65,31 @@ def test_what_is_no_version_is_refused(version, tmp_path):
 def test_a_version_without_a_compile_is_refused(capsys):
     assert main([*RECIPE, "--jax", "0.11.2"]) == 2
     assert "--jax 0.11.2 needs --compile; add --compile" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("output", "is_newer_python_advised"),
+    [
+        (
+            "ERROR: Ignored 9.9.9 Requires-Python >=3.12\nERROR: No matching distribution found for jax[tpu]==9.9.9",
+            True,
+        ),
+        ("ERROR: Could not install packages: [Errno 28] No space left on device", False),
+    ],
+    ids=["needs a newer Python", "full disk"],
+)
+def test_a_newer_python_is_advised_where_this_one_may_be_too_old(
+    tmp_path, monkeypatch, output, is_newer_python_advised
+):
+    def fails(folder, *rest):
+        environment.log_of(folder).write_text(output)
+        return False
+
+    monkeypatch.setattr(environment, "make", fails)
+    with pytest.raises(InconclusiveCheck) as refused:
+        find("9.9.9", tmp_path)
+    assert refused.value.what.endswith(output.rpartition("ERROR: ")[2])
+    assert ("install a newer python3" in refused.value.fix) is is_newer_python_advised
 
 
 @pytest.mark.long

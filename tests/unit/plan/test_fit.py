@@ -119,6 +119,14 @@ def test_rows_of_a_test_batch_give_way_before_the_search_fails():
     assert first.need_bytes <= V6E.hbm_bytes and first.overrides["evaluation.batch_size"] < 4096
 
 
+def test_a_reference_waits_on_the_hosts_only_where_there_is_one():
+    trained = ["model.name=qwen3-4b", "model.source=random"]
+    waiting, without = (
+        {c.overrides.get("grpo.offload_reference") for c in search(f"grpo.beta={beta}", *trained)} for beta in (0.08, 0)
+    )
+    assert waiting == {None, True} and without == {None}
+
+
 def plan(capsys, *argv):
     code = main(["plan", SHIPPED, "model.source=random", *argv, "--fit", "--json"])
     out, err = capsys.readouterr()
@@ -254,6 +262,20 @@ def test_a_search_that_cannot_be_is_one_line(capsys, argv, said):
 def step(where, *mesh):
     recipe = load.load(SHIPPED, ["batch_size=32", *mesh])
     return step_seconds(recipe, MODELS[recipe.model.name], resolved(recipe, where), where)
+
+
+def test_layers_that_are_computed_again_gather_their_weights_once_more():
+    """As a pass of scores does, once. What links take is twice what links of twice the speed save."""
+    where = slices.parse("v6e-8")
+    fast = replace(where, accelerator=replace(where.accelerator, ici_bandwidth=2 * where.accelerator.ici_bandwidth))
+
+    def on_links(remat):
+        slow_s, fast_s = (step(on, "mesh.fsdp=8", f"model.remat={remat}") for on in (where, fast))
+        return {name: 2 * (slow_s[name] - fast_s[name]) for name in slow_s}
+
+    again, once = on_links("layer"), on_links("none")
+    assert once["score"] > 0 and again["score"] == pytest.approx(once["score"])
+    assert again["update"] - once["update"] == pytest.approx(once["score"])
 
 
 def test_hosts_and_their_network_count_in_the_time_of_a_step():

@@ -72,6 +72,7 @@ def test_a_loop_without_a_counter_has_none() -> None:
     assert loop("ROOT %gt = pred[] compare(%i.1, %limit), direction=GT") == loops.Trips(
         None, exact=False
     )  # counts away from the limit
+    assert loop("ROOT %eq = pred[] compare(%i.1, %limit), direction=EQ") == loops.Trips(None, exact=False)
 
 
 FUSED = """

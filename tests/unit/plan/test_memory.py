@@ -165,6 +165,13 @@ def test_at_the_error_itself_an_estimate_is_still_sure_or_unsure():
         assert finding.level == level, need
 
 
+def test_without_a_kl_no_program_holds_a_reference():
+    twice = "grpo.num_iterations=2"  # so that there is a program of scores anyway
+    penalised, free = estimate(twice), estimate(twice, "grpo.beta=0")
+    assert all("reference" in penalised[name].parts for name in ("update", "score", "rollout"))
+    assert penalised.keys() == free.keys() and not any("reference" in one.parts for one in free.values())
+
+
 def test_without_the_kernel_scores_are_counted():
     tpu, gpu = estimate("batch_size=8")["score"], estimate("batch_size=8", on="8xT4")["score"]
     tokens, heads = 2048 * 8, 16

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from typing import Any
 
 import pytest
@@ -16,12 +17,17 @@ from podwright.recipe.multimodal import MultimodalRecipe
 
 
 def test_prepared_files_of_an_encoder_are_counted_32_at_a_time_in_float32() -> None:
-    """3 s of sound are 300 frames of 64 bins; a picture of 64 pixels has three channels."""
+    """3 s of sound are 300 frames of 64 bins; a picture of 64 pixels has three channels. Beside them are maps of 8 channels, three at a time."""
     recipe = load.load("phase2-tiny")
     assert isinstance(recipe, MultimodalRecipe)
-    for pixels, seconds in ((64, 3.0), (16, 3.0)):
-        section = recipe.encoders.model_copy(update={"image_size": pixels, "audio_seconds": seconds})
-        assert memory_torch._encoders(section)[0] == 32 * 4 * max(3 * pixels**2, 300 * 64)
+    for pixels in (224, 64, 16):
+        section = recipe.encoders.model_copy(update={"image_size": pixels, "audio_seconds": 3.0})
+        picture, sound = 3 * pixels**2, 300 * 64
+        maps = 3 * 8 * pixels**2, 3 * 8 * sound
+        assert memory_torch._encoders(section) == (
+            32 * 4 * max(picture, sound),
+            32 * 4 * max(picture + maps[0], sound + maps[1]),
+        )
 
 
 def finding(peak_gib: float, limit_gib: float | None, most: int | None, *overrides: str, **more: Any) -> Any:
@@ -82,9 +88,12 @@ def test_a_plan_counts_and_refuses_from_the_command_line(capsys: pytest.CaptureF
         "--compile",
         "--json",
     ]
+    begin = time.monotonic()
     assert main(["plan", *asked]) == 3
+    taken_s = time.monotonic() - begin
     said = json.loads(capsys.readouterr().out)
     (update,) = said["programs"]
     assert (said["ok"], update["verdict"], update["limit_gib"]) == (False, "too large", 23.6)
     assert update["arguments_gib"] < update["hbm_gib"] and 1000 < update["largest_batch_size"] < 6000
+    assert 0 < update["compile_s"] < taken_s + 0.1, "to a tenth of a second"
     assert said["findings"][-1]["check"] == "memory" and "per_device_batch_size=" in said["findings"][-1]["fix"]

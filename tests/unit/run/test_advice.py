@@ -14,6 +14,10 @@ GONE = {
     "event": "notice",
     "message": f"no checkpoint is left in x, where that of step 20 was: {BEGINS_AGAIN}, after 25 steps",
 }
+SHORTER = {
+    "event": "notice",
+    "message": "3 prompts are longer than rollout.max_prompt_length=96 tokens and were left out",
+}
 NOTHING = "`podwright resume r` starts it: nothing was trained yet"
 NONE_SAVED = "`podwright resume r` starts it again at step 0: no checkpoint was saved"
 MAYBE = "`podwright resume r` resumes from the last checkpoint, or starts it again at step 0 if none was saved"
@@ -34,6 +38,7 @@ def saved(step: int) -> dict[str, Any]:
             "`podwright resume r` resumes from the checkpoint of step 10",
         ),
         ([saved(20), PHASE, GONE], NONE_SAVED),
+        ([saved(20), PHASE, SHORTER], "`podwright resume r` resumes from the checkpoint of step 20"),
         ([saved(20), PHASE, GONE, saved(5)], "`podwright resume r` resumes from the checkpoint of step 5"),
     ],
 )

@@ -37,6 +37,7 @@ from podwright.targets.machines import (
     ChargedChips,
     HostAddress,
     Request,
+    deleting,
     filling,
     lost,
     partial,
@@ -145,6 +146,29 @@ def test_a_stop_that_nobody_received_is_sent_again_and_is_no_reason_to_kill(
     clock.now += 2.0
     assert other.step() is Act.WAIT, "on a machine that was started since, nobody knows how long that took"
     assert one.step() is Act.KILL and silent.asked[-1]
+
+
+def test_a_launcher_gives_up_a_stop_half_an_hour_after_the_last_answer(
+    run: RunDir, silent: Silent, clock: SimpleNamespace
+) -> None:
+    """Hosts that answer the stop late, and then not the kill, are waited for anew."""
+    answered: list[float] = []
+
+    def wait(seconds: float) -> None:
+        clock.now += 30.0
+        if journal.read(run).signalled:
+            answered.append(clock.now)
+        silent.answers = clock.now > begin + 1200.0 and not answered
+
+    clock.sleep = wait
+    one, begin = launcher(run), clock.now
+    one.submit()
+    drive.ask_to_stop(run)
+    with pytest.raises(UserError) as e:
+        one.follow()
+    assert e.value.what.startswith("run r: it has not ended 30 min after that was asked for: ")
+    assert e.value.fix == f"then type podwright stop {run.typed}" and True in silent.asked
+    assert answered[0] > begin + 1200.0 and answered[0] + 1800.0 < clock.now < answered[0] + 2400.0
 
 
 def test_a_second_stop_keeps_the_deadline_of_the_first(
@@ -531,6 +555,33 @@ def test_the_journal_says_since_when_the_machines_were_ready_and_lost_by_the_clo
     assert one.step() is Act.LOST
     records = {record["event"]: record for record in read_jsonl(run.journal)}
     assert [records[f"allocation {name}"]["since"] for name in ("ready", "lost")] == [990.0, 995.0]
+
+
+@pytest.mark.parametrize(
+    ("cloud", "reason"),
+    [
+        (waiting("MOVING: x"), "Silent: no host has answered for 10 min; the cloud says of them: MOVING: x"),
+        (ready(()), "Silent: no host has answered for 10 min; the cloud says of them: ready"),
+        (GONE, "Lost: the machines no longer exist"),
+        (deleting(), "Lost: the machines no longer exist"),
+    ],
+)
+def test_machines_are_lost_by_silence_only_where_the_cloud_still_has_them(
+    run: RunDir, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, clock: SimpleNamespace, cloud: Any, reason: str
+) -> None:
+    provided = Provided(str(tmp_path / "kept"))
+    provided.traits = replace(provided.traits, silence_s=600.0)
+    monkeypatch.setattr(targets, "of_handle", lambda _: provided)
+    monkeypatch.setattr(targets, "current", lambda *_: provided.identity)
+    one = launcher(run)
+    one.submit()
+    monkeypatch.setattr(provided, "poll", lambda _: Polled(Process.RUNNING, waiting="Unreachable: h", silent=True))
+    provided.cloud = cloud
+    while (act := one.step()) is not Act.LOST:
+        assert act is Act.WAIT and clock.now < 2000.0
+        clock.now += 60.0
+    (event,) = [event for event in read_jsonl(run.journal) if event["event"] == "allocation lost"]
+    assert event["reason"] == reason
 
 
 @pytest.mark.parametrize(("uncreated", "lost_reply"), [(True, False), (False, False), (True, True)])

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import psutil
@@ -14,12 +15,12 @@ import pytest
 from podwright import targets
 from podwright.cli.app import main
 from podwright.errors import UserError
-from podwright.run import journal, listing, session
+from podwright.run import journal, listing, session, silence
 from podwright.run.session import STOPPING, _saving_or_left, attend
 from podwright.rundir import RunDir, write_json
 from podwright.shell import Shell
-from podwright.targets.base import identity
-from podwright.targets.machines import Request
+from podwright.targets.base import Polled, Process, Traits, identity
+from podwright.targets.machines import Request, ready
 from podwright.targets.settings.local import LocalSettings
 from podwright.targets.settings.slurm import SlurmSettings
 from podwright.targets.settings.tpu_vm import TpuVmSettings
@@ -103,6 +104,27 @@ def test_list_says_what_is_not_deleted_and_why(
     assert main(["list", "--runs", str(run.path.parent), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert row["cleanup"].startswith(f"Deleting: {why}")
+
+
+@pytest.mark.parametrize("barred", [False, True], ids=["hosts that may be away", "a login that a person has to renew"])
+def test_machines_of_silent_hosts_are_said_to_count_as_lost_soon_unless_a_person_is_to_act(
+    begin: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch, barred: bool
+) -> None:
+    run, now = begin("r", TPU), [1e9]
+    monkeypatch.setattr(journal, "now", lambda: now[0])
+    monkeypatch.setattr(journal, "uptime", lambda: ("", 0.0))
+    request = Request("pw-r-1", "zone-a", chip="v6e", num_chips=16)
+    journal.append(run, "allocation requested", allocation=1, request=vars(request), target=TPU)
+    journal.append(run, "allocation ready", allocation=1, hosts=[])
+    silence.silent_s(run, 1, True)
+    now[0] += 300.0
+    cloud = SimpleNamespace(describe=lambda *_: ready(()))
+    target = SimpleNamespace(provisioner=cloud, traits=Traits(silence_s=1800.0))
+    monkeypatch.setattr(targets, "of_handle", lambda _: target)
+    polled = Polled(Process.RUNNING, waiting="Unreachable: x", silent=True, barred=barred)
+    row = listing.row(run, {(run.path, 1): polled})
+    assert row["state"] == "waiting" and row["detail"].startswith("Unreachable: x (since ")
+    assert ("its machines count as lost, and others are requested" in row["detail"]) is not barred
 
 
 def test_an_interrupt_after_the_end_names_what_goes_on_costing(begin: Callable[..., RunDir]) -> None:

@@ -1,5 +1,6 @@
 """What processes leave in a storage when they end."""
 
+import os
 import time
 
 import pytest
@@ -29,6 +30,16 @@ def test_another_process_than_the_first_leaves_its_files(run, tmp_path, url):
     assert not there.exit(2, 1).exists()
     process_files.bring(there, open_storage(url))
     assert there.exit(2, 1).read_bytes() == run.exit(2, 1).read_bytes() and "three" in there.log(2, 1).read_text()
+
+
+def test_what_is_here_as_long_already_keeps_its_age(run, tmp_path, url):
+    """By the age of exit.json it is known whether processes of an attempt that has ended are still about to leave."""
+    process_files.leave(run, open_storage(url), 2, 1)
+    there = RunDir(tmp_path / "launcher")
+    process_files.bring(there, open_storage(url))
+    os.utime(there.exit(2, 1), (1000.0, 1000.0))
+    process_files.bring(there, open_storage(url))
+    assert there.exit(2, 1).stat().st_mtime == 1000.0
 
 
 def test_of_a_long_file_its_end_is_left_and_of_a_table_its_first_line_too(run, url):

@@ -90,6 +90,9 @@ def test_slices_have_a_mesh_of_their_own() -> None:
     wrong = only("mesh", recipe(dcn_data_parallelism="1", dcn_fsdp_parallelism="4"), "2x tpu7x-4x4x4")
     assert wrong.message == "dcn_fsdp_parallelism=4 = 4 is not the 2 slices of 2x tpu7x-4x4x4"
     assert wrong.fix == "type arguments.dcn_data_parallelism=-1"
+    few = only("mesh", recipe(ici_fsdp_parallelism="64", dcn_data_parallelism="2"), "2x tpu7x-4x4x4")
+    assert few.message == "ici_fsdp_parallelism=64 = 64 is not the 128 devices of each slice of 2x tpu7x-4x4x4"
+    assert few.fix == "type arguments.ici_fsdp_parallelism=128"
     # MaxText does not look at the network's axes where there is one slice
     assert only("mesh", recipe(dcn_data_parallelism="1", dcn_fsdp_parallelism="4")).level == "info"
 

@@ -175,6 +175,15 @@ def test_a_model_without_published_runs_has_the_wider_range() -> None:
     assert other.range_s[1] / other.range_s[0] > known.range_s[1] / known.range_s[0]
 
 
+@pytest.mark.parametrize("on", ["tpu7x-4x4x4", "2x v6e-8"])
+def test_short_sequences_wait_for_weights_from_other_chips_and_slices(on: str) -> None:
+    """128 tokens a device multiply each weight of 8B 128 times: that takes less than its way to all devices, with two slices mostly between them."""
+    short = {"model_name": "llama3.1-8b", "per_device_batch_size": "1", "max_target_length": "128"}
+    assert step_time.predict(short, slices.parse(on)).bound == "links"
+    long = short | {"per_device_batch_size": "4", "max_target_length": "8192"}
+    assert step_time.predict(long, slices.parse(on)).bound == "compute"
+
+
 def test_what_the_formula_does_not_cover_has_no_step_time() -> None:
     where = slices.parse("v5e-64")
     with pytest.raises(UserError, match="no MaxText run on v5e is published"):

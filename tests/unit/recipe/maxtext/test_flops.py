@@ -148,6 +148,8 @@ def test_arguments_override_dimensions() -> None:
         {"model_name": "llama3.1-8b", "base_num_decoder_layers": "4", "vocab_size": "32_000", "steps": "30"}
     )
     assert changed == dataclasses.replace(plain, num_decoder_layers=4, vocab_size=32000)
+    without = {"mtp_num_layers": "0", "sliding_window_size": "0", "shared_experts": "0"}
+    assert architectures.find({"model_name": "llama3.1-8b", **without}) == plain
 
 
 @pytest.mark.parametrize(
@@ -156,6 +158,8 @@ def test_arguments_override_dimensions() -> None:
         ({"model_name": "llama3.1-9b"}, "did you mean llama3.1-8b"),
         ({}, "the dimensions of model_name='' are not known"),
         ({"model_name": "llama3.1-8b", "base_emb_dim": "x"}, "base_emb_dim=x is not a whole number"),
+        ({"model_name": "llama3.1-8b", "base_num_decoder_layers": "0"}, "=0 is not a whole number from 1 to"),
+        ({"model_name": "llama3.1-8b", "mtp_num_layers": "-1"}, "mtp_num_layers=-1 is not a whole number from 0 to"),
         ({"model_name": "llama3.1-8b", "decoder_block": "gemma"}, "changed by decoder_block=gemma"),
         ({"model_name": "gemma4-26b", "mtp_num_layers": "1"}, "mtp_num_layers=1 beside layers of local attention"),
     ],

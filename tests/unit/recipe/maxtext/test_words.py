@@ -56,7 +56,9 @@ def test_a_word_is_the_same_text_from_recipe_to_file_and_command(word: str) -> N
     assert f"nasty={word}" in words and f"NASTY={word}" in words
 
 
-@pytest.mark.parametrize("word", ["12e4", "0o7", "08", "1e2", ".5e3", "y", "N", "0x1F", "yes", "1:30", "2026-11-23"])
+@pytest.mark.parametrize(
+    "word", ["12e4", "0o7", "08", "1e2", "1_0e2", ".5e3", "y", "N", "0x1F", "yes", "1:30", "2026-11-23"]
+)
 def test_a_text_that_some_reader_takes_for_another_value_stands_in_quotes(word: str) -> None:
     assert f"nasty: '{word}'" in file_of(with_word(word))
 

@@ -449,6 +449,7 @@ def test_only_what_an_explanation_needs_is_asked() -> None:
     assert asked(ClusterView(jobset(True), queried=known | {"priority"})) is None
     inactive = ClusterView(jobset(True), workload=queued("ClusterQueue cq is inactive").workload, queried=known)
     assert asked(inactive) == waiting.Question("queue", "q")
+    assert asked(ClusterView(jobset())) == waiting.Question("events", "pw-r"), "why it creates no jobs"
     assert asked(ClusterView(jobset(), (job(2),), (pod(phase="Running"),))) == waiting.Question(
         "events", "pw-r-slice-job-0"
     )

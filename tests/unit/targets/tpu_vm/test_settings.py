@@ -79,6 +79,16 @@ def test_durations() -> None:
             tpu_vm.seconds(text)
 
 
+def test_spot_machines_alone_are_expected_to_be_taken_away() -> None:
+    expected = {
+        way: settings(provisioning=way).traits().preemptions_per_day
+        for way in ("spot", "on-demand", "reserved", "flex-start")
+    }
+    assert expected.pop("spot") > 0 and set(expected.values()) == {0.0}
+    assert settings(provisioning="spot", preemptions_per_day=0.0).traits().preemptions_per_day == 0.0
+    assert settings(provisioning="on-demand", preemptions_per_day=2.5).traits().preemptions_per_day == 2.5
+
+
 def test_waiting_and_life_have_defaults_by_zones_and_provisioning() -> None:
     assert settings().wait_s == 6 * 3600 and settings(zones=["us-east5-b", "us-east1-d"]).wait_s == 1800
     assert settings().life_s == 6 * 3600 and settings(provisioning="flex-start").life_s == 24 * 3600

@@ -1,4 +1,4 @@
-"""For how long workers are waited for that do not answer, on a slice that the cloud calls ready and charges for."""
+"""What is made of a slice that the cloud calls ready: whether it is the wanted one, and for how long its workers are waited for."""
 
 import json
 import time
@@ -12,6 +12,16 @@ from podwright.targets.settings.tpu_vm import TpuVmSettings
 from podwright.targets.tpu_vm import ssh_key, workers
 from podwright.targets.tpu_vm.provisioner import SliceProvisioner
 
+SETTINGS = {
+    "kind": "tpu-vm",
+    "project": "my-project",
+    "zones": ["us-east9-z"],
+    "accelerator_type": "v6e-16",
+    "queued": False,
+}
+
+KIND = {"acceleratorType": "projects/p/locations/z/acceleratorTypes/v6e-16", "runtimeVersion": "v2-alpha-tpuv6e"}
+
 
 class Silent(Shell):
     """A slice that is ready, none of whose workers has told its host key."""
@@ -22,7 +32,7 @@ class Silent(Shell):
         if argv[0] != "gcloud":
             return super().ask(argv)
         points = [{"ipAddress": f"10.0.0.{n}"} for n in range(4)]
-        node = {"state": "READY", "health": "HEALTHY", "networkEndpoints": points, "labels": self.labels}
+        node = {"state": "READY", "health": "HEALTHY", "networkEndpoints": points, "labels": self.labels} | KIND
         return 0, json.dumps([] if "get-guest-attributes" in argv else node), ""
 
 
@@ -36,15 +46,8 @@ def test_a_slice_is_given_up_by_any_launcher(
 ) -> None:
     """Also by one that began when the slice was ready already."""
     monkeypatch.setattr(ssh_key, "folder", lambda: tmp_path)
-    settings = {
-        "kind": "tpu-vm",
-        "project": "my-project",
-        "zones": ["us-east9-z"],
-        "accelerator_type": "v6e-16",
-        "queued": False,
-    }
     shell = Silent()
-    own = SliceProvisioner(shell, TpuVmSettings.model_validate(settings), "vm")
+    own = SliceProvisioner(shell, TpuVmSettings.model_validate(SETTINGS), "vm")
     request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
     shell.labels = dict(request.labels)
     first = own.describe(request, ready_since)
@@ -55,3 +58,28 @@ def test_a_slice_is_given_up_by_any_launcher(
     assert answer.state is state
     if state is AllocationState.LOST:
         assert answer.reason.startswith("NotStarted: worker 0 has no host key yet, 20 min after the cloud"), answer
+
+
+@pytest.mark.parametrize(
+    ("wanted", "reason"),
+    [
+        ({}, "Starting: worker 0 has no host key yet"),
+        ({"runtime_version": "v2-alpha-tpuv6e"}, "Starting: worker 0 has no host key yet"),
+        (
+            {"runtime_version": "my-image"},
+            "OtherImage: node mine has the image v2-alpha-tpuv6e, and my-image is needed; set runtime_version=v2-alpha-tpuv6e",
+        ),
+        (
+            {"accelerator_type": "v6e-8"},
+            "OtherSlice: node mine is a v6e-16, not accelerator_type=v6e-8; set accelerator_type=v6e-16",
+        ),
+    ],
+)
+def test_a_slice_that_exists_is_used_if_it_is_the_one_that_the_target_describes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wanted: dict[str, str], reason: str
+) -> None:
+    monkeypatch.setattr(ssh_key, "folder", lambda: tmp_path)
+    shell = Silent()
+    shell.labels = {}
+    own = SliceProvisioner(shell, TpuVmSettings.model_validate(SETTINGS | {"node": "mine"} | wanted), "vm")
+    assert own.describe(own.describe_request(Path("/runs/r"), 1.0, 1, ())).reason == reason
