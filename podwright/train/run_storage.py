@@ -155,7 +155,6 @@ class RunStorage:
         """The folder of a storage that is one."""
         if isinstance(self._storage, Folder):
             self._storage.make()
-        Path(self.root).mkdir(parents=True, exist_ok=True)
 
 
 @dataclasses.dataclass

@@ -1,11 +1,18 @@
+from __future__ import annotations
+
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 import pytest
 
 from lab.bucket import EmulatedBucket
 from podwright.plan.checks import token_lengths
+from podwright.report.figures import style
 from podwright.storage import base
 from tests import token_counts
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @pytest.fixture(autouse=True)
@@ -38,3 +45,11 @@ def url(request, tmp_path) -> str:
         folder.mkdir(parents=True)
         return str(folder)
     return f"{request.getfixturevalue('bucket').url}/some/runs"
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Figure]:
+    """The figures of the plots that a test draws, with what stands in them; their SVG is left empty."""
+    figures: list[Figure] = []
+    monkeypatch.setattr(style, "to_svg", lambda fig, title: figures.append(fig) or "")
+    return figures

@@ -3,6 +3,7 @@
 import itertools
 import json
 import struct
+import wave
 from pathlib import Path
 
 import numpy as np
@@ -133,6 +134,20 @@ def test_a_sound_with_a_sample_of_which_features_are_no_numbers_is_named(tmp_pat
         *("", ""),
         "its sound holds samples that are not finite, or beyond 1e+12",
     ]
+
+
+@pytest.mark.parametrize(("seconds", "kept"), [(1.5, 1.5), (3.5, 2.0)])
+def test_only_the_end_of_a_sound_that_is_longer_than_is_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seconds: float, kept: float
+) -> None:
+    monkeypatch.setattr(media, "_MOST_SECONDS", 2.0)
+    sound = (8000 * np.sin(np.arange(int(seconds * 16_000)) / 20)).astype("<i2")
+    with wave.open(str(tmp_path / "a.wav"), "wb") as f:
+        f.setparams((1, 2, 16_000, 0, "NONE", ""))
+        f.writeframes(sound.tobytes())
+    samples = media.sound(tmp_path / "a.wav")
+    assert kept * 16_000 <= len(samples) <= (kept + 0.2) * 16_000
+    assert np.allclose(samples, sound[: len(samples)] / 2**15, atol=1e-3)
 
 
 def test_pairs_without_a_text_are_no_annotated_lines(tmp_path: Path) -> None:

@@ -213,6 +213,21 @@ def test_a_template_that_leaves_the_users_message_out_is_refused(folder: Path, t
         with_config(folder, tmp_path, chat_template="{{ messages[0]['role'] }}:").require_messages(system)
 
 
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% if add_generation_prompt %}{{ messages[-1].content }}{% endif %}",
+        "{{ raise_exception('it always thinks') if enable_thinking is false }}{{ messages[-1].content }}",
+    ],
+)
+def test_a_template_is_judged_by_the_prompts_of_a_model_that_answers(
+    folder: Path, tmp_path: Path, template: str
+) -> None:
+    ours = with_config(folder, tmp_path, chat_template=template)
+    ours.require_messages("")
+    assert ours.chats(["1+1?", "2+2?"], "", True) == ["1+1?", "2+2?"]
+
+
 def test_a_tokenizer_that_knows_no_word_of_the_data_is_refused(tmp_path: Path) -> None:
     bare = tokenizers.Tokenizer(tokenizers.models.WordLevel({"a": 0, "end": 1, "<unk>": 2}, unk_token="<unk>"))
     bare.pre_tokenizer = tokenizers.pre_tokenizers.Whitespace()

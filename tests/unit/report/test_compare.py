@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import made_runs
 import pytest
@@ -17,6 +18,9 @@ from podwright.report import kinds
 from podwright.report.comparison import compare, side_by_side
 from podwright.report.comparison.comparable import CONDITIONS
 from podwright.rundir import RunDir
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 def pretrained(path: Path, *overrides: str, steps: int = 40, seed: int = 0, **environment: Any) -> RunDir:
@@ -157,6 +161,27 @@ def test_batches_of_two_sizes_are_drawn_over_tokens(tmp_path: Path) -> None:
     assert "tokens seen" in loss.svg
     (same, *_) = side_by_side.curves(compare.read([runs[0], pretrained(tmp_path / "c")]))
     assert "tokens seen" not in same.svg and ">step<" in same.svg
+
+
+def test_a_loss_begins_at_the_first_step_and_a_rate_once_all_is_compiled(tmp_path: Path, drawn: list[Figure]) -> None:
+    plots = side_by_side.curves(compare.read([pretrained(tmp_path / "a"), pretrained(tmp_path / "b", seed=1)]))
+    axes = {plot.title: fig.axes[0] for plot, fig in zip(plots, drawn, strict=True)}
+    first = {
+        title: {line.get_xdata()[0] for line in ax.lines if len(line.get_xdata()) > 2} for title, ax in axes.items()
+    }
+    assert first["Loss"] == {1} and first["Tokens per second per device"] == {3}
+    assert axes["Gradient norm"].get_ylim()[0] > 0 == axes["Tokens per second per device"].get_ylim()[0]
+
+
+def test_a_test_without_a_step_or_a_loss_is_no_point(tmp_path: Path, drawn: list[Figure]) -> None:
+    runs = []
+    for name in ("a", "b"):
+        made = made_runs.Made(tmp_path / name, "almodel-tiny").start().held_out("before", 0, 5.5).pretrain(1, 8, 8)
+        made.held_out("during", 4, math.nan).event("evaluation", when="during", num=9, loss=2.5)
+        runs.append(made.held_out("after", 8, 1.5).end(step=8).run)
+    (loss, *_) = side_by_side.curves(compare.read(runs))
+    places = [line.get_xydata().tolist() for line in drawn[0].axes[0].lines if line.get_marker() == "o"]
+    assert places == [[[0, 5.5], [8, 1.5]]] * 2 and "Points: the evaluations." in loss.caption
 
 
 def test_names_that_two_runs_share(tmp_path: Path) -> None:

@@ -1,7 +1,10 @@
 """The devices' use in a report: means over the steps alone, of each process; what is warned of; the plot."""
 
+from __future__ import annotations
+
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -10,6 +13,9 @@ from podwright.report import device_utilization, page
 from podwright.report.records import read
 from podwright.report.result import result
 from podwright.rundir import DEVICE_COLUMNS, RunDir, append_jsonl
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 HEAD = ",".join(DEVICE_COLUMNS) + "\n"
 
@@ -72,6 +78,18 @@ def test_the_means_are_of_the_steps(tmp_path: Path) -> None:
     drawn = (run.report / "devices.svg").read_text()
     assert "utilization, %" in drawn and "power, W" in drawn and "memory in use, GiB" in drawn
     assert "(devices.svg)" in (run.report / "report.md").read_text()
+
+
+def test_the_plot_is_of_the_last_attempt_without_what_was_not_measured(tmp_path: Path, drawn: list[Figure]) -> None:
+    run = made(tmp_path, 80, 0.02)
+    run.attempt(2).mkdir()
+    rows = ["never,gpu0,99,99,81920,99,60", *(f"{40 + 30 * n},gpu0,{n},,81920,{300 if n else ''},60" for n in range(5))]
+    run.devices(2, 0).write_text(HEAD + "\n".join(rows) + "\n")
+    plot = device_utilization.plot(read(run), result(run))
+    assert plot and "attempts/2/" in plot.caption
+    utilization, power = (ax.lines[0].get_xydata().tolist() for ax in drawn[0].axes)
+    assert utilization == [[0, 0], [0.5, 1], [1, 2], [1.5, 3], [2, 4]]
+    assert power == [[0.5, 300], [1, 300], [1.5, 300], [2, 300]]
 
 
 @pytest.mark.parametrize(

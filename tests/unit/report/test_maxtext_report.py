@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 import string
@@ -18,6 +19,7 @@ from podwright.report import kinds, page
 from podwright.report import result as results
 from podwright.report.kinds import maxtext
 from podwright.report.maxtext import log_run
+from podwright.report.maxtext.facts import ProfiledSteps
 from podwright.report.overfitting import suspicions
 from podwright.report.records import Result
 from podwright.report.words import LANGUAGES, Sentence, Words, texts
@@ -214,6 +216,12 @@ def test_the_median_and_its_spread() -> None:
 
 
 PROFILED = {"profiler": "xplane", "skip_first_n_steps_for_profiler": "5", "profiler_steps": "3", "steps": "12"}
+
+
+@pytest.mark.parametrize(("period", "traced"), [(0, [103, 104]), (4, [103, 104, 107, 108, 111, 112])])
+def test_a_profiler_traces_once_or_again_after_every_period(period: int, traced: list[int]) -> None:
+    steps = ProfiledSteps(skip=3, num=1, period=period).steps(100, 112)
+    assert list(itertools.islice(steps, len(traced) + 1)) == traced
 
 
 def test_steps_of_the_profilers_configuration_do_not_count() -> None:

@@ -80,6 +80,10 @@ def test_training_loss_far_below_held_out_loss_after_several_passes() -> None:
     (said,) = suspicions(curve, held_out, 6.0)
     assert "far below the held-out loss (3.40) after 6.0 epochs" in said
     assert "far below" in suspicions(curve, held_out, None)[0]
+    ten = steps(*(3.0 - 0.2 * n for n in range(10)))
+    assert "The training loss (1.20 nats) is far below" in suspicions(ten, _tested((10, 2.5)), 6.0)[0], (
+        "of the last step"
+    )
     assert suspicions(curve, held_out, 0.9) == [], "what was seen once is no better known than what was held out"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import made_runs
 import pytest
@@ -11,8 +12,12 @@ import pytest
 from podwright.report import kinds, records
 from podwright.report.figures import series, style
 from podwright.report.figures.drawing import Plot
+from podwright.report.kinds import contrastive
 from podwright.report.result import of_records
 from podwright.rundir import RunDir
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 ALL = ["accuracy", "reward", "kl", "completion-length", "step-time", "loss", "warm_start-loss", "entropy"]
 
@@ -62,6 +67,34 @@ def test_rewards_by_function_with_awkward_names(tmp_path: Path) -> None:
     (plot,) = draw(made.run)
     ET.fromstring(plot.svg)
     assert "&lt;b&gt;bold&lt;/b&gt;" in plot.svg and "$x^{" in plot.svg and "of_somebody" not in plot.svg
+
+
+def test_accuracies_and_their_intervals_are_within_the_axes(tmp_path: Path, drawn: list[Figure]) -> None:
+    draw(made_runs.Made(tmp_path / "made").start().evaluation("before", 0, 1).evaluation("after", 20, 391).run)
+    (ax,) = drawn[0].axes
+    low, high = ax.get_ylim()
+    heights = [y for bar in ax.containers[0].lines[2][0].get_segments() for _, y in bar]
+    assert low <= min(heights) and max(heights) <= high
+    assert max(heights) == pytest.approx(made_runs.graded(391, 500)["high"])
+
+
+def test_the_parts_of_a_steps_time_are_stacked_to_their_sum(tmp_path: Path, drawn: list[Figure]) -> None:
+    made = made_runs.Made(tmp_path / "made").start()
+    for step in range(1, 7):
+        made.metric("grpo", step, 2.0, rollout_s=step, score_s=0.25, update_s=0.5)
+    draw(made.run)
+    (ax,) = drawn[-1].axes
+    tops = {layer.get_label(): max(y for _, y in layer.get_paths()[0].vertices) for layer in ax.collections}
+    assert tops == {"rollout": 6, "score": 6.25, "update": 6.75}
+
+
+def test_the_way_back_between_two_modalities_is_dashed_in_the_colour_of_the_way_there(drawn: list[Figure]) -> None:
+    ways = [("text", "image"), ("text", "audio"), ("image", "text"), ("audio", "text")]
+    directions = [{"query": query, "target": target, "recall_at_1": 0.5} for query, target in ways]
+    contrastive.retrieval(None, {"evaluations": [{"step": 0, "directions": directions}], "chance_at_1": None})
+    there, other, back, other_back = drawn[0].axes[0].lines
+    assert [line.get_linestyle() for line in (there, other, back, other_back)] == ["-", "-", "--", "--"]
+    assert there.get_color() == back.get_color() != other.get_color() == other_back.get_color()
 
 
 def test_a_long_run_is_thinned_to_means() -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
 from podwright.data import annotated, line_check, line_files, media, synthetic_images
 from podwright.data.annotated import AnnotatedExample
@@ -76,6 +77,8 @@ def test_trained_parameters_at_the_real_sizes() -> None:
     with torch.device("meta"):
         whole = model.build(asked, None)
         heads = aligner.Aligner({"text": llm.TEXT_DIM, "image": 960, "audio": encoders.Cnn14.DIM}, 512)
+        cnn14, classes = encoders.Cnn14(), nn.Linear(encoders.Cnn14.DIM, 527)
+    assert sum(p.numel() for part in (cnn14, classes) for p in part.parameters()) == 80_753_615, "as PANNs published it"
     trained = whole.trained()
     assert sum(p.numel() for name, p in trained.items() if name.startswith("projector.")) == 8_397_824
     assert sum(p.numel() for name, p in trained.items() if "lora_" in name) == 2_162_688
@@ -86,6 +89,20 @@ def test_trained_parameters_at_the_real_sizes() -> None:
     assert dims.num_params() == 494_032_768
     assert dims.num_lora_params(16, asked.model.lora_target_modules) == 2_162_688
     assert dims.num_projector_params(512, 2048, 4) == 8_397_824
+
+
+@pytest.mark.parametrize("extra", [(), LORA], ids=["all weights", "adapters"])
+def test_the_flops_of_a_step_are_those_that_torch_counts(extra: tuple[str, ...]) -> None:
+    asked, one = recipe(*extra), built(*extra)
+    lines, length, targets = 2, 16, 11
+    present, tokens = torch.ones(lines, 2, dtype=torch.bool), torch.ones(lines, length, dtype=torch.long)
+    b = model.MultimodalBatch(torch.ones(lines, 2, asked.aligner.dim), present, tokens, torch.arange(targets))
+    with FlopCounterMode(display=False) as counted:
+        one(b).backward()
+    none: Any = None
+    run = loop.MultimodalRun(none, asked, ONE, none, none, none, updates.assembled(one, one, asked, ONE, 1), 1)
+    ours = run._flops(lines * (length + 2 * asked.projector.num_soft_tokens), targets)
+    assert ours == pytest.approx(counted.get_total_flops(), rel=0.06), "without projector and attention's scores"
 
 
 def test_merged_adapters_compute_the_same(made: Any) -> None:

@@ -207,6 +207,17 @@ def test_the_bias_goes_against_the_load():
     assert set(np.unique(np.round(np.abs(moved), 6))) <= {0.0, np.float32(0.001).round(6)} and (moved != 0).mean() > 0.8
 
 
+def test_the_fullest_expert_is_held_against_the_mean_of_its_own_layer(monkeypatch):
+    s = setup()
+    load = np.array([[8, 2, 2, 2, 2, 0, 0, 0], [2] * 8, [3, 1] * 4], np.float32)
+    monkeypatch.setattr(program, "_loss", lambda setup, params, bias, batch: (params["w"], load))
+    monkeypatch.setattr(program.optimizer, "apply", lambda tx, grads, state, params: (params, state, 0.0))
+    state = program.PretrainState({"w": np.float32(1)}, None, np.zeros_like(load))
+    with jax.disable_jit():
+        _, figures = program._update(s)(state, batch(s))
+    assert (float(figures["expert_load_max"]), int(figures["dead_experts"])) == (4.0, 3)
+
+
 @pytest.mark.long
 def test_adamw_trains_too():
     trace, _ = run(setup("optimizer.name=adamw", "optimizer.learning_rate=0.003"))

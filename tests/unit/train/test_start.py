@@ -15,10 +15,12 @@ import numpy as np
 import pytest
 from safetensors.numpy import save_file
 
+from podwright.data.layouts import Example
+from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.recipe import hf_config, hf_weights
 from podwright.recipe.models import MODELS
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, read_jsonl
 from podwright.train.emit import Emitter
 from podwright.train.grpo import start, warm_start
 from tests.unit.train import small
@@ -145,3 +147,14 @@ def test_a_warm_start_that_is_not_finite_blames_the_rate_only_after_an_update(
         examples = [None] * 8
         warm_start.train(setup, step, small.params(setup), examples, None, emit, lambda: False, lambda _: None)
     assert ("learning_rate" in refused.value.fix) != blames_weights == ("start from other weights" in refused.value.fix)
+
+
+@pytest.mark.parametrize(("too_long", "says"), [(0, []), (2, ["2 of 6 worked answers are left out"])])
+def test_answers_that_the_warm_start_leaves_out_are_counted(tmp_path, too_long, says):
+    setup = small.setup("rollout.max_prompt_length=96", "rollout.total_generation_steps=16")
+    examples = [Example(f"{n}+1?", str(n + 1), f"{'x' * 16 * (n < too_long)}#### {n + 1}") for n in range(6)]
+    emit = Emitter(RunDir(tmp_path), 1, mine=True)
+    arguments = setup, None, small.params(setup), examples, Tokenizer.bytes(), emit
+    assert warm_start.train(*arguments, stopping=lambda: True, stepped=lambda _: None) is None
+    notices = [event["message"] for event in read_jsonl(emit.run.events) if event["event"] == "notice"]
+    assert [notice.partition(" of the warm start: longer than 16 tokens")[0] for notice in notices] == says

@@ -54,6 +54,18 @@ def test_a_sound_directory_makes_vectors(tmp_path):
     assert planned(tmp_path) == [] and built(built.prepare("a cat " * 40)[None]).shape == (1, 8)
 
 
+def test_the_mean_of_words_depends_neither_on_their_number_nor_on_longer_texts_beside_them():
+    from podwright.train.multimodal.networks.text_encoder import text_encoder
+
+    built = text_encoder(TextEncoder(name="tiny"))
+    once, thrice, longer, nothing = built(
+        torch.stack([built.prepare(text) for text in ("cat", "cat cat cat", "a cat that sleeps", "")])
+    )
+    alone = built(built.prepare("cat")[None])[0]
+    assert torch.allclose(once, thrice) and torch.equal(once, alone) and not torch.allclose(once, longer)
+    assert once.any() and not nothing.any()
+
+
 def test_a_text_as_long_as_is_allowed_has_positions_in_a_roberta(tmp_path):
     directory(tmp_path, transformers.RobertaModel, max_position_embeddings=65)
     built = encoder(tmp_path)

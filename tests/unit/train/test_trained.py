@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import math
 import shutil
 import sys
 from pathlib import Path
@@ -123,6 +124,17 @@ def test_the_other_parts_come_back(out: Path, run: trained.Trained) -> None:
     assert sizes == {"text": 384, "image": 512, "audio": 512}
     x = torch.randn(3, 512)
     assert torch.equal(heads("audio", x), aligner.load("random", sizes, 512)("audio", x))
+
+
+@pytest.mark.parametrize(("kind", "length"), [("unit", 1.0), ("scaled", math.exp(2.66))])
+def test_an_aligner_of_a_file_is_exported_with_its_heads_and_the_features_of_training(
+    tmp_path: Path, kind: str, length: float
+) -> None:
+    path = tmp_path / "aligner.pt"
+    torch.save(aligner.load("random", {"image": 96}, 32).state_dict(), path)
+    heads = export._heads(recipe(f"aligner.source={path}", "aligner.dim=32", f"aligner.features={kind}"))
+    assert heads.dims == {"image": 96}
+    assert heads("image", torch.randn(3, 96)).norm(dim=-1).tolist() == pytest.approx([length] * 3)
 
 
 def test_onnxruntime_computes_what_torch_computes(out: Path, run: trained.Trained) -> None:
