@@ -23,7 +23,49 @@ from tests.mutation.__main__ import latest, missed  # noqa: E402
 from tests.mutation.changes import sample  # noqa: E402
 
 # (file, its line, code after) -> why no test can tell them apart
-EQUIVALENT: dict[tuple[str, str, str], str] = {}
+EQUIVALENT: dict[tuple[str, str, str], str] = {
+    (
+        "podwright/data/wording.py",
+        "@dataclasses.dataclass(frozen=True)",
+        "False",
+    ): "no step of a loop is hashed or changed",
+    (
+        "podwright/models/attention.py",
+        "if kernel_for(mesh, HeadDims(q_BNHD.shape[-1], v_dim, str(q_BNHD.dtype)), Layout.PACKED) is Kernel.SPLASH:",
+        "1",
+    ): "on a TPU the width of values alone decides",
+    (
+        "podwright/models/attention.py",
+        "kernel = splash.make_kernel(q_BNHD.shape[1] // parts, q_BNHD.shape[1], q_BNHD.shape[2] // tensor, parts)",
+        "3",
+    ): "all heads share one mask",
+    (
+        "podwright/recipe/script_text.py",
+        "step, kind = (end if end >= 0 else len(text)) - place, COMMENT",
+        "end > 0",
+    ): "a line's end is looked for behind a #, so it is never at 0",
+    ("podwright/report/page.py", "total = sum(seconds.values()) or 1.0", "2.0"): "where the sum is 0 every share is",
+    (
+        "podwright/run/drive.py",
+        "return 0.0",
+        "1.0",
+    ): "the seconds of a stop are read once it is acknowledged, and are measured then",
+    (
+        "podwright/train/grpo/entry.py",
+        "return program.programs(program.GrpoSetup(recipe, Qwen3Dims(**dims), mesh, _STOP_IDS, 0))",
+        "1",
+    ): "programs for a plan are compiled, not run, and the id of padding is a constant in them",
+    (
+        "podwright/train/multimodal/networks/model.py",
+        "_NO_LOSS = -100  # a target that cross_entropy passes over",
+        "101",
+    ): "targets and loss have it from the same constant",
+    (
+        "podwright/train/multimodal/updates.py",
+        "return 0.5 * (1 + math.cos(math.pi * (step - warmup) / max(1, max_steps - warmup)))",
+        "2",
+    ): "they differ for a run of one step alone, whose cosine is of 0",
+}
 KEPT = ("file", "line", "before", "after", "verdict", "test", "cpu_s", "reached_by", "ran")
 
 

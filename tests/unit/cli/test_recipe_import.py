@@ -3,6 +3,7 @@
 import functools
 import json
 import operator
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -388,3 +389,19 @@ def test_no_workers_of_the_flat_file_is_one_thread(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(GIVEN | {"num_workers": 0}))
     found = config_files.imported(path)
     assert found.recipe["data"]["num_workers"] == 1 and "data.num_workers is 1" in found.notes["num_workers"]
+
+
+def test_a_file_that_says_where_to_launch_becomes_the_words_of_a_target(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "config.yaml"
+    raw = {"project_id": "my-project", "cluster_name": "pod", "default_zone": "us-east5-b", "jax_version": "0.8.1"}
+    raw |= {"reservations": [{"name": "block", "zone": "us-east5-a"}], "owner": "me"}
+    path.write_text(yaml.safe_dump(raw))
+    code, out, _ = call(capsys, str(path))
+    words = shlex.split(out.splitlines()[-1])
+    assert (code, words[:6]) == (0, ["type:", "podwright", "target", "add", "pod", "kind=gke"])
+    assert set(words[6:]) == {
+        *("project=my-project", "cluster=pod", "zones=[us-east5-b, us-east5-a]", "reservations=[block]", "jax=0.8.1"),
+    }
+    assert "owner: a target has no such key: not used" in out
