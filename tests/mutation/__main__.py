@@ -2,7 +2,6 @@
 
     python -m tests.mutation --minutes 20    # goes on where the last call ended; `make mutants`
     python -m tests.mutation --missed bench/results/FILE --tier test-long    # do the long tests kill what those of that result did not?
-    python -m tests.mutation --missed bench/results/FILE --tier test-long --reach bench/mutants_long_reach.json
     python -m tests.mutation --summary
 
 The first calls run the tests once with probes (`reach`). Then a mutant runs against the tests that call its function, the cheapest first, until one fails
