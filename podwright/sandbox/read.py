@@ -193,7 +193,7 @@ def _argv(runs: _Runs, evaluated: Evaluated) -> tuple[str, ...]:
         raise UserError(f"{name} calls xpk workload create {len(calls)} times", "leave one in a copy", "several-calls")
     if not calls:
         what = f"{name} does not reach its call of xpk workload create" + (f" ({problem})" if problem else "")
-        fix = "take out in a copy of the script what ends it, hides xpk, takes too long or is too long"
+        fix = "take out in a copy of the script what ends it, hides xpk or takes too long"
         missing = re.search(r": line \d+: (\w+): ", evaluated.output)
         if missing and missing[1] in runs.variables.unset:
             fix = f"type {missing[1]}=VALUE"

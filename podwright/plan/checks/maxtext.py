@@ -97,9 +97,9 @@ def _model(recipe: MaxTextRecipe) -> tuple[Architecture | None, list[Finding]]:
     except UserError as e:
         if _is_diffusion(recipe):
             return None, [Finding("model", "inconclusive", e.what, f"{e.fix}; type --compile", "unknown-model")]
-        what = f"{e.what}: whether the mesh divides it, its memory and its step time are not checked"
+        what = f"{e.what}, so mesh, memory and step time are not checked"
         checkout = (
-            "" if recipe.maxtext else " and maxtext=PATH of the checkout of MaxText, or of its fork, that has them"
+            "" if recipe.maxtext else " and maxtext=PATH of the checkout that has them"
         )
         fix = f"{e.fix}; type --compile{checkout}"
         return None, [Finding("model", "inconclusive", what, fix, "unknown-model")]

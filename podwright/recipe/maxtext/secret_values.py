@@ -51,7 +51,7 @@ def problem(recipe: MaxTextRecipe) -> tuple[str, str] | None:
     """What is wrong and what to type, where a value looks like a secret."""
     if not (wrong := keys(recipe)):
         return None
-    what = f"{' and '.join(wrong)}: this looks like a secret, and scripts, manifests and records would show it"
+    what = f"{' and '.join(wrong)}: this looks like a secret, which manifests and records would show"
     lines = " and ".join(f"{name}=..." for name in dict.fromkeys(_variable(recipe, key) for key in wrong))
     create = f"kubectl create secret generic {SECRET} --from-env-file=FILE with a line {lines}"
     return what, f"leave it out, and type {create}: pods get its variables"

@@ -233,9 +233,9 @@ def test_a_model_of_a_fork_is_not_checked_and_has_no_figures() -> None:
     planned = recipe("tpu7x-2x4x4", model_name="al_model")
     model = only("model", planned)
     assert model.message == (
-        "the dimensions of model_name='al_model' are not known: whether the mesh divides it, its memory and its step time are not checked"
+        "the dimensions of model_name='al_model' are not known, so mesh, memory and step time are not checked"
     )
-    assert "type --compile and maxtext=PATH of the checkout of MaxText, or of its fork, that has them" in model.fix
+    assert "type --compile and maxtext=PATH of the checkout that has them" in model.fix
     plan = make(planned, Destination("tpu7x-2x4x4", slices.parse("tpu7x-2x4x4")))
     assert (plan.verdict, plan.step) == ("inconclusive", None)
     assert not any("weights and optimizer state take" in f.message for f in plan.findings)
