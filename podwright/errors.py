@@ -6,6 +6,8 @@ import errno
 import os
 import re
 import sys
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
 
@@ -30,8 +32,8 @@ class UserError(Exception):
 
 
 def message_of(error: BaseException, most: int = 160) -> str:
-    """The first line of what it says, or so many characters of it."""
-    return (str(error).splitlines() or [""])[0][:most]
+    """The first line of what it says without colours, or so many characters of it."""
+    return re.sub(r"\x1b\[[\d;]*m", "", (str(error).splitlines() or [""])[0])[:most]
 
 
 def warn(sentence: str) -> None:
@@ -84,6 +86,11 @@ def visible(name: str) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 line`, `2,000 lines`: a noun whose plural ends with s."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def listed(names: Iterable[str], most: int = 80) -> str:
+    """Those with commas between them that fit into so many characters, and a sign that there are more."""
+    return textwrap.shorten(", ".join(names), most, placeholder=" ...")
 
 
 def abbreviated(number: float) -> str:

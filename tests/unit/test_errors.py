@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from podwright.errors import abbreviated, counted, from_os
+from podwright.errors import abbreviated, counted, from_os, listed, message_of
 
 
 def full() -> OSError:
@@ -64,3 +64,14 @@ def test_one_is_singular(number: int, text: str) -> None:
 )
 def test_large_counts_have_three_digits(number: int, text: str) -> None:
     assert abbreviated(number) == text
+
+
+def test_a_message_is_one_line_without_colours() -> None:
+    assert message_of(ValueError("\x1b[1mno\x1b[0m, it is not\nmore")) == "no, it is not"
+    assert message_of(ValueError()) == "" and len(message_of(ValueError("x" * 500))) == 160
+
+
+def test_of_many_names_those_are_listed_that_fit() -> None:
+    assert listed(["a", "b"]) == "a, b"
+    long = listed(f"machine-{n}" for n in range(50))
+    assert len(long) <= 80 and long.startswith("machine-0, machine-1, ") and long.endswith(" ...")

@@ -98,9 +98,7 @@ def _model(recipe: MaxTextRecipe) -> tuple[Architecture | None, list[Finding]]:
         if _is_diffusion(recipe):
             return None, [Finding("model", "inconclusive", e.what, f"{e.fix}; type --compile", "unknown-model")]
         what = f"{e.what}, so mesh, memory and step time are not checked"
-        checkout = (
-            "" if recipe.maxtext else " and maxtext=PATH of the checkout that has them"
-        )
+        checkout = "" if recipe.maxtext else " and maxtext=PATH of the checkout that has them"
         fix = f"{e.fix}; type --compile{checkout}"
         return None, [Finding("model", "inconclusive", what, fix, "unknown-model")]
 

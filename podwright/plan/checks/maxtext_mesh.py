@@ -20,8 +20,8 @@ _CHANGED = ("data", "fsdp", "fsdp_transpose", "tensor", "context")
 _MANY = 512
 """devices of a slice, above which data parallelism was reported to cost speed"""
 DATA_PRICE = (
-    "with arguments.ici_data_parallelism each device holds {copies} times the weights; gemma4-26b and gpt-oss-120b lose less than 1 % "
-    "of their speed by it (tpu-recipes), DeepSeek3-671B was reported to lose about 45 % per chip on more than 512 devices"
+    "with arguments.ici_data_parallelism each device holds {copies} times the weights; above 512 devices DeepSeek3-671B was reported to "
+    "lose about 45 % per chip by it"
 )
 
 

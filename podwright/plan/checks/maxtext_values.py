@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
-from podwright.errors import nearest
+from podwright.errors import listed, nearest
 from podwright.plan.findings import Finding, Level
 from podwright.recipe.maxtext import argument_types, remat
 from podwright.recipe.maxtext.argument_types import OLDER_KEYS, WrongType
@@ -51,7 +51,7 @@ def values(arguments: Arguments, examined: Collection[str]) -> list[Finding]:
         if problem.choices or problem.instead.startswith("["):
             level = "inconclusive"
             if problem.choices:
-                fix += f"; there are {', '.join(filter(None, problem.choices))}"
+                fix += f"; there are {listed(filter(None, problem.choices))}"
             fix += f"; {_ASK}"
         findings.append(Finding("model", level, problem.what, fix, "bad-value"))
     return findings

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, ValidationInfo, field_validator, model_validator
 
 from podwright import slices
-from podwright.errors import UserError
+from podwright.errors import UserError, listed
 from podwright.recipe.maxtext.schema import IMAGE
 from podwright.recipe.schema import PathText
 from podwright.recipe.wrong_values import in_words
@@ -152,7 +152,7 @@ class GkeSettings(BaseModel):
     @classmethod
     def _has_chips(cls, value: str) -> str:
         if value not in machine_types.MACHINE_TYPES:
-            raise ValueError(f"is no machine type with TPUs; known are {', '.join(machine_types.MACHINE_TYPES)}")
+            raise ValueError(f"is no machine type with TPUs; known are {listed(machine_types.MACHINE_TYPES)}")
         return value
 
     @field_validator("bucket")
