@@ -57,7 +57,8 @@ def find_reach(folder: Path, parts: int, until: float, tier: str) -> Reach:
         done = folder / f"{tier}-{part}-of-{parts}"
         if not done.exists() and time.time() < until:
             tree.make()
-            reach.run(tree, [*TIERS[tier], f"--part={part}/{parts}", *(f"--ignore={name}" for name in TEXTUAL)])
+            if not reach.run(tree, [*TIERS[tier], f"--part={part}/{parts}", *(f"--ignore={name}" for name in TEXTUAL)]):
+                raise SystemExit(f"part {part} of the tests was not run to its end, so no mutant is judged")
             done.touch()
     return reach.read()
 

@@ -85,8 +85,8 @@ class Reach:
         self.failed: set[str] = set()
         self.lines: dict[str, list[tuple[int, int, int]]] = {}
 
-    def run(self, tree: Tree, arguments: Sequence[str]) -> None:
-        """Runs pytest in the tree, which gets the probes; tests that have passed with probes are left out."""
+    def run(self, tree: Tree, arguments: Sequence[str]) -> bool:
+        """Runs pytest in the tree, which gets the probes; tests that have passed with probes are left out. Whether it came to its end."""
         self.log.mkdir(parents=True, exist_ok=True)
         packages = next((tree.folder / ".venv/lib").glob("python*/site-packages"))
         (packages / f"{PROBE}.py").write_text(RUNTIME.format(folder=str(self.log)))
@@ -100,7 +100,8 @@ class Reach:
             number += len(spans)
         self.table.write_text(json.dumps(table))
         argv = [str(tree.python), "-m", "pytest", "-p", "tests.clock", *arguments]
-        subprocess.run(argv, cwd=tree.folder, env={**os.environ, **clock.environment(self.clock)}, check=False)
+        run = subprocess.run(argv, cwd=tree.folder, env={**os.environ, **clock.environment(self.clock)}, check=False)
+        return run.returncode in (0, 1)  # of pytest: all passed, or some failed
 
     def read(self) -> "Reach":
         if not self.table.exists():
