@@ -95,8 +95,7 @@ class ResolvedTarget:
         remarks = kinds.open_target(settings.kind, self.name, settings).check()
         if kind and recipe_kinds.find(kind).traced:
             return [*unused, *remarks]
-        idle = _idle_gpus(settings, kind) if kind else []
-        return [*unused, *idle, *(remark for remark in remarks if not remark.of_jax)]
+        return [*unused, *(remark for remark in remarks if not remark.of_jax)]
 
     def check_access(self) -> list[Remark]:
         """What of the user's rights and of the cloud stands in the way of machines for a run; it asks the cloud, and creates nothing."""
@@ -157,18 +156,6 @@ def _storage_fault(require: Callable[[str], None], url: str) -> list[Remark]:
     except UserError as e:
         return [Remark("error", e.what, e.fix)]
     return []
-
-
-def _idle_gpus(settings: Settings, kind: str) -> list[Remark]:
-    """Of a kind that PyTorch trains, each of whose processes uses one GPU."""
-    from podwright.targets.base import Remark
-
-    per_node = settings.gpus_per_node
-    tasks = getattr(settings, "tasks_per_node", per_node)
-    if tasks >= per_node:
-        return []
-    what = f"tasks_per_node={tasks}: a process of kind={kind} uses one GPU, so {per_node - tasks} of {per_node} on a node would be idle"
-    return [Remark("error", what, f"set tasks_per_node={per_node} of the target")]
 
 
 def _storage_unused(storage: str, kind: str) -> list[Remark]:

@@ -148,7 +148,7 @@ class Slurm:
         return str(slurm_states.failure("scancel", code, err)) if code else ""
 
     def probe_hosts(self, arguments: list[str]) -> list[Record]:
-        own = slurm_check.sized(gpus.with_tasks(self._settings), self._ask)
+        own = slurm_check.sized(self._settings, self._ask)
         if waits := slurm_check.waiting(own, self._ask):
             raise MachinesBusy(f"the machines of {self._name} were not asked: {waits}", _QUEUES, "machines-busy")
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
@@ -190,7 +190,7 @@ class Slurm:
 
     def check(self) -> list[Remark]:
         """What stands in the way of a job on the cluster as it is now."""
-        own = slurm_check.sized(gpus.with_tasks(self._settings), self._ask)
+        own = slurm_check.sized(self._settings, self._ask)
         return slurm_check.check(own, self._ask, _options(own))
 
     def poll(self, handle: Handle) -> Polled:

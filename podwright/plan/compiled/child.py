@@ -11,9 +11,8 @@ from pathlib import Path
 from podwright.shell import Shell
 
 POLL_S = 0.1
-_ANOTHER_LIBTPU = (
-    "TPU_LIBRARY_PATH"  # of the shell, or of a process that has imported one; a compiler's is in its own packages
-)
+_ANOTHER_LIBTPU = "TPU_LIBRARY_PATH"
+"""set by the shell, or by jax where it has imported one; a compiler's own is in its packages"""
 
 
 @dataclass(frozen=True)

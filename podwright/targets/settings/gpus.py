@@ -32,21 +32,20 @@ class GpuSettings(Protocol):
 
 S = TypeVar("S", bound=GpuSettings)
 TASKS: int = Field(
-    0,
-    ge=0,
-    description="processes on each host; with GPUs 1, or one for each of them; 0: as the kind of recipe needs it",
+    1,
+    ge=1,
+    description="processes on each host; with GPUs 1, or one for each of them, which Phase 1 and 2 have in any case",
 )
 
 
-def with_tasks(own: S, one_gpu_each: bool = False) -> S:
-    """With the number of processes on a host, where the settings leave it to the kind of recipe: 1, or one for each GPU."""
-    tasks = own.tasks_per_node or (one_gpu_each and own.gpus_per_node) or 1
-    return own.model_copy(update={"tasks_per_node": tasks})
+def with_tasks(own: S, one_gpu_each: bool) -> S:
+    """With a process for each GPU of a host, for a kind of recipe each of whose processes uses one."""
+    return own.model_copy(update={"tasks_per_node": own.gpus_per_node}) if one_gpu_each and own.gpus_per_node else own
 
 
 def require_tasks(own: GpuSettings) -> None:
     """ValueError for a number of processes on a node that do not share its GPUs evenly."""
-    if own.gpus_per_node and own.tasks_per_node not in (0, 1, own.gpus_per_node):
+    if own.gpus_per_node and own.tasks_per_node not in (1, own.gpus_per_node):
         raise ValueError(f"tasks_per_node={own.tasks_per_node}: write 1, or one for each GPU ({own.gpus_per_node})")
 
 

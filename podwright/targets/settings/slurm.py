@@ -122,7 +122,7 @@ class SlurmSettings(BaseModel):
 
     @property
     def num_tasks(self) -> int:
-        return self.nodes * max(1, self.tasks_per_node)
+        return self.nodes * self.tasks_per_node
 
     def devices(self) -> Slice | None:
         """What jax will see; None where the kind of the GPUs is not said."""

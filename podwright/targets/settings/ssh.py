@@ -88,7 +88,7 @@ class SshSettings(BaseModel):
 
     @property
     def num_tasks(self) -> int:
-        return len(self.hosts) * max(1, self.tasks_per_node)
+        return len(self.hosts) * self.tasks_per_node
 
     @property
     def rendezvous(self) -> str:

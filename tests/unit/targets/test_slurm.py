@@ -542,22 +542,6 @@ def test_what_only_jax_lacks_is_said_of_recipes_that_jax_trains(monkeypatch: pyt
     assert place.check("multimodal") == place.check() == []
 
 
-@pytest.mark.parametrize(("tasks", "idle"), [(0, 0), (1, 7), (8, 0)])
-def test_gpus_that_no_process_of_pytorch_would_use_are_refused(
-    monkeypatch: pytest.MonkeyPatch, tasks: int, idle: int
-) -> None:
-    monkeypatch.setattr(slurm.Slurm, "check", lambda _: [])
-    place = ResolvedTarget("lab", None, TWO_NODES.model_copy(update={"gpus_per_node": 8, "tasks_per_node": tasks}))
-    assert place.check("grpo") == place.check() == []
-    for kind in ("multimodal", "contrastive"):
-        remarks = [f"{remark.level}: {remark.what}; {remark.fix}" for remark in place.check(kind)]
-        assert len(remarks) == bool(idle) and all(
-            "error: tasks_per_node=1: a process of" in remark
-            and "so 7 of 8 on a node would be idle; set tasks_per_node=8 of the target" in remark
-            for remark in remarks
-        )
-
-
 @pytest.mark.parametrize("state", ["idle*", "drain", "maint", "resv", "down~"])
 @pytest.mark.parametrize(("mem", "levels"), [("", ["warning"]), ("64G", ["warning", "inconclusive"])])
 def test_a_trial_that_nodes_out_of_service_refuse_is_no_refusal(state: str, mem: str, levels: list[str]) -> None:
