@@ -13,6 +13,8 @@ help:
 	@echo "make test   create .venv, run the tests that a change can break (2 cores, about 15 minutes)"
 	@echo "make test-long [PART=2/4]   run the others, part by part; a second call goes on where the first ended"
 	@echo "make gpu-check   check and measure one GPU with the Python that is active (8 minutes, no network; GPU=none: on the CPU)"
+	@echo "make check   ruff, mypy, the rules of the house and of the documentation"
+	@echo "make mutants   score the tests: small wrong changes that they should notice (20 minutes a call)"
 
 demo: demo-environment
 	$(BIN)/podwright run qwen3-tiny-arithmetic-grpo --on local

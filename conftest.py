@@ -222,7 +222,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
-    """Of the tests that are marked `crowded`, one at a time runs on a machine, its fixtures included."""
+    """Of the tests that are marked `crowded`, one at a time runs on a machine, its fixtures included: a lock beside the compiled programs."""
     if item.get_closest_marker("crowded") is None:
         return (yield)
     with open(Path(os.environ["JAX_COMPILATION_CACHE_DIR"], "crowded"), "w") as file:

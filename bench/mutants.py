@@ -3,6 +3,7 @@
     make mutants                       # again until it says that all ran
     python bench/mutants.py .mutants/STATE/verdicts.jsonl --out bench/results/mutants-DATE.json
     python bench/mutants.py .mutants/STATE/verdicts.jsonl --missed bench/results/mutants-EARLIER.json    # what of it the long tests kill
+    python bench/mutants.py .mutants/STATE/verdicts.jsonl --killed bench/results/mutants-EARLIER.json    # what of it is still killed
 
 A mutant that no test kills is equivalent to the code, with its reason in EQUIVALENT, or has none and counts as missed.
 """
@@ -19,8 +20,8 @@ from stamp import keep, stamp
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.mutation.__main__ import latest, missed  # noqa: E402
-from tests.mutation.changes import sample  # noqa: E402
+from tests.mutation.__main__ import KILLED, latest, standing  # noqa: E402
+from tests.mutation.changes import line_text, sample  # noqa: E402
 
 # (file, its line, code after) -> why no test can tell them apart
 EQUIVALENT: dict[tuple[str, str, str], str] = {
@@ -77,30 +78,37 @@ def main() -> int:
     parser.add_argument(
         "--missed", type=Path, metavar="RESULT", help="of the mutants that no test of this result killed"
     )
+    parser.add_argument(
+        "--killed", type=Path, metavar="RESULT", help="of the mutants that a test of this result killed"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    if not options.verdicts.is_file() or (options.missed and not options.missed.is_file()):
-        parser.error(f"there is no file {options.missed if options.verdicts.is_file() else options.verdicts}")
+    result = options.missed or options.killed
+    for file in (options.verdicts, *filter(None, [result])):
+        if not file.is_file():
+            parser.error(f"there is no file {file}")
     verdicts, rows = latest(options.verdicts), []
-    chosen = missed(options.missed) if options.missed else sample(options.seed, options.total)
+    again = [mutant for mutant, _ in standing(result, killed=bool(options.killed))] if result else []
+    chosen = again if result else sample(options.seed, options.total)
     for mutant in chosen:
         record = verdicts.get(mutant.key)
         if record is None:
             continue
         if (record["before"], record["after"]) != (mutant.before, mutant.after):
             raise SystemExit(f"{mutant.key} has changed since it ran: type make mutants, which runs it again")
-        line = (ROOT / mutant.file).read_text().splitlines()[mutant.line - 1].strip()
+        line = line_text(mutant.file, mutant.line)
         row = {name: record[name] for name in KEPT}
         rows.append(row | {"equivalent": EQUIVALENT.get((mutant.file, line, mutant.after))})
     counts = Counter(row["verdict"] for row in rows)
     totals = {
-        "command": "python -m tests.mutation" + (f" --missed {options.missed}" if options.missed else ""),
+        "command": "python -m tests.mutation"
+        + (f" --{'missed' if options.missed else 'killed'} {result}" if result else ""),
         "state": options.verdicts.resolve().parent.name,
         "tiers": sorted({verdicts[mutant.key].get("tier", "test") for mutant in chosen if mutant.key in verdicts}),
         "seed": options.seed,
         "drawn": len(chosen),
         "ran": len(rows),
-        "killed": counts["killed"] + counts["timeout"],
+        "killed": sum(counts[verdict] for verdict in KILLED),
         "equivalent": sum(row["equivalent"] is not None for row in rows),
         "verdicts": dict(counts),
     }

@@ -40,7 +40,7 @@ def state() -> str:
 
 def run_long(chosen: list[str]) -> int:
     """Runs parts one after the other, and all of them though one fails; returns the exit code."""
-    failed = list[str]()
+    failed, skipping = list[str](), list[str]()
     for part in chosen:
         passed = ROOT / ".long" / state() / part.replace("/", "-of-")
         if passed.exists():
@@ -58,12 +58,15 @@ def run_long(chosen: list[str]) -> int:
         if code and not (code == NOTHING_LEFT and rows):
             failed.append(part)
         elif skipped:
+            skipping.append(part)
             print(f"part {part} does not count as passed, since it skipped {len(skipped)} tests, such as {skipped[0]}")
         elif any(word.startswith(("-k", "-m")) for word in os.environ.get("PYTEST_ADDOPTS", "").split()):
             print(f"part {part} does not count as passed, since PYTEST_ADDOPTS leaves out tests")
         else:
             passed.touch()
-    print(f"parts that failed: {', '.join(failed) or 'none'}")
+    print(
+        f"parts that failed: {', '.join(failed) or 'none'}; passed but for skipped tests: {', '.join(skipping) or 'none'}"
+    )
     return bool(failed)
 
 
@@ -99,7 +102,11 @@ def main() -> int:
     verbs.add_parser("table")
     options = parser.parse_args()
     if options.verb == "long":
-        return run_long([options.part] if options.part else [f"{n}/{PARTS}" for n in range(1, PARTS + 1)])
+        try:
+            return run_long([options.part] if options.part else [f"{n}/{PARTS}" for n in range(1, PARTS + 1)])
+        except KeyboardInterrupt:
+            print("broken off; make test-long goes on after the tests that have passed")
+            return 130
     if options.verb == "record":
         record(options.clocks)
     else:

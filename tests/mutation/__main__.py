@@ -2,6 +2,7 @@
 
     python -m tests.mutation --minutes 20    # goes on where the last call ended; `make mutants`
     python -m tests.mutation --missed bench/results/FILE --tier test-long    # do the long tests kill what those of that result did not?
+    python -m tests.mutation --killed bench/results/FILE    # does each test of that result still kill its mutant? No run with probes is needed
     python -m tests.mutation --summary
 
 The first calls run the tests once with probes (`reach`). Then a mutant runs against the tests that call its function, the cheapest first, until one fails
@@ -22,7 +23,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from tests.mutation.changes import ROOT, Mutant, count, files, mutants, sample
+from tests.mutation.changes import ROOT, Mutant, count, files, line_text, mutants, sample
 from tests.mutation.reach import KeptReach, Reach
 from tests.mutation.tree import Tree
 from tests.tiers import WORKERS
@@ -31,6 +32,8 @@ TIERS = {
     "test": ["-n", "3", "--dist", "loadfile", "--no-loadscope-reorder", "-m", "not long"],
     "test-long": [*WORKERS, "-m", "long"],
 }
+KILLED = ("killed", "timeout")
+SECONDS_OF_A_KILLER = 60.0
 # They look at the text of the product, and a probe or a mutant changes it.
 TEXTUAL = ("tests/test_architecture.py", "tests/test_docs.py", "tests/test_bench_results.py")
 
@@ -133,44 +136,52 @@ class Judge(threading.Thread):
         return sorted(cheapest, key=lambda test: order[test.partition("::")[0]])
 
 
+def standing(result: Path, killed: bool) -> list[tuple[Mutant, str]]:
+    """(mutant, the test that killed it) of a kept result, of those that were killed or of the others, each where its line stands in the product
+    now. Those are named whose line is gone."""
+    kept, chosen = json.loads(result.read_text()), list[tuple[Mutant, str]]()
+    for row in kept["mutants"]:
+        if (row["verdict"] in KILLED) != killed:
+            continue
+        same = list[Mutant]()
+        if (ROOT / row["file"]).exists():
+            shown = ["git", "show", f"{kept['commit']}:{row['file']}"]
+            then = subprocess.run(shown, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
+            same = [
+                mutant
+                for mutant in mutants(row["file"], set(range(count(row["file"]))))
+                if (mutant.before, mutant.after) == (row["before"], row["after"])
+                and line_text(mutant.file, mutant.line) == then[row["line"] - 1].strip()
+            ]
+        if same:
+            chosen.append((min(same, key=lambda mutant: abs(mutant.line - row["line"])), row["test"]))
+        else:
+            print(f"gone: {row['file']}:{row['line']} {row['before']}  ->  {row['after']}")
+    return chosen
+
+
+def killers(chosen: list[tuple[Mutant, str]]) -> dict[str, dict[str, float]]:
+    """For `KeptReach`: the test that killed each mutant, where its file is still there."""
+    kept: dict[str, dict[str, float]] = {}
+    for mutant, test in chosen:
+        if test and (ROOT / test.partition("::")[0]).is_file():
+            kept.setdefault(f"{mutant.file}|{line_text(mutant.file, mutant.line)}", {})[test] = SECONDS_OF_A_KILLER
+    return kept
+
+
 def latest(verdicts: Path) -> dict[str, dict[str, Any]]:
     """The last verdict of each mutant."""
     records = [json.loads(line) for line in verdicts.read_text().splitlines()] if verdicts.exists() else []
     return {f"{record['file']}:{record['number']}": record for record in records}
 
 
-def missed(result: Path) -> list[Mutant]:
-    """The mutants of a kept result that no test killed, each where its line stands in the product now; those are named whose line is gone."""
-    kept, chosen = json.loads(result.read_text()), list[Mutant]()
-    for row in kept["mutants"]:
-        if row["verdict"] in ("killed", "timeout"):
-            continue
-        if not (ROOT / row["file"]).exists():
-            print(f"gone: {row['file']}:{row['line']} {row['before']}  ->  {row['after']}")
-            continue
-        shown = ["git", "show", f"{kept['commit']}:{row['file']}"]
-        then = subprocess.run(shown, cwd=ROOT, check=True, capture_output=True, text=True).stdout.splitlines()
-        now = (ROOT / row["file"]).read_text().splitlines()
-        same = [
-            mutant
-            for mutant in mutants(row["file"], set(range(count(row["file"]))))
-            if (mutant.before, mutant.after) == (row["before"], row["after"])
-            and now[mutant.line - 1].strip() == then[row["line"] - 1].strip()
-        ]
-        if same:
-            chosen.append(min(same, key=lambda mutant: abs(mutant.line - row["line"])))
-        else:
-            print(f"gone: {row['file']}:{row['line']} {row['before']}  ->  {row['after']}")
-    return chosen
-
-
 def summary(chosen: list[Mutant], verdicts: dict[str, dict[str, Any]]) -> str:
     counts = Counter(verdicts[m.key]["verdict"] for m in chosen if m.key in verdicts)
-    killed = counts["killed"] + counts["timeout"]
+    killed = sum(counts[verdict] for verdict in KILLED)
     lines = [f"{len(chosen)} drawn, {sum(counts.values())} ran, {killed} killed ({counts['timeout']} by time)"]
     for m in chosen:
         record = verdicts.get(m.key)
-        if record and record["verdict"] not in ("killed", "timeout"):
+        if record and record["verdict"] not in KILLED:
             ran = f"{record['ran']} of {record['reached_by']} tests"
             lines.append(f"{record['verdict']}: {m.file}:{m.line} {m.before}  ->  {m.after} ({ran})")
     return "\n".join(lines)
@@ -191,6 +202,7 @@ def main() -> None:
     parser.add_argument(
         "--missed", type=Path, help="in place of a sample, the mutants that no test of this result killed"
     )
+    parser.add_argument("--killed", type=Path, help="in place of a sample, those that one killed; it alone runs again")
     parser.add_argument("--reach", type=Path, help="go by the tests that this file names, without a run with probes")
     parser.add_argument("--only", default="", help="files whose name has this in it")
     parser.add_argument("--folder", type=Path, default=ROOT / ".mutants" / state())
@@ -199,21 +211,25 @@ def main() -> None:
     options.folder = options.folder.resolve()
     options.verdicts = options.folder / "verdicts.jsonl"
     options.until = time.time() + 60 * options.minutes
-    if options.missed and not options.missed.is_file():
-        parser.error(f"--missed {options.missed}: there is no such file")
-    drawn = missed(options.missed) if options.missed else sample(options.seed, options.total)
+    result = options.missed or options.killed
+    if result and not result.is_file():
+        parser.error(f"there is no result {result}")
+    again = standing(result, killed=bool(options.killed)) if result else []
+    drawn = [mutant for mutant, _ in again] if result else sample(options.seed, options.total)
     chosen = [mutant for mutant in drawn if options.only in mutant.file]
     if not options.summary:
         options.folder.mkdir(parents=True, exist_ok=True)
-        reach = (
-            KeptReach(options.reach) if options.reach else find_reach(options.folder, 4, options.until, options.tier)
-        )
-        if not reach.lines and not options.reach:
-            parser.error("no part of the tests has run with probes yet: give more --minutes")
+        if options.reach or options.killed:
+            known_tests = json.loads(options.reach.read_text()) if options.reach else {}
+            reach: Reach = KeptReach(options.folder, killers(again) | known_tests)
+        else:
+            reach = find_reach(options.folder, 4, options.until, options.tier)
+            if not reach.lines:
+                parser.error("no part of the tests has run with probes yet: give more --minutes")
         known, jobs = latest(options.verdicts), queue.Queue[Mutant]()
         for mutant in chosen:
             verdict = known.get(mutant.key, {}).get("verdict")
-            if verdict is None or (options.again and verdict not in ("killed", "timeout")):
+            if verdict is None or (options.again and verdict not in KILLED):
                 jobs.put(mutant)
         judges = [Judge(Tree(options.folder / f"tree-{n}"), jobs, reach, options) for n in range(2)]
         for judge in judges:

@@ -110,11 +110,16 @@ def count(file: str) -> int:
     return sum(1 for node in code(ast.parse((ROOT / file).read_text())) for _ in changes(node))
 
 
+def line_text(file: str, number: int) -> str:
+    """One line of a file, without the spaces around it."""
+    return (ROOT / file).read_text().splitlines()[number - 1].strip()
+
+
 def mutants(file: str, numbers: set[int]) -> list[Mutant]:
     """The mutants of a file that have these numbers."""
-    text = (ROOT / file).read_text()
-    pairs = (pair for node in code(ast.parse(text)) for pair in changes(node))
-    return [_mutant(file, text, n, *pair) for n, pair in enumerate(pairs) if n in numbers]
+    source = (ROOT / file).read_text()
+    pairs = (pair for node in code(ast.parse(source)) for pair in changes(node))
+    return [_mutant(file, source, n, *pair) for n, pair in enumerate(pairs) if n in numbers]
 
 
 def sample(seed: int, total: int) -> list[Mutant]:

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from tests import clock
-from tests.mutation.changes import ROOT, files
+from tests.mutation.changes import files, line_text
 from tests.mutation.tree import PROBE, Tree
 
 # Lines of a probe's file are "function <tab> test"; each process has a file of its own.
@@ -131,14 +131,13 @@ class Reach:
 class KeptReach(Reach):
     """What an earlier run found of some lines: {"FILE|text of the line": {test: seconds of wall time}}, the cheapest tests."""
 
-    def __init__(self, kept: Path):
-        super().__init__(kept.parent)
-        self.kept: dict[str, dict[str, float]] = json.loads(kept.read_text())
+    def __init__(self, folder: Path, kept: dict[str, dict[str, float]]):
+        super().__init__(folder)
+        self.kept = kept
         self.seconds = {test: seconds for tests in self.kept.values() for test, seconds in tests.items()}
 
     def of(self, file: str, line: int, tier: str) -> set[str]:
-        text = (ROOT / file).read_text().splitlines()[line - 1].strip()
-        return set(self.kept.get(f"{file}|{text}", ()))
+        return set(self.kept.get(f"{file}|{line_text(file, line)}", ()))
 
 
 def _rows(path: Path) -> Iterator[dict[str, Any]]:

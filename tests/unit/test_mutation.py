@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutation import __main__ as judged
 from tests.mutation import changes, reach
 from tests.mutation.changes import ROOT
 
@@ -93,10 +94,40 @@ def test_a_line_is_reached_by_the_tests_of_its_innermost_function(module: str, t
 
 def test_a_kept_reach_goes_by_the_text_of_a_line(module: str, tmp_path: Path) -> None:
     line = (changes.ROOT / module).read_text().splitlines()[9].strip()
-    (tmp_path / "kept.json").write_text(json.dumps({f"{module}|{line}": {"a::small": 2.0}}))
-    kept = reach.KeptReach(tmp_path / "kept.json")
+    kept = reach.KeptReach(tmp_path, {f"{module}|{line}": {"a::small": 2.0}})
     assert kept.of(module, 10, "test-long") == {"a::small"} and kept.of(module, 16, "test-long") == set()
     assert kept.seconds == {"a::small": 2.0}
+
+
+def test_mutants_of_a_result_are_those_whose_line_stands_with_their_killers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A mutant is known by its line and its change; killers whose file is gone are none."""
+    monkeypatch.setattr(judged, "ROOT", tmp_path)
+    monkeypatch.setattr(changes, "ROOT", tmp_path)
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    (tmp_path / "a.py").write_text("X = 1\nY = X < 2\nZ = 7\n")
+    (tmp_path / "test_a.py").touch()
+    git = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b"]
+    subprocess.run([*git, "add", "."], check=True)
+    subprocess.run([*git, "commit", "-qm", "a"], check=True)
+    head = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    row = {"file": "a.py", "line": 2, "before": "X < 2", "after": "X <= 2", "verdict": "killed", "test": "test_a.py::a"}
+    rows = [row, row | {"before": "2", "after": "3", "test": "test_gone.py::a"}]
+    rows += [
+        row | {"line": 3, "before": "7", "after": "8"},
+        row | {"line": 1, "before": "1", "after": "2", "verdict": "survived"},
+    ]
+    (tmp_path / "result.json").write_text(json.dumps({"commit": head, "mutants": rows}))
+    (tmp_path / "a.py").write_text("\nX = 1\nY = X < 2\nZ = 8\n")
+    chosen = judged.standing(tmp_path / "result.json", killed=True)
+    assert [(m.line, m.after, test) for m, test in chosen] == [
+        (3, "X <= 2", "test_a.py::a"),
+        (3, "3", "test_gone.py::a"),
+    ]
+    assert list(judged.killers(chosen)) == ["a.py|Y = X < 2"]
+    assert list(judged.killers(chosen)["a.py|Y = X < 2"]) == ["test_a.py::a"]
+    assert [m.line for m, _ in judged.standing(tmp_path / "result.json", killed=False)] == [2]
 
 
 def test_a_worker_tells_the_test_that_fails_from_tests_that_pass(tmp_path: Path) -> None:

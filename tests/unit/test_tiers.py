@@ -126,5 +126,9 @@ def test_too_many_compiled_programs_are_deleted(tmp_path: Path, monkeypatch: pyt
     assert not tmp_path.exists()
 
 
-def test_seconds_are_of_files_that_are_there() -> None:
-    assert [file for file in SECONDS if not (ROOT / file).is_file()] == []
+def test_each_test_file_has_its_seconds_and_its_row() -> None:
+    """tests/README.md has a row for each file."""
+    assert sorted(set(SECONDS) ^ set(FILES)) == [], (
+        "python -m tests.tiers record CLOCK, then python -m tests.tiers table"
+    )
+    assert tiers.TABLE.read_text().endswith(tiers.table()), "python -m tests.tiers table"
