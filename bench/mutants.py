@@ -88,8 +88,8 @@ def main() -> int:
         if not file.is_file():
             parser.error(f"there is no file {file}")
     verdicts, rows = latest(options.verdicts), []
-    again = [mutant for mutant, _ in standing(result, killed=bool(options.killed))] if result else []
-    chosen = again if result else sample(options.seed, options.total)
+    kept = [mutant for mutant, _ in standing(result, killed=bool(options.killed))] if result else []
+    chosen = kept if result else sample(options.seed, options.total)
     for mutant in chosen:
         record = verdicts.get(mutant.key)
         if record is None:

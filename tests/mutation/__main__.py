@@ -214,14 +214,14 @@ def main() -> None:
     result = options.missed or options.killed
     if result and not result.is_file():
         parser.error(f"there is no result {result}")
-    again = standing(result, killed=bool(options.killed)) if result else []
-    drawn = [mutant for mutant, _ in again] if result else sample(options.seed, options.total)
+    kept = standing(result, killed=bool(options.killed)) if result else []
+    drawn = [mutant for mutant, _ in kept] if result else sample(options.seed, options.total)
     chosen = [mutant for mutant in drawn if options.only in mutant.file]
     if not options.summary:
         options.folder.mkdir(parents=True, exist_ok=True)
         if options.reach or options.killed:
             known_tests = json.loads(options.reach.read_text()) if options.reach else {}
-            reach: Reach = KeptReach(options.folder, killers(again) | known_tests)
+            reach: Reach = KeptReach(options.folder, killers(kept) | known_tests)
         else:
             reach = find_reach(options.folder, 4, options.until, options.tier)
             if not reach.lines:
