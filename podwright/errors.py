@@ -31,7 +31,7 @@ class UserError(Exception):
         return {"error": self.what, "fix": self.fix, "code": self.code}
 
 
-def message_of(error: BaseException, most: int = 160) -> str:
+def message_of(error: BaseException, most: int = 80) -> str:
     """The first line of what it says without colours, or so many characters of it."""
     return re.sub(r"\x1b\[[\d;]*m", "", (str(error).splitlines() or [""])[0])[:most]
 
@@ -91,6 +91,12 @@ def counted(number: int, noun: str) -> str:
 def listed(names: Iterable[str], most: int = 80) -> str:
     """Those with commas between them that fit into so many characters, and a sign that there are more."""
     return textwrap.shorten(", ".join(names), most, placeholder=" ...")
+
+
+def both_ends(text: str, most: int = 80) -> str:
+    """A text that somebody typed, without its middle where it is long."""
+    half = most // 2
+    return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
 
 
 def abbreviated(number: float) -> str:

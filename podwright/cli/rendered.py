@@ -109,7 +109,7 @@ def _require_sound(recipe: Recipe, own: GkeSettings, on: str) -> None:
         planned = make.static(recipe, Destination(on, where), PlanOptions())
     errors = [finding for finding in planned.findings if finding.level == "error"]
     if errors:
-        others = f", and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
+        others = f" and {counted(len(errors) - 1, 'other error')}" if len(errors) > 1 else ""
         what = f"a plan of {recipe.name} is refused: {errors[0].message}{others}"
         fix = errors[0].fix.replace("type --fit", "type podwright plan with --fit")
-        raise UserError(what, f"{fix}; --force renders it nevertheless", "plan-refused")
+        raise UserError(what, f"{fix}; --force renders it", "plan-refused")

@@ -9,7 +9,7 @@ from podwright.data.rows import LocatedRows, MissingPackage
 from podwright.errors import UserError, message_of
 from podwright.recipe import extras
 
-_ELSEWHERE = "download it where there is a network and type data.source=DIRECTORY with train.jsonl and test.jsonl"
+_ELSEWHERE = "type data.source=DIRECTORY of a download, with train.jsonl and test.jsonl"
 _CONFIGS = {"openai/gsm8k": "main"}  # hub sets of which one configuration must be chosen
 
 
@@ -28,7 +28,7 @@ def load(name: str, columns: Collection[str], *, streaming: bool = False) -> tup
         dataset = datasets.load_dataset(name, _CONFIGS.get(name), streaming=streaming)
     except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there is no data
         raise UserError(
-            f"data.source={name} is no local path and cannot be had from the Hugging Face hub ({type(e).__name__}: {message_of(e)})",
+            f"data.source={name} is no path here, and the Hugging Face hub failed ({type(e).__name__}: {message_of(e)})",
             _ELSEWHERE,
             "hub-unreachable",
         ) from e

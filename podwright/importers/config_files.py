@@ -11,7 +11,7 @@ from podwright.errors import UserError
 from podwright.importers import purrsight, purrsight_files, tunix, tunix_file
 from podwright.recipe.yaml_file import read
 
-IMPORTABLE = f"{purrsight_files.IMPORTABLE}; or an override file of tunix, with lines such as 'grpo_config:'"
+IMPORTABLE = f"{purrsight_files.IMPORTABLE}; or a file of tunix, with 'grpo_config:'"
 
 
 @dataclasses.dataclass(frozen=True)

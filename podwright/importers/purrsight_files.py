@@ -15,7 +15,7 @@ from podwright.errors import UserError
 from podwright.importers import key_table
 from podwright.importers.key_table import KeyTable, Settings
 
-IMPORTABLE = "give PurrSight's phase2_cluster.yaml, phase2_example.yaml or train_config.yaml, with lines such as 'llm_model_name: models/Qwen2.5-0.5B-Instruct'"
+IMPORTABLE = "give PurrSight's phase2_cluster.yaml or train_config.yaml, with lines such as 'llm_model_name: models/Qwen2.5-0.5B-Instruct'"
 _PHASES = (1, 2)
 _PROMPTS = Path("purrsight", "LLM", "prompts.py")
 _PROMPT = "SYSTEM_PROMPT_V3"

@@ -71,9 +71,8 @@ def _places(destination: Destination, recipe: JaxRecipe, dims: Dims, cwd: Path) 
     holding = memory_search(recipe, dims, cwd).slices(recipe, row)
     if (first := next(holding, None)) is None:
         *_, largest = [next(slices.sold(row)), *divisible_slices(recipe, dims, row)]
-        what = f"no {row.name} slice that is sold holds {recipe.name} with batch_size={recipe.batch_size}"
-        searched = f"searched up to {largest.name}, the largest over which batch and model can be split"
-        raise UserError(f"{what}: {searched}", LESS, "too-large")
+        what = f"no {row.name} slice holds {recipe.name} with batch_size={recipe.batch_size}"
+        raise UserError(f"{what} up to {largest.name}, the largest that splits batch and model", LESS, "too-large")
     yield first
     yield from holding
 

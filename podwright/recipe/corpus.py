@@ -27,16 +27,14 @@ class TokenCounts:
     tokens: int
     documents: int | None
     """None: the files do not say"""
-    sampled: str = ""
-    """what an estimate is made of; "" for counts"""
-    complete: bool = True
-    """whether all was read"""
+    estimated: bool = False
+    """from a part of it"""
     looked_at: int | None = None
     """so many ids were held against the vocabulary; None: all"""
 
     @property
     def about(self) -> str:
-        return f"{'about ' if self.sampled else ''}{self.tokens:,} tokens"
+        return f"{'about ' if self.estimated else ''}{self.tokens:,} tokens"
 
 
 def container(name: str) -> str:

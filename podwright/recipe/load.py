@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin
 import yaml
 from pydantic import BaseModel, ValidationError
 
-from podwright.errors import UserError, expanded, nearest, visible
+from podwright.errors import UserError, both_ends, expanded, nearest, visible
 from podwright.recipe import answers, kinds, multimodal
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.schema import RefusedValue
@@ -309,5 +309,5 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
     if isinstance(refused, RefusedValue):
         return UserError(message, refused.fix, "wrong-value")
     meaning = fields(model).get(key, "")
-    given = f"{visible(key)}={shown(first['input'])}"
+    given = f"{visible(key)}={both_ends(shown(first['input']))}"
     return UserError(f"{given}: {message}", f"{key}: {meaning}" if meaning else "change this value", "wrong-value")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, listed, nearest
 from podwright.recipe.schema import GrpoRecipe
 from podwright.recipe.yaml_file import facts
 
@@ -119,8 +119,8 @@ def check_name(name: str, source: str, dims: Qwen3Dims) -> None:
     known = MODELS.get(name, dims)
     differing = [key for key in _SHAPES if getattr(dims, key) != getattr(known, key)]
     if differing:
-        has = ", ".join(f"{key}={getattr(dims, key)}" for key in differing)
-        wanted = ", ".join(str(getattr(known, key)) for key in differing)
+        has = listed(f"{key}={getattr(dims, key)}" for key in differing)
+        wanted = listed((str(getattr(known, key)) for key in differing), 40)
         raise UserError(
             f"model.source={source} has {has}; {name} has {wanted}",
             "change model.source, or call it by a name of its own, as in model.name=mine",

@@ -15,7 +15,7 @@ from typing import Any
 
 import yaml
 
-from podwright.errors import UserError, expanded, from_os, nearest, visible
+from podwright.errors import UserError, both_ends, expanded, from_os, nearest, visible
 from podwright.recipe.yaml_file import Dumper
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,95})?")
@@ -53,7 +53,7 @@ def looks_like_file(source: str) -> bool:
 
 def missing(key: str, source: str, cwd: Path) -> UserError:
     """An error for a path with nothing there, typed as key=source, with the nearest name in its folder."""
-    what = f"{key}={visible(source)} is not there"
+    what = f"{key}={visible(both_ends(source))} is not there"
     if "://" in source:
         what = f"{key}={source} is a URL, and files are read from this machine here"
         return UserError(what, "copy it to this machine, and give its path", "not-local")

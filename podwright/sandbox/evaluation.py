@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, both_ends
 from podwright.sandbox.stage import (
     NOWHERE,
     PATH,
@@ -239,7 +239,7 @@ def _failure(code: int, output: str) -> str:
     if code > 128:
         return f"was ended by signal {code - 128}"
     lines = [line for line in output.splitlines() if line.strip()]
-    return f"ended with exit code {code}" + (f": {lines[-1].strip()[:100]}" if lines else "")
+    return f"ended with exit code {code}" + (f": {both_ends(lines[-1].strip())}" if lines else "")
 
 
 def _call(record: bytes, base: Mapping[str, str]) -> Call | None:

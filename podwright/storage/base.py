@@ -142,7 +142,7 @@ def first_line(error: BaseException) -> str:
     if type(error).__name__ == "DefaultCredentialsError":  # its text is a link to a manual
         return "no credentials of Google Cloud on this machine"
     text = message_of(error, 1000)
-    return f"{type(error).__name__}: {text if len(text) <= 160 else text[:160].rpartition(' ')[0] + ' ...'}"
+    return f"{type(error).__name__}: {text if len(text) <= 120 else text[:120].rpartition(' ')[0] + ' ...'}"
 
 
 def patiently(url: str, act: Callable[[], T], patience_s: float | None = None) -> T:

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails
 
 from podwright import slices
 from podwright.accelerators import ACCELERATORS
-from podwright.errors import UserError, expanded, nearest
+from podwright.errors import UserError, both_ends, expanded, nearest
 from podwright.recipe.wrong_values import in_words
 from podwright.recipe.yaml_file import fault_of, once
 from podwright.rundir import Record, replace_file
@@ -198,7 +198,7 @@ def _wrong(name: str, model: type[BaseModel], fault: ErrorDetails, file: str) ->
     """What is wrong with a key of target `name`. A value of a list is not shown: it may be a secret."""
     path = fault["loc"]
     key = ".".join(map(str, path))
-    fix = f"fix it in {file}" if file else "correct it and type the command again"
+    fix = f"fix it in {file}" if file else "correct it"
     match fault["type"]:
         case "extra_forbidden":
             guess = nearest(key, list(model.model_fields))
@@ -215,7 +215,9 @@ def _wrong(name: str, model: type[BaseModel], fault: ErrorDetails, file: str) ->
         return UserError(f"target {name!r}: {in_words(fault)}", fix, "wrong-value")
     if fault["type"] == "value_error" and not isinstance(fault["input"], str):  # the message names the word of the list
         return UserError(f"target {name!r}: {key}: {in_words(fault)}", fix, "wrong-value")
-    return UserError(f"target {name!r}: {key}={flow(fault['input'])} {in_words(fault)}", fix, "wrong-value")
+    return UserError(
+        f"target {name!r}: {key}={both_ends(flow(fault['input']), 60)} {in_words(fault)}", fix, "wrong-value"
+    )
 
 
 def require_accepted(identity: Record) -> None:

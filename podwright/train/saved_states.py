@@ -118,7 +118,7 @@ def why(e: Exception, path: Path) -> str:
     except OSError as unread_now:
         return f"{unread_now.strerror or unread_now}"
     except Exception as unread_now:
-        return f"{type(unread_now).__name__}: {message_of(unread_now)}"
+        return f"{type(unread_now).__name__}: {message_of(unread_now, 60)}"
 
 
 def _none_left(storage: RunStorage, damaged: list[int], fault: str) -> UserError:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from podwright.accelerators import GIB
-from podwright.errors import counted
+from podwright.errors import counted, listed
 from podwright.plan.findings import MISSING_PACKAGE, Finding, Level
 from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
 from podwright.rundir import Record
@@ -152,17 +152,24 @@ def _network(nodes: Sequence[Facts]) -> Iterator[Finding]:
         yield Finding("network", "inconclusive", what, fix, MISSING_PACKAGE)
         return
     answers = {node["host"]: node["network"] for node in nodes if "network" in node}
-    faults = [f"{host} ({network['fault']})" for host, network in answers.items() if "fault" in network]
+    faults: dict[str, list[str]] = {}
+    for host, network in answers.items():
+        if "fault" in network:
+            faults.setdefault(network["fault"], []).append(host)
     if faults:
         meeting = nodes[0].get("meet", "") or "the first host"
         what, fix = f"the machines do not come together at {meeting}", "set address of the target, or "
         if all(network.get("met") for network in answers.values()):
-            ways = [
-                f"{host} by {answer['interface'] or 'the address of its own name'}" for host, answer in answers.items()
-            ]
-            what, fix = f"the machines meet at {meeting} and exchange nothing ({', '.join(ways)})", ""
-        fix += "open the ports between them, or name their network in setup (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)"
-        yield Finding("network", "error", f"{what}: {'; '.join(faults)}", fix, "no-connection")
+            ways = listed(f"{host} by {answer['interface'] or 'its own name'}" for host, answer in answers.items())
+            what, fix = f"the machines meet at {meeting} and exchange nothing ({ways})", ""
+        fix += "open ports between them, or name their network in setup (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)"
+        yield Finding(
+            "network",
+            "error",
+            f"{what}: {'; '.join(f'{fault} ({listed(hosts)})' for fault, hosts in faults.items())}",
+            fix,
+            "no-connection",
+        )
         return
     if not answers:
         return

@@ -112,7 +112,7 @@ def _refusal(arguments: Arguments, within: Mapping[str, int], where: Slice) -> s
     axes = arguments_of.axes(arguments)
     split = arguments_of.flag(arguments, "allow_split_physical_axes")
     refused = refusal(where, [within[axis] for axis in axes], split=split)
-    return f"{refused} (axis {refused.axis} is {axes[refused.axis]})" if refused else ""
+    return f"{refused.brief} (axis {refused.axis} is {axes[refused.axis]})" if refused else ""
 
 
 def _division(arguments: Arguments, mesh: MaxTextMesh, dims: list[sharding.ShardedDim], where: Slice) -> list[Finding]:
@@ -120,7 +120,8 @@ def _division(arguments: Arguments, mesh: MaxTextMesh, dims: list[sharding.Shard
     if not wrong:
         return []
     assert mesh.within
-    parts = [f"{_product_of(dim, mesh)} does not divide {dim.what}, {dim.size}" for dim in wrong]
+    parts = sorted((f"{_product_of(dim, mesh)} does not divide {dim.what}, {dim.size}" for dim in wrong), key=len)
+    parts[1:] = [f"and {counted(len(parts) - 1, 'dimension')} more"] * (len(parts) > 1)
     fix = _instead(arguments, mesh.within, dims, where)
     return [Finding("mesh", "error", "; ".join(parts), fix, "mesh-does-not-divide")]
 

@@ -26,7 +26,7 @@ def keys(arguments: Arguments) -> list[Finding]:
     findings = []
     for key in argument_types.unknown(arguments):
         near = nearest(key, sorted(argument_types.types()))
-        what = f"arguments.{key} is no key of MaxText e591f30 (2026-08-22), and MaxText refuses unknown keys: not checked, nor are memory and step time with it"
+        what = f"arguments.{key} is no key of MaxText e591f30 (2026-08-22), which refuses others: it, memory and step time were not checked"
         fix = f"did you mean {near}? " if near else ""
         findings.append(Finding("model", "inconclusive", what, f"{fix}{_ASK}", "unknown-key"))
     for key in arguments:
@@ -62,4 +62,4 @@ def _of_text(key: str, value: str) -> WrongType | None:
     if value.lower() in known:
         return None
     typed = nearest(value, list(known)) or known[0] or known[1]
-    return WrongType(f"{key}={value:.60} is no value that MaxText e591f30 (2026-08-22) knows", typed, known)
+    return WrongType(f"{key}={value:.60} is no value of MaxText e591f30 (2026-08-22)", typed, known)

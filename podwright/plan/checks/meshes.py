@@ -144,7 +144,7 @@ def over_links(where: Slice, mesh: Mapping[str, int]) -> str:
     if outer is None:
         return f"{names[0]} x {names[1]} = {shape[0] * shape[1]} cannot be shared out to {where.num_granules} {_granules(where)}"
     refused = refusal(where, [n // o for n, o in zip(shape, outer, strict=True)])
-    return f"{refused} (axis {refused.axis} is {names[refused.axis]})" if refused else ""
+    return f"{refused.brief} (axis {refused.axis} is {names[refused.axis]})" if refused else ""
 
 
 def _split(recipe: JaxRecipe, dims: Dims) -> dict[str, dict[str, int]]:
@@ -210,7 +210,7 @@ def _division(recipe: JaxRecipe, dims: Dims | None, shape: Shape, where: Slice |
 def _links(recipe: JaxRecipe, dims: Dims | None, where: Slice, shape: Shape) -> list[Finding]:
     named = dict(zip(axes(recipe), shape, strict=True))
     if why := over_links(where, named):
-        wanted = " x ".join(f"{axis}={n}" for axis, n in named.items())
+        wanted = " x ".join(f"{axis}={n}" for axis, n in named.items() if n > 1)
         message = f"mesh {wanted} does not fit the links of {where.name}: {why}"
         return [Finding("mesh", "error", message, _instead(recipe, dims, where, shape), "mesh-not-on-links")]
     outer = outer_shape(shape, where.num_granules)

@@ -45,10 +45,7 @@ def check(
     entry = entry.model_copy(
         update={"interval_s": interval_s, "loss": loss, "best_every_n_steps": best, "best_loss": least}
     )
-    what += (
-        f"; at {rate:g} preemptions a day, saves every {steps} steps ({interval_s:,.0f} s) lose {_share(loss)}"
-        " to saves and to steps that are computed again"
-    )
+    what += f"; at {rate:g} preemptions a day, saves every {steps} steps ({interval_s:,.0f} s) lose {_share(loss)}"
     if loss <= MOST_LOSS or step_s < SHORT_STEP_S:
         return entry, Finding("preemption", "info", what)
     fix = f"type checkpoint.every_n_steps={best}, which loses {_share(least)}"

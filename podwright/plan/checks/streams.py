@@ -69,7 +69,7 @@ def _generated(data: PretrainData, vocab_size: int) -> tuple[TokenCounts | None,
         fewer, _ = arithmetic_capacity.largest(number, 1, CORPUS_OPERATIONS, CORPUS_NUMBER)
         level: Level = "error" if certain else "inconclusive"
         findings = [Finding("data", level, why, f"type data.num_documents={fewer} or less", "too-few-problems")]
-    counts = TokenCounts(number * _GENERATED_TOKENS, number, "the mean length of a problem")
+    counts = TokenCounts(number * _GENERATED_TOKENS, number, estimated=True)
     return None if certain else counts, findings
 
 
@@ -93,7 +93,7 @@ def check(recipe: PretrainRecipe, counts: TokenCounts) -> list[Finding]:
     else:
         return _lasting(recipe, counts, rows, held)
     # an estimate may be wrong
-    level: Level = "warning" if counts.sampled and wanted <= _ESTIMATE_WITHIN * present else "error"
+    level: Level = "warning" if counts.estimated and wanted <= _ESTIMATE_WITHIN * present else "error"
     return [Finding("data", level, wrong, _remedy(recipe, counts), "too-few-tokens")]
 
 
@@ -114,21 +114,20 @@ def _lasting(recipe: PretrainRecipe, counts: TokenCounts, rows: int, held: int) 
     if counts.documents == 1:
         about += f", the last {held:,} of them held out,"
     documents = f" in {counted(counts.documents, 'document')}" if counts.documents else ""
-    how = f" (estimated from {counts.sampled})" if counts.sampled else ""
     seen = f"{max_steps * batch_size / rows:.2g}"
     message = (
-        f"{source} holds {about}{documents}{how}: one epoch is {counted(rows // batch_size, 'step')} of "
+        f"{source} holds {about}{documents}: one epoch is {counted(rows // batch_size, 'step')} of "
         f"{batch_size * recipe.sequence_length:,} tokens; training.max_steps={max_steps:,} is {seen} epoch{'s' * (seen != '1')}"
     )
     if counts.looked_at is not None:
-        message += f"; of the ids the first {counts.looked_at:,} were looked at"
-    if counts.looked_at is not None or not counts.complete:
-        message += f"; `podwright data check {shlex.quote(source)}{recipe.data.check_options}` reads all of it"
+        message += f"; its first {counts.looked_at:,} ids were looked at"
+    if source != "arithmetic" and (counts.looked_at is not None or counts.estimated):
+        message += f"; `podwright data check {shlex.quote(source)}{recipe.data.check_options}` reads all"
     findings = [Finding("data", "info", message)]
     num_epochs = recipe.data.num_epochs
     lasts = num_epochs * rows // batch_size
     if num_epochs and lasts < max_steps:
-        number = f"{'about ' if counts.sampled else ''}{lasts:,} of {counted(max_steps, 'step')}"
+        number = f"{'about ' if counts.estimated else ''}{lasts:,} of {counted(max_steps, 'step')}"
         need = -(-max_steps * batch_size // rows)
         fix = f"type training.max_steps={lasts} or data.num_epochs={need}, or give more data"
         wrong = f"{source} is used up after {number}, {counted(num_epochs, 'epoch')}"

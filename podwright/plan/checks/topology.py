@@ -24,6 +24,11 @@ class Refusal(NamedTuple):
         """The first sentence of jax's message."""
         return f"Failed to find assignment for logical_axis_index {self.axis} of size {self.size} with remaining assignable mesh {self.left}"
 
+    @property
+    def brief(self) -> str:
+        """Its beginning."""
+        return str(self).partition(" with ")[0]
+
 
 def refusal(where: Slice, shape: Sequence[int], *, split: bool | None = None) -> Refusal | None:
     """Why jax refuses a mesh of `shape` on the devices of one slice; None where it does not.

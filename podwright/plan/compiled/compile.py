@@ -115,11 +115,10 @@ class Compiled:
         return f"{self.name} needs {self.hbm_bytes / GIB:.2f} of {limit_bytes / GIB:.2f} GiB per device"
 
     def largest(self) -> str:
-        """The rest of that sentence: its largest arrays, and what the compiler says."""
+        """The rest of that sentence: its largest arrays."""
         assert self.memory is not None
         largest = [f"{a.size_bytes / GIB:.2f} GiB {a.shape} by {a.what}" for a in self.memory.largest[:_SHOWN]]
-        quoted = f' (the compiler: "{self.error}")' if self.error else ""
-        return (f"; its largest: {', '.join(largest)}" if largest else "") + quoted
+        return f"; its largest: {', '.join(largest)}" if largest else ""
 
 
 def limit_bytes(where: Slice) -> float | None:

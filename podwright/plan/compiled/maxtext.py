@@ -134,7 +134,9 @@ def _compile(
     quick = depth == "quick"
     limit_s = LIMIT_S[depth]
     if gmm and _version(maxtext.versions["tokamax"]) < CROSS_COMPILE_SINCE:
-        error = f"tokamax {maxtext.versions['tokamax']} traces its grouped matmul (use_tokamax_gmm) on TPUs only, tokamax 0.0.14 everywhere"
+        error = (
+            f"tokamax {maxtext.versions['tokamax']} traces its grouped matmul on TPUs only, tokamax 0.0.14 everywhere"
+        )
         return Compiled(PROGRAM, "unknown", 0.0, error=error)
     argv = [maxtext.python, "-P", "-m", reading["module"], reading["base"], *spec["arguments"], *reading["added"]]
     argv += ["--tokamax_cross_compile=true"] if gmm else []

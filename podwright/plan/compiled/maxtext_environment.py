@@ -61,7 +61,7 @@ def environment(pin: str, checkout: str, cwd: Path, context: CompileContext) -> 
     release = _RELEASE.fullmatch(pin)
     if release is None:
         what = f"MaxText {pin} is not on PyPI" if pin else "the recipe names no version of MaxText"
-        raise InconclusiveCheck(f"the compiler was not run: {what}", checkout_fix(pin), "no-release")
+        raise InconclusiveCheck(f"not compiled: {what}", checkout_fix(pin), "no-release")
     folder = context.cache / f"maxtext-{release[1]}"
     _install(folder, f"maxtext {release[1]}", [f"maxtext[tpu]=={release[1]}"], context, pin)
     return _in(folder, f"maxtext {release[1]}", {"PYTHONPATH": ""})
@@ -71,13 +71,13 @@ def checkout_fix(pin: str) -> str:
     """What to type for a version that PyPI does not have."""
     revision = f" && git -C maxtext checkout {pin}" if pin else ""
     release = "" if pin else "versions.maxtext=0.2.5, a release, or "
-    return f"type {release}maxtext=PATH, a checkout of it: git clone {_REPOSITORY}{revision}"
+    return f"type {release}maxtext=PATH of a checkout: git clone {_REPOSITORY}{revision}"
 
 
 def _of_checkout(path: Path, pin: str, context: CompileContext) -> MaxText:
     requirements = next((path / name for name in _REQUIREMENTS if (path / name).is_file()), None)
     if requirements is None:
-        what = f"maxtext={path} is no checkout of MaxText: it has no {_REQUIREMENTS[0]}"
+        what = f"maxtext={path} is no checkout of MaxText: it has no {Path(_REQUIREMENTS[0]).name}"
         raise UserError(what, checkout_fix(pin), "not-a-checkout")
     listed = requirements.read_bytes()
     folder = context.cache / f"maxtext-packages-{hashlib.sha256(listed).hexdigest()[:12]}"
@@ -133,8 +133,8 @@ def _install(folder: Path, name: str, wanted: list[str], context: CompileContext
         install = ["uv", "pip", "install", "-q", "--python", str(folder / "bin" / "python"), *wanted]
         if not make(folder, python, [uv, install], PACKAGES, f"installing {name}", context.runner, context.progress):
             reason, fix = install_fault(log.read_text(errors="replace"), pin)
-            what = f"the compiler was not run: {name} could not be installed: {reason}"
-            raise InconclusiveCheck(what, f"{fix}; the log is {log}", "not-installed")
+            what = f"not compiled: {name} could not be installed: {reason}"
+            raise InconclusiveCheck(what, f"{fix}; log: {log}", "not-installed")
         context.announce(f"installed {name}")
 
 

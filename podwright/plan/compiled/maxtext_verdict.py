@@ -68,7 +68,7 @@ def failed(
         stated = dump.Memory(0, 0, 0, failure.need_bytes, 0, ())  # its message does not say of what
         return Compiled(name, "too large", seconds, memory or stated, error=failure.reason)
     if failure.on_cpu:
-        reason = f"a kernel of tokamax {maxtext.versions['tokamax']} is traced on TPUs only ({failure.reason})"
+        reason = f"a kernel of tokamax {maxtext.versions['tokamax']} is traced on TPUs only ({failure.reason:.40})"
         return Compiled(name, "unknown", seconds, error=reason)
     return Compiled(name, "failed", seconds, error=failure.reason)
 
@@ -98,10 +98,10 @@ def _of_program(program: Compiled, limit: float, recipe: MaxTextRecipe, maxtext:
     """A failure is certain only with the recipe's own versions."""
     level: Level = "inconclusive" if _differing(recipe, maxtext) else "error"
     if program.verdict == "unknown":
-        what = f"{program.name}: {program.error}, so that it is not known whether it fits"
+        what = f"{program.name}: {program.error}, and whether it fits is not known"
         fix = "try it on a machine with more memory and less to do"
         if "tokamax" in program.error:
-            fix = "type arguments.use_tokamax_gmm=False, or maxtext=PATH with a checkout whose packages have a newer tokamax"
+            fix = "type arguments.use_tokamax_gmm=False, or maxtext=PATH of a checkout with a newer one"
         return [Finding("compile", "inconclusive", what, fix, "not-compiled")]
     if program.verdict == "failed":
         fix = verdict.mend(program, "xla_flags") or other_version(recipe, maxtext)

@@ -81,8 +81,8 @@ def _verdict(peak_bytes: float, limit_bytes: float | None) -> str:
 def _finding(counts: Record, verdict: str, limit: float | None, recipe: MultimodalRecipe) -> Finding:
     of = "" if limit is None else f" of {limit / GIB:.2f}"
     kept = f"weights {_gib(counts['weights_bytes']):.2f}, optimizer {_gib(counts['optimizer_bytes']):.2f}"
-    longest = "the longest have" if counts["known"] else "data.max_text_length allows"
-    lines = f"{counted(recipe.per_device_batch_size, 'line')}, of which {longest} {counts['tokens']} tokens"
+    longest = "" if counts["known"] else " (data.max_text_length)"
+    lines = f"{counted(recipe.per_device_batch_size, 'line')} of up to {counts['tokens']} tokens{longest}"
     what = f"an update needs {counts['peak_bytes'] / GIB:.2f}{of} GiB per device ({kept}) with {lines}"
     most = counts["largest_batch_size"]
     if verdict == "fits":

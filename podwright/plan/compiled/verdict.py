@@ -61,7 +61,7 @@ def findings(compiled: list[Compiled], limit_bytes: float | None) -> list[Findin
 def _of(program: Compiled, limit_bytes: float | None) -> Finding | None:
     """None for a program that fits: its entry of `programs` says what it needs."""
     if program.verdict == "unknown":
-        what = f"{program.name}: {program.error}, so that it is not known whether it fits"
+        what = f"{program.name}: {program.error}, and whether it fits is not known"
         return Finding("compile", "inconclusive", what, "try it on a machine with less to do", "not-compiled")
     if program.verdict == "failed":
         fix = mend(program, "LIBTPU_INIT_ARGS") or "type --cache with a folder that keeps its log"

@@ -26,7 +26,7 @@ PARTS = {
     "batch": "tokens and their log-probabilities",
 }
 ERROR = 0.15  # how far from the compiler's total an estimate may be (docs/evidence.md)
-FIT = "type --fit, which searches for settings that fit"
+FIT = "type --fit, which searches for settings"
 """what to do about programs that are too large"""
 
 

@@ -61,7 +61,7 @@ def wrong(key: str, value: str) -> WrongType | None:
         if value in choices:
             return None
         typed = nearest(value, list(choices)) or next(filter(None, choices))
-        return WrongType(f"{key}={value:.60} is no value that MaxText e591f30 (2026-08-22) knows", typed, choices)
+        return WrongType(f"{key}={value:.60} is no value of MaxText e591f30 (2026-08-22)", typed, choices)
     shown = f"{key}={value:.60}"
     if base == "bool":
         return None if value.lower() in _TRUTH else WrongType(f"{shown} is neither true nor false", "true or false")

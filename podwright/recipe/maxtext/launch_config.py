@@ -97,7 +97,7 @@ def _reservations(value: Any, default_zone: str, path: Path) -> list[tuple[str, 
             not _ZONE.fullmatch(zone) or zone.rpartition("-")[0] != default_zone.rpartition("-")[0]
         ):
             what = f"{path}: reservation {name} is in {zone}, which is no zone of the region of default_zone={default_zone}"
-            raise UserError(what, f"leave {name} out, or correct its zone or default_zone", "zone-of-other-region")
+            raise UserError(what, "leave it out, or correct its zone or default_zone", "zone-of-other-region")
         reserved.append((name, zone))
     return reserved
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from podwright.errors import UserError
+from podwright.errors import UserError, listed
 from podwright.recipe.maxtext.schema import VARIABLE, MaxTextRecipe
 
 _NAMES = re.compile(r"(?:.*[_-])?(?:(?:access|auth|api|hf)?token|(?:api|access|private)?key|secret|password|passwd)", re.IGNORECASE)  # fmt: skip
@@ -51,7 +51,7 @@ def problem(recipe: MaxTextRecipe) -> tuple[str, str] | None:
     """What is wrong and what to type, where a value looks like a secret."""
     if not (wrong := keys(recipe)):
         return None
-    what = f"{' and '.join(wrong)}: this looks like a secret, which manifests and records would show"
+    what = f"{listed(wrong)} look{'s' * (len(wrong) == 1)} like a secret, which records would show"
     lines = " and ".join(f"{name}=..." for name in dict.fromkeys(_variable(recipe, key) for key in wrong))
     create = f"kubectl create secret generic {SECRET} --from-env-file=FILE with a line {lines}"
     return what, f"leave it out, and type {create}: pods get its variables"

@@ -127,7 +127,7 @@ def _priority(own: GkeSettings, kubectl: Kubectl) -> list[Remark]:
     if failure.consequence is not Consequence.ABSENT:
         return [unseen(f"PriorityClass {name}", failure)]
     fix = f"set priority of the target to one of: kubectl get priorityclasses {context}"
-    what = f"the cluster has no PriorityClass {name}: no pod of a run would be created"
+    what = f"the cluster has no PriorityClass {name}: no pod would be created"
     if own.priority:
         return [Remark("error", what, fix)]
     return [Remark("warning", f"{what} whose recipe names no other", fix)]

@@ -169,7 +169,7 @@ class GkeSettings(BaseModel):
             raise ValueError("is no image; write it like us-docker.pkg.dev/PROJECT/REPOSITORY/maxtext:TAG")
         tag = re.search(r"(?:^|/)python:(\d[\d.]*)", value) if info.field_name == "python_image" else None
         if tag and not f"{tag[1]}.".startswith(f"{_PYTHON}."):
-            what = f"has Python {tag[1]}, and the packages that pods install are built for Python {_PYTHON}"
+            what = f"has Python {tag[1]}, and packages of pods are built for Python {_PYTHON}"
             raise ValueError(f"{what}; write python_image=python:{_PYTHON}-slim, or leave it out")
         return value
 

@@ -72,7 +72,7 @@ def _counted(recipe: GrpoRecipe, limits: TokenLimits) -> list[Record]:
     records = [record("context", "info", what, code="prompt-lengths")]
     if left_out := limits.left_out():
         about = "" if every else "about "
-        wrong = f"{about}{', '.join(left_out)} do not fit the lengths of rollout and are left out"
+        wrong = f"{about}{', '.join(left_out)} are too long for rollout and left out"
         fix = "give shorter examples"
         if enough := limits.enough():
             fix = f"type {enough}, or {fix}"

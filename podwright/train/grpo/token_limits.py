@@ -57,7 +57,7 @@ class TokenLimits:
             over.append(_scaled(part.part + " prompts", [n > limit for n in part.counted], part.total))
         if self.lessons:
             long = [prompt > limit or answer > steps for prompt, answer in self.lessons]
-            over.append(_scaled("worked answers of the warm start", long, self.parts[0].total))
+            over.append(_scaled("answers of the warm start", long, self.parts[0].total))
         return list(filter(None, over))
 
     def longest(self) -> int:

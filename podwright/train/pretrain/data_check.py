@@ -86,8 +86,7 @@ def _tokenized(sample: SampledTexts, tokenizer: Tokenizer, is_bytes: bool) -> To
         inner = sum(map(len, tokenizer.documents(sample.texts))) - ends * len(sample.texts)
         per_byte = inner / num_bytes if num_bytes else 0.0
     tokens = round(per_byte * sample.num_bytes) + ends * sample.documents
-    sampled = "" if sample.complete else f"{len(sample.texts):,} of its documents"
-    return TokenCounts(tokens, sample.documents, sampled, sample.complete)
+    return TokenCounts(tokens, sample.documents, estimated=not sample.complete)
 
 
 def _of_records(records: list[Location], vocab_size: int) -> TokenCounts:
@@ -97,7 +96,7 @@ def _of_records(records: list[Location], vocab_size: int) -> TokenCounts:
     if size > rows.SMALL_BYTES:
         for file in records:
             token_files.require_record(file)
-        return TokenCounts(size // item_bytes, None, "the size of its files", complete=False)
+        return TokenCounts(size // item_bytes, None, estimated=True)
     contents = [raw for file in records for raw in token_files.read_records(file, item_bytes)]
     return TokenCounts(sum(map(len, contents)) // item_bytes, sum(map(bool, contents)))
 

@@ -294,7 +294,7 @@ def test_where_to_launch_becomes_words_for_a_target(
 @pytest.mark.parametrize(
     ("reservations", "refusal"),
     [
-        ("[{name: r, zone: us-east5-a}]", "reservation r is in us-east5-a, which is no zone of the region of default_zone=us-central1-a; leave r out"),
+        ("[{name: r, zone: us-east5-a}]", "reservation r is in us-east5-a, which is no zone of the region of default_zone=us-central1-a; leave it out"),
         ("{first: us-central1-b, r: us-east5-a}", "reservation r is in us-east5-a, which is no zone of the region"),
         ("[projects/p/zones/us-east5-a/reservations/r]", "reservation projects/p/zones/us-east5-a/reservations/r is in us-east5-a, which"),
         ("[{name: r, zone: banana}]", "reservation r is in banana, which is no zone of the region of default_zone=us-central1-a"),

@@ -229,8 +229,8 @@ HUGE = 10**400
 @pytest.mark.parametrize(
     ("given", "what", "fix"),
     [
-        ("", "holds no mapping of keys", "an override file of tunix"),
-        ("- grpo_config\n", "holds no mapping of keys", "an override file of tunix"),
+        ("", "holds no mapping of keys", "or a file of tunix, with"),
+        ("- grpo_config\n", "holds no mapping of keys", "or a file of tunix, with"),
         ("grpo_config: 5\n", "grpo_config is no key of tunix", "take it out"),
         ("grpo_config: [1]\n", "grpo_config is no key of tunix", "take it out"),
         ("grpo_config: {beta: 1, beta: 2}\n", "the key beta is there twice", "fix that line"),

@@ -258,7 +258,7 @@ def test_a_hub_out_of_reach(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_hub(monkeypatch, ConnectionError("no route\nto host"))
     refused(
         "openai/gsm8k",
-        "cannot be had from the Hugging Face hub (ConnectionError: no route)",
+        "the Hugging Face hub failed (ConnectionError: no route)",
         "type data.source=DIRECTORY",
     )
     monkeypatch.setitem(sys.modules, "datasets", None)

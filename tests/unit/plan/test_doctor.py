@@ -179,7 +179,7 @@ def test_the_network_is_told_and_the_slow_machine_named() -> None:
     )
     nodes = linked(fault="The client socket has timed out")
     (line,) = told([node | {"meet": "10.0.0.9"} for node in nodes])
-    assert "do not come together at 10.0.0.9: n2 (The client socket has timed out); set address of the target" in line
+    assert "do not come together at 10.0.0.9: The client socket has timed out (n2); set address of the target" in line
 
 
 def test_machines_that_meet_and_exchange_nothing_are_told_by_their_networks() -> None:
@@ -188,10 +188,10 @@ def test_machines_that_meet_and_exchange_nothing_are_told_by_their_networks() ->
     made[1]["network"]["interface"] = ""
     (line,) = told(made)
     assert line.startswith(
-        "error network: the machines meet at n0 and exchange nothing (n0 by eth1, n1 by the address of its own name): "
-        "n0 (nothing is heard of the others within 25 s); n1 (nothing is heard"
+        "error network: the machines meet at n0 and exchange nothing (n0 by eth1, n1 by its own name): "
+        "nothing is heard of the others within 25 s (n0, n1); open"
     )
-    assert "open the ports between them, or name their network in setup" in line
+    assert "open ports between them, or name their network in setup" in line
     made[1]["network"]["met"] = False
     assert "do not come together at n0" in told(made)[0]
 

@@ -250,7 +250,7 @@ def test_what_a_search_cannot_mend_is_said_first(capsys):
         ([], "--on local has no limit of memory that --fit could keep"),
         (
             ["model.name=qwen3-32b", "rollout.total_generation_steps=30000", "--on", "v5e"],
-            "no v5e slice that is sold holds",
+            "no v5e slice holds",
         ),
     ],
 )

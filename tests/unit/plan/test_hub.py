@@ -12,6 +12,7 @@ import pytest
 from huggingface_hub import constants
 
 from podwright.cli.app import main
+from podwright.errors import both_ends
 from podwright.plan.checks import hub
 from podwright.plan.findings import Finding
 from podwright.recipe.load import load
@@ -100,7 +101,7 @@ def test_what_looks_like_a_path_is_one(tmp_path: Path, source: str) -> None:
     (tmp_path / "dangling").symlink_to("nowhere")
     assert looks_like_path(source, tmp_path)
     (model,) = (f for f in findings(tmp_path, f"model.source={source}") if f.check == "model")
-    assert model.level == "error" and source in model.message
+    assert model.level == "error" and both_ends(source) in model.message
 
 
 @pytest.mark.parametrize("source", ["openai/gsm8k", "Qwen/Qwen3-1.7B", "gpt2", "owner/name.v2", "Minerva/x"])

@@ -36,8 +36,8 @@ def test_a_mesh_that_the_links_do_not_have_is_refused_with_one_that_they_have() 
     (fault,) = found("v6e-16", "mesh.fsdp=8", "mesh.tensor=2")
     message, _, fix = fault.partition("; ")
     assert message == (
-        "error: mesh data=1 x fsdp=8 x tensor=2 does not fit the links of v6e-16: Failed to find assignment for logical_axis_index 2 of "
-        "size 2 with remaining assignable mesh [4, 4, 1] (axis 2 is tensor)"
+        "error: mesh fsdp=8 x tensor=2 does not fit the links of v6e-16: Failed to find assignment for logical_axis_index 2 of "
+        "size 2 (axis 2 is tensor)"
     )
     assert fix == "type mesh.fsdp=16 mesh.tensor=1"
 
@@ -84,7 +84,7 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
         (
             "v6e-64",
             ["mesh.fsdp=32", "mesh.tensor=2"],
-            "assignable mesh [8, 8, 1] (axis 2 is tensor); type mesh.fsdp=8 mesh.tensor=8",
+            "logical_axis_index 2 of size 2 (axis 2 is tensor); type mesh.fsdp=8 mesh.tensor=8",
         ),
         ("v6e-256", ["mesh.fsdp=64", "mesh.tensor=4"], "; type mesh.fsdp=256 mesh.tensor=1 batch_size=256"),
         (
@@ -95,7 +95,7 @@ def test_what_a_plan_offers_it_accepts(on: str) -> None:
         (
             "2x v6e-16",
             ["mesh.fsdp=16", "mesh.tensor=2"],
-            "mesh data=1 x fsdp=16 x tensor=2 does not fit the links of 2x v6e-16: ",
+            "mesh fsdp=16 x tensor=2 does not fit the links of 2x v6e-16: ",
         ),
         (
             "2x v6e-4",

@@ -179,10 +179,7 @@ def test_the_mesh_that_the_source_typed_is_refused_in_jax_s_words(capsys):
     (refused,) = [
         line for line in capsys.readouterr().out.splitlines() if line.startswith("error: ") and "mesh" in line
     ]
-    assert (
-        "Failed to find assignment for logical_axis_index 2 of size 2 with remaining assignable mesh [0, 4, 4, 0]"
-        in refused
-    )
+    assert "Failed to find assignment for logical_axis_index 2 of size 2" in refused
     assert "type mesh.fsdp=16 mesh.context=2 mesh.tensor=2" in refused
     assert not findings("almodel-8b-tpu7x-64", "tpu7x-64", "mesh.fsdp=16", "mesh.context=2", "mesh.tensor=2")
 

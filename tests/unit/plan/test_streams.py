@@ -92,9 +92,8 @@ def test_of_a_large_text_some_documents_stand_for_all(made: Path, monkeypatch: p
     found = stock(path, "bytes")
     assert found.tokens == pytest.approx(exact, rel=0.1) and found.documents == pytest.approx(100, abs=10)
     message = check(path, "bytes")[0].message
-    assert message.startswith(f"{path} holds about {found.tokens:,} tokens") and not found.complete
-    assert f"(estimated from {found.sampled})" in message
-    assert message.endswith(f"; `podwright data check {path}` reads all of it")
+    assert message.startswith(f"{path} holds about {found.tokens:,} tokens") and found.estimated
+    assert message.endswith(f"; `podwright data check {path}` reads all")
 
 
 def test_tokens_are_counted_by_the_tokenizer_that_trains(tmp_path: Path) -> None:
@@ -104,7 +103,7 @@ def test_tokens_are_counted_by_the_tokenizer_that_trains(tmp_path: Path) -> None
     refused("has a vocabulary of 261, the model one of 259", source=path, tokenizer=tmp_path / "t")
     Tokenizer.bytes().save(tmp_path / "t")
     found, exact = stock(path, str(tmp_path / "t")), documents.load(str(path), tokenizer=str(tmp_path / "t"))
-    assert found.documents == 400 and found.complete and not found.sampled and found.tokens == exact.tokens
+    assert found.documents == 400 and not found.estimated and found.tokens == exact.tokens
     (tmp_path / "t/tokenizer.json").write_text("{}")
     refused("the tokenizer in", "cannot be read", source=path, tokenizer=tmp_path / "t")
 
@@ -201,7 +200,7 @@ def test_a_bad_id_is_named(tmp_path: Path) -> None:
 def test_a_plan_looks_at_the_first_ids_of_much_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     np.save(tmp_path / "a.npy", np.ones(1000, np.uint16))
     monkeypatch.setattr(data_check, "_IDS", (300, 100))
-    looked_at = f"of the ids the first 300 were looked at; `podwright data check {tmp_path}` reads all of it"
+    looked_at = f"its first 300 ids were looked at; `podwright data check {tmp_path}` reads all"
     assert looked_at in check(tmp_path)[0].message
 
 
@@ -287,7 +286,7 @@ def test_array_records_are_counted_and_damaged_ones_refused(tmp_path: Path, monk
     assert stock(tmp_path) == streams.TokenCounts(5000, 50)
     monkeypatch.setattr(rows, "SMALL_BYTES", 10)
     (tmp_path / "a.array_record").touch()
-    assert "(estimated from the size of its files)" in check(tmp_path)[0].message
+    assert " holds about " in check(tmp_path)[0].message
     (tmp_path / "a.array_record").write_bytes(bytes(100_000))
     refused("a.array_record cannot be read as array_record", source=tmp_path)
 
@@ -339,7 +338,7 @@ def test_the_tokens_of_a_text_are_estimated_within_a_factor_of_two(tmp_path: Pat
     path.write_text("".join(content))
     exact = sum(len(json.loads(text)["text"]) + 2 for text in "".join(content).split("\n") if text)
     found = stock(path, "bytes")
-    assert 0.5 < found.tokens / exact < 2 and not found.complete
+    assert 0.5 < found.tokens / exact < 2 and found.estimated
 
 
 @pytest.mark.parametrize("size", [1000, 12_000_000])

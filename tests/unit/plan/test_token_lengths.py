@@ -184,7 +184,7 @@ def test_what_training_leaves_out_is_a_warning_with_its_share(folder: Path) -> N
     (folder / "d/train.jsonl").write_text(lines([*QUESTIONS, *(f"{q} {'Think. ' * 50}" for q in QUESTIONS[:10])]))
     (finding,) = findings(folder, *CHECKPOINT)
     assert (finding.check, finding.level) == ("context", "warning")
-    assert finding.message == "10 of 50 training prompts (20%) do not fit the lengths of rollout and are left out"
+    assert finding.message == "10 of 50 training prompts (20%) are too long for rollout and left out"
     lengths = finding.fix.removeprefix("type ").removesuffix(", or give shorter examples")
     assert findings(folder, *CHECKPOINT, lengths) == []
 

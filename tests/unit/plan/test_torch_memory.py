@@ -48,11 +48,11 @@ def test_what_fits_is_said_with_the_largest_batch() -> None:
     verdict, found = finding(10, 20, 40)
     assert (verdict, found.level) == ("fits", "info")
     assert found.message == (
-        "an update needs 10.00 of 20.00 GiB per device (weights 1.00, optimizer 0.50) with 16 lines, of which the longest have 160 tokens; "
+        "an update needs 10.00 of 20.00 GiB per device (weights 1.00, optimizer 0.50) with 16 lines of up to 160 tokens; "
         "the largest per_device_batch_size is 40"
     )
     assert finding(10, None, None)[1].message.endswith("160 tokens")
-    assert "data.max_text_length allows 160 tokens" in finding(10, 20, 40, known=False)[1].message
+    assert "of up to 160 tokens (data.max_text_length)" in finding(10, 20, 40, known=False)[1].message
 
 
 @pytest.mark.parametrize(

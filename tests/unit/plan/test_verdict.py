@@ -47,12 +47,10 @@ def test_what_fits_is_said_with_its_limit():
 
 
 def test_what_is_too_large_names_its_largest_and_what_to_type():
-    found = the_finding(
-        compiled(verdict="too large", temporaries=40 * GIB, error="RESOURCE_EXHAUSTED: (42G) exceeds (31.25G)")
-    )
+    found = the_finding(compiled(verdict="too large", temporaries=40 * GIB))
     assert found.level == "error"
     assert "43.00 of 31.25 GiB" in found.message and "16.00 GiB f32[8,8,8,4096,2048]" in found.message
-    assert "models/attention.py:44" in found.message and "exceeds (31.25G)" in found.message
+    assert "models/attention.py:44" in found.message
     assert found.fix == memory.FIT
 
 
@@ -70,7 +68,7 @@ def test_every_fault_says_what_to_type(error, log, fix):
 
 def test_what_took_too_long_is_not_called_a_fault():
     found = the_finding(Compiled("update", "unknown", 600.0, error="the compiler was ended after 600 s"))
-    assert found.level == "inconclusive" and "not known whether it fits" in found.message
+    assert found.level == "inconclusive" and "whether it fits is not known" in found.message
 
 
 def test_an_entry_adds_up():

@@ -421,7 +421,7 @@ def test_a_size_that_is_not_sold_is_no_name_of_a_target(file: Path) -> None:
         (["kind=slurm", "sbatch=[--exclusive"], "sbatch is no list of plain words", "write sbatch=["),
         (["kind=ssh", "hosts=[a]", "ssh=-J gate"], "ssh is no list of plain words", "write ssh=["),
         (["kind=ssh"], "hosts is missing", "add hosts=... to the command"),
-        (["kind=slurm", "nodes=two"], "nodes=two must be a whole number", "correct it and type the command again"),
+        (["kind=slurm", "nodes=two"], "nodes=two must be a whole number", "correct it"),
         (["kind=slurm", "gpus_per_node=8", "accelerator=H100"], "did you mean H100-80GB", "correct it"),
         (["kind=slurm", "gpus_per_node=8", "accelerator=A100"], "did you mean A100-40GB or A100-80GB", "correct it"),
         (["kind=slurm", "gpus_per_node=8", "accelerator=L4-40GB"], "did you mean L4?", "correct it"),

@@ -63,7 +63,7 @@ def test_a_mesh_that_does_not_map_onto_the_links_has_jaxs_message_and_the_mesh_t
     """The mesh of a run of ALModel on 2x4x4, refused by JAX with these words; fsdp=16 and tensor=4 ran."""
     wanted = {"ici_fsdp_parallelism": "8", "ici_tensor_parallelism": "4", "ici_context_parallelism": "2"}
     refused = only("mesh", recipe("tpu7x-2x4x4", **wanted))
-    words = "Failed to find assignment for logical_axis_index 5 of size 2 with remaining assignable mesh [0, 4, 4, 0]"
+    words = "Failed to find assignment for logical_axis_index 5 of size 2"
     assert refused.level == "error" and f"{words} (axis 5 is context)" in refused.message
     assert refused.fix == "type arguments.ici_fsdp_parallelism=16 arguments.ici_context_parallelism=1"
     rest = only("mesh", recipe("tpu7x-2x4x4", **wanted | {"ici_fsdp_parallelism": "-1"}))
@@ -104,9 +104,7 @@ def test_deepseek_cannot_be_split_over_more_than_512_devices() -> None:
     fits = recipe("tpu7x-4x8x8", **deepseek)
     assert only("mesh", fits).message == "mesh of a slice: fsdp=256 x fsdp_transpose=2"
     refused = only("mesh", recipe("tpu7x-8x8x8", **deepseek))
-    rank = "the rank of the keys' latents (kv_lora_rank), 512"
-    assert f"fsdp=512 x fsdp_transpose=2 = 1024 does not divide {rank}" in refused.message
-    assert "fsdp=512 does not divide the number of experts, 256" in refused.message
+    assert refused.message == "fsdp=512 does not divide the number of experts, 256; and 2 dimensions more"
     assert refused.fix == "type arguments.ici_data_parallelism=2 arguments.ici_fsdp_parallelism=256"
     data = deepseek | {"ici_data_parallelism": "2"}
     twice = only("mesh", recipe("tpu7x-8x8x16", **data)).fix
@@ -249,7 +247,7 @@ def test_a_key_of_a_fork_leaves_no_figure_of_the_plain_model() -> None:
     assert (plan.verdict, plan.step) == ("inconclusive", None)
     assert not any("weights and optimizer state take" in f.message for f in plan.findings)
     key = next(f for f in plan.findings if "kda_num_heads" in f.message)
-    assert key.message.endswith("refuses unknown keys: not checked, nor are memory and step time with it")
+    assert key.message.endswith("which refuses others: it, memory and step time were not checked")
 
 
 @pytest.mark.parametrize(

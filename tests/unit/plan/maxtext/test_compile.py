@@ -128,7 +128,12 @@ NEED_GIB = 414.72
 @pytest.mark.parametrize(
     ("text", "verdict", "words", "fix"),
     [
-        ("cpu", "unknown", "a kernel of tokamax 0.0.17 is traced on TPUs only (Not supported on cpu)", "newer tokamax"),
+        (
+            "cpu",
+            "unknown",
+            "a kernel of tokamax 0.0.17 is traced on TPUs only (Not supported on cpu)",
+            "checkout with a newer",
+        ),
         ("flag", "failed", "Unknown command line flag 'xla_tpu_no_such_flag'", "log"),
         ("flag_value", "failed", "Illegal value 'banana' specified for flag 'xla_tpu_scoped_vmem_limit_kib'", "log"),
         ("vmem", "failed", "exceeded scoped vmem limit by 5.30M", "--xla_tpu_scoped_vmem_limit_kib=65536 to xla_flags"),

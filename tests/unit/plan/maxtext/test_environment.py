@@ -34,7 +34,7 @@ def test_a_tag_or_a_commit_needs_a_checkout(pin: str, stand_in: StandIn) -> None
     with pytest.raises(InconclusiveCheck) as refusal:
         environment(stand_in, pin)
     assert f"MaxText {pin} is not on PyPI" in refusal.value.what
-    assert f"maxtext=PATH, a checkout of it: git clone {maxtext._REPOSITORY}" in refusal.value.fix
+    assert f"maxtext=PATH of a checkout: git clone {maxtext._REPOSITORY}" in refusal.value.fix
     assert refusal.value.fix.endswith(f"git -C maxtext checkout {pin}") and not stand_in.starts()
 
 
@@ -174,7 +174,7 @@ def test_a_checkout_of_another_version_is_not_the_recipe_s(checkout: Path, stand
 
 
 def test_a_folder_that_is_no_checkout_is_refused(tmp_path: Path, stand_in: StandIn) -> None:
-    with pytest.raises(UserError, match=r"is no checkout of MaxText: it has no src/dependencies") as refusal:
+    with pytest.raises(UserError, match=r"is no checkout of MaxText: it has no tpu-requirements.txt") as refusal:
         environment(stand_in, "v1", str(tmp_path))
     assert not isinstance(refusal.value, InconclusiveCheck)
 

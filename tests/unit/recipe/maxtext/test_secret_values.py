@@ -45,7 +45,7 @@ def test_a_value_that_looks_like_a_secret_is_refused_without_being_shown(section
     with pytest.raises(UserError) as run:
         attempt.require_submittable(workload.resolved(wrong, {}), gke())
     for what, fix in ((error.message, error.fix), (named.message, named.fix), (render.value.what, render.value.fix), (run.value.what, run.value.fix)):  # fmt: skip
-        assert what.startswith(f"{section}.{key}: this looks like a secret")
+        assert what.startswith(f"{section}.{key} looks like a secret")
         assert "kubectl create secret generic podwright-env --from-env-file=FILE" in fix
         assert not any(text in what + fix for text in ("hf_abc", LONG, KEY_OF_WANDB, "swordfish"))
 

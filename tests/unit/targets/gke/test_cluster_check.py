@@ -99,8 +99,8 @@ def test_each_thing_that_a_cluster_lacks_is_said_with_what_to_type(kube: Kube) -
     kube.delete("priorityclasses", "medium", "")
     recipe = load("qwen3-tiny-arithmetic-grpo")
     used = check(**{"priority": gke(topology=SLICE, zones=["us-central1-ai1a"]).as_used_by(recipe).priority})
-    assert "no PriorityClass medium: no pod of a run would be created; set priority" in levels(used, "error")
-    assert "no pod of a run would be created whose recipe names no other; set priority of the target" in levels(check(), "warning")  # fmt: skip
+    assert "no PriorityClass medium: no pod would be created; set priority" in levels(used, "error")
+    assert "no pod would be created whose recipe names no other; set priority of the target" in levels(check(), "warning")  # fmt: skip
     assert "runs create node pools" in levels(check(provisioning="spot"), "info")
 
 
@@ -117,7 +117,7 @@ def test_a_resume_looks_for_the_priority_of_the_recipe_like_the_start(
     last["settings"]["patience"] = "5h" if changed else "6h"
     begun = time.time() - (0 if changed else 3 * 86_400)
     state = journal.RunState(target="pod", slice=SLICE, handle=last, submitted=begun, attempt=1)
-    with pytest.raises(UserError, match="the cluster has no PriorityClass vip: no pod of a run would be created") as e:
+    with pytest.raises(UserError, match="the cluster has no PriorityClass vip: no pod would be created") as e:
         drive._require_target(run, state, "maxtext")
     assert "set priority of the target to one of" in e.value.fix and "\n" not in str(e.value)
 
