@@ -130,13 +130,13 @@ class Farm(Bench):
         return json.loads(self.path(f"attempts/{attempt}/starts/{start}/ended.json").read_text())
 
     def wait_for_step(self, number: int) -> None:
-        wait_for(lambda: number in self.steps(), 240)
+        wait_for(lambda: number in self.steps())
 
     def ended(self) -> list[str]:
         return [r["ending"] for r in self.records("journal.jsonl") if r["event"] == "ended"]
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 120) -> None:
+def wait_for(true: Callable[[], bool], seconds: float = 300) -> None:
     """`seconds`: at most; a busy machine needs many times as long as an idle one."""
     end = time.monotonic() + seconds
     while not true():

@@ -216,10 +216,10 @@ def test_a_run_continues_on_new_hosts_when_the_old_ones_are_taken_away(lab: clou
     bench = LabBench(tmp_path, lab, num_hosts=2, python=str(python), env=["STANDIN_STEP_S"])
     launcher = bench.start_run(40, "mesh.fsdp=2", "--on", "lab", STANDIN_STEP_S="0.25")
     try:
-        wait_for(lambda: '"step": 5,' in bench.on_first_host("metrics.jsonl"), 60)
+        wait_for(lambda: '"step": 5,' in bench.on_first_host("metrics.jsonl"))
         (first,) = lab.allocations()
         lab.preempt(first)
-        wait_for(lambda: [name for name in lab.allocations() if name != first] != [], 60)
+        wait_for(lambda: [name for name in lab.allocations() if name != first] != [])
         out, err = launcher.communicate(timeout=240)
     finally:
         bench.close()
@@ -286,7 +286,7 @@ def test_a_run_whose_hosts_are_taken_away_resumes_from_its_bucket_bit_for_bit(
             wait_for(lambda: bench.committed("lossy", "checkpoints/2"), 400)
             holder = bench.claim("lossy")
             lab.preempt(first)
-            wait_for(lambda: (cloud.describe(lab.root, first) or {"state": "gone"})["state"] != "ready", 30)
+            wait_for(lambda: (cloud.describe(lab.root, first) or {"state": "gone"})["state"] != "ready")
             bucket.faults.status = 0
             assert refused and not bench.committed("lossy", "checkpoints/4")
             wait_for(lambda: bench.claim("lossy")["attempt"] == 2, 400)

@@ -109,7 +109,7 @@ def said_by_the_server(text: str) -> str:
 
 def happening(cluster: Cluster, resource: str, reason: str, message: str) -> None:
     """An event of the only object of a resource, once it is there."""
-    wait_for(lambda: len(cluster.kube.objects(resource)) == 1, 60)
+    wait_for(lambda: len(cluster.kube.objects(resource)) == 1)
     (body,) = cluster.kube.objects(resource)
     own = {key: body["metadata"][key] for key in ("name", "namespace", "uid")}
     event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": f"{own['name']}.1", "namespace": "default"}}
@@ -161,7 +161,7 @@ def test_a_job_that_the_cluster_does_not_take_ends_the_run(cluster: Cluster) -> 
     cluster.kube.set(controllers_down=["jobset"])
     started = cluster.start_toy()
     happening(cluster, "jobsets", "JobCreationFailed", INVALID_JOB)
-    wait_for(lambda: bool(cluster.events("ended")), 60)
+    wait_for(lambda: bool(cluster.events("ended")))
     cluster.kube.set(controllers_down=[])
     cluster.ends(started)
     assert ending(cluster) == (
@@ -180,7 +180,7 @@ def test_a_quota_that_is_never_enough_ends_the_run_in_the_words_of_older_version
     (own,) = [each for each in cluster.kube.objects("workloads") if each["metadata"]["name"] != "other"]
     quota = next(each for each in own["status"]["conditions"] if each["type"] == "QuotaReserved")
     cluster.kube.patch_status("workloads", own["metadata"]["name"], {"conditions": [quota | {"message": TOO_LARGE}]})
-    wait_for(lambda: bool(cluster.events("ended")), 60)
+    wait_for(lambda: bool(cluster.events("ended")))
     cluster.kube.set(controllers_down=[])
     cluster.ends(started)
     said = ending(cluster)
@@ -196,7 +196,7 @@ def test_pods_without_a_node_of_the_slice_wait_for_one(tmp_path: Path) -> None:
         cluster.replay(200)
         kube.set(controllers_down=["scheduler"])
         started = cluster.start_toy()
-        wait_for(lambda: bool(kube.objects("pods")), 60)
+        wait_for(lambda: bool(kube.objects("pods")))
         status = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": NO_NODES}
         for pod in kube.objects("pods"):
             kube.patch_status("pods", pod["metadata"]["name"], {"conditions": [status]})
@@ -245,7 +245,7 @@ def test_a_pod_that_makes_room_for_another_one_is_a_preemption(
 ) -> None:
     cluster.replay(5)
     started = cluster.start_toy()
-    wait_for(lambda: len(cluster.running()) == HOSTS, 60)
+    wait_for(lambda: len(cluster.running()) == HOSTS)
     cluster.kube.set(controllers_down=["kubelet"])
     pod = cluster.running()[0]
     (status,) = pod["status"]["containerStatuses"]
@@ -257,7 +257,7 @@ def test_a_pod_that_makes_room_for_another_one_is_a_preemption(
         "containerStatuses": [status | {"state": {"running": None, "terminated": ended}}],
     }
     cluster.kube.patch_status("pods", pod["metadata"]["name"], changed)
-    wait_for(lambda: bool(cluster.events("ended")), 60)
+    wait_for(lambda: bool(cluster.events("ended")))
     cluster.replay(200)
     cluster.kube.set(controllers_down=[])
     out = cluster.ends(started)

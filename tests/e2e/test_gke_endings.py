@@ -29,13 +29,13 @@ def test_the_life_of_an_attempt_ends_although_no_launcher_is_alive(cluster: Clus
     """`activeDeadlineSeconds`: the processes are ended, the next command sees why, and starts another one."""
     cluster.replay(0.2)
     launcher = cluster.start_toy()
-    wait_for(lambda: len(cluster.running()) == HOSTS and cluster.path("attempts/1/log.txt").exists(), 60)
+    wait_for(lambda: len(cluster.running()) == HOSTS and cluster.path("attempts/1/log.txt").exists())
     os.kill(launcher.pid, signal.SIGKILL)
     launcher.wait()
     (job,) = cluster.kube.objects("jobs")
     assert job["spec"]["activeDeadlineSeconds"] == 7 * 86400
     cluster.kube.set(deadline_s=1.0)
-    wait_for(lambda: cluster.running() == [], 60)
+    wait_for(lambda: cluster.running() == [])
     assert cluster.events("ended") == []
     cluster.kube.set(deadline_s=None)
     cluster.replay(200)

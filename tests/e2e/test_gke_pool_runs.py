@@ -77,7 +77,7 @@ def test_pools_are_deleted_by_the_same_launcher_once_the_login_works_again(pools
     launcher = pools.start_toy()
     wait_for(lambda: len(pools.steps()) > 1)
     pools.gcloud.set(login_expired=True)
-    wait_for(lambda: bool(pools.events("allocation undeleted")), 120)
+    wait_for(lambda: bool(pools.events("allocation undeleted")))
     assert launcher.poll() is None and [row for row in pools.gcloud.pools() if not row["foreign"]]
     wait_for(
         lambda: "cannot be deleted: NoLogin: the login of gcloud has expired; type gcloud auth login" in pools.shown

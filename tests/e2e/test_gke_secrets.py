@@ -35,7 +35,7 @@ class Secrecy:
         with self.watch:
             printed = [*own.call(*words, "--dry-run", "--json")[1:]]
             launcher = own.start(*words)
-            wait_for(lambda: launcher.poll() is not None or len(own.steps()) > steps, 200)
+            wait_for(lambda: launcher.poll() is not None or len(own.steps()) > steps)
             assert launcher.poll() is None, launcher.communicate()
             (pool,) = [row["name"] for row in own.gcloud.pools() if not row["foreign"]]
             own.gcloud.lose_node(pool, None)

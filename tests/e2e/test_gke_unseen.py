@@ -31,7 +31,7 @@ def test_a_stop_that_may_not_look_ends_and_calls_nothing_stopped(cluster: Cluste
     cluster.replay(0.5)
     code, out, err = cluster.run_toy("--detach")
     assert code == 0, out + err
-    wait_for(lambda: cluster.standing()["detail"].startswith("Quota: "), 30)
+    wait_for(lambda: cluster.standing()["detail"].startswith("Quota: "))
 
     no_login = cluster.folder / "other-kubeconfig"
     shutil.copy(cluster.kube.environment["KUBECONFIG"], no_login)

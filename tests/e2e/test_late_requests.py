@@ -142,14 +142,14 @@ def test_clean_waits_for_what_the_gcloud_of_a_killed_launcher_may_create_or_name
     requesting, cleaning = "Requesting: gcloud, which creates it, has not ended yet", None
     if both.kube:  # the cloud lists its queues already
         cleaning = both.first.start("clean", "--yes")
-        wait_for(lambda: both.kube is None or not both.kube.objects("localqueues"), 60)
+        wait_for(lambda: both.kube is None or not both.kube.objects("localqueues"))
     else:
         code, out, err = both.first.call("clean", "--yes")
         assert code == 2 and f"were not listed: {requesting}" in err, (out, err)
         assert "type podwright stop" in err and "which stops the run and deletes them" in err
     for process in gcloud:
         process.resume()
-    wait_for(lambda: bool(both.there()), 60)
+    wait_for(lambda: bool(both.there()))
     cleaning = cleaning or both.first.start("clean", "--yes")
     out, err = cleaning.communicate(timeout=300)
     assert cleaning.returncode == 0 and both.gcloud.resources() == [], (out, err)

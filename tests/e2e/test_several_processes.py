@@ -159,7 +159,7 @@ def test_a_killed_process_ends_the_other_and_a_resume_is_exact(folder, whole):
     run = make(folder, "killed")
     processes = begin(folder, run)
     wait_for_steps(run, processes, 3)
-    wait_for(lambda: (run.checkpoints / "2").is_dir(), 60)
+    wait_for(lambda: (run.checkpoints / "2").is_dir())
     processes[1].kill()
     ended(run, processes[0])
     (newest, *_) = saved(run)[::-1]

@@ -49,8 +49,8 @@ def test_seeds_are_jobs_that_queue_up(farm: Farm) -> None:
 @pytest.mark.long
 def test_who_leaves_the_runs_of_several_seeds_leaves_them_at_work(farm: Farm) -> None:
     launcher = farm.start_run(100, "--on", "lab", "--seeds", "0,1", STANDIN_STEP_S="0.4")
-    wait_for(lambda: (farm.folder / "runs/r-seed-1/attempts/1/sbatch.txt").exists(), 60)
-    wait_for(lambda: (farm.folder / "runs/r-seed-0/metrics.jsonl").exists(), 60)
+    wait_for(lambda: (farm.folder / "runs/r-seed-1/attempts/1/sbatch.txt").exists())
+    wait_for(lambda: (farm.folder / "runs/r-seed-0/metrics.jsonl").exists())
     launcher.send_signal(signal.SIGINT)
     launcher.communicate(timeout=30)
     assert launcher.returncode == 130 and farm.submitted() == 2
@@ -135,7 +135,7 @@ def test_a_warned_run_saves_and_comes_back_by_itself_with_nobody_at_it(farm: Far
 def test_a_run_that_never_gets_to_a_new_checkpoint_is_not_queued_for_ever(farm: Farm) -> None:
     assert farm.run(500, "--on", "lab", "--detach", STANDIN_STEP_S="0.3")[0] == 0
     for start in (1, 2, 3):  # the stand-in keeps its checkpoint elsewhere
-        wait_for(lambda start=start: farm.path(f"attempts/1/starts/{start}/begun.json").exists(), 60)
+        wait_for(lambda start=start: farm.path(f"attempts/1/starts/{start}/begun.json").exists())
         before = len(farm.steps())
         wait_for(lambda before=before: len(farm.steps()) > before + 1, 240)  # its trainer is there to get the signal
         farm.lab.call("scancel", "--signal=USR1", farm.job())

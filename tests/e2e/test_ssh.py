@@ -250,7 +250,7 @@ def test_a_lost_host_is_said_and_the_run_goes_on_when_it_is_back(pair: Pair) -> 
     pair.wait_for_step(5)
     pair.lab.lose("h2")
     try:
-        wait_for(lambda: not pair.at_work(), 20)
+        wait_for(lambda: not pair.at_work())
         pair.call("watch", "r")
         assert pair.ended() == ["NODE_LOST"] and f"host {pair.lab.names[1]} was lost" in pair.last_end()["detail"]
         code, out, _ = pair.call("resume", "r")
@@ -420,7 +420,7 @@ def test_a_stopped_process_ends_a_jax_run_as_stalled_with_the_stacks_of_both(sha
     sharing.target("patient", python=str(short_patience.interpreter(runs / "python")), runs=str(runs))
     code, out, err = sharing.call("run", *TRAINED, *ENDLESS, "--name", "r", "--on", "patient", "--detach")
     assert code == 0, (out, err)
-    wait_for(lambda: 9 in sharing.steps(), 180)
+    wait_for(lambda: 9 in sharing.steps())
     os.kill(short_patience.process(runs / "r", 1), signal.SIGSTOP)
     wait_for(sharing.path("attempts/1/exit.json").exists, short_patience.LONGEST_S)
     sharing.call("watch", "r")

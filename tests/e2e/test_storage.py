@@ -89,7 +89,7 @@ def stopped_in_a_save(process, bucket, folder):
         return False
 
     bucket.faults.only = seen
-    wait_for(lambda: process.poll() is not None or psutil.Process(process.pid).status() == psutil.STATUS_STOPPED, 60)
+    wait_for(lambda: process.poll() is not None or psutil.Process(process.pid).status() == psutil.STATUS_STOPPED)
     assert written and process.poll() is None
 
 

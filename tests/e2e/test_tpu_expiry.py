@@ -33,7 +33,7 @@ def nodes(gcloud: Gcloud) -> list[str]:  # noqa: F811
 def lose_launcher(bench: TpuBench, steps: int, life_s: float) -> None:
     """Start a run and kill its launcher once it trains."""
     launcher = bench.start_run(steps, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.05", LIFE_S=str(life_s))
-    wait_for(lambda: len(bench.steps()) > 2, 90)
+    wait_for(lambda: len(bench.steps()) > 2)
     launcher.kill()
     launcher.communicate()
 
@@ -49,7 +49,7 @@ def test_a_slice_that_no_run_uses_deletes_itself(
     request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
     own.create(request)
     until(own, request, AllocationState.READY)
-    wait_for(lambda: gcloud.resources() == [], 30)
+    wait_for(lambda: gcloud.resources() == [])
     (row,) = gcloud.ledger()
     assert row["gone_at"] - row["ready_at"] >= 2.0, "the timer starts with the machine, before the cloud calls it ready"
 
@@ -91,7 +91,7 @@ def test_the_timer_ends_a_slice_without_launcher_once_its_run_has_ended(
 def test_the_cloud_ends_a_flex_start_slice_whatever_runs_on_it(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
     stood_in.settings(provisioning="flex-start", zones=[FLEX_ZONE])
     lose_launcher(stood_in, 4000, 20.0)
-    wait_for(lambda: nodes(gcloud) == [], 60)
+    wait_for(lambda: nodes(gcloud) == [])
     (row,) = gcloud.ledger()
     assert row["gone_at"] - row["ready_at"] == pytest.approx(20.0, abs=3.0)
     (husk,) = gcloud.resources()
@@ -114,7 +114,7 @@ def test_where_the_slice_may_not_delete_itself_the_check_has_said_that_only_clea
     said = stood_in.call("target", "check", "tpu")[1]
     assert "only podwright clean tpu ends a slice whose launcher is gone" in said, said
     lose_launcher(stood_in, 40, 4.0)
-    wait_for(lambda: any(row["rc"] == 403 and row["argv"][:2] == ["rest", "DELETE"] for row in gcloud.calls()), 60)
+    wait_for(lambda: any(row["rc"] == 403 and row["argv"][:2] == ["rest", "DELETE"] for row in gcloud.calls()))
     assert nodes(gcloud)
 
     def cleaned() -> bool:
@@ -123,5 +123,5 @@ def test_where_the_slice_may_not_delete_itself_the_check_has_said_that_only_clea
         assert code == 0, out + err
         return "trains without a launcher" not in out
 
-    wait_for(cleaned, 90)
+    wait_for(cleaned)
     assert gcloud.resources() == []

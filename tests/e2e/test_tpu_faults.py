@@ -17,7 +17,7 @@ def training(gcloud: Gcloud, bench: TpuBench, steps: int, others_s: float, **env
     bench.settings(env=["STANDIN_STEP_S", "STANDIN_OTHER"])
     env |= {"STANDIN_STEP_S": "0.25", "STANDIN_OTHER": str(others_s)}
     bench.start_run(steps, "mesh.fsdp=16", "--on", "tpu", **env)
-    wait_for(lambda: len(bench.steps()) > 2, 90)
+    wait_for(lambda: len(bench.steps()) > 2)
     (node,) = (row["name"] for row in gcloud.resources() if row["kind"] == "node")
     return node
 
@@ -58,7 +58,7 @@ def test_a_slice_that_restarts_for_maintenance_is_replaced_once_it_is_back(gclou
     node = training(gcloud, stood_in, 40, 10.0)
     gcloud.maintain(node, unhealthy_s=1.0, away_s=15.0)
     waiting = "Maintenance: the cloud restarts the machines; if they stay away for long, others are requested"
-    wait_for(lambda: stood_in.standing()["detail"] == waiting, 40)
+    wait_for(lambda: stood_in.standing()["detail"] == waiting)
     out, err = stood_in.started[0].communicate(timeout=200)
     assert stood_in.started[0].returncode == 0, (out, err)
     first, second = endings(stood_in)
@@ -109,7 +109,7 @@ def test_a_slice_whose_workers_fall_silent_is_named_with_its_price_and_replaced(
         assert code == 0, err
         return str(json.loads(out)[0]["detail"])
 
-    wait_for(lambda: "(since " in row() and "USD per hour)" in row(), 120)
+    wait_for(lambda: "(since " in row() and "USD per hour)" in row())
     out, err = stood_in.started[0].communicate(timeout=300)
     assert stood_in.started[0].returncode == 0, (out, err)
     assert "Unreachable: " in out and ", 16 v6e chips for up to 43.20 USD per hour); at " in out, out
@@ -123,7 +123,7 @@ def test_a_slice_whose_workers_fall_silent_is_named_with_its_price_and_replaced(
 def test_a_stop_ends_although_no_worker_hears_it(gcloud: Gcloud, stood_in: TpuBench) -> None:  # noqa: F811
     node = training(gcloud, stood_in, 400, 200.0)
     silence(gcloud, node)
-    wait_for(lambda: "Unreachable: " in str(stood_in.standing()["detail"]), 120)
+    wait_for(lambda: "Unreachable: " in str(stood_in.standing()["detail"]))
     code, out, err = stood_in.call("stop", "r", SILENT_STOP_S="20")
     assert code == 0 and gcloud.resources() == [], (out, err)
     assert stood_in.standing()["ending"] == "STOPPED"

@@ -51,7 +51,7 @@ def whole_life(bench: TpuBench, gcloud: Gcloud, watch: Watch, given: dict[str, s
     try:
         with watch:
             launcher = bench.start_run(8, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.4", **given)
-            wait_for(lambda: len(bench.steps()) > 2, 90)
+            wait_for(lambda: len(bench.steps()) > 2)
             (node,) = (row["name"] for row in gcloud.resources() if row["kind"] == "node")
             gcloud.preempt(node, notice_s=5.0)
             out, err = launcher.communicate(timeout=200)

@@ -96,7 +96,7 @@ def test_a_run_goes_from_no_machines_over_a_preemption_to_a_report_and_no_machin
     # Four workers try the storage at once: on a busy machine that takes longer than tests of hanging workers wait.
     launcher = bench.start_run(40, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.25", CHECK_LIMIT_S="60")
     try:
-        wait_for(lambda: len(bench.steps()) > 5, 90)
+        wait_for(lambda: len(bench.steps()) > 5)
         (first,) = [row for row in gcloud.resources() if row["kind"] == "node"]
         assert first["zone"] == B
         gcloud.fail_provisioning(f'There is no more capacity in the zone "{A}"', code=8)
@@ -149,7 +149,7 @@ def test_a_fault_of_one_worker_is_named_and_costs_the_slice_only(
 @pytest.mark.long
 def test_a_notice_of_preemption_has_the_run_saved_before_the_machines_go(gcloud: Gcloud, stood_in: TpuBench) -> None:
     launcher = stood_in.start_run(12, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.5")
-    wait_for(lambda: len(stood_in.steps()) > 2, 60)
+    wait_for(lambda: len(stood_in.steps()) > 2)
     (node,) = (row["name"] for row in gcloud.resources() if row["kind"] == "node")
     gcloud.preempt(node, notice_s=20.0)
     out, err = launcher.communicate(timeout=120)
@@ -266,7 +266,7 @@ def test_a_request_that_outlives_its_launcher_is_waited_for_before_the_slice_cou
 ) -> None:
     gcloud.fault("queued-resources create", delay_s=8.0)
     launcher = stood_in.start_run(5, "mesh.fsdp=16", "--on", "tpu")
-    wait_for(lambda: any("create" in row["argv"] for row in gcloud.calls()), 60)
+    wait_for(lambda: any("create" in row["argv"] for row in gcloud.calls()))
     launcher.kill()
     launcher.wait()
     code, out, err = stood_in.call("stop", "r")
@@ -292,7 +292,7 @@ def test_a_node_that_is_created_directly_goes_to_the_next_zone_and_is_deleted_on
     gcloud.times(stockout=1.0)
     stood_in.settings(queued=False)
     launcher = stood_in.start_run(20, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.25")
-    wait_for(lambda: len(stood_in.steps()) > 2, 60)
+    wait_for(lambda: len(stood_in.steps()) > 2)
     (node,) = (row["name"] for row in gcloud.resources() if row["state"] == "READY")
     gcloud.preempt(node)
     out, err = launcher.communicate(timeout=200)

@@ -132,13 +132,13 @@ def test_clean_does_not_take_a_disk_that_is_not_mounted_for_runs_that_are_gone(g
 def test_clean_tells_the_journal_of_the_run_what_it_has_removed(gcloud: Gcloud, stood_in: TpuBench, event: str) -> None:  # noqa: F811
     gcloud.fault("tpu-vm describe", delay_s=1.5, calls=None)  # so that no attempt is submitted meanwhile
     launcher = stood_in.start_run(5, "mesh.fsdp=16", "--on", "tpu")
-    wait_for(lambda: f"allocation {event}" in stood_in.events() and gcloud.resources(), 60)
+    wait_for(lambda: f"allocation {event}" in stood_in.events() and gcloud.resources())
     launcher.kill()
     launcher.communicate()
     gcloud.set(faults=[])
     begun = stood_in.events()
     assert begun[-1] == f"allocation {event}"
-    wait_for(lambda: gcloud.chip_hours() > 0, 60)
+    wait_for(lambda: gcloud.chip_hours() > 0)
     usage = stood_in.standing()["usage"]
     assert usage["open"] and usage["chip_hours"] > 0, "also where no launcher has seen that the slice is ready"
     code, out, err = stood_in.call("clean", "--yes")
@@ -175,7 +175,7 @@ def test_clean_names_a_run_whose_project_is_in_no_entry(gcloud: Gcloud, tmp_path
     bench = TpuBench(tmp_path, zones=[A])
     launcher = bench.start_run(40, "mesh.fsdp=16", "--on", "tpu")
     try:
-        wait_for(lambda: bool(gcloud.resources()), 60)
+        wait_for(lambda: bool(gcloud.resources()))
         launcher.kill()
         launcher.communicate()
         (tmp_path / "targets.yaml").unlink()
@@ -197,7 +197,7 @@ def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: c
     bench = TpuBench(tmp_path, python=str(python), price=2.0)
     launcher = bench.start_run(2000, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.25")
     try:
-        wait_for(lambda: len(bench.steps()) > 2, 90)
+        wait_for(lambda: len(bench.steps()) > 2)
         (node,) = [row["name"] for row in gcloud.resources() if row["kind"] == "node"]
 
         code, out, err = bench.call("clean", "--yes")
@@ -232,7 +232,7 @@ def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: c
         serve = f"setsid python3 -m http.server {port} --bind 127.0.0.1 > /dev/null 2>&1 < /dev/null &"
         assert bench.call("target", "exec", "tpu", "--host", "0", "--", serve)[0] == 0
         page = bench.start("ui", "r", f"--forward={port}")
-        wait_for(lambda: answers(port), 30)
+        wait_for(lambda: answers(port))
         assert page.stderr
         address = next(line for line in page.stderr if line.startswith("TensorBoard") and "http://" in line)
         assert urllib.request.urlopen(re.findall(r"http://\S+", address)[0], timeout=30).status == 200
@@ -262,7 +262,7 @@ def test_what_a_killed_launcher_has_requested_is_removed_and_the_run_goes_on(gcl
     bench = TpuBench(tmp_path, zones=[A])
     launcher = bench.start_run(40, "mesh.fsdp=16", "--on", "tpu")
     try:
-        wait_for(lambda: bool(gcloud.resources()), 60)
+        wait_for(lambda: bool(gcloud.resources()))
         assert "followed by a launcher" in bench.call("clean", "--yes")[1]
         launcher.kill()
         launcher.communicate()
