@@ -47,6 +47,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
     ): "a line's end is looked for behind a #, so it is never at 0",
     ("podwright/report/page.py", "total = sum(seconds.values()) or 1.0", "2.0"): "where the sum is 0 every share is",
     (
+        "podwright/recipe/smoke.py",
+        'return _of_trainer(recipe, steps) | {"data.num_test": min(recipe.data.num_test or 16, 16)}',
+        "17",
+    ): "of 17 and 16 the smaller is 16",
+    (
         "podwright/run/drive.py",
         "return 0.0",
         "1.0",
