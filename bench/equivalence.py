@@ -17,6 +17,7 @@ import json
 import lzma
 import os
 import platform
+import re
 import resource
 import shutil
 import subprocess
@@ -113,8 +114,10 @@ def environment(tree: Path, folder: Path) -> dict[str, str]:
 
 
 def load(path: Path) -> dict[str, Any]:
+    """A record, without the numbers of the source's lines."""
     content = path.read_bytes()
-    loaded: dict[str, Any] = json.loads(lzma.decompress(content) if path.suffix == ".xz" else content)
+    text = (lzma.decompress(content) if path.suffix == ".xz" else content).decode()
+    loaded: dict[str, Any] = json.loads(re.sub(r"(?<=\w\.py):\d+", "", text))
     return loaded
 
 

@@ -76,7 +76,7 @@ class Answer:
             if isinstance(part, dict) and "findings" in part:
                 local = str(part.get("target", "")).startswith(("local", "cpu-"))
                 part = part | {"findings": findings(part["findings"], with_numbers=not local)}
-            elif isinstance(part, dict) and set(part) == {"error", "fix"}:
+            elif isinstance(part, dict) and set(part) - {"code"} == {"error", "fix"}:
                 part = {"error": True}
             kept.append(self.normal.value(part))
         return {"code": self.code, "document": kept if isinstance(self.document, list) else kept[0]}
