@@ -32,8 +32,8 @@ class UserError(Exception):
 
 
 def message_of(error: BaseException, most: int = 80) -> str:
-    """The first line of what it says without colours, or so many characters of it."""
-    return re.sub(r"\x1b\[[\d;]*m", "", (str(error).splitlines() or [""])[0])[:most]
+    """The first line of what it says without colours, or so many characters of its ends."""
+    return both_ends(re.sub(r"\x1b\[[\d;]*m", "", (str(error).splitlines() or [""])[0]), most)
 
 
 def warn(sentence: str) -> None:
@@ -94,7 +94,7 @@ def listed(names: Iterable[str], most: int = 80) -> str:
 
 
 def both_ends(text: str, most: int = 80) -> str:
-    """A text that somebody typed, without its middle where it is long."""
+    """A text without its middle where it is long."""
     half = most // 2
     return text if len(text) <= most else f"{text[:half]}...{text[-half:]}"
 

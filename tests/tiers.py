@@ -38,6 +38,16 @@ def state() -> str:
     return digest.hexdigest()[:12]
 
 
+def run_pytest(argv: list[str], environment: dict[str, str]) -> int:
+    """Its exit code. Ctrl-C reaches it too, and it is left to end its tests, which take down what they have started."""
+    with subprocess.Popen(argv, cwd=ROOT, env=environment) as run:
+        try:
+            return run.wait()
+        except KeyboardInterrupt:
+            run.wait()
+            raise
+
+
 def run_long(chosen: list[str]) -> int:
     """Runs parts one after the other, and all of them though one fails; returns the exit code."""
     failed, skipping = list[str](), list[str]()
@@ -52,7 +62,7 @@ def run_long(chosen: list[str]) -> int:
         environment = {**os.environ, **clocks.environment(clock)}
         if os.geteuid() == 0 and all(map(shutil.which, PROGRAMS)):
             environment.setdefault("PODWRIGHT_SKIPS_FAIL", "1")
-        code = subprocess.run([*argv, "-p", "tests.clock"], cwd=ROOT, env=environment, check=False).returncode
+        code = run_pytest([*argv, "-p", "tests.clock"], environment)
         rows = [json.loads(line) for line in clock.read_text().splitlines()] if clock.exists() else []
         skipped = [test for test, row in {row["test"]: row for row in rows}.items() if row.get("skipped")]
         if code and not (code == NOTHING_LEFT and rows):

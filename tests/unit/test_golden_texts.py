@@ -22,6 +22,9 @@ def test_the_golden_file_has_the_texts_of_now() -> None:
 
 def test_no_text_is_a_program_or_longer_than_a_line() -> None:
     assert [each.where for each in texts.texts() if "\n" in each.text or "python -c" in each.text] == []
+    values = re.compile(r"\{[^{}]*(?:\{[^{}]*\}[^{}]*)*\}")
+    with_values = {each.where: values.sub("x" * 12, each.text) for each in texts.texts()}
+    assert [where for where, text in with_values.items() if len(text) > 240] == []
 
 
 def test_an_error_comes_whole_out_of_a_pickle() -> None:

@@ -72,14 +72,14 @@ def test_what_is_no_part_is_one_line(part: str) -> None:
 def test_a_part_counts_as_passed_only_where_all_of_it_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, skipped: bool
 ) -> None:
-    def run(argv: list[str], env: dict[str, str], **_: object) -> subprocess.CompletedProcess[str]:
+    def run(_: list[str], environment: dict[str, str]) -> int:
         row = {"test": "a", "passed": not (code or skipped), "skipped": skipped, "long": True}
-        Path(env[clock.CLOCK]).write_text(json.dumps(row) + "\n")
-        return subprocess.CompletedProcess(argv, code)
+        Path(environment[clock.CLOCK]).write_text(json.dumps(row) + "\n")
+        return code
 
     monkeypatch.setattr(tiers, "ROOT", tmp_path)
     monkeypatch.setattr(tiers, "state", lambda: "abc")
-    monkeypatch.setattr(tiers.subprocess, "run", run)
+    monkeypatch.setattr(tiers, "run_pytest", run)
     assert tiers.run_long(["1/4"]) == code
     assert (tmp_path / ".long/abc/1-of-4").exists() == (not code and not skipped)
 
@@ -131,4 +131,5 @@ def test_each_test_file_has_its_seconds_and_its_row() -> None:
     assert sorted(set(SECONDS) ^ set(FILES)) == [], (
         "python -m tests.tiers record CLOCK, then python -m tests.tiers table"
     )
-    assert tiers.TABLE.read_text().endswith(tiers.table()), "python -m tests.tiers table"
+    is_current = tiers.TABLE.read_text().endswith(tiers.table())
+    assert is_current, "type python -m tests.tiers table"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -121,9 +122,12 @@ def _division(arguments: Arguments, mesh: MaxTextMesh, dims: list[sharding.Shard
         return []
     assert mesh.within
     parts = sorted((f"{_product_of(dim, mesh)} does not divide {dim.what}, {dim.size}" for dim in wrong), key=len)
-    parts[1:] = [f"and {counted(len(parts) - 1, 'dimension')} more"] * (len(parts) > 1)
     fix = _instead(arguments, mesh.within, dims, where)
-    return [Finding("mesh", "error", "; ".join(parts), fix, "mesh-does-not-divide")]
+    return [
+        Finding(
+            "mesh", "error", textwrap.shorten("; ".join(parts), 160, placeholder=" ..."), fix, "mesh-does-not-divide"
+        )
+    ]
 
 
 def _product_of(dim: sharding.ShardedDim, mesh: MaxTextMesh) -> str:

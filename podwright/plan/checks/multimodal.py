@@ -108,7 +108,7 @@ def _positions(recipe: MultimodalRecipe, dims: LlmDims) -> list[Finding]:
         return []
     named = recipe.model.name if recipe.model.source == "random" else recipe.model.source
     what = (
-        f"projector.num_soft_tokens={soft} for a picture and for a sound and data.max_text_length={text} are {2 * soft + text:,} tokens, "
+        f"twice projector.num_soft_tokens={soft} and data.max_text_length={text} are {2 * soft + text:,} tokens, "
         f"{named} has {positions:,} positions"
     )
     fewer = min(soft, ProjectorSection().num_soft_tokens, max(1, positions // 4))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import shorten
 
-from podwright.errors import nearest
+from podwright.errors import both_ends, nearest
 from podwright.plan.compiled import dump, verdict
 from podwright.plan.compiled.compile import Compiled, limit_bytes
 from podwright.plan.compiled.maxtext_environment import MaxText
@@ -68,7 +68,7 @@ def failed(
         stated = dump.Memory(0, 0, 0, failure.need_bytes, 0, ())  # its message does not say of what
         return Compiled(name, "too large", seconds, memory or stated, error=failure.reason)
     if failure.on_cpu:
-        reason = f"a kernel of tokamax {maxtext.versions['tokamax']} is traced on TPUs only ({failure.reason:.40})"
+        reason = f"a kernel of tokamax {maxtext.versions['tokamax']} is traced on TPUs only ({both_ends(failure.reason, 40)})"
         return Compiled(name, "unknown", seconds, error=reason)
     return Compiled(name, "failed", seconds, error=failure.reason)
 
@@ -101,7 +101,7 @@ def _of_program(program: Compiled, limit: float, recipe: MaxTextRecipe, maxtext:
         what = f"{program.name}: {program.error}, and whether it fits is not known"
         fix = "try it on a machine with more memory and less to do"
         if "tokamax" in program.error:
-            fix = "type arguments.use_tokamax_gmm=False, or maxtext=PATH of a checkout with a newer one"
+            fix = "type arguments.use_tokamax_gmm=False, or maxtext=PATH of a checkout with a newer tokamax"
         return [Finding("compile", "inconclusive", what, fix, "not-compiled")]
     if program.verdict == "failed":
         fix = verdict.mend(program, "xla_flags") or other_version(recipe, maxtext)

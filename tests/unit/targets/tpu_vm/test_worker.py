@@ -39,7 +39,7 @@ def test_a_worker_without_an_external_address_is_reached_through_iap() -> None:
         ("Host key verification failed.", f"{NAME} answers with another host key than the cloud names for it"),
         (
             "ERROR: (gcloud.compute.start-iap-tunnel) Error while connecting [4003: 'failed to connect to backend'].",
-            f"the IAP tunnel to {NAME} was not opened",
+            f"no IAP tunnel to {NAME}: ERROR",
         ),
         ("ssh: connect to host 34.1.1.1 port 22: Connection timed out", f"host {NAME} does not answer on port 22"),
     ],
