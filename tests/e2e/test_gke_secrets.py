@@ -55,7 +55,7 @@ class Secrecy:
 def test_a_secret_is_in_one_object_of_the_cluster_and_in_the_environment_of_processes_alone(bench: Calls) -> None:  # noqa: F811
     secrecy = Secrecy(bench)
     bench.own["CHAOS_STEP_S"] = "0.3"
-    secrecy.a_life((*OWN, "mesh.fsdp=16", "training.max_steps=12"), 2)
+    secrecy.a_life((*OWN, "mesh.fsdp=16", "training.max_steps=40"), 2)
     watch = secrecy.watch
     trainers = [command for command in watch.environments if "chaos_trainer.py" in command]
     assert trainers, "the trainer has it"
