@@ -16,6 +16,7 @@ from tests.e2e.test_tpu_vm import A, TpuBench, gcloud, lab, provisioner, stood_i
 
 pytestmark = pytest.mark.skipif(bool(cloud.missing()), reason=cloud.missing() or "there is a lab")
 FLEX_ZONE = "us-east5-a"
+LIFE_S = 20.0  # a busy machine takes many seconds from a host's start to that of its trainer, which keeps it alive
 BY_TIMER = {
     "spot": {"provisioning": "spot"},
     "on-demand": {"provisioning": "on-demand"},
@@ -80,8 +81,8 @@ def test_the_timer_ends_a_slice_without_launcher_once_its_run_has_ended(
     model: str,
 ) -> None:
     stood_in.settings(**BY_TIMER[model])
-    lose_launcher(stood_in, 400, 6.0)
-    time.sleep(8)
+    lose_launcher(stood_in, 800, LIFE_S)
+    time.sleep(LIFE_S + 2)
     assert nodes(gcloud), "the trainer lives, and its keeper says so"
     wait_for(lambda: gcloud.resources() == [], 300)
     assert all(row["gone_at"] for row in gcloud.ledger())

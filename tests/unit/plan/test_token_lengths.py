@@ -235,7 +235,7 @@ def test_a_text_that_no_model_holds_is_left_out_quickly(
             assert re.match(r"the longest of 41 training and 5 test prompts has \d{4,} tokens", said[0])
             assert said[1].startswith("1 of 41 training prompts (2.44%)")
         elif asked.warm_start:
-            assert said[1].startswith("1 of 41 worked answers of the warm start (2.44%)")
+            assert said[1].startswith("1 of 41 answers of the warm start (2.44%)")
 
 
 def test_positions_of_the_model_are_named_with_keys_and_a_length_that_is_enough(folder: Path) -> None:

@@ -160,5 +160,5 @@ def test_a_look_at_a_folder_writes_nothing(tmp_path: Path, monkeypatch: pytest.M
 
 def test_the_text_of_a_failure_is_not_cut_within_a_word() -> None:
     text = first_line(ConnectionError("words " * 40))
-    assert text == "ConnectionError: " + "words " * 26 + "..."
+    assert text == "ConnectionError: " + "words " * 20 + "..."
     assert first_line(ConnectionError("word")) == "ConnectionError: word"

@@ -100,7 +100,7 @@ def test_a_remedy_keeps_to_the_positions_of_the_model():
 def test_what_is_left_out_is_counted_and_of_a_sample_estimated():
     assert limits(25, 24, [20, 30, 40], [10], [25, 20, 20]).left_out() == [
         "2 of 3 training prompts (66.7%)",
-        "3 of 3 worked answers of the warm start (100%)",
+        "3 of 3 answers of the warm start (100%)",
     ]
     assert limits(40, 25, [20, 30, 40], [10], [25, 20, 20]).left_out() == []
     sampled = PromptTokens("training", 1000, [1, 2, 3, 9])
