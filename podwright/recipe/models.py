@@ -119,10 +119,9 @@ def check_name(name: str, source: str, dims: Qwen3Dims) -> None:
     known = MODELS.get(name, dims)
     differing = [key for key in _SHAPES if getattr(dims, key) != getattr(known, key)]
     if differing:
-        has = listed(f"{key}={getattr(dims, key)}" for key in differing)
-        wanted = listed((str(getattr(known, key)) for key in differing), 40)
+        has = listed(f"{key}={getattr(dims, key)} instead of {getattr(known, key)}" for key in differing)
         raise UserError(
-            f"model.source={source} has {has}; {name} has {wanted}",
+            f"model.source={source} is no {name}: it has {has}",
             "change model.source, or call it by a name of its own, as in model.name=mine",
             "dimensions-contradict",
         )

@@ -9,6 +9,7 @@ import re
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from textwrap import shorten
 from typing import NamedTuple, Protocol, TypeVar
 
 from podwright.errors import UserError, message_of
@@ -141,8 +142,7 @@ def failure_of(error: BaseException, url: str) -> StorageFailure | None:
 def first_line(error: BaseException) -> str:
     if type(error).__name__ == "DefaultCredentialsError":  # its text is a link to a manual
         return "no credentials of Google Cloud on this machine"
-    text = message_of(error, 1000)
-    return f"{type(error).__name__}: {text if len(text) <= 120 else text[:120].rpartition(' ')[0] + ' ...'}"
+    return f"{type(error).__name__}: {shorten(message_of(error, 1000), 124, placeholder=' ...')}"
 
 
 def patiently(url: str, act: Callable[[], T], patience_s: float | None = None) -> T:

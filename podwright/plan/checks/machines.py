@@ -163,13 +163,8 @@ def _network(nodes: Sequence[Facts]) -> Iterator[Finding]:
             ways = listed(f"{host} by {answer['interface'] or 'its own name'}" for host, answer in answers.items())
             what, fix = f"the machines meet at {meeting} and exchange nothing ({ways})", ""
         fix += "open ports between them, or name their network in setup (NCCL_SOCKET_IFNAME, GLOO_SOCKET_IFNAME)"
-        yield Finding(
-            "network",
-            "error",
-            f"{what}: {'; '.join(f'{fault} ({listed(hosts)})' for fault, hosts in faults.items())}",
-            fix,
-            "no-connection",
-        )
+        why = "; ".join(f"{fault} ({listed(hosts)})" for fault, hosts in faults.items())
+        yield Finding("network", "error", f"{what}: {why}", fix, "no-connection")
         return
     if not answers:
         return

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping
 from dataclasses import dataclass
+from textwrap import shorten
 
 from podwright.errors import UserError, counted
 from podwright.plan.checks.topology import factorisations, refusal
@@ -122,12 +122,8 @@ def _division(arguments: Arguments, mesh: MaxTextMesh, dims: list[sharding.Shard
         return []
     assert mesh.within
     parts = sorted((f"{_product_of(dim, mesh)} does not divide {dim.what}, {dim.size}" for dim in wrong), key=len)
-    fix = _instead(arguments, mesh.within, dims, where)
-    return [
-        Finding(
-            "mesh", "error", textwrap.shorten("; ".join(parts), 160, placeholder=" ..."), fix, "mesh-does-not-divide"
-        )
-    ]
+    what, fix = shorten("; ".join(parts), 160, placeholder=" ..."), _instead(arguments, mesh.within, dims, where)
+    return [Finding("mesh", "error", what, fix, "mesh-does-not-divide")]
 
 
 def _product_of(dim: sharding.ShardedDim, mesh: MaxTextMesh) -> str:

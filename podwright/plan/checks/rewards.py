@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import ast
-import textwrap
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
+from textwrap import shorten
 
 from podwright.errors import expanded, nearest
 from podwright.plan.findings import Finding
@@ -102,7 +102,8 @@ def _signature(path: Path, function: ast.FunctionDef) -> list[Finding]:
     filled = {"prompts", "completions"}
     names = {arg.arg for arg in (*a.args, *a.kwonlyargs)}
     if a.posonlyargs or filled - names or a.kwarg is None:
-        what = f"{path}:{function.lineno}: `def {function.name}({textwrap.shorten(ast.unparse(a), 60, placeholder=' ...')})` cannot be a reward"
+        arguments = shorten(ast.unparse(a), 60, placeholder=" ...")
+        what = f"{path}:{function.lineno}: `def {function.name}({arguments})` cannot be a reward"
         return [_error(what, f"write `{_SIGNATURE.format(function.name)}`")]
     required = [arg.arg for arg in a.args[: len(a.args) - len(a.defaults)] if arg.arg not in filled]
     if not required:

@@ -170,7 +170,7 @@ def model_directory(folder: Path, **changes: Any) -> str:
     [
         (
             {"hidden_size": 64, "vocab_size": 400},
-            "model.source=m has hidden_size=64, vocab_size=400; qwen3-micro has 32, 384; change",
+            "model.source=m is no qwen3-micro: it has hidden_size=64 instead of 32, vocab_size=400 instead of 384; change",
         ),
         (
             {"model_type": "qwen3_moe"},

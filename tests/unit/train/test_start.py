@@ -59,7 +59,9 @@ def dimensions(folder, name):
 def test_a_known_name_must_agree_with_the_checkpoint_and_any_other_is_a_label(tmp_path):
     assert dimensions(write_config(tmp_path), "qwen3-micro") == MICRO
     assert dimensions(write_config(tmp_path, num_hidden_layers=5), "mine") == dataclasses.replace(MICRO, num_layers=5)
-    with pytest.raises(UserError, match=r"has num_layers=5; qwen3-micro has 2; .*as in model\.name=mine"):
+    with pytest.raises(
+        UserError, match=r"is no qwen3-micro: it has num_layers=5 instead of 2; .*as in model\.name=mine"
+    ):
         dimensions(tmp_path, "qwen3-micro")
     with pytest.raises(UserError, match="'mine' is not a known model"):
         dimensions("random", "mine")
