@@ -101,15 +101,10 @@ class Shell:
         platforms = os.environ.get("JAX_PLATFORMS", "cuda").split(",")
         return {"cuda", "gpu", ""}.isdisjoint(platforms) or os.environ.get("CUDA_VISIBLE_DEVICES") in ("", "-1")
 
-    def output(self, argv: Sequence[str], env: Mapping[str, str] | None = None) -> tuple[int, str]:
+    def output(self, argv: Sequence[str]) -> tuple[int, str]:
         """Run `argv` to its end: exit code and stdout. Its stderr goes to ours."""
         done = subprocess.run(
-            argv,
-            env=joined(os.environ, env or {}),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            text=True,
-            check=False,
+            argv, env=joined(os.environ, {}), stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True, check=False
         )
         return done.returncode, done.stdout
 

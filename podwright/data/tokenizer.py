@@ -146,6 +146,11 @@ class Tokenizer:
         }
         return cls(files, ids_are_bytes=True)
 
+    @property
+    def texts(self) -> dict[str, str]:
+        """The files by name, which `of_files` reads."""
+        return {name: content.decode() for name, content in self._files.items()}
+
     def save(self, path: Path) -> None:
         """Writes the files into the directory `path`; transformers' AutoTokenizer reads them as the same tokenizer."""
         path.mkdir(parents=True, exist_ok=True)

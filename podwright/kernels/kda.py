@@ -196,10 +196,10 @@ class _Documents(NamedTuple):
     """[R, B, 1, 1] of the token before the chunk"""
 
 
-def _mm(a: Array, b: Array, dtype: Any, sums: str = "kj", precision: str = "highest") -> Array:
+def _mm(a: Array, b: Array, dtype: Any, sums: str = "kj") -> Array:
     """a @ b, or with `sums` "ik" a^T @ b, with "jk" a @ b^T: which of a's and b's last two dims are summed over."""
     spec = {"kj": "...ij,...jk->...ik", "ik": "...ji,...jk->...ik", "jk": "...ij,...kj->...ik"}[sums]
-    return jnp.einsum(spec, a.astype(dtype), b.astype(dtype), precision=precision, preferred_element_type=jnp.float32)
+    return jnp.einsum(spec, a.astype(dtype), b.astype(dtype), precision="highest", preferred_element_type=jnp.float32)
 
 
 class _Level(NamedTuple):

@@ -34,7 +34,7 @@ LIST_PRICES: Mapping[str, ListPrice] = {
 spot prices is known."""
 
 
-def with_costs(plan: Plan, destination: Destination, prices: Mapping[str, ListPrice] = LIST_PRICES) -> Plan:
+def with_costs(plan: Plan, destination: Destination) -> Plan:
     """`plan` with what its run costs on demand, at spot, and as its target requests machines, where it predicts chip-hours of TPUs.
 
     `price` and `cost` of the run are at the price that its machines will be counted with (run/cost.py): the target's, else the list price.
@@ -44,7 +44,7 @@ def with_costs(plan: Plan, destination: Destination, prices: Mapping[str, ListPr
         return plan
     if all(plan.slice.accelerator != row.name for row in accelerators.TPUS):
         return plan
-    listed = prices.get(plan.slice.accelerator)
+    listed = LIST_PRICES.get(plan.slice.accelerator)
     counted = listed.usd if listed else None
     if destination.price is not None:
         counted = destination.price

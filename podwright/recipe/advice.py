@@ -67,14 +67,9 @@ def with_records(kind: str, events: Iterable[Record], has_steps: bool, complete:
     """Of a run of `kind`, by the events of its trainer and whether it has written steps. `complete`: it has written its last record; else
     it may have saved since."""
     keys = of_kind(kind)
-    checkpoint = None
-    begun = False
-    for event in events:
-        begun = True
-        if event["event"] in ("checkpoint", "resumed"):
-            checkpoint = event["step"]
-        elif event["event"] == "notice" and BEGINS_AGAIN in str(event.get("message")):
-            checkpoint = None
+    listed = list(events)
+    begun = bool(listed)
+    checkpoint = saved_step(listed)
     if checkpoint is not None:
         newer = "" if complete else ", or from a newer one"
         return replace(keys, resumes=f"resumes from the checkpoint of step {checkpoint}{newer}")
@@ -83,6 +78,18 @@ def with_records(kind: str, events: Iterable[Record], has_steps: bool, complete:
     if begun:
         return replace(keys, resumes="starts it again at step 0: no checkpoint was saved")
     return keys if has_steps else replace(keys, resumes="starts it: nothing was trained yet")
+
+
+def saved_step(events: Iterable[Record]) -> int | None:
+    """Of the checkpoint that a resume begins with, by a trainer's events; None where there is none. One that is being saved counts, and once
+    a resume has begun with an older one it no longer does."""
+    checkpoint = None
+    for event in events:
+        if event["event"] in ("checkpoint", "resumed"):
+            checkpoint = event["step"]
+        elif event["event"] == "notice" and BEGINS_AGAIN in str(event.get("message")):
+            checkpoint = None
+    return checkpoint
 
 
 def kind_of(recipe: Path) -> str:

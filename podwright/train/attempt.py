@@ -23,7 +23,7 @@ from typing import Any
 from podwright.errors import UserError, from_os, message_of
 from podwright.failures.match import match
 from podwright.recipe import extras, load
-from podwright.recipe.advice import of_run
+from podwright.recipe.advice import of_run, saved_step
 from podwright.recipe.location import storage_failure
 from podwright.rundir import Ending, RunDir, read_events, recipe_of, write_json
 from podwright.storage.base import StorageFailure, cause_of, failure_of
@@ -102,7 +102,7 @@ def main() -> int:
     _allow_open_files()
     run = RunDir(args.run)
     start = AttemptStart(args.attempt, args.storage or run.storage_url, args.allocation, args.takeover)
-    if "RANK" not in os.environ and (processes := _entry(run).num_processes(os.environ)) > 1:
+    if "RANK" not in os.environ and (processes := _num_processes(run)) > 1:
         from podwright.train.multimodal.processes import launch
 
         if failure := launch.several(processes, sys.argv[1:], os.environ):
@@ -154,12 +154,12 @@ def _finish(start: AttemptStart, number: int) -> None:
         _say(f"the last records are not in the storage: {e}")
 
 
-def _entry(run: RunDir) -> entry.TrainerEntry:
-    """Of its recipe's kind; one that starts no processes where there is no recipe that can be read, which the attempt then says."""
+def _num_processes(run: RunDir) -> int:
+    """That its recipe's kind wants here; 1 where a recipe or a package cannot be read, which the attempt then says."""
     try:
-        return entry.of(json.loads(run.recipe.read_text())["kind"])
+        return entry.of(json.loads(run.recipe.read_text())["kind"]).num_processes(os.environ)
     except Exception:
-        return entry.TrainerEntry()
+        return 1
 
 
 def _status_of(run: RunDir, attempt: int) -> int:
@@ -198,7 +198,7 @@ def _leave(run: RunDir, start: AttemptStart) -> None:
     if start.trained():
         return
     number = _number()
-    saved = max((e["step"] for e in read_events(run.events, "checkpoint")), default=0)
+    saved = saved_step(read_events(run.events)) or 0
     record = _record(Ending.STOPPED, "stopped before a step of this attempt had ended", "", saved)
     _say(f"{record['ending']}: {record['detail']}")
     if number == 0:

@@ -46,7 +46,7 @@ def refused(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout], folder: Path
             if kernel is Kernel.MOSAIC:
                 with contextlib.suppress(Exception):  # the comparison says it
                     mosaic.load()
-            faults = gathered(_remembered(mesh, heads, layout, kernel, folder / NAME))
+            faults = gathered(_remembered(heads, layout, kernel, folder / NAME))
             if not any(faults):
                 break
             attention.REFUSED.add((kernel, layout))
@@ -68,7 +68,7 @@ def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[st
     return [f"{needed}, and this is {installed}; {fix}"]
 
 
-def _remembered(mesh: Mesh, heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:
+def _remembered(heads: HeadDims, layout: Layout, kernel: Kernel, path: Path) -> str:
     """ "" where the kernel is right, else what it does instead; as the file has it, or found out and kept there. One that does not run may
     lack memory or a package today, and is tried again at the next start."""
     ours = zlib.crc32(Path(decode.__file__).read_bytes())  # the kernel that comes with no library

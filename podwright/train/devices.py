@@ -11,7 +11,9 @@ import csv
 import ctypes
 import os
 import platform
+import resource
 import socket
+import sys
 import threading
 import time
 import uuid
@@ -50,6 +52,11 @@ def rates(flops: float, kind: str) -> dict[str, float | None]:
     """What a device of a `kind` does, by its FLOP/s; MFU is null where the peak is not known."""
     chip = by_device_kind(kind)
     return {"tflops_per_device": flops / 1e12, "mfu": flops / chip.bf16_flops if chip and chip.bf16_flops else None}
+
+
+def peak_process_bytes() -> int:
+    """Of this process's memory; macOS counts bytes, others KiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
 
 
 def expected_gpus(environment: Mapping[str, str], num_here: int) -> int:

@@ -8,12 +8,11 @@ import os
 import shlex
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 from podwright.counted_steps import read_steps
 from podwright.errors import UserError
-from podwright.recipe.advice import BEGINS_AGAIN
+from podwright.recipe.advice import BEGINS_AGAIN, saved_step
 from podwright.rundir import Ending, RunDir, append_jsonl, read_events
 from podwright.train.run_storage import RunStorage
 
@@ -76,13 +75,13 @@ class Emitter:
     def begins_again(self, stage: str) -> None:
         """A notice where steps of `stage` were trained, and saved, by an earlier attempt, and no checkpoint of them is left. UserError where
         their folder is there and empty, as that of a disk which is not mounted."""
-        saved = [e["step"] for e in read_events(self.run.events, "checkpoint")]
+        saved = saved_step(read_events(self.run.events))
         last = max((r["step"] for r in read_steps(self.run, stage)), default=0)
         if saved and last:
-            folder = Path(self.storage.root, "checkpoints")
-            gone = f"no checkpoint is left in {folder}, where that of step {max(saved)} was"
-            if folder.is_dir() and not os.listdir(folder):
-                begin = f"rmdir {shlex.quote(str(folder))} && podwright resume {self.run.typed}"
+            folder = f"{self.storage.root}/checkpoints"
+            gone = f"no checkpoint is left in {folder}, where that of step {saved} was"
+            if os.path.isdir(folder) and not os.listdir(folder):
+                begin = f"rmdir {shlex.quote(folder)} && podwright resume {self.run.typed}"
                 raise UserError(
                     f"{gone}: it is empty", f"mount its disk, or train from step 0: type {begin}", "no-checkpoint"
                 )

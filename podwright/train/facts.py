@@ -85,7 +85,7 @@ def _gpus() -> tuple[list[Facts], str, str]:
 
 def _folder(path: Path) -> Facts:
     """Of `path`, or of the nearest above it that is there; written to, for permissions alone do not tell."""
-    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    there = next(p for p in (path, *path.absolute().parents) if os.path.exists(p))
     fault = ""
     try:
         with tempfile.NamedTemporaryFile(dir=there):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.errors import UserError, expanded
+from podwright.errors import expanded, from_os
+from podwright.recipe.location import Unreachable
 
 _WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.txt")
 _TOKENIZER = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
@@ -13,15 +14,7 @@ _TOKENIZER = ("config.json", "generation_config.json", "tokenizer.json", "tokeni
 
 def weights(source: str, revision: str | None = None) -> Path | None:
     """The directory of the weights, at the commit `revision` if it is the hub's; None for random weights."""
-    try:
-        return _directory(source, _WEIGHTS, revision)
-    except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there are no weights
-        commit = f" at commit {revision}" if revision else ""
-        raise UserError(
-            f"model.source={source!r} is no directory and cannot be fetched from the hub{commit} ({type(e).__name__})",
-            "download it where there is a network and type model.source=DIRECTORY, or log in with `hf auth login`",
-            "not-on-hub",
-        ) from e
+    return _directory(source, _WEIGHTS, revision)
 
 
 def tokenizer(source: str) -> Path | None:
@@ -37,4 +30,14 @@ def _directory(source: str, patterns: Sequence[str], revision: str | None = None
         return path
     import huggingface_hub
 
-    return Path(huggingface_hub.snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
+    try:
+        return Path(huggingface_hub.snapshot_download(source, revision=revision, allow_patterns=list(patterns)))
+    except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there are no weights
+        if isinstance(e, OSError) and (of_disk := from_os(e)):
+            raise of_disk from e
+        commit = f" at commit {revision}" if revision else ""
+        raise Unreachable(
+            f"model.source={source!r} is no directory and cannot be fetched from the hub{commit} ({type(e).__name__})",
+            "download it where there is a network and type model.source=DIRECTORY, or log in with `hf auth login`",
+            "not-on-hub",
+        ) from e

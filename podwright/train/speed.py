@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import resource
-import sys
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -53,4 +51,4 @@ def rates(flops: float, seconds: float) -> dict[str, float | None]:
 def peak_memory_bytes() -> int:
     """Of the fullest local device; of the process where devices keep no count (a CPU)."""
     counts = [(d.memory_stats() or {}).get("peak_bytes_in_use", 0) for d in jax.local_devices()]
-    return max(counts) or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)
+    return max(counts) or devices.peak_process_bytes()

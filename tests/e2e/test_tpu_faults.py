@@ -101,15 +101,17 @@ def test_a_slice_whose_workers_fall_silent_is_named_with_its_price_and_replaced(
     stood_in: TpuBench,  # noqa: F811
 ) -> None:
     steps = 72
-    node = training(gcloud, stood_in, steps, 20.0, SILENCE_S="40", SHOWN_AFTER_S="5")
+    # Long enough that a look falls into it on a machine on which each takes ten seconds.
+    node = training(gcloud, stood_in, steps, 20.0, SILENCE_S="80", SHOWN_AFTER_S="5")
     silence(gcloud, node)
 
-    def row() -> str:
-        code, out, err = stood_in.call("list", "--json", SILENCE_S="40", SHOWN_AFTER_S="5")
+    def shows_the_silence() -> bool:
+        code, out, err = stood_in.call("list", "--json", SILENCE_S="80", SHOWN_AFTER_S="5")
         assert code == 0, err
-        return str(json.loads(out)[0]["detail"])
+        detail = str(json.loads(out)[0]["detail"])
+        return "(since " in detail and "USD per hour)" in detail
 
-    wait_for(lambda: "(since " in row() and "USD per hour)" in row())
+    wait_for(shows_the_silence)
     out, err = stood_in.started[0].communicate(timeout=300)
     assert stood_in.started[0].returncode == 0, (out, err)
     assert "Unreachable: " in out and ", 16 v6e chips for up to 43.20 USD per hour); at " in out, out

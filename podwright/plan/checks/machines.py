@@ -93,7 +93,7 @@ def _folders(node: Facts) -> Iterator[Finding]:
             yield Finding("disk", "error", what, f"make {facts['there']} writable there", "not-writable")
         elif facts["free_bytes"] is not None and facts["free_bytes"] < _LEAST_FREE:
             what = f"{host}: {facts['free_bytes'] / GIB:.1f} GiB are free for {folder}"
-            fix = "free some: a checkpoint holds weights and optimizer, and three are kept"
+            fix = "free some: a checkpoint holds weights and optimizer, and there are three while one is saved"
             yield Finding("disk", "warning", what, fix, "disk-full")
 
 

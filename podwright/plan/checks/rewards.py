@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ast
+import inspect
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 from textwrap import shorten
+from typing import Any
 
 from podwright.errors import expanded, nearest
 from podwright.plan.findings import Finding
+from podwright.recipe import reward_call
 from podwright.recipe.schema import GrpoData
 
 _FORMAT_REWARD = "podwright.train.grpo.reward:format_reward"
@@ -98,18 +101,33 @@ def _function(path: Path, name: str) -> list[Finding]:
 
 
 def _signature(path: Path, function: ast.FunctionDef) -> list[Finding]:
-    a = function.args
-    filled = {"prompts", "completions"}
-    names = {arg.arg for arg in (*a.args, *a.kwonlyargs)}
-    if a.posonlyargs or filled - names or a.kwarg is None:
-        arguments = shorten(ast.unparse(a), 60, placeholder=" ...")
-        what = f"{path}:{function.lineno}: `def {function.name}({arguments})` cannot be a reward"
+    try:
+        reward_call.bind(_as_called(function.args))
+    except TypeError as e:
+        arguments = shorten(ast.unparse(function.args), 60, placeholder=" ...")
+        what = f"{path}:{function.lineno}: `def {function.name}({arguments})` cannot be a reward: {e}"
         return [_error(what, f"write `{_SIGNATURE.format(function.name)}`")]
-    required = [arg.arg for arg in a.args[: len(a.args) - len(a.defaults)] if arg.arg not in filled]
-    if not required:
-        return []
-    what = f"{function.name} needs {', '.join(required)}: columns of the data with these names"
-    return [Finding("rewards", "info", what)]
+    return []
+
+
+def _as_called(a: ast.arguments) -> inspect.Signature:
+    """What `inspect` says of the function once it is defined, but for the values of defaults."""
+    parameters = []
+    required = len(a.posonlyargs) + len(a.args) - len(a.defaults)
+    for n, arg in enumerate([*a.posonlyargs, *a.args]):
+        kind = inspect.Parameter.POSITIONAL_ONLY if n < len(a.posonlyargs) else inspect.Parameter.POSITIONAL_OR_KEYWORD
+        parameters.append(_parameter(arg, kind, n < required))
+    if a.vararg:
+        parameters.append(_parameter(a.vararg, inspect.Parameter.VAR_POSITIONAL))
+    for arg, default in zip(a.kwonlyargs, a.kw_defaults, strict=True):
+        parameters.append(_parameter(arg, inspect.Parameter.KEYWORD_ONLY, default is None))
+    if a.kwarg:
+        parameters.append(_parameter(a.kwarg, inspect.Parameter.VAR_KEYWORD))
+    return inspect.Signature(parameters)
+
+
+def _parameter(arg: ast.arg, kind: Any, required: bool = True) -> inspect.Parameter:
+    return inspect.Parameter(arg.arg, kind, default=inspect.Parameter.empty if required else None)
 
 
 def _other_names(body: list[ast.stmt]) -> set[str]:

@@ -20,6 +20,7 @@ from podwright.plan.compiled import child
 from podwright.plan.compiled.cache import Progress, exclusive
 from podwright.plan.findings import InconclusiveCheck
 from podwright.recipe.extras import installed_version
+from podwright.rundir import write_json
 from podwright.shell import Shell
 
 PACKAGE = Path(__file__).resolve().parents[2]
@@ -139,7 +140,7 @@ def make(
         (folder / "source" / "podwright").symlink_to(PACKAGE)
         code, versions = runner.output([own, "-I", "-c", _PRINT_VERSIONS, *packages])
         assert code == 0, "pip installs what it says it has installed"
-        (folder / "made.json").write_text(versions)
+        write_json(folder / "made.json", json.loads(versions))
         return True
     finally:
         if not (folder / "made.json").exists():

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from podwright.data import gsm8k
 from podwright.data.gsm8k import SampledData
 from podwright.data.rows import MissingPackage
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
 from podwright.train.answers import collected, record
@@ -37,16 +37,13 @@ def _of_tokens(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
 
 
 def _data(recipe: GrpoRecipe) -> tuple[list[Record], SampledData | None]:
-    source = recipe.data.source
     try:
         sample = gsm8k.sampled(recipe.data, recipe.seed)
     except MissingPackage as e:
         return [record("data", "inconclusive", e.what, e.fix, "missing-package")], None
     except UserError as e:
-        on_hub = source != "arithmetic" and not expanded(source).exists() and e.code != "no-examples"
-        check, level = (
-            ("context", "inconclusive") if on_hub else ("data", "error")
-        )  # the hub may answer when the run starts
+        # the hub may answer when the run starts
+        check, level = ("context", "inconclusive") if e.code == "hub-unreachable" else ("data", "error")
         return [record(check, level, e.what, e.fix, e.code)], None
     train, test = sample.train, sample.test
     what = f"{train.total:,} training and {test.total:,} test examples"

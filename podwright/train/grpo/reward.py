@@ -19,7 +19,7 @@ from types import ModuleType
 from typing import Any
 
 from podwright.errors import UserError, expanded, message_of
-from podwright.recipe import schema
+from podwright.recipe import reward_call, schema
 from podwright.recipe.answer_numbers import extract_flexible as extract_flexible
 from podwright.recipe.answer_numbers import same_number as same_number
 from podwright.rundir import Record
@@ -27,7 +27,6 @@ from podwright.rundir import Record
 RIGHT = 3.0
 _LARGEST = 1e15  # groups are compared in float32, where the squares of their differences are to be finite, weights and sums included
 SIGNATURE = "fn(prompts, completions, **columns) -> list[float]"
-_COLUMNS = ("question", "answer", "solution")
 
 
 def check_answer(
@@ -144,7 +143,7 @@ def _check_signature(spec: str, function: Callable[..., Any]) -> None:
     except ValueError:  # some functions written in C do not tell
         return
     try:
-        signature.bind(prompts=[], completions=[], **{name: [] for name in _COLUMNS})
+        reward_call.bind(signature)
     except TypeError as e:
         raise UserError(
             f"the reward {spec}{signature} cannot be called ({e})", f"write it as {SIGNATURE}", "reward-signature"

@@ -15,6 +15,7 @@ from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded, warn
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
+from podwright.recipe.advice import saved_step
 from podwright.recipe.paths import require_new_directory
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import RunDir, part_of, read_events, recipe_of
@@ -170,5 +171,4 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
 def _last_step(run: RunDir) -> int:
     """That was trained by the run's own records; 0 before the first one."""
     steps = [record["step"] for record in read_steps(run, "grpo")]
-    saved = [event["step"] for event in read_events(run.events, "checkpoint")]
-    return max(steps + saved, default=0)
+    return max([*steps, saved_step(read_events(run.events)) or 0])

@@ -20,12 +20,12 @@ from podwright.models import convert, param, qwen3
 from podwright.recipe import models
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import Record, RunDir, read_events
+from podwright.rundir import Record, RunDir, part_of, read_events
 from podwright.train import checkpoint, data_record, hub
 from podwright.train.emit import Emitter
 from podwright.train.grpo import program, prompts, warm_start
 from podwright.train.grpo.program import GrpoSetup
-from podwright.train.mesh import from_first
+from podwright.train.mesh import from_first, together
 from podwright.train.program import Program
 from podwright.train.run_storage import RunStorage
 from podwright.train.watchdog import Watchdog
@@ -67,19 +67,20 @@ def dimensions(recipe: GrpoRecipe, source: Source) -> Qwen3Dims:
 
 
 def tokenizer(run: RunDir, source: Source, dims: Qwen3Dims, train: list[Example]) -> Tokenizer:
-    """The checkpoint's own tokenizer; for random weights one trained on the training questions, which the first process keeps.
-
-    Training it gives the same one in every process, and its directory may be on another host's disk.
+    """The checkpoint's own tokenizer; for random weights one trained on the training questions, which the first process keeps and sends:
+    its directory may be on another host's disk, and a resume may find more questions.
     """
-    path = source.path
-    if path is None and not (jax.process_index() == 0 and run.tokenizer.exists()):
-        trained = prompts.learned_tokenizer(train, dims.vocab_size)
-        if jax.process_index() == 0:
-            part = run.tokenizer.with_name("tokenizer.part")
-            trained.save(part)
-            part.rename(run.tokenizer)
-        return trained
-    return prompts.load_tokenizer(path or run.tokenizer, dims.vocab_size)
+    if source.path is not None:
+        with together():
+            return prompts.load_tokenizer(source.path, dims.vocab_size)
+
+    def kept() -> dict[str, str]:
+        if not run.tokenizer.exists():
+            with part_of(run.tokenizer) as part:
+                prompts.learned_tokenizer(train, dims.vocab_size).save(part)
+        return prompts.load_tokenizer(run.tokenizer, dims.vocab_size).texts
+
+    return Tokenizer.of_files({name: text.encode() for name, text in from_first(kept).items()}, str(run.tokenizer))
 
 
 def weights(

@@ -156,12 +156,21 @@ def _encoder_weights(section: Encoders, modality: str, words: Sequence[str]) -> 
     """UserError for a file of weights that the encoder does not load. `words`: values that stand for no file."""
     key = f"encoders.{modality}_weights"
     source = getattr(section, f"{modality}_weights")
+    if source == "pretrained" and section.image != "tiny":
+        import timm
+        from huggingface_hub import try_to_load_from_cache
+
+        of_hub = getattr(timm.get_pretrained_cfg(section.image), "hf_hub_id", None)
+        if of_hub and isinstance(try_to_load_from_cache(of_hub, "model.safetensors"), str):
+            return ()
+        what = f"{key}=pretrained is fetched by timm when the run starts, and was not checked"
+        return [record("model", "inconclusive", what, f"type {key}=FILE of its weights", "not-checked")]
     if source in words:
         return ()
     require_weights(key, source, expanded(source), f"check the path, or type {key}=random", words)
     if getattr(section, modality) != "tiny":
         if modality == "image":
-            import timm  # noqa: F401  without it nothing is checked, which is no error
+            import timm  # without it nothing is checked, which is no error
 
         from podwright.train.multimodal.networks import encoders
 

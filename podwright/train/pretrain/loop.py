@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
+
 from podwright.attention_kernels import Layout, heads_of
 from podwright.data.tokens import Row
 from podwright.recipe import dimensions
@@ -16,7 +18,7 @@ from podwright.rundir import Ending, RunDir
 from podwright.train import attention_check, checkpoint, data_record, not_finite, observe, profile, speed
 from podwright.train.data_record import Written
 from podwright.train.emit import Emitter, TrainingOutcome, evaluated
-from podwright.train.mesh import agreed, cache_folder, from_first, make_mesh, require_divides, together
+from podwright.train.mesh import agreed, cache_folder, combined, from_first, make_mesh, require_divides, together
 from podwright.train.pretrain import feed, program
 from podwright.train.pretrain.program import PretrainSetup, PretrainState
 from podwright.train.program import Program
@@ -154,16 +156,16 @@ def evaluate(job: PretrainRun, state: PretrainState, when: str, number: int) -> 
     begin = time.perf_counter()
     total = 0.0
     count = 0
-    targets = []
+    of_ids = np.zeros(job.setup.dims.vocab_size, np.int32)
     job.emit.event("phase", phase=f"evaluation {when}")
     for rows in job.feed.held_out():
         if job.stopping():
             return False
         batch_loss, counted = job.programs["evaluate"](state.params, state.bias_LX, job.feed.on_devices(rows))
         total, count = total + float(batch_loss), count + int(counted)
-        targets.append(rows["targets"][rows["loss_mask"]])
+        of_ids += np.bincount(rows["targets"][rows["loss_mask"]], minlength=len(of_ids)).astype(np.int32)
     if count:
-        figures = {"loss": total / count, "unigram_entropy": feed.unigram_entropy(targets)}
+        figures = {"loss": total / count, "unigram_entropy": feed.unigram_entropy(combined(of_ids))}
         job.emit.event("evaluation", when=when, step=number, num=count, **figures, seconds=time.perf_counter() - begin)
     return True
 

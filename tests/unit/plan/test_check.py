@@ -227,10 +227,14 @@ def test_a_model_directory_without_weights_can_be_planned_but_not_started(
     [
         (
             "def score(prompts, completions): pass",
-            "cannot be a reward; write `def score(prompts, completions, **columns)`",
+            "cannot be a reward: got an unexpected keyword argument 'question'; write `def score(prompts, completions, **",
         ),
-        ("def score(completions, **columns): pass", "cannot be a reward; write"),
-        ("def score(prompts, completions, /, **columns): pass", "cannot be a reward; write"),
+        ("def score(prompts, completions, /, **columns): pass", "cannot be a reward: "),
+        (
+            "def score(prompts, completions, ground_truth, **columns): pass",
+            "missing a required argument: 'ground_truth'",
+        ),
+        ("def score(prompts, completions, *, target, **columns): pass", "missing a required"),
         ("def other(): pass", "defines no function 'score'; add `def score(prompts, completions, **columns)`"),
         ("def score(:\n", "line 1 is not Python"),
     ],
@@ -275,11 +279,18 @@ def test_a_reward_for_thoughts_that_the_prompt_ends_is_warned_of(tmp_path: Path)
         assert not [f for f in findings(tmp_path, *other) if (f.check, f.level) == ("rewards", "warning")]
 
 
-def test_columns_that_a_reward_needs_are_named(tmp_path: Path) -> None:
-    (tmp_path / "mine.py").write_text("def score(prompts, completions, answer, k=1, **columns): pass")
-    found = findings(tmp_path, "rewards=[{function: 'mine.py:score'}]")
-    assert faults(found) == []
-    assert "score needs answer: columns of the data" in said(found)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        "prompts, completions, answer, k=1, **columns",
+        "prompts, completions, question, answer, solution",
+        "completions, **others",
+        "prompts: list[str], *, completions: list[str], k: Unknown = unknown(), **columns",
+    ],
+)
+def test_a_reward_that_training_can_call_is_right(tmp_path: Path, arguments: str) -> None:
+    (tmp_path / "mine.py").write_text(f"def score({arguments}): pass")
+    assert rewards.rewards("mine.py:score", tmp_path) == []
 
 
 @pytest.mark.parametrize("name", list(shipped()))

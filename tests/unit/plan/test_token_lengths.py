@@ -312,6 +312,13 @@ def test_a_data_set_of_the_hub_without_test_rows_is_refused(monkeypatch: pytest.
     assert (finding["level"], finding["message"]) == ("error", "data.source=some/set has no test examples")
 
 
+def test_rows_of_the_hub_that_no_run_reads_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = {name: datasets.Dataset.from_dict({"colour": ["red", "blue"]}) for name in ("train", "test")}
+    monkeypatch.setattr(datasets, "load_dataset", lambda *names, streaming: parts)
+    (finding,) = data_check.findings(recipe("data.source=some/set"), ())
+    assert (finding["check"], finding["level"]) == ("data", "error")
+
+
 def test_the_tokenizer_is_checked_where_only_the_data_is_elsewhere(folder: Path) -> None:
     (folder / "m/chat_template.jinja").write_text("hello")
     found = findings(folder, "model.source=m", "data.source=some/set")

@@ -17,6 +17,7 @@ import pytest
 from google.api_core.exceptions import TooManyRequests
 
 from podwright.errors import UserError
+from podwright.recipe.advice import saved_step
 from podwright.recipe.kinds import KINDS
 from podwright.recipe.load import fields as load_fields
 from podwright.recipe.load import load
@@ -24,7 +25,7 @@ from podwright.recipe.location import Location
 from podwright.run.states import advice
 from podwright.rundir import Ending, RunDir, write_json
 from podwright.storage.base import Cause, StorageFailure
-from podwright.train import attempt, mesh
+from podwright.train import attempt, entry, mesh
 from podwright.train.attempt import explain
 from podwright.train.grpo.entry import GrpoEntry
 from podwright.train.run_storage import AttemptStart, RunStorage
@@ -83,6 +84,28 @@ def test_a_lack_of_memory_says_what_to_lower(tmp_path):
 )
 def test_what_a_full_device_says(tmp_path, words):
     assert explain(RuntimeError(f"RESOURCE_EXHAUSTED: {words}"), RunDir(tmp_path))[0] is Ending.OUT_OF_MEMORY
+
+
+def test_the_memory_of_a_core_is_not_that_of_the_device(tmp_path):
+    first = "E1001: CompileTimeScopedVmemOom: Ran out of memory in memory space vmem while allocating on stack for %x."
+    limit = "Scoped allocation with size 37.30M and limit 32.00M exceeded scoped vmem limit by 5.30M."
+    ending, _, fix = explain(RuntimeError(f"RESOURCE_EXHAUSTED: {first} {limit}"), RunDir(tmp_path))
+    assert ending is Ending.OUT_OF_MEMORY and "block size" in fix
+
+
+def test_a_checkpoint_that_was_never_whole_is_none_that_a_resume_begins_with():
+    events = [{"event": "checkpoint", "step": 10}, {"event": "checkpoint", "step": 20}]
+    assert saved_step(events) == 20 and saved_step([]) is None
+    assert saved_step([*events, {"event": "resumed", "step": 10}]) == 10
+
+
+def test_a_package_that_starts_the_processes_is_missed_by_the_attempt(tmp_path, monkeypatch):
+    def missing(*_):
+        raise ModuleNotFoundError("No module named 'torch'", name="torch")
+
+    write_json(RunDir(tmp_path).recipe, {"kind": "multimodal"})
+    monkeypatch.setattr(type(entry.of("multimodal")), "num_processes", missing)
+    assert attempt._num_processes(RunDir(tmp_path)) == 1
 
 
 @pytest.mark.parametrize(

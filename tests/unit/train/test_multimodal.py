@@ -280,6 +280,17 @@ def test_features_from_the_cache_are_those_of_the_files(made: Any, tmp_path: Pat
     assert with_other_aligner.fingerprint != seen.fingerprint
 
 
+def test_a_part_that_a_power_failure_damaged_is_computed_again(made: Any, tmp_path: Path) -> None:
+    examples = made[1].training.examples[:3]
+    seen = features.sight(recipe())
+    first = features.of_files(examples, seen, recipe(), ONE, tmp_path)
+    part = next((tmp_path / seen.fingerprint).glob("*.npz"))
+    for damaged in (b"", part.read_bytes()[:-30]):
+        part.write_bytes(damaged)
+        again = features.of_files(examples, seen, recipe(), ONE, tmp_path)
+        assert torch.equal(first[0], again[0]) and not again[2]
+
+
 def test_the_demo_keeps_scaled_features_and_others_have_unit_vectors(made: Any) -> None:
     assert recipe().aligner.features == "scaled"
     cluster = load("phase2-qwen2.5-0.5b-cluster")

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import errno
 import json
 import os
 import socket
@@ -10,6 +11,7 @@ import sys
 import threading
 from pathlib import Path
 
+import huggingface_hub
 import huggingface_hub.constants
 import numpy as np
 import pytest
@@ -92,6 +94,28 @@ def test_a_hub_id_is_the_commit_it_stands_for_or_the_one_that_is_asked_for(cache
     assert start.find_source(recipe, B) == start.Source(cache / "snapshots" / B, B)
     with pytest.raises(UserError, match=f"cannot be fetched from the hub at commit {'c' * 40}"):
         start.find_source(recipe, "c" * 40)
+
+
+def test_a_full_disk_is_no_model_that_is_missing(monkeypatch):
+    def full(*_, **__):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/models/blobs/1")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", full)
+    with pytest.raises(UserError) as e:
+        start.find_source(small.recipe("model.source=some/model"))
+    assert e.value.code == "full-disk"
+
+
+def test_every_process_has_the_tokenizer_that_the_first_one_kept(tmp_path, monkeypatch):
+    run = RunDir(tmp_path)
+    rows = [Example(f"{n} + {n}?", str(2 * n), f"#### {2 * n}") for n in range(9)]
+    kept = start.tokenizer(run, start.Source(None), MICRO, rows)
+    sent = kept.texts
+    monkeypatch.setattr(start, "from_first", lambda find: sent)
+    more = [*rows, Example("apples, pears and plums?", "1", "apples, pears and plums #### 1")]
+    monkeypatch.setattr(start.jax, "process_index", lambda: 1)
+    elsewhere = start.tokenizer(RunDir(tmp_path / "of another host"), start.Source(None), MICRO, more)
+    assert elsewhere.texts == sent and elsewhere.encode("apples") == kept.encode("apples")
 
 
 @contextlib.contextmanager

@@ -9,6 +9,8 @@ import concurrent.futures
 import dataclasses
 import functools
 import hashlib
+import zipfile
+import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -233,9 +235,15 @@ def _compute(
 
 
 def _parts(store: Path) -> Iterator[Mapping[str, np.ndarray]]:
+    """A part that a power failure has left damaged is removed, and what it held is computed again."""
     for part in sorted(store.glob("*.npz")):
-        with np.load(part) as archive:
-            yield archive
+        try:
+            with np.load(part) as archive:
+                arrays = dict(archive)
+        except (zipfile.BadZipFile, zlib.error, EOFError, ValueError):
+            part.unlink(missing_ok=True)
+            continue
+        yield arrays
 
 
 def _missing(store: Path, keys: Iterable[str]) -> list[str]:

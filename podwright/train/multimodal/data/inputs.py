@@ -19,7 +19,7 @@ from podwright.errors import UserError, counted, expanded
 from podwright.recipe.contrastive import Pairs
 from podwright.recipe.kinds import TorchRecipe
 from podwright.recipe.multimodal import MultimodalData, MultimodalRecipe
-from podwright.rundir import RunDir
+from podwright.rundir import RunDir, part_of
 from podwright.train import data_record, hub
 from podwright.train.data_record import Written
 from podwright.train.multimodal.data import features
@@ -140,12 +140,9 @@ def tokenizer_of(
     """The model's own; of random weights one that is learned from the training lines, once for the run."""
 
     def make() -> None:
-        if (run.tokenizer / "tokenizer.json").exists():
-            return
-        if directory is not None:
-            Tokenizer.load(directory).save(run.tokenizer)
-            return
-        learned(training, recipe).save(run.tokenizer)
+        if not run.tokenizer.exists():
+            with part_of(run.tokenizer) as part:
+                (Tokenizer.load(directory) if directory else learned(training, recipe)).save(part)
 
     world.on_each_disk(make)
     return Tokenizer.load(run.tokenizer)

@@ -148,7 +148,7 @@ def _timm(name: str, weights: str) -> Any:
         import timm
 
         body = timm.create_model(name, pretrained=weights == "pretrained", num_classes=0)
-    except (ImportError, RuntimeError) as e:
+    except (ImportError, RuntimeError, OSError) as e:
         what = f"timm does not give encoders.image={name} ({type(e).__name__}: {message_of(e, 80)})"
         fix = "install timm with the torchvision that belongs to your torch, or type encoders.image=tiny"
         raise UserError(what, fix, "unknown-encoder") from e

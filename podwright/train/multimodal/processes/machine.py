@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import resource
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -39,7 +38,7 @@ def peak_memory_gib(world: World) -> float:
     """Of this process's device; on a CPU, of the process."""
     if world.device.type == "cuda":
         return torch.cuda.max_memory_allocated(world.device) / GIB
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / GIB
+    return devices.peak_process_bytes() / GIB
 
 
 def gauge(world: World) -> devices.Gauge:
