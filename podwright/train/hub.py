@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.errors import expanded, from_os
+from podwright.errors import UserError, expanded, from_os
 from podwright.recipe.location import Unreachable
 
 _WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.txt")
@@ -18,8 +18,13 @@ def weights(source: str, revision: str | None = None) -> Path | None:
 
 
 def tokenizer(source: str) -> Path | None:
-    """The directory of the tokenizer and the configuration; None for random weights."""
-    return _directory(source, _TOKENIZER)
+    """The directory of the tokenizer and the configuration; None for random weights. Unreachable where the hub does not give it here."""
+    try:
+        return _directory(source, _TOKENIZER)
+    except UserError as e:
+        if e.code != "not-on-hub":
+            raise
+        raise Unreachable(e.what, e.fix, e.code) from e
 
 
 def _directory(source: str, patterns: Sequence[str], revision: str | None = None) -> Path | None:
@@ -36,7 +41,7 @@ def _directory(source: str, patterns: Sequence[str], revision: str | None = None
         if isinstance(e, OSError) and (of_disk := from_os(e)):
             raise of_disk from e
         commit = f" at commit {revision}" if revision else ""
-        raise Unreachable(
+        raise UserError(
             f"model.source={source!r} is no directory and cannot be fetched from the hub{commit} ({type(e).__name__})",
             "download it where there is a network and type model.source=DIRECTORY, or log in with `hf auth login`",
             "not-on-hub",

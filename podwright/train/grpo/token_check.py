@@ -9,6 +9,7 @@ from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded
 from podwright.recipe import hf_config, hf_weights, models, positions
+from podwright.recipe.location import Unreachable
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
@@ -44,6 +45,8 @@ def findings(recipe: GrpoRecipe, sample: SampledData | None) -> list[Record]:
         if refused := positions.exceeded(recipe.rollout, dims.max_positions):
             raise UserError(refused.what, limits.remedy(), refused.code)
         limits.require()
+    except Unreachable:
+        raise
     except UserError as e:
         return [*records, record(check, "error", e.what, e.fix, e.code)]
     return [*records, *_counted(recipe, limits)]

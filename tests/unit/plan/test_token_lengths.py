@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import datasets
+import huggingface_hub
 import numpy as np
 import pytest
 import tokenizers
@@ -317,6 +318,16 @@ def test_rows_of_the_hub_that_no_run_reads_are_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, streaming: parts)
     (finding,) = data_check.findings(recipe("data.source=some/set"), ())
     assert (finding["check"], finding["level"]) == ("data", "error")
+
+
+def test_a_gated_model_leaves_what_the_data_is_called(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gated(*_: object, **__: object) -> str:
+        raise PermissionError("GatedRepoError")
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", gated)
+    records = data_check.findings(recipe(f"data.source={folder}/d", "model.source=some/gated"), ())
+    assert [(r["check"], r["level"]) for r in records if r["level"] != "info"][-1] == ("context", "inconclusive")
+    assert "examples" in {r["code"] for r in records}
 
 
 def test_the_tokenizer_is_checked_where_only_the_data_is_elsewhere(folder: Path) -> None:
