@@ -180,11 +180,9 @@ def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, v
         raise UserError(
             f"{source} does not say how wide its ids are", "name the vocabulary they are of", "no-vocabulary"
         )
-    dtype = np.dtype(token_files.id_dtype(vocab_size)).newbyteorder("<")
     arrays, ends = [], []
     for file in files:
-        contents = token_files.read_records(file, dtype.itemsize)
-        part = [np.frombuffer(raw, dtype) for raw in contents if raw]
+        part = [ids for ids in token_files.read_records(file, vocab_size) if ids.size]
         if part:
             arrays.append(np.concatenate(part))
             ends.append(np.cumsum([len(document) for document in part]))
