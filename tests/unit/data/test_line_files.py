@@ -1,5 +1,7 @@
 """Lines of Phase 1 and Phase 2 in the layouts and containers of other programs are read, and are the same as in their own."""
 
+import datetime
+import decimal
 import gzip
 import json
 import shlex
@@ -176,3 +178,13 @@ def test_what_is_no_json_and_no_utf8_is_one_fault_a_line(tmp_path: Path) -> None
     with pytest.raises(UserError, match="has 3 bad lines, such as line 2: is not JSON") as refused:
         line_files.require_good(file)
     assert refused.value.code == "bad-lines" and refused.value.fix == f"type podwright data check {path} --fix"
+
+
+@pytest.mark.parametrize("leaf", [datetime.datetime(2026, 1, 1), b"walking", decimal.Decimal("1.5")], ids=str)
+def test_a_value_of_a_table_that_json_has_not_is_a_fault_of_its_field(tmp_path: Path, leaf: object) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(
+        as_parquet([{"instruction": "What?", "image": "a.png", "response": GOOD | {"behavioral_summary": leaf}}])
+    )
+    file = line_files.read(path, annotated.reader(ethogram.SCHEMA))
+    assert file.good == [] and [fault["field"] for fault in file.faults] == ["behavioral_summary"]
