@@ -50,6 +50,8 @@ def check(path: Path, options: CheckOptions) -> Record | None:
     )  # which are of annotated lines
     if not paired and not any(map(annotated.is_annotated, examples)):
         return None
+    if path.is_dir():
+        line_files.files(str(path), path)  # as a run: UserError where there is nothing to train on
     for file in files if options.fix else ():
         line_files.good_path(file)  # said before every file has been looked at
     checked = [of_pairs(file, options) if paired else of_annotated(file, options) for file in files]

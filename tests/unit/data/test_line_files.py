@@ -188,3 +188,10 @@ def test_a_value_of_a_table_that_json_has_not_is_a_fault_of_its_field(tmp_path: 
     )
     file = line_files.read(path, annotated.reader(ethogram.SCHEMA))
     assert file.good == [] and [fault["field"] for fault in file.faults] == ["behavioral_summary"]
+
+
+def test_a_directory_without_lines_to_train_on_is_refused_as_a_run_refuses_it(tmp_path: Path) -> None:
+    (tmp_path / "val.jsonl").write_bytes(as_lines([{"image": "a.png", "text": "cat"}]))
+    with pytest.raises(UserError) as refused:
+        line_check.check(tmp_path, CheckOptions())
+    assert refused.value.code == "no-such-file" and "train.jsonl" in refused.value.what
