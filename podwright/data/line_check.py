@@ -195,12 +195,12 @@ def nothing_to_pair(path: Path) -> UserError:
 def between(
     source: str, files: Sequence[LineFile[Any]], num_train: int = 0, num_test: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """A warning of held-out lines that training has too, or that nobody reads."""
+    """A warning of files that nobody reads, and of held-out lines that training has too, or that nobody reads."""
+    if unread := line_files.unread(expanded(source)):
+        yield unread
     if len(files) < 2:
-        if files:
-            unread = held_out.unread(files[0].path)
-            if unread:
-                yield unread
+        if files and (unread := held_out.unread(files[0].path)):
+            yield unread
         return
     training, held = files[0].good[: num_train or None], files[1].good[: num_test or None]
     equal = held_out.shared([line.identity for line in training], [line.identity for line in held])

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from podwright.data import example_files, layouts, rows
+from podwright.data.example_files import ExampleFiles
 from podwright.data.layouts import Columns
 from podwright.errors import UserError, counted
 from podwright.recipe.answers import FieldFault
@@ -97,6 +98,12 @@ def files(source: str, path: Path) -> list[Path]:
 def part(folder: Path, name: str) -> list[Path]:
     """The files of the part `train` or `val` of a directory, the first of which is read."""
     return example_files.of_split(folder, name, (".parquet",))
+def unread(path: Path) -> tuple[str, str] | None:
+    """What is wrong with a directory that holds more files of these names than are read, and what to do."""
+    train, val = (part(path, name) for name in ("train", "val"))
+    return example_files.unread(ExampleFiles((*train[:1],), (*val[:1],), (*train[1:], *val[1:])))
+
+
 
 
 def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T]:

@@ -195,3 +195,15 @@ def test_a_directory_without_lines_to_train_on_is_refused_as_a_run_refuses_it(tm
     with pytest.raises(UserError) as refused:
         line_check.check(tmp_path, CheckOptions())
     assert refused.value.code == "no-such-file" and "train.jsonl" in refused.value.what
+
+
+def test_a_second_file_of_a_part_is_warned_of(tmp_path: Path) -> None:
+    for name in ("train.jsonl", "train.csv", "val.jsonl", "val.json"):
+        container = name.partition(".")[2]
+        (tmp_path / name).write_bytes(CONTAINERS[container]([{"image": "a.png", "text": name}]))
+    record = line_check.check(tmp_path, CheckOptions())
+    assert record is not None
+    (warning,) = record["warnings"]
+    assert "train.csv, val.json" in warning
+    file = line_files.read(tmp_path / "train.jsonl", pairs.reader())
+    assert not list(line_check.between(str(file.path), [file])), "which was named"
