@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
@@ -73,8 +73,6 @@ class LineFile(NamedTuple, Generic[T]):
     complete: bool
     """whether every line was read"""
     num_read: int
-    names: Collection[str]
-    """columns of a table that are read"""
 
 
 def files(source: str, path: Path) -> list[Path]:
@@ -98,12 +96,12 @@ def files(source: str, path: Path) -> list[Path]:
 def part(folder: Path, name: str) -> list[Path]:
     """The files of the part `train` or `val` of a directory, the first of which is read."""
     return example_files.of_split(folder, name, (".parquet",))
+
+
 def unread(path: Path) -> tuple[str, str] | None:
     """What is wrong with a directory that holds more files of these names than are read, and what to do."""
     train, val = (part(path, name) for name in ("train", "val"))
     return example_files.unread(ExampleFiles((*train[:1],), (*val[:1],), (*train[1:], *val[1:])))
-
-
 
 
 def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T]:
@@ -117,7 +115,7 @@ def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T
     names = layouts.names_of_lines(reader.columns)
     sample = rows.sampled(path, names) if sampled else None
     complete = sample is None or sample.complete
-    file: LineFile[T] = LineFile(path, [], [], 0, complete, 0, names)
+    file: LineFile[T] = LineFile(path, [], [], 0, complete, 0)
     before: dict[Hashable, T] = {}
     num_read = 0
     absent = set(reader.columns)
@@ -174,7 +172,7 @@ def write_good(file: LineFile[T]) -> Path:
     out = good_path(file.path)
     wanted = {line.line for line in file.good}
     with part_of(out, f".{out.name}") as part, part.open("w", encoding="utf-8") as g:
-        for where, row in rows.rows_and_faults(file.path, file.names):
+        for where, row in rows.rows_and_faults(file.path, None):
             if _place(file.path, where)[1] in wanted:
                 g.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     return out

@@ -207,3 +207,13 @@ def test_a_second_file_of_a_part_is_warned_of(tmp_path: Path) -> None:
     assert "train.csv, val.json" in warning
     file = line_files.read(tmp_path / "train.jsonl", pairs.reader())
     assert not list(line_check.between(str(file.path), [file])), "which was named"
+
+
+def test_the_good_rows_of_a_table_keep_the_columns_that_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    PIL.Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
+    captions = [{"image": f"{n}.png", "text": f"cat {n}", "width": n, "licence": "mine"} for n in range(2)]
+    path.write_bytes(as_parquet(captions))
+    code, found = check(path, "--fix")
+    assert (code, found["valid"]) == (1, 1)
+    assert [json.loads(line) for line in Path(found["fixed"]).read_text().splitlines()] == captions[:1]
