@@ -33,6 +33,7 @@ _PIECES, _PIECE_BYTES = 16, 1 << 16  # between the ends
 _LONGEST_LINE = 8 << 20  # a piece that has no end of a line within so much is left out
 _BLOCK_BYTES = 1 << 18  # that a store is asked for at a time
 _SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
+csv.field_size_limit((1 << 31) - 1)  # characters of a cell; Python's is 131,072
 
 
 class MissingPackage(UserError):

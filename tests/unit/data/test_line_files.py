@@ -217,3 +217,10 @@ def test_the_good_rows_of_a_table_keep_the_columns_that_are_not_read(tmp_path: P
     code, found = check(path, "--fix")
     assert (code, found["valid"]) == (1, 1)
     assert [json.loads(line) for line in Path(found["fixed"]).read_text().splitlines()] == captions[:1]
+
+
+def test_a_long_cell_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(as_csv([{"image": "0.png", "text": "cat " * 40_000}]))
+    (pair,) = line_files.read(path, pairs.reader()).good
+    assert len(str(pair.contents["text"])) == 160_000
