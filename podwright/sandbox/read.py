@@ -135,7 +135,7 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
     notes |= {
         each.argv[1]: "it is not beside the script, and was not read"
         for each in evaluated.calls
-        if each.name == "source" and not each.argv[1:][0].endswith("bin/activate")
+        if each.name == "source" and each.argv[1:] and not each.argv[1].endswith("bin/activate")
     }
     try:
         command = _inlined(container.split(options.values.get("command", ""), runs.hear), runs)

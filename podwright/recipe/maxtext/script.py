@@ -13,18 +13,23 @@ _STATED = {
     "xpk": r"\bxpk==([A-Za-z0-9][A-Za-z0-9_.]*)",
     "python": r"(?m)^\s*(?:export\s+)?UV_PYTHON_VERSION=[\"']?([0-9][0-9.]*)",
 }
-_CALL = re.compile(r"xpk(?:\.py)?[\"']?\s+(?:\\\n\s*)?workload\s+create\b")
+_CALL = re.compile(r"(?:xpk(?:\.py)?|\$\{?\w+\}?)[\"']?\s+(?:\\\n\s*)?workload\s+create\b")
 
 
 def mentions_xpk(text: str) -> bool:
     """Whether a script seems to call xpk workload create."""
-    return bool(_CALL.search(text))
+    return bool(_CALL.search(_code(text)))
 
 
 def starts_maxtext(text: str) -> bool:
     """Whether a script seems to start MaxText itself, as `python3 -m MaxText.train` does."""
-    code = re.sub(r"(?m)^[ \t]*#.*$", "", text)
-    return bool(re.search(r"(?i)\bpython[\d.]*\s+(?:-u\s+)?(?:-m\s+)?\S*max(?:text|diffusion)\S*", code))
+    pattern = r"(?i)\bpython[\d.]*\s+(?:-u\s+)?(?:-m\s+)?\S*max(?:text|diffusion)\S*"
+    return bool(re.search(pattern, _code(text)))
+
+
+def _code(text: str) -> str:
+    """A script without its lines of comments."""
+    return re.sub(r"(?m)^[ \t]*#.*$", "", text)
 
 
 def name_of(path: Path, shape: str) -> str:
