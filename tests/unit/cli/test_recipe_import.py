@@ -206,6 +206,10 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     (tmp_path / "out.yaml").touch()
     assert "exists already" in call(capsys, str(path), "--out", str(tmp_path / "out.yaml"))[2]
     fix = "check that path, or give another one"
+    for content in ("day: 2026-02-30\n", "[" * 2000):
+        path.write_text(content)
+        code, _, err = call(capsys, str(path))
+        assert code == 2 and err.startswith(f"error: {path} ") and err.count("\n") == 1
     for place, said in (
         ("none/x.yaml", f"No such file or directory; {fix}"),
         ("a.yaml/x.yaml", f"Not a directory; {fix}"),
