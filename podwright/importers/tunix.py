@@ -181,9 +181,10 @@ def _unused_length(key: str, values: Settings, raw: Raw) -> str:
 
 def _dataset(key: str, values: Settings, raw: Raw) -> str:
     name = values[key]
-    if name in _DATA_SETS and not values.get("data_directory"):
+    is_text = isinstance(name, str)
+    if is_text and name in _DATA_SETS and not values.get("data_directory"):
         return assign(raw, "data.source", _DATA_SETS[name])
-    if values.get("data_source") == "huggingface" and isinstance(name, str):
+    if is_text and values.get("data_source") == "huggingface":
         return (
             assign(raw, "data.source", name)
             + "; for rows with other columns type data.columns={question: ..., answer: ...}"
