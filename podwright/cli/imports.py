@@ -298,7 +298,7 @@ def _written(recipe: Record, place: Path) -> Path:
     text = load.written(recipe)
     if place.is_dir():
         place /= f"{recipe['name']}.recipe.yaml"
-    if place.exists() and place.read_text() != text:
+    if place.exists() and place.read_bytes() != text.encode():
         raise UserError(f"{place} exists already", "name another file with --out", "exists-already")
     place.write_text(text)
     return place

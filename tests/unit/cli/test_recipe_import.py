@@ -203,7 +203,7 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     what = f"error: no script in {tmp_path} calls xpk workload create or starts MaxText; name a launch script or a configuration file\n"
     assert call(capsys, str(tmp_path))[::2] == (2, what)
     path.write_text(yaml.safe_dump(GIVEN))
-    (tmp_path / "out.yaml").touch()
+    (tmp_path / "out.yaml").write_bytes(b"caf\xe9")
     assert "exists already" in call(capsys, str(path), "--out", str(tmp_path / "out.yaml"))[2]
     fix = "check that path, or give another one"
     for content in ("day: 2026-02-30\n", "[" * 2000):
