@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from podwright.recipe.maxtext import readme
+from podwright.recipe.schema import recipe_name
 
 _TOPOLOGY = re.compile(r"(?:tpu)?v?\d+[a-z]*-\d+(?:x\d+)*", re.IGNORECASE)
 _STATED = {
@@ -39,7 +40,7 @@ def name_of(path: Path, shape: str) -> str:
     names_slice = (shape and shape in here) or _TOPOLOGY.search(here)
     model = folders[-2] if len(folders) > 1 and names_slice else ""
     for name in ("-".join(filter(None, [model, here])), path.stem):
-        if allowed := re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-."):
+        if allowed := recipe_name(name):
             return allowed
     return "recipe"
 
