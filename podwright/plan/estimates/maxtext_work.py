@@ -87,8 +87,7 @@ def quantized_peak(arguments: Arguments, row: Accelerator) -> float:
     quantization = arguments.get("quantization", "")
     if not quantization:
         return 0.0
-    kind = next((kind for kind in ("fp8", "int8") if quantization.startswith(kind)), "")
-    peak = {"fp8": row.fp8_flops, "int8": row.int8_flops}.get(kind, 0.0)
+    peak = row.peak_flops(arguments_of.precision(arguments))
     if not peak:
         raise UserError(
             f"the speed of quantization={quantization} on {row.name} is not known",

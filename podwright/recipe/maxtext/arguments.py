@@ -74,6 +74,12 @@ def steps(arguments: Arguments) -> int:
     )
 
 
+def precision(arguments: Arguments) -> str:
+    """Of the products: bf16, or that of quantized ones, such as fp8 and int8."""
+    quantization = arguments.get("quantization", "")
+    return next((kind for kind in ("fp8", "int8") if quantization.startswith(kind)), quantization or "bf16")
+
+
 def axes(arguments: Arguments) -> tuple[str, ...]:
     """Of the mesh, in the order in which they are laid over the links."""
     return _AXES_OF_MODEL.get(arguments.get("model_name", ""), AXES)
