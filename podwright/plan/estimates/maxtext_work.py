@@ -100,7 +100,7 @@ def quantized_peak(arguments: Arguments, row: Accelerator) -> float:
 def _products(model: Architecture, twice: Recomputed, arguments: Arguments) -> float:
     """FLOPs of a token in all products of the layers, those that run twice counted twice; dropped tokens' room is computed too."""
     weights = flops.matrices(model)
-    dropping = arguments.get("sparse_matmul", "true").lower() == "false"
+    dropping = not arguments_of.flag(arguments, "sparse_matmul", True)
     has_capacity = dropping and not arguments.get("capacity_factor", "-1").startswith("-")  # which drops nothing
     capacity = max(arguments_of.number(arguments, "capacity_factor", 1.0), 1.0) if has_capacity else 1.0
     repeated = 0.0
