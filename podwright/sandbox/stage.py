@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from podwright.recipe.maxtext.script import versions
+from podwright.recipe.maxtext.xpk import NEWEST
 from podwright.recipe.script_text import BARE, NESTED, contexts, quoted, with_placeholders
 
 HERE = Path(__file__).parent
@@ -194,7 +196,7 @@ def _copy(name: str, folder: Path, changes: Mapping[str, str]) -> None:
 
 def _answers(text: str, values: Mapping[str, str]) -> str:
     """What stand-ins print, as branches of a `case`: scripts check the version of xpk and ask gcloud for the project."""
-    version = re.search(r"\bxpk==([\w.]+)", text)
+    version = versions(text, {})[0].get("xpk", NEWEST)
     answers = {
         '"pip show xpk"* | "pip3 show xpk"* | "uv pip show xpk"*': f"Name: xpk\nVersion: {version[1] if version else '1.16.0'}",
         '"gcloud config get-value project"* | "gcloud config get project"*': values.get("PROJECT_ID", ""),
