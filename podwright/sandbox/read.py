@@ -24,7 +24,7 @@ from podwright.sandbox import container, evaluation, marks, variables
 from podwright.sandbox.container import COMPILER_FLAGS, ContainerCommand
 from podwright.sandbox.evaluation import Evaluated
 from podwright.sandbox.marks import MARKS
-from podwright.sandbox.stage import Script, Surroundings
+from podwright.sandbox.stage import Script, Surroundings, has_proc
 from podwright.sandbox.variables import Variables
 from podwright.shell import Shell
 
@@ -79,7 +79,9 @@ class _Runs:
         if not evaluated.sandboxed:
             what = f"{self.path.name} is read by bash in a sandbox, and there is none here: {evaluated.why_not}"
             fix = f"type podwright recipe import {shlex.quote(str(self.path))} --trust, which runs it without"
-            raise UserError(what, "import it on another machine" if self.trust else fix, "no-sandbox")
+            if self.trust or not has_proc():
+                fix = "import it on a Linux machine"
+            raise UserError(what, fix, "no-sandbox")
         return evaluated
 
 
