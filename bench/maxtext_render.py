@@ -68,7 +68,7 @@ def row(path: Path, root: Path, home: Path) -> dict[str, Any]:
     text = rendered.files[rendering.MANIFEST].replace("${WORKLOAD_NAME}", NAME)
     ours = yaml.safe_load(text)
     profiled = workload.profiled(filled)[0]
-    version = STAND_INS.get(recipe.versions.xpk, recipe.versions.xpk or xpk_shape.NEWEST)
+    version = STAND_INS.get(recipe.versions.xpk, recipe.versions.xpk or xpk.NEWEST)
     program = real_xpk.installed(version)
     options = {k: v for k, v in profiled.xpk.items() if k not in xpk_shape.UNSUPPORTED}
     slice_ = jobset.slice_of(recipe)

@@ -88,6 +88,10 @@ class Accelerator:
     sold_gb: tuple[int, ...] = ()
     """in the names that a card with one size of memory is also known by"""
 
+    def peak_flops(self, precision: str) -> float:
+        """FLOP/s of products in bf16, fp8 or int8; 0.0 of any other."""
+        return {"bf16": self.bf16_flops, "fp8": self.fp8_flops, "int8": self.int8_flops}.get(precision, 0.0)
+
     @property
     def program_bytes(self) -> float:
         """What a trainer's programs in jax can have of `hbm_bytes`."""

@@ -118,9 +118,10 @@ def _kind_of(path: Path) -> str:
     text = tree.text_of(path)
     if path.suffix == ".sh" or text.startswith("#!") or script.mentions_xpk(text):
         return "script"
-    if not launch_config.recognised(path, text):
+    raw = yaml_file.read(path, config_files.IMPORTABLE)
+    if not launch_config.recognised(raw):
         return "yaml"
-    owners = ["a launch configuration (cluster_name)", *config_files.owners_of(yaml_file.read(path))]
+    owners = ["a launch configuration (cluster_name)", *config_files.owners_of(raw)]
     config_files.require_single_owner(path, owners)
     return "config"
 
@@ -297,7 +298,7 @@ def _written(recipe: Record, place: Path) -> Path:
     text = load.written(recipe)
     if place.is_dir():
         place /= f"{recipe['name']}.recipe.yaml"
-    if place.exists() and place.read_text() != text:
+    if place.exists() and place.read_bytes() != text.encode():
         raise UserError(f"{place} exists already", "name another file with --out", "exists-already")
     place.write_text(text)
     return place

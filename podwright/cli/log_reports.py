@@ -85,7 +85,7 @@ def write(
     else:
         blocks = log_files.blocks(expanded(log))
         folder = Path(f"{Path(log).stem}-report")
-    run = log_run.create(out or folder, blocks, log, resolved, on)
+    run = log_run.create(out or folder, blocks, log, resolved, on, recipe)
     if profile:
         log_run.note_profile(run, profile_files.fetched(profile, run.path))
     result = page.write(run, readme, language)

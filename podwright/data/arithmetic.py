@@ -25,7 +25,6 @@ class Problem:
     solution: str
     expression: str
     """the sum without its words, as in `3+4-2`; equal for two problems that differ in wording only"""
-    num_operations: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,5 +135,5 @@ def _problems(pool: list[_Chain], size: int, seen: set[str], rng: random.Random,
         seen.add(question)
         misses = 0
         solution, value = chain.worked()
-        problems.append(Problem(question, str(value), solution, chain.expression(), len(chain.steps)))
+        problems.append(Problem(question, str(value), solution, chain.expression()))
     return problems

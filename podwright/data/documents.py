@@ -11,7 +11,6 @@ import functools
 import hashlib
 import zlib
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -131,7 +130,6 @@ def load(
     num_documents: int = 0,
     seed: int = 0,
     columns: TextColumns | None = None,
-    cwd: Path = Path(),
 ) -> Documents:
     """The documents of a directory of token shards, a .npy file, a file of text (all also as URLs), `arithmetic`, or a directory of
     .array_record files.
@@ -140,21 +138,21 @@ def load(
     model's; `num_documents` and `seed` are for `arithmetic`. Raises UserError for whatever is wrong with the source.
     """
     if corpus.is_text(source):
-        named = texts.tokenizer_of_text(source, tokenizer, vocab_size, cwd)
-        documents = _tokenized(texts.read(source, num_documents, seed, cwd, columns), source, named, vocab_size)
+        named = texts.tokenizer_of_text(source, tokenizer, vocab_size)
+        documents = _tokenized(texts.read(source, num_documents, seed, columns), source, named, vocab_size)
     else:
-        documents = _of_files(source, tokenizer, eos_id, vocab_size, cwd)
+        documents = _of_files(source, tokenizer, eos_id, vocab_size)
     if documents.length.max() <= 1:  # the next token of a document's last one is not learned
         by_id = None if corpus.is_text(source) or documents.tokens == 1 else eos_id
         raise token_files.nothing_to_predict(source, by_id)
     return documents
 
 
-def _of_files(source: str, tokenizer: str, eos_id: int | None, vocab_size: int | None, cwd: Path) -> Documents:
-    loaded = texts.find_tokenizer(source, tokenizer, cwd)
-    if records := token_files.records(Location.of(source, cwd)):
+def _of_files(source: str, tokenizer: str, eos_id: int | None, vocab_size: int | None) -> Documents:
+    loaded = texts.find_tokenizer(source, tokenizer)
+    if records := token_files.records(Location.of(source)):
         return _recorded(records, source, loaded, vocab_size)
-    files = token_files.look(Location.of(source, cwd))
+    files = token_files.look(Location.of(source))
     token_files.require_fits(files.vocab_size, vocab_size, source)
     end_id = files.eos_id if eos_id is None else eos_id
     ends = [token_files.ends(shard, end_id) for shard in files.shards]
@@ -180,11 +178,9 @@ def _recorded(files: list[Location], source: str, tokenizer: Tokenizer | None, v
         raise UserError(
             f"{source} does not say how wide its ids are", "name the vocabulary they are of", "no-vocabulary"
         )
-    dtype = np.dtype(token_files.id_dtype(vocab_size)).newbyteorder("<")
     arrays, ends = [], []
     for file in files:
-        contents = token_files.read_records(file, dtype.itemsize)
-        part = [np.frombuffer(raw, dtype) for raw in contents if raw]
+        part = [ids for ids in token_files.read_records(file, vocab_size) if ids.size]
         if part:
             arrays.append(np.concatenate(part))
             ends.append(np.cumsum([len(document) for document in part]))

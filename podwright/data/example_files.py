@@ -85,5 +85,6 @@ def unread(files: ExampleFiles) -> tuple[str, str] | None:
     if not files.unread:
         return None
     names = ", ".join(path.name for path in files.unread[:_NAMED])
-    what = f"{files.train[0].name} and {files.test[0].name} are read, and of {files.unread[0].parent} are not: {names}"
+    read = " and ".join(path.name for path in (*files.train[:1], *files.test[:1]))
+    what = f"beside {read} {files.unread[0].parent} holds files that are not read: {names}"
     return what, "move those out of the directory that are not to be read"

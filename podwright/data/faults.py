@@ -39,7 +39,10 @@ def check(source: str, vocab_size: int | None = None, columns: Columns = None) -
         raise UserError(f"--columns is for rows, and {source} has none", "leave --columns out", "no-effect")
     try:
         if records := token_files.records(place):
-            return {"source": source, **_array_records(records, vocab_size), "warnings": _unread(place, records)}
+            warnings = _unread(place, records)
+            if not vocab_size:
+                warnings.append(f"the ids of {source} were held against no vocabulary; type --vocab-size V")
+            return {"source": source, **_array_records(records, vocab_size), "warnings": warnings}
         files = token_files.look(place)
     except UserError as e:
         if not place.exists():
@@ -100,12 +103,11 @@ def _unread(place: Location, read: Sequence[Location]) -> list[str]:
 
 
 def _array_records(files: list[Location], vocab_size: int | None) -> Record:
-    """Of a directory of array_record files; the width of ids is known by the vocabulary only."""
-    item_bytes = np.dtype(token_files.id_dtype(vocab_size)).itemsize if vocab_size else 1
+    """Of a directory of array_record files, which do not say of which vocabulary their ids are."""
     wrong = []
     for file in files:
         try:
-            token_files.read_records(file, item_bytes)
+            token_files.read_records(file, vocab_size)
         except UserError as e:
             wrong.append(_fault(file.typed, None, str(e)))
     return {"shards": len(files), "valid": len(files) - len(wrong), **_listed(wrong)}

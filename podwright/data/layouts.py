@@ -204,7 +204,8 @@ def with_response(where: str, row: Row) -> dict[str, Any]:
         # data sets of chats mark where the picture belongs, which stands before every prompt here
         fields |= {"instruction": _MARKS.sub("", turns.question).strip(), "response": turns.answer}
     if isinstance(fields.get("response"), Mapping):
-        fields["response"] = json.dumps(fields["response"])
+        # a value of a table that JSON has not becomes a list, which no answer may hold
+        fields["response"] = json.dumps(fields["response"], default=lambda value: [str(value)])
     return fields
 
 

@@ -50,6 +50,8 @@ def check(path: Path, options: CheckOptions) -> Record | None:
     )  # which are of annotated lines
     if not paired and not any(map(annotated.is_annotated, examples)):
         return None
+    if path.is_dir():
+        line_files.files(str(path), path)  # as a run: UserError where there is nothing to train on
     for file in files if options.fix else ():
         line_files.good_path(file)  # said before every file has been looked at
     checked = [of_pairs(file, options) if paired else of_annotated(file, options) for file in files]
@@ -193,12 +195,12 @@ def nothing_to_pair(path: Path) -> UserError:
 def between(
     source: str, files: Sequence[LineFile[Any]], num_train: int = 0, num_test: int = 0
 ) -> Iterator[tuple[str, str]]:
-    """A warning of held-out lines that training has too, or that nobody reads."""
+    """A warning of files that nobody reads, and of held-out lines that training has too, or that nobody reads."""
+    if unread := line_files.unread(expanded(source)):
+        yield unread
     if len(files) < 2:
-        if files:
-            unread = held_out.unread(files[0].path)
-            if unread:
-                yield unread
+        if files and (unread := held_out.unread(files[0].path)):
+            yield unread
         return
     training, held = files[0].good[: num_train or None], files[1].good[: num_test or None]
     equal = held_out.shared([line.identity for line in training], [line.identity for line in held])

@@ -10,11 +10,12 @@ import json
 import os
 import re
 import shlex
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 from podwright.data import example_files, layouts, rows
+from podwright.data.example_files import ExampleFiles
 from podwright.data.layouts import Columns
 from podwright.errors import UserError, counted
 from podwright.recipe.answers import FieldFault
@@ -72,8 +73,6 @@ class LineFile(NamedTuple, Generic[T]):
     complete: bool
     """whether every line was read"""
     num_read: int
-    names: Collection[str]
-    """columns of a table that are read"""
 
 
 def files(source: str, path: Path) -> list[Path]:
@@ -99,6 +98,12 @@ def part(folder: Path, name: str) -> list[Path]:
     return example_files.of_split(folder, name, (".parquet",))
 
 
+def unread(path: Path) -> tuple[str, str] | None:
+    """What is wrong with a directory that holds more files of these names than are read, and what to do."""
+    train, val = (part(path, name) for name in ("train", "val"))
+    return example_files.unread(ExampleFiles((*train[:1],), (*val[:1],), (*train[1:], *val[1:])))
+
+
 def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T]:
     """The valid lines of a file and the faults of the others, media not opened; UserError of what is no file of rows.
 
@@ -110,7 +115,7 @@ def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T
     names = layouts.names_of_lines(reader.columns)
     sample = rows.sampled(path, names) if sampled else None
     complete = sample is None or sample.complete
-    file: LineFile[T] = LineFile(path, [], [], 0, complete, 0, names)
+    file: LineFile[T] = LineFile(path, [], [], 0, complete, 0)
     before: dict[Hashable, T] = {}
     num_read = 0
     absent = set(reader.columns)
@@ -167,7 +172,7 @@ def write_good(file: LineFile[T]) -> Path:
     out = good_path(file.path)
     wanted = {line.line for line in file.good}
     with part_of(out, f".{out.name}") as part, part.open("w", encoding="utf-8") as g:
-        for where, row in rows.rows_and_faults(file.path, file.names):
+        for where, row in rows.rows_and_faults(file.path, None):
             if _place(file.path, where)[1] in wanted:
                 g.write(json.dumps(row, ensure_ascii=False, default=str) + "\n")
     return out

@@ -33,6 +33,7 @@ _PIECES, _PIECE_BYTES = 16, 1 << 16  # between the ends
 _LONGEST_LINE = 8 << 20  # a piece that has no end of a line within so much is left out
 _BLOCK_BYTES = 1 << 18  # that a store is asked for at a time
 _SMALL_ROWS, _END_ROWS = 20_000, 2_000  # of parquet files
+csv.field_size_limit((1 << 31) - 1)  # characters of a cell; Python's is 131,072
 
 
 class MissingPackage(UserError):
@@ -80,9 +81,9 @@ def required(row: Row | UserError) -> Row:
 
 
 def rows_and_faults(
-    source: Path | Location, columns: Collection[str], read: Callable[[int], None] = lambda size: None
+    source: Path | Location, columns: Collection[str] | None, read: Callable[[int], None] = lambda size: None
 ) -> LocatedFaults:
-    """As `rows`, with the fault in the place of a line that is no object; a fault of the file as such is raised."""
+    """As `rows`, with the fault in the place of a line that is no object; a fault of the file as such is raised. `columns` None: all."""
     place = _place(source)
     suffix = container(place)
     if suffix == ".parquet":
@@ -301,7 +302,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
         raise of_disk or UserError(what, "write or fetch it again", "unreadable") from e
 
 
-def _parquet(path: Path, columns: Collection[str]) -> LocatedRows:
+def _parquet(path: Path, columns: Collection[str] | None) -> LocatedRows:
     with _parquet_file(path) as file:
         yield from _parquet_rows(path, file, range(file.num_row_groups), columns)
 
@@ -318,11 +319,11 @@ def _sampled_parquet(path: Path, columns: Collection[str]) -> SampledRows:
         return SampledRows(listed, total, False, 0, total / len(listed))
 
 
-def _parquet_rows(path: Path, file: Any, groups: range, columns: Collection[str]) -> LocatedRows:
+def _parquet_rows(path: Path, file: Any, groups: range, columns: Collection[str] | None) -> LocatedRows:
     """Of these row groups, which are those of the whole file or one of its ends."""
     number = sum(file.metadata.row_group(group).num_rows for group in range(groups.start))
     names = file.schema_arrow.names
-    wanted = [name for name in names if name in columns]
+    wanted = [name for name in names if columns is None or name in columns]
     for batch in file.iter_batches(1024, row_groups=[*groups], columns=wanted):
         for row in batch.to_pylist():
             number += 1

@@ -10,7 +10,6 @@ import codecs
 import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 
 from podwright.data import arithmetic, layouts, rows, token_files
 from podwright.data.tokenizer import Tokenizer
@@ -44,7 +43,6 @@ def read(
     source: str,
     num_documents: int = 0,
     seed: int = 0,
-    cwd: Path = Path(),
     columns: TextColumns | None = None,
     progress: Callable[[int], None] = lambda size: None,
 ) -> Iterator[str]:
@@ -53,7 +51,7 @@ def read(
         problems, _ = arithmetic.generate(num_documents or corpus.GENERATED, 1, CORPUS_OPERATIONS, CORPUS_NUMBER, seed)
         yield from (f"{p.question}\n{p.solution}" for p in problems)
         return
-    place = Location.of(source, cwd)
+    place = Location.of(source)
     if not corpus.container(source):
         with rows.opened(place) as file:
             content = file.read()
@@ -64,9 +62,9 @@ def read(
         yield layouts.text(where, row, columns)
 
 
-def sampled(source: str, cwd: Path = Path(), columns: TextColumns | None = None) -> SampledTexts:
+def sampled(source: str, columns: TextColumns | None = None) -> SampledTexts:
     """Of a file all that training reads where it is small, else both ends and pieces between; UserError as training would have it."""
-    place = Location.of(source, cwd)
+    place = Location.of(source)
     if not corpus.container(source):
         return _sampled_document(place)
     sample = rows.sampled(place, layouts.names_of_text(columns))
@@ -115,13 +113,13 @@ def decoded(place: Location, content: bytes, start: int = 0, size: int | None = 
     return text if start else text.removeprefix("\ufeff")
 
 
-def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer | None:
+def find_tokenizer(source: str, name: str = "") -> Tokenizer | None:
     """The tokenizer called `name` (bytes, a Hugging Face directory, a tokenizer.json); for "" that which `source` brings along."""
     if name:
-        return named_tokenizer(name, cwd)
+        return named_tokenizer(name)
     if corpus.is_text(source) or source.endswith(".npy"):
         return None
-    place = Location.of(source, cwd)
+    place = Location.of(source)
     if not (place / corpus.META).exists():
         return None
     files = token_files.look(place)
@@ -133,22 +131,22 @@ def find_tokenizer(source: str, name: str = "", cwd: Path = Path()) -> Tokenizer
     return Tokenizer.of_files({file: (kept / file).read() for file in kept.files()}, kept.typed)
 
 
-def named_tokenizer(name: str, cwd: Path = Path()) -> Tokenizer:
+def named_tokenizer(name: str) -> Tokenizer:
     if name == "bytes":
         return Tokenizer.bytes()
-    path = cwd / expanded(name)
+    path = expanded(name)
     directory = path.parent if path.name == "tokenizer.json" else path
     if not directory.is_dir():
         raise no_tokenizer(name, path)
     return Tokenizer.load(directory)
 
 
-def tokenizer_of_text(source: str, name: str, vocab_size: int | None, cwd: Path = Path()) -> Tokenizer:
+def tokenizer_of_text(source: str, name: str, vocab_size: int | None) -> Tokenizer:
     """The tokenizer called `name` for a source of text; UserError where there is none, or one with more tokens than the model."""
     if not name:
         what = f"{source} is text, and there is no tokenizer for it"
         raise UserError(what, "type data.tokenizer=bytes, or a Hugging Face directory", "no-tokenizer")
-    tokenizer = named_tokenizer(name, cwd)
+    tokenizer = named_tokenizer(name)
     token_files.require_fits(tokenizer.vocab_size, vocab_size, f"the tokenizer {name}")
     return tokenizer
 

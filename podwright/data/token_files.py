@@ -288,15 +288,21 @@ def scan(shard: Shard) -> Iterator[tuple[int, Ids]]:
         offset += len(ids)
 
 
-def read_records(file: Location, item_bytes: int) -> list[bytes]:
-    """Of an array_record file; UserError where one is not a number of ids of `item_bytes` each."""
+def read_records(file: Location, vocab_size: int | None) -> list[Ids]:
+    """The ids of each record of an array_record file; UserError where a record is no number of ids, or has one outside the vocabulary."""
+    dtype = np.dtype(id_dtype(vocab_size or 1)).newbyteorder("<")
     with _opened(file) as reader:
         contents: list[bytes] = reader.read_all()
+    records, start = [], 0
     for number, raw in enumerate(contents):
-        if len(raw) % item_bytes:
-            what = f"{file.typed}: record {number} has {len(raw):,} bytes, which are no uint{8 * item_bytes} ids"
+        if len(raw) % dtype.itemsize:
+            what = f"{file.typed}: record {number} has {len(raw):,} bytes, which are no {dtype.name} ids"
             raise UserError(what, "write ids of that width", "damaged-tokens")
-    return contents
+        ids = np.frombuffer(raw, dtype)
+        require_in_vocabulary(ids, vocab_size, file.typed, start)
+        records.append(ids)
+        start += len(ids)
+    return records
 
 
 def require_record(file: Location) -> None:

@@ -17,6 +17,7 @@ from podwright.importers.key_table import NOTHING, Settings, count, number
 from podwright.importers.purrsight_files import PurrsightSettings, table
 from podwright.recipe import llm
 from podwright.recipe.load import Raw, load, settled
+from podwright.recipe.schema import recipe_name
 
 _BASES = {1: "phase1-aligner", 2: "phase2-qwen2.5-0.5b-cluster"}
 _SECONDS = 2.56  # of a sound: 256 frames
@@ -34,7 +35,7 @@ def converted(path: Path, content: Settings, phase: int | None = None) -> tuple[
     if settings.phase == 2:
         _name_model(settings.values, raw)
     tail = f"-phase{settings.phase}" if settings.others else ""
-    name = path.stem.lower().replace("_", "-") + tail
+    name = (recipe_name(path.stem) or "purrsight") + tail
     raw |= {"name": name, "description": f"the settings of phase {settings.phase} in {path.name}"}
     metric = {1: "recall_at_1_after", 2: "accuracy_after"}[settings.phase]
     raw["expect"] = {"hardware": "", "time": "not measured", "metric": metric}

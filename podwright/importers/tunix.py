@@ -5,7 +5,6 @@ What has another meaning here is converted, and the note says how. A value that 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from podwright.importers import tunix_file, tunix_mesh, tunix_rewards
 from podwright.importers.key_table import NOTHING, Settings, assign, count, number
 from podwright.importers.tunix_file import OPTIMIZER, ROLES, TRAINING, table
 from podwright.recipe.load import Raw, load, settled
+from podwright.recipe.schema import recipe_name
 
 _BASE = "qwen3-1.7b-gsm8k-grpo"
 _DATA_SETS = {"gsm8k": "openai/gsm8k"}
@@ -40,13 +40,9 @@ def converted(path: Path, settings: Settings) -> tuple[Raw, dict[str, str]]:
     notes |= {key: text.format(base=_BASE) for key, text in _UNSAID.items() if key not in values}
     for key, (_, where) in absent.items():
         notes[key] += f"; the file does not say it, and {where} does"
-    raw |= {"name": _name(path), "description": f"the settings of tunix in {path.name}"}
+    raw |= {"name": recipe_name(path.stem) or "tunix-grpo", "description": f"the settings of tunix in {path.name}"}
     raw["expect"] = {"hardware": "", "time": "not measured", "metric": "accuracy_after"}
     return settled(raw), notes
-
-
-def _name(path: Path) -> str:
-    return re.sub(r"[^a-z0-9.]+", "-", path.stem.lower()).strip("-.") or "tunix-grpo"
 
 
 def _note(key: str, values: Settings, raw: Raw) -> str:
@@ -181,9 +177,10 @@ def _unused_length(key: str, values: Settings, raw: Raw) -> str:
 
 def _dataset(key: str, values: Settings, raw: Raw) -> str:
     name = values[key]
-    if name in _DATA_SETS and not values.get("data_directory"):
+    is_text = isinstance(name, str)
+    if is_text and name in _DATA_SETS and not values.get("data_directory"):
         return assign(raw, "data.source", _DATA_SETS[name])
-    if values.get("data_source") == "huggingface" and isinstance(name, str):
+    if is_text and values.get("data_source") == "huggingface":
         return (
             assign(raw, "data.source", name)
             + "; for rows with other columns type data.columns={question: ..., answer: ...}"

@@ -44,7 +44,7 @@ class Location:
     """a file system of fsspec; None: this machine's"""
 
     @classmethod
-    def of(cls, typed: str, cwd: Path = Path()) -> Location:
+    def of(cls, typed: str) -> Location:
         """UserError when the URL's kind is unknown; Unreachable when it needs a package that is not installed."""
         protocol, separator, rest = typed.partition("://")
         if not typed.strip():
@@ -52,7 +52,7 @@ class Location:
                 f"the source {typed!r} is empty", "give a path, or a URL such as gs://bucket/directory", "no-such-place"
             )
         if not separator:
-            return cls(typed, str(cwd / expanded(typed)))
+            return cls(typed, str(expanded(typed)))
         if protocol == "file":
             return cls(typed, rest)
         cls.require_client(typed)

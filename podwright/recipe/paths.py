@@ -103,11 +103,9 @@ def require_no_dead_link(path: Path) -> None:
         raise dead_link(str(path), path)
 
 
-def media_folder(lines: Path, root: str, cwd: Path | None = None) -> Path:
+def media_folder(lines: Path, root: str) -> Path:
     """What paths in the lines of a file are relative to."""
-    if not root:
-        return lines.parent
-    return (cwd or Path()) / expanded(root)
+    return expanded(root) if root else lines.parent
 
 
 def require_root(key: str, root: str, cwd: Path) -> None:

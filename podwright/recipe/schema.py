@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import math
 import os
+import re
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
@@ -42,6 +43,11 @@ def with_known_home(path: str) -> str:
     if path.startswith("~") and os.path.expanduser(path).startswith("~"):
         raise ValueError(f"must not begin with {path.partition('/')[0]}, which is no user of this machine")
     return path
+
+
+def recipe_name(text: str) -> str:
+    """A text as the name of a recipe; "" where nothing of it may stand in one."""
+    return re.sub(r"[^a-z0-9.]+", "-", text.lower()).strip("-.")
 
 
 PathText = Annotated[str, AfterValidator(with_known_home)]

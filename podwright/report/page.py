@@ -171,7 +171,7 @@ def _environment(**options: Any) -> Environment:
     words = (
         wording.percent, wording.interval, wording.points, wording.figure, wording.duration, wording.date, wording.setting,
         wording.visible, wording.parameters, wording.chance, wording.signed_percent,
-        wording.capitalize_first, wording.decimals, wording.share, wording.times,
+        wording.capitalize_first, wording.decimals, wording.times,
     )  # fmt: skip
     environment.filters |= {w.__name__: w for w in words}
     environment.globals |= {

@@ -59,7 +59,7 @@ def figure(value: Any, unit: str = "") -> str:
     amount = number(value)
     if amount is None:
         return DASH
-    text = f"{amount:,.0f}" if isinstance(value, int) or amount == 0 or abs(amount) >= 100 else f"{amount:#.3g}"
+    text = f"{amount:,.0f}" if isinstance(value, int) or amount == 0 or abs(amount) >= 99.95 else f"{amount:#.3g}"
     return f"{text} {unit}".strip().replace("-", "\u2212", text.startswith("-"))
 
 

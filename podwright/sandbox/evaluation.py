@@ -26,6 +26,7 @@ from podwright.sandbox.stage import (
     Surroundings,
     fill,
     hand_over,
+    has_proc,
     is_root,
     missing_capabilities,
     read,
@@ -99,6 +100,8 @@ def run(
     a placeholder <K>. `trust`: where there can be no sandbox, with stand-ins on PATH alone.
     """
     why_not = _why_not()
+    if why_not and not (trust and has_proc()):
+        return Evaluated(sandboxed=False, why_not=why_not)
     with contextlib.ExitStack() as stack:
         try:
             folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="podwright-")))
@@ -108,11 +111,9 @@ def run(
                 result = _sandboxed(folder, script, shell, seen)
                 if result.sandboxed or not trust:
                     return result
-            elif not trust:
-                return Evaluated(sandboxed=False, why_not=why_not)
             return _trusted(folder, script, shell, seen, trusting(folder, variables))
         except OSError as e:
-            return Evaluated(sandboxed=False, why_not=f"the folder of the sandbox cannot be written: {e}")
+            return Evaluated(sandboxed=False, why_not=f"the sandbox cannot be set up: {e}")
 
 
 def _sandboxed(folder: Path, script: Script, shell: Shell, seen: Surroundings) -> Evaluated:
@@ -178,6 +179,8 @@ def _trusted(folder: Path, script: Script, shell: Shell, seen: Surroundings, var
 
 def _why_not() -> str:
     """What this machine lacks for a sandbox, as far as it is known beforehand; "" for nothing."""
+    if not has_proc():
+        return "it needs the /proc of Linux"
     missing = [name for name in ("bash", "sh", "unshare", "setpriv", "mount") if shutil.which(name) is None]
     if missing:
         return f"{', '.join(missing)} is not installed here"

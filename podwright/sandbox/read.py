@@ -24,7 +24,7 @@ from podwright.sandbox import container, evaluation, marks, variables
 from podwright.sandbox.container import COMPILER_FLAGS, ContainerCommand
 from podwright.sandbox.evaluation import Evaluated
 from podwright.sandbox.marks import MARKS
-from podwright.sandbox.stage import Script, Surroundings
+from podwright.sandbox.stage import Script, Surroundings, has_proc
 from podwright.sandbox.variables import Variables
 from podwright.shell import Shell
 
@@ -79,7 +79,9 @@ class _Runs:
         if not evaluated.sandboxed:
             what = f"{self.path.name} is read by bash in a sandbox, and there is none here: {evaluated.why_not}"
             fix = f"type podwright recipe import {shlex.quote(str(self.path))} --trust, which runs it without"
-            raise UserError(what, "import it on another machine" if self.trust else fix, "no-sandbox")
+            if self.trust or not has_proc():
+                fix = "import it on a Linux machine"
+            raise UserError(what, fix, "no-sandbox")
         return evaluated
 
 
@@ -135,7 +137,7 @@ def _launch_script(runs: _Runs, values: Mapping[str, str], xpk_version: str) -> 
     notes |= {
         each.argv[1]: "it is not beside the script, and was not read"
         for each in evaluated.calls
-        if each.name == "source" and not each.argv[1:][0].endswith("bin/activate")
+        if each.name == "source" and each.argv[1:] and not each.argv[1].endswith("bin/activate")
     }
     try:
         command = _inlined(container.split(options.values.get("command", ""), runs.hear), runs)

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from podwright.recipe.maxtext.script import versions
+from podwright.recipe.maxtext.xpk import NEWEST
 from podwright.recipe.script_text import BARE, NESTED, contexts, quoted, with_placeholders
 
 HERE = Path(__file__).parent
@@ -21,6 +23,7 @@ STANDINS = tuple((HERE / "standins.txt").read_text().split())
 # at 65519, and 65534 is that of daemons.
 UNPRIVILEGED = 65533
 _CAPABILITIES = {"CAP_CHOWN": 0, "CAP_DAC_OVERRIDE": 1, "CAP_SETGID": 6, "CAP_SETUID": 7}  # of linux/capability.h
+_IDS = Path("/proc/self/uid_map")
 _READ_ONLY = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO"}  # bash refuses to set them
 _FIXED = {"HOME", "PATH", "BASH_ENV"}  # the sandbox needs its own
 _IN_SANDBOX = "/podwright"
@@ -158,9 +161,14 @@ def _without_devices(text: str) -> str:
     return _INTO_DEVICE.sub(redirected, text)
 
 
+def has_proc() -> bool:
+    """Whether there is a /proc as Linux has it, without which there is no sandbox and nobody knows who root is."""
+    return _IDS.exists()
+
+
 def is_root() -> bool:
     """Whether this is root and can become UNPRIVILEGED. Root of a user namespace with a single id is an ordinary user outside."""
-    with open("/proc/self/uid_map") as lines:
+    with _IDS.open() as lines:
         ids = [(int(first), int(count)) for first, _, count in (line.split() for line in lines)]
     return os.geteuid() == 0 and any(first <= UNPRIVILEGED < first + count for first, count in ids)
 
@@ -194,9 +202,9 @@ def _copy(name: str, folder: Path, changes: Mapping[str, str]) -> None:
 
 def _answers(text: str, values: Mapping[str, str]) -> str:
     """What stand-ins print, as branches of a `case`: scripts check the version of xpk and ask gcloud for the project."""
-    version = re.search(r"\bxpk==([\w.]+)", text)
+    version = versions(text, {})[0].get("xpk", NEWEST)
     answers = {
-        '"pip show xpk"* | "pip3 show xpk"* | "uv pip show xpk"*': f"Name: xpk\nVersion: {version[1] if version else '1.16.0'}",
+        '"pip show xpk"* | "pip3 show xpk"* | "uv pip show xpk"*': f"Name: xpk\nVersion: {version}",
         '"gcloud config get-value project"* | "gcloud config get project"*': values.get("PROJECT_ID", ""),
         '"gcloud config get-value compute/zone"*': values.get("ZONE", ""),
     }

@@ -120,7 +120,7 @@ def _lasting(recipe: PretrainRecipe, counts: TokenCounts, rows: int, held: int) 
         f"{batch_size * recipe.sequence_length:,} tokens; training.max_steps={max_steps:,} is {seen} epoch{'s' * (seen != '1')}"
     )
     if counts.looked_at is not None:
-        message += f"; its first {counts.looked_at:,} ids were looked at"
+        message += f"; {counts.looked_at:,} of its ids were looked at"
     if source != "arithmetic" and (counts.looked_at is not None or counts.estimated):
         message += f"; `podwright data check {shlex.quote(source)}{recipe.data.check_options}` reads all"
     findings = [Finding("data", "info", message)]

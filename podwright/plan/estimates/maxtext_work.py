@@ -87,8 +87,7 @@ def quantized_peak(arguments: Arguments, row: Accelerator) -> float:
     quantization = arguments.get("quantization", "")
     if not quantization:
         return 0.0
-    kind = next((kind for kind in ("fp8", "int8") if quantization.startswith(kind)), "")
-    peak = {"fp8": row.fp8_flops, "int8": row.int8_flops}.get(kind, 0.0)
+    peak = row.peak_flops(arguments_of.precision(arguments))
     if not peak:
         raise UserError(
             f"the speed of quantization={quantization} on {row.name} is not known",
@@ -101,7 +100,7 @@ def quantized_peak(arguments: Arguments, row: Accelerator) -> float:
 def _products(model: Architecture, twice: Recomputed, arguments: Arguments) -> float:
     """FLOPs of a token in all products of the layers, those that run twice counted twice; dropped tokens' room is computed too."""
     weights = flops.matrices(model)
-    dropping = arguments.get("sparse_matmul", "true").lower() == "false"
+    dropping = not arguments_of.flag(arguments, "sparse_matmul", True)
     has_capacity = dropping and not arguments.get("capacity_factor", "-1").startswith("-")  # which drops nothing
     capacity = max(arguments_of.number(arguments, "capacity_factor", 1.0), 1.0) if has_capacity else 1.0
     repeated = 0.0

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from podwright.errors import UserError, nearest
+from podwright.recipe.maxtext import argument_types
 from podwright.recipe.maxtext.arguments import Arguments
 from podwright.recipe.yaml_file import facts
 
@@ -159,26 +160,24 @@ def _changes(arguments: Arguments, model: Architecture | None) -> dict[str, Any]
             continue
         known = "NUMBER" if model is None else str(getattr(model, field.name))
         if isinstance(field.default, bool):
-            if arguments[key].lower() not in ("true", "false"):
+            value = argument_types.truth(arguments[key])
+            if value is None:
                 raise WrongDimension(
                     f"{key}={arguments[key]} is neither true nor false",
                     f"type arguments.{key}=false",
                     "not-a-truth-value",
                 )
-            changes[field.name] = arguments[key].lower() == "true"
+            changes[field.name] = value
             continue
         least = _least(field)
         most = _MOST.get(field.name, 10_000_000)
-        try:
-            value = int(arguments[key].replace("_", ""))
-        except ValueError:
-            value = least - 1
-        if key == "base_moe_mlp_dim" and arguments[key] == "-1":  # of base.yml: it has none
-            value = 0
-        if not least <= value <= most:
+        number = argument_types.number(arguments[key])
+        if key == "base_moe_mlp_dim" and number == -1:  # of base.yml: it has none
+            number = 0.0
+        if number is None or not number.is_integer() or not least <= number <= most:
             what = f"{key}={arguments[key]:.60} is not a whole number from {least} to {most:,}"
             raise WrongDimension(what, f"type arguments.{key}={known}", "not-a-number")
-        changes[field.name] = value
+        changes[field.name] = int(number)
     return changes
 
 

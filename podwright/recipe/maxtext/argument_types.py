@@ -20,7 +20,7 @@ OLDER_KEYS = {
     **{f"{m}_tile_{pass_}_buffer_count": "" for m in ("wi", "wo") for pass_ in ("fwd", "dlhs", "drhs")},
 }
 """keys of MaxText versions that public recipes ask for, with their name in e591f30; "" where it has none"""
-_TRUTH = frozenset({"true", "false", "yes", "no", "on", "off", "y", "n", "t", "f", "1", "0"})
+_TRUE, _FALSE = ("true", "yes", "on", "y", "t", "1"), ("false", "no", "off", "n", "f", "0")
 _NONE = frozenset({"", "none", "null", "~"})
 _NUMBERS = {"int": "a whole number", "float": "a number"}
 _ELEMENTS_ALONE = ("train_data_columns", "eval_data_columns", "trainable_parameters_mask", "adamw_mask")
@@ -64,19 +64,25 @@ def wrong(key: str, value: str) -> WrongType | None:
         return WrongType(f"{key}={value:.60} is no value of MaxText e591f30 (2026-08-22)", typed, choices)
     shown = f"{key}={value:.60}"
     if base == "bool":
-        return None if value.lower() in _TRUTH else WrongType(f"{shown} is neither true nor false", "true or false")
+        return None if truth(value) is not None else WrongType(f"{shown} is neither true nor false", "true or false")
     if base == "list":
         is_list = bool(re.fullmatch(r"\[.*\]", value.strip(), re.DOTALL)) or key in _ELEMENTS_ALONE
         return None if is_list else WrongType(f"{shown} is no list", f"[{value:.60}]")
-    number = _number(value)
-    fits = number is not None and (base == "float" or number.is_integer())
-    if number is not None and fits and (not least or number >= float(least)):
+    number_of = number(value)
+    fits = number_of is not None and (base == "float" or number_of.is_integer())
+    if number_of is not None and fits and (not least or number_of >= float(least)):
         return None
     bound = f" of at least {least}" if least else ""
     return WrongType(f"{shown} is not {_NUMBERS[base]}{bound}", "NUMBER")
 
 
-def _number(value: str) -> float | None:
+def truth(value: str) -> bool | None:
+    """As YAML and pydantic read it; None for what is neither true nor false."""
+    word = value.lower()
+    return word in _TRUE if word in _TRUE or word in _FALSE else None
+
+
+def number(value: str) -> float | None:
     """As YAML reads it, 0x10 and 1e3 too; None for what is no number."""
     for read in (float, lambda text: float(int(text, 0))):
         try:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from podwright.errors import UserError
+from podwright.recipe.maxtext import argument_types
 
 Arguments = Mapping[str, str]
 """of MaxText, by key"""
@@ -74,6 +75,12 @@ def steps(arguments: Arguments) -> int:
     )
 
 
+def precision(arguments: Arguments) -> str:
+    """Of the products: bf16, or that of quantized ones, such as fp8 and int8."""
+    quantization = arguments.get("quantization", "")
+    return next((kind for kind in ("fp8", "int8") if quantization.startswith(kind)), quantization or "bf16")
+
+
 def axes(arguments: Arguments) -> tuple[str, ...]:
     """Of the mesh, in the order in which they are laid over the links."""
     return _AXES_OF_MODEL.get(arguments.get("model_name", ""), AXES)
@@ -100,24 +107,21 @@ def filled(mesh: Mapping[str, int], product: int) -> dict[str, int] | None:
 
 def flag(arguments: Arguments, key: str, default: bool = False) -> bool:
     """UserError for what is neither true nor false."""
-    text = arguments.get(key, str(default)).lower()
-    if text not in ("true", "false"):
+    value = argument_types.truth(arguments.get(key, str(default)))
+    if value is None:
         raise UserError(
             f"{key}={arguments[key]} is neither true nor false",
             f"type arguments.{key}=true or arguments.{key}=false",
             "not-a-truth-value",
         )
-    return text == "true"
+    return value
 
 
 def number(arguments: Arguments, key: str, default: float, most: float = 1e9) -> float:
     """UserError for what is no number above 0 and up to `most`."""
     text = arguments.get(key, str(default))
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 < value <= most:
+    value = argument_types.number(text)
+    if value is None or not 0 < value <= most:
         what = f"{key}={text:.60} is not a number above 0 and up to {most:,.0f}"
         raise UserError(what, f"type arguments.{key}={default:g}", "not-a-number")
     return value
@@ -126,26 +130,13 @@ def number(arguments: Arguments, key: str, default: float, most: float = 1e9) ->
 def integer(
     arguments: Arguments, key: str, default: int, least: int = 1, most: int = 1_000_000_000, example: int = 0
 ) -> int:
-    """UserError for what is no whole number of at least `least` and up to `most`: it says to type `example`, 0 for the default.
-
-    1e2 is a whole number, as for MaxText's pydantic schema.
-    """
+    """UserError for what is no whole number of at least `least` and up to `most`: it says to type `example`, 0 for the default."""
     text = arguments.get(key, str(default))
-    try:
-        value = int(text.replace("_", "")) if "e" not in text.lower() else _without_fraction(float(text))
-    except ValueError:
-        value = least - 1
+    value = argument_types.number(text)
     fix = f"type arguments.{key}={example or max(default, least)}"
-    if not least <= value <= most:
+    if value is None or not value.is_integer() or not least <= value <= most:
         what = f"{key}={text:.60} is not a whole number of at least {least} and up to {most:,}"
         raise UserError(what, fix, "not-a-number")
-    return value
-
-
-def _without_fraction(value: float) -> int:
-    """ValueError for a number with a fraction, and for one that is not finite."""
-    if not value.is_integer():
-        raise ValueError(value)
     return int(value)
 
 
@@ -153,7 +144,7 @@ def _mesh(arguments: Arguments, network: str, free: str) -> dict[str, int]:
     mesh = {}
     for axis in AXES:
         key = f"{network}_{axis}_parallelism"
-        if arguments.get(key) == "-1" or (key not in arguments and axis == free):
+        if argument_types.number(arguments.get(key, "")) == FREE or (key not in arguments and axis == free):
             mesh[axis] = FREE
         else:
             mesh[axis] = integer(arguments, key, 1)

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from podwright.errors import UserError
 from podwright.recipe import yaml_file
 
@@ -39,13 +37,9 @@ class LaunchConfig:
     """key of the file -> its key and value in the target, or why it is not used"""
 
 
-def recognised(path: Path, text: str) -> bool:
-    """Whether a YAML file says where to launch, and not what to train."""
-    try:
-        raw = yaml.safe_load(text)
-    except yaml.YAMLError:
-        return False
-    return isinstance(raw, dict) and ("cluster_name" in raw or "tpu_recipes_path" in raw) and "kind" not in raw
+def recognised(raw: Mapping[str, Any]) -> bool:
+    """Whether the content of a YAML file says where to launch, and not what to train."""
+    return ("cluster_name" in raw or "tpu_recipes_path" in raw) and "kind" not in raw
 
 
 def read(path: Path) -> LaunchConfig:

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
 from podwright import slices
 from podwright.errors import UserError
+from podwright.recipe.maxtext import arguments as arguments_of
 from podwright.recipe.schema import Expect, PathText, PositiveInt, RefusedValue, Section
 
 VARIABLE = re.compile(r"\$\{([A-Z_][A-Z0-9_]*)\}")
@@ -158,9 +159,7 @@ class MaxTextRecipe(Section):
 
     @property
     def precision(self) -> str:
-        """bf16, or fp8 where weights and activations are quantized."""
-        quantization = self.arguments.get("quantization", "")
-        return "fp8" if quantization.startswith("fp8") else quantization or "bf16"
+        return arguments_of.precision(self.arguments)
 
     @property
     def trackers(self) -> tuple[str, ...]:

@@ -7,24 +7,30 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from podwright.recipe.maxtext import readme
+from podwright.recipe.schema import recipe_name
 
 _TOPOLOGY = re.compile(r"(?:tpu)?v?\d+[a-z]*-\d+(?:x\d+)*", re.IGNORECASE)
 _STATED = {
     "xpk": r"\bxpk==([A-Za-z0-9][A-Za-z0-9_.]*)",
     "python": r"(?m)^\s*(?:export\s+)?UV_PYTHON_VERSION=[\"']?([0-9][0-9.]*)",
 }
-_CALL = re.compile(r"xpk(?:\.py)?[\"']?\s+(?:\\\n\s*)?workload\s+create\b")
+_CALL = re.compile(r"(?:xpk(?:\.py)?|\$\{?\w+\}?)[\"']?\s+(?:\\\n\s*)?workload\s+create\b")
 
 
 def mentions_xpk(text: str) -> bool:
     """Whether a script seems to call xpk workload create."""
-    return bool(_CALL.search(text))
+    return bool(_CALL.search(_code(text)))
 
 
 def starts_maxtext(text: str) -> bool:
     """Whether a script seems to start MaxText itself, as `python3 -m MaxText.train` does."""
-    code = re.sub(r"(?m)^[ \t]*#.*$", "", text)
-    return bool(re.search(r"(?i)\bpython[\d.]*\s+(?:-u\s+)?(?:-m\s+)?\S*max(?:text|diffusion)\S*", code))
+    pattern = r"(?i)\bpython[\d.]*\s+(?:-u\s+)?(?:-m\s+)?\S*max(?:text|diffusion)\S*"
+    return bool(re.search(pattern, _code(text)))
+
+
+def _code(text: str) -> str:
+    """A script without its lines of comments."""
+    return re.sub(r"(?m)^[ \t]*#.*$", "", text)
 
 
 def name_of(path: Path, shape: str) -> str:
@@ -34,7 +40,7 @@ def name_of(path: Path, shape: str) -> str:
     names_slice = (shape and shape in here) or _TOPOLOGY.search(here)
     model = folders[-2] if len(folders) > 1 and names_slice else ""
     for name in ("-".join(filter(None, [model, here])), path.stem):
-        if allowed := re.sub(r"[^a-z0-9.-]+", "-", name.lower()).strip("-."):
+        if allowed := recipe_name(name):
             return allowed
     return "recipe"
 

@@ -175,7 +175,7 @@ def _curve(curve: Curve, loaded: compare.Read, conditions: dict[str, list[Any]])
     is_one_work = len({conditions["work"][i] for i in same}) == 1
     by_tokens = not is_one_work and all(loaded[i][1].get("tokens") for i in same)
     lines = {i: _line(curve, loaded[i][0], by_tokens) for i in same}
-    tests = {i: _tested(curve, *loaded[i], by_tokens) for i in same}
+    tests = {i: _tested(curve, loaded[i][1], by_tokens) for i in same}
     have = [i for i in same if lines[i] or tests[i]]
     if len(have) < 2:
         return None
@@ -215,7 +215,7 @@ def _line(curve: Curve, records: Records, by_tokens: bool) -> Line:
     return line(steps, curve.figure)
 
 
-def _tested(curve: Curve, records: Records, result: Record, by_tokens: bool) -> list[tuple[float, float]]:
+def _tested(curve: Curve, result: Record, by_tokens: bool) -> list[tuple[float, float]]:
     if not curve.tested:
         return []
     per_step = result["tokens"] / result["steps"] if by_tokens else 1

@@ -95,8 +95,7 @@ class RunFacts:
         row = self.accelerator
         if row is None or (self.precision is None and row.fp8_flops > row.bf16_flops):
             return None
-        quantized = self.precision is not None and self.precision.startswith("fp8")
-        return "fp8" if quantized and row.fp8_flops else "bf16"
+        return self.precision if self.precision and row.peak_flops(self.precision) else "bf16"
 
     @property
     def peak_flops(self) -> float | None:
@@ -104,8 +103,8 @@ class RunFacts:
         row = self.accelerator
         if row is None or not row.bf16_flops:
             return None
-        peaks = {"bf16": row.bf16_flops, "fp8": row.fp8_flops}
-        return peaks.get(self.peak_precision or "", max(peaks.values()))
+        precision = self.peak_precision
+        return row.peak_flops(precision) if precision else max(row.bf16_flops, row.fp8_flops)
 
     def without_architecture(self) -> RunFacts:
         """Without the FLOPs of the recipe's architecture and length, which are probably not the log's."""
@@ -238,8 +237,8 @@ def _slice(recipe: Recipe | None) -> Slice | None:
 
 
 def _precision(recipe: Recipe | None, given: dict[str, str]) -> str | None:
-    if quantization := given.get("quantization"):
-        return "fp8" if quantization.startswith("fp8") else quantization
+    if given.get("quantization"):
+        return arguments.precision(given)
     if dtype := given.get("dtype"):
         return _DTYPES.get(dtype, dtype)
     return getattr(recipe, "precision", None) or _DTYPES.get(str(_inner(recipe, "model", "compute_dtype")))
@@ -264,7 +263,7 @@ def published_run(facts: RunFacts) -> PublishedRun | None:
     for run in published.runs():
         theirs = slices.parse(run.on)
         batch = arguments.batch(run.arguments)
-        precision = "fp8" if run.arguments.get("quantization", "").startswith("fp8") else "bf16"
+        precision = arguments.precision(run.arguments)
         if ours == (run.model, theirs, batch.length, batch.rows(theirs.num_devices), precision):
             return run
     return None

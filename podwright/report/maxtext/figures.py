@@ -109,7 +109,7 @@ def _identity(records: Records, log: LoggedRun, facts: RunFacts, source: Record)
 def _command(source: Record) -> str:
     words = ["podwright", "report", "--log", source["file"]]
     if source["recipe"]:
-        words += ["--recipe", source["recipe"]["name"]]
+        words += ["--recipe", source.get("typed") or source["recipe"]["name"]]
     if source["slice"]:
         words += ["--on", source["slice"]]
     return shlex.join(words)

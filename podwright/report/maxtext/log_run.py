@@ -19,7 +19,7 @@ _PARTS = ("attempts", "metrics.jsonl", "events.jsonl", "recipe.json")
 
 
 def source_of(recipe: dict[str, Any]) -> Record:
-    """What a recipe.json says of the log that its run was made of: {file, slice, recipe, profile}; {} of another run."""
+    """What a recipe.json says of the log that its run was made of: {file, slice, recipe, typed, profile}; {} of another run."""
     source = recipe.get("log")
     return source if isinstance(source, dict) else {}
 
@@ -29,8 +29,8 @@ def is_log_run(folder: Path) -> bool:
     return bool(source_of(read_json(folder / "recipe.json")))
 
 
-def create(folder: Path, blocks: Iterable[bytes], log: str, recipe: Recipe | None, on: str) -> RunDir:
-    """The run of a log in `folder`, in the place of the one that was there. `log`: - stands for standard input.
+def create(folder: Path, blocks: Iterable[bytes], log: str, recipe: Recipe | None, on: str, typed: str = "") -> RunDir:
+    """The run of a log in `folder`, in the place of the one that was there. `log`: - stands for standard input. `typed`: how the recipe was named.
 
     UserError for a log without a step, and for a folder in which other files would be replaced; what is there stays then.
     """
@@ -39,7 +39,8 @@ def create(folder: Path, blocks: Iterable[bytes], log: str, recipe: Recipe | Non
         raise UserError(
             f"{folder / taken} is there, and not of a log", "name another directory with -o", "exists-already"
         )
-    source = {"file": log, "slice": on, "recipe": recipe.model_dump(mode="json") if recipe else None, "profile": None}
+    source = {"file": log, "slice": on, "recipe": recipe.model_dump(mode="json") if recipe else None}
+    source |= {"typed": typed, "profile": None}
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{folder.name}.", dir=folder.parent) as staging:
         run = RunDir(Path(staging))

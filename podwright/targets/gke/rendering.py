@@ -168,7 +168,7 @@ def _folder(
 
 
 def _heading(values: dict[str, Any]) -> str:
-    version = values["xpk_version"] or xpk_shape.NEWEST
+    version = values["xpk_version"] or xpk.NEWEST
     shape = f" in the shape of xpk {comment(version)}" if "command_lines" in values else ""
     lines = [f"The JobSet of {comment(values['recipe'])}{shape}."]
     lines += [f"{values['submit']} puts a name in place of ${{{workload.NAME}}} and creates it."]

@@ -15,8 +15,6 @@ from podwright.slices import Slice
 
 SPLIT_HOSTS = (1, 1), (1, 14)
 """from the first version to before the second, a tpu7x host has two containers of 2 chips, one for each NUMA node"""
-NEWEST = "1.16.0"
-"""whose shape a recipe gets that names no version"""
 PORTS = (8471, 8080)
 """that containers named before version 1.1"""
 UNSUPPORTED = (
@@ -44,7 +42,7 @@ class XpkShape:
 
 def shape_of(version: str, options: Mapping[str, str], slice_: Slice) -> XpkShape:
     """Of pods that `version` of xpk ("": the newest known) makes on a slice, with these options of `xpk workload create`."""
-    numbers = version_numbers(version or NEWEST)
+    numbers = version_numbers(version or xpk.NEWEST)
     split = SPLIT_HOSTS[0] <= numbers < SPLIT_HOSTS[1]
     if numbers >= (1, 9):
         split = "no-use-parallel-containers" not in options and (split or "use-parallel-containers" in options)
@@ -55,7 +53,7 @@ def shape_of(version: str, options: Mapping[str, str], slice_: Slice) -> XpkShap
 
 def version_numbers(version: str) -> tuple[int, int]:
     """Major and minor; the newest known for what is no release, such as a commit."""
-    match = re.match(r"v?(\d+)\.(\d+)", version) or re.match(r"(\d+)\.(\d+)", NEWEST)
+    match = re.match(r"v?(\d+)\.(\d+)", version) or re.match(r"(\d+)\.(\d+)", xpk.NEWEST)
     assert match
     return int(match[1]), int(match[2])
 

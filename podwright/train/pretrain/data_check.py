@@ -90,15 +90,15 @@ def _tokenized(sample: SampledTexts, tokenizer: Tokenizer, is_bytes: bool) -> To
 
 
 def _of_records(records: list[Location], vocab_size: int) -> TokenCounts:
-    """Records do not say how long they are: all are read where they are few, else the first one of each file."""
-    item_bytes = np.dtype(token_files.id_dtype(vocab_size)).itemsize
+    """Records do not say how long they are: all are read where they are few, else every file is opened."""
     size = sum(file.size() for file in records)
     if size > rows.SMALL_BYTES:
         for file in records:
             token_files.require_record(file)
-        return TokenCounts(size // item_bytes, None, estimated=True)
-    contents = [raw for file in records for raw in token_files.read_records(file, item_bytes)]
-    return TokenCounts(sum(map(len, contents)) // item_bytes, sum(map(bool, contents)))
+        item_bytes = np.dtype(token_files.id_dtype(vocab_size)).itemsize
+        return TokenCounts(size // item_bytes, None, estimated=True, looked_at=0)
+    lengths = [len(ids) for file in records for ids in token_files.read_records(file, vocab_size)]
+    return TokenCounts(sum(lengths), sum(map(bool, lengths)))
 
 
 def _of_shards(files: TokenFiles, data: PretrainData, vocab_size: int) -> TokenCounts:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import gzip
 import io
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
 from podwright.cli import app
+from podwright.recipe.yaml_file import SHIPPED
 
 LOG = "Num_devices: 16, shape (16,)\n" + "".join(
     f"completed step: {n}, seconds: 2.000, TFLOP/s/device: 100.000, Tokens/s/device: 4096.000, total_weights: 131072, loss: 3.000\n"
@@ -28,6 +30,13 @@ def test_a_file(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     assert "Steady state: 2.000 s/step (median of 6 steps" in out and "report: train-report/report/report.html" in out
     assert json.loads(Path("train-report/report/result.json").read_text())["environment"]["chips"] == 16
+
+
+def test_the_command_of_a_report_has_the_recipe_as_it_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("train.log").write_text(LOG)
+    shutil.copy(SHIPPED / "almodel-8b-source.yaml", "mine.yaml")
+    assert app.main(["report", "--log", "train.log", "--recipe", "mine.yaml", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["command"] == "podwright report --log train.log --recipe mine.yaml"
 
 
 def test_a_pipe_and_json(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

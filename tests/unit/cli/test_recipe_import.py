@@ -185,6 +185,13 @@ def test_what_cannot_be_taken_over_is_said(
     assert code == 2 and said in err and not list(tmp_path.glob("*.recipe.yaml"))
 
 
+@pytest.mark.parametrize(("stem", "name"), [("train config", "train-config"), ("_x", "x"), ("猫", "purrsight")])
+def test_any_name_of_a_file_becomes_that_of_a_recipe(tmp_path: Path, stem: str, name: str) -> None:
+    path = tmp_path / f"{stem}.yaml"
+    path.write_text(yaml.safe_dump(GIVEN))
+    assert config_files.imported(path).recipe["name"] == name
+
+
 def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "a.yaml"
     path.write_text("kind: grpo\n")
@@ -199,11 +206,15 @@ def test_other_files_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert "a.yaml line 5 is not YAML: at column 3, the key slurm_nodes is there twice" in call(capsys, str(path))[2]
     path.write_text("? [seed, seed]\n: 1\n")
     assert "a.yaml line 1 is not YAML: at column 3, " in call(capsys, str(path))[2]
+    for content in ("day: 2026-02-30\n", "[" * 2000):
+        path.write_text(content)
+        code, _, err = call(capsys, str(path))
+        assert code == 2 and err.startswith(f"error: {path} ") and err.count("\n") == 1
     assert "there is no file" in call(capsys, str(tmp_path / "b.yaml"))[2]
     what = f"error: no script in {tmp_path} calls xpk workload create or starts MaxText; name a launch script or a configuration file\n"
     assert call(capsys, str(tmp_path))[::2] == (2, what)
     path.write_text(yaml.safe_dump(GIVEN))
-    (tmp_path / "out.yaml").touch()
+    (tmp_path / "out.yaml").write_bytes(b"caf\xe9")
     assert "exists already" in call(capsys, str(path), "--out", str(tmp_path / "out.yaml"))[2]
     fix = "check that path, or give another one"
     for place, said in (

@@ -267,6 +267,8 @@ HUGE = 10**400
         (changed(actor_model_config__model_id=7, reference_model_config__model_id=7, rollout_model_config__model_id=7),
          "model.source=7: must be text", "weights"),
         (changed(dataset_name="opus"), "dataset_name='opus' is not read here", "data.source=FILE.jsonl"),
+        (changed(dataset_name=["gsm8k"]), "dataset_name=['gsm8k'] is not read here", "data.source=FILE.jsonl"),
+        (changed(dataset_name={}), "dataset_name={} is not read here", "data.source=FILE.jsonl"),
         (changed(reward_functions=[1]), "reward_functions=[1] is no list of files", "my_rewards.py"),
         (changed(rl_training_config__train_micro_batch_size=5), "must divide batch_size=16", "divisor"),
     ],

@@ -1,5 +1,7 @@
 """Lines of Phase 1 and Phase 2 in the layouts and containers of other programs are read, and are the same as in their own."""
 
+import datetime
+import decimal
 import gzip
 import json
 import shlex
@@ -176,3 +178,49 @@ def test_what_is_no_json_and_no_utf8_is_one_fault_a_line(tmp_path: Path) -> None
     with pytest.raises(UserError, match="has 3 bad lines, such as line 2: is not JSON") as refused:
         line_files.require_good(file)
     assert refused.value.code == "bad-lines" and refused.value.fix == f"type podwright data check {path} --fix"
+
+
+@pytest.mark.parametrize("leaf", [datetime.datetime(2026, 1, 1), b"walking", decimal.Decimal("1.5")], ids=str)
+def test_a_value_of_a_table_that_json_has_not_is_a_fault_of_its_field(tmp_path: Path, leaf: object) -> None:
+    path = tmp_path / "a.parquet"
+    path.write_bytes(
+        as_parquet([{"instruction": "What?", "image": "a.png", "response": GOOD | {"behavioral_summary": leaf}}])
+    )
+    file = line_files.read(path, annotated.reader(ethogram.SCHEMA))
+    assert file.good == [] and [fault["field"] for fault in file.faults] == ["behavioral_summary"]
+
+
+def test_a_directory_without_lines_to_train_on_is_refused_as_a_run_refuses_it(tmp_path: Path) -> None:
+    (tmp_path / "val.jsonl").write_bytes(as_lines([{"image": "a.png", "text": "cat"}]))
+    with pytest.raises(UserError) as refused:
+        line_check.check(tmp_path, CheckOptions())
+    assert refused.value.code == "no-such-file" and "train.jsonl" in refused.value.what
+
+
+def test_a_second_file_of_a_part_is_warned_of(tmp_path: Path) -> None:
+    for name in ("train.jsonl", "train.csv", "val.jsonl", "val.json"):
+        container = name.partition(".")[2]
+        (tmp_path / name).write_bytes(CONTAINERS[container]([{"image": "a.png", "text": name}]))
+    record = line_check.check(tmp_path, CheckOptions())
+    assert record is not None
+    (warning,) = record["warnings"]
+    assert "train.csv, val.json" in warning
+    file = line_files.read(tmp_path / "train.jsonl", pairs.reader())
+    assert not list(line_check.between(str(file.path), [file])), "which was named"
+
+
+def test_the_good_rows_of_a_table_keep_the_columns_that_are_not_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    PIL.Image.new("RGB", (8, 8)).save(tmp_path / "0.png")
+    captions = [{"image": f"{n}.png", "text": f"cat {n}", "width": n, "licence": "mine"} for n in range(2)]
+    path.write_bytes(as_parquet(captions))
+    code, found = check(path, "--fix")
+    assert (code, found["valid"]) == (1, 1)
+    assert [json.loads(line) for line in Path(found["fixed"]).read_text().splitlines()] == captions[:1]
+
+
+def test_a_long_cell_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    path.write_bytes(as_csv([{"image": "0.png", "text": "cat " * 40_000}]))
+    (pair,) = line_files.read(path, pairs.reader()).good
+    assert len(str(pair.contents["text"])) == 160_000

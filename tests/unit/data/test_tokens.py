@@ -272,6 +272,19 @@ def test_array_records(tmp_path: Path) -> None:
     assert (counts["level"], counts["tokens"], counts["documents"]) == ("info", 15, 3)
 
 
+def test_an_id_of_a_record_outside_the_vocabulary_is_refused(tmp_path: Path) -> None:
+    recorded(tmp_path / "a.array_record", np.arange(5, dtype="<u2").tobytes(), np.array([1, 60_000], "<u2").tobytes())
+    assert faults.check(str(tmp_path))["warnings"], "without a vocabulary nothing is known of the ids"
+    record = faults.check(str(tmp_path), 259)
+    assert (record["valid"], record["num_faults"], record["warnings"]) == (0, 1, [])
+    assert "token 60,000 at offset 6 " in record["faults"][0]["message"]
+    recipe = load("almodel-tiny", [f"data.source={tmp_path}"])
+    assert isinstance(recipe, PretrainRecipe)
+    (finding,) = data_check.findings(recipe)
+    assert (finding["level"], finding["code"]) == ("error", "outside-vocabulary")
+    refused("outside the vocabulary", source=tmp_path, vocab_size=259)
+
+
 def test_files_in_a_store_are_read_as_those_of_a_disk(tmp_path: Path) -> None:
     """memory:// is a store as gs:// is: asked through fsspec, by ranges."""
     ids = np.random.default_rng(0).integers(0, 50, 3000).astype(np.uint16)

@@ -246,7 +246,10 @@ def test_test_questions_that_training_has_too_are_named(tmp_path: Path) -> None:
     assert len(examples.check(override(recipe, ["data.num_test=9"]), tmp_path)) == 1, "that line is not read"
     (tmp_path / "train-0.parquet").touch()
     warning = examples.check(override(recipe, ["data.num_test=9"]), tmp_path)[1]
-    assert warning.message == f"train.jsonl and test.jsonl are read, and of {tmp_path} are not: train-0.parquet"
+    assert (
+        warning.message
+        == f"beside train.jsonl and test.jsonl {tmp_path} holds files that are not read: train-0.parquet"
+    )
     assert faults.check(str(tmp_path))["warnings"][0] == f"{warning.message}; {warning.fix}"
     (tmp_path / "train-0.parquet").unlink()
     (tmp_path / "test.jsonl").rename(tmp_path / "validation.jsonl")

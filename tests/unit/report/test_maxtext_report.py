@@ -507,6 +507,18 @@ def test_other_settings_have_no_published_row_or_another(change: dict[str, str])
     assert r["published"] is None or r["published"]["step_s"] != 27.02
 
 
+@pytest.mark.parametrize(("quantization", "published", "peak"), [("int8", 14.245, 1836), ("", 17.182, 918)])
+def test_an_int8_run_has_the_published_row_and_the_peak_of_int8(
+    quantization: str, published: float, peak: float
+) -> None:
+    arguments = {"model_name": "gpt3-175b", "per_device_batch_size": "3", "max_target_length": "2048", "steps": "30"}
+    arguments |= {"quantization": quantization} if quantization else {"dtype": "bfloat16"}
+    lines = [step(n, 14.2, 400.0, 3 * 2048 / 14.2, 3 * 2048 * 256) for n in range(10)]
+    r = report("\n".join(lines), example(topology="v6e-256", arguments=arguments))
+    assert r["published"]["step_s"] == published
+    assert r["environment"]["peak_tflops_per_device"] == peak
+
+
 def test_a_loss_that_is_not_finite() -> None:
     lines = [step(n, 2.0, loss=3.0 if n < 5 else float("nan")) for n in range(8)]
     r = report("\n".join(lines), on="v6e-16")

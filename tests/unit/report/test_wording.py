@@ -14,7 +14,7 @@ from podwright.report.result import result
 @pytest.mark.parametrize(
     ("value", "text"),
     [(None, "–"), (0, "0"), (0.0, "0"), (7, "7"), (12345, "12,345"), (1.0, "1.00"), (0.08862, "0.0886"), (3836.4, "3,836"),
-     (-0.0153, "−0.0153"),
+     (-0.0153, "−0.0153"), (99.96, "100"), (-99.96, "−100"), (99.94, "99.9"),
      (float("nan"), "–"), (3e-7, "3.00e-07"), ("text", "–"), (True, "–")],
 )  # fmt: skip
 def test_figure(value: object, text: str) -> None:

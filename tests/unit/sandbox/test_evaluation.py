@@ -4,11 +4,13 @@ import os
 import shutil
 import subprocess
 import sys
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
-from podwright.sandbox import evaluation
+from podwright.errors import UserError
+from podwright.sandbox import evaluation, read
 from podwright.sandbox.evaluation import Evaluated
 from tests.evaluated import evaluate
 from tests.unit.sandbox import namespaces
@@ -268,7 +270,17 @@ def test_a_folder_that_cannot_be_filled_is_answered_without_a_sandbox(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "scratch" / "absent"))
     result = run(tmp_path, "xpk workload create\n")
     assert not result.sandboxed
-    assert result.why_not.startswith("the folder of the sandbox cannot be written: ") and "absent" in result.why_not
+    assert result.why_not.startswith("the sandbox cannot be set up: ") and "absent" in result.why_not
+
+
+@pytest.mark.parametrize("trust", [False, True])
+def test_without_the_proc_of_linux_nothing_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trust: bool) -> None:
+    monkeypatch.setattr("podwright.sandbox.stage._IDS", tmp_path / "uid_map")
+    now = datetime.now().astimezone()
+    with pytest.raises(UserError) as refused:
+        read.read(tmp_path / "run.sh", "xpk workload create\n", {}, now, {}, trust=trust)
+    assert (refused.value.code, refused.value.fix) == ("no-sandbox", "import it on a Linux machine")
+    assert "/proc" in refused.value.what
 
 
 def test_of_etc_a_script_sees_what_the_page_names(tmp_path: Path) -> None:

@@ -22,6 +22,22 @@ def test_a_batch_size_that_is_no_number_is_refused(text: str) -> None:
         arguments.batch({"per_device_batch_size": text})
 
 
+def test_numbers_and_truth_values_are_read_as_maxtext_reads_them() -> None:
+    for text, value in {"yes": True, "ON": True, "0": False, "n": False}.items():
+        assert arguments.flag({"allow_split_physical_axes": text}, "allow_split_physical_axes") is value
+    mesh = arguments.ici(
+        {"ici_fsdp_parallelism": "8.0", "ici_tensor_parallelism": "-1.0", "ici_expert_parallelism": "0x2"}
+    )
+    assert (mesh["fsdp"], mesh["tensor"], mesh["expert"]) == (8, FREE, 2)
+    changes = {"base_mlp_dim": "1e4", "vocab_size": "0x20000", "logits_via_embedding": "yes"}
+    model = architectures.find({"model_name": "llama3.1-8b"} | changes)
+    assert (model.mlp_dim, model.vocab_size, model.logits_via_embedding) == (10_000, 131_072, True)
+    for key, text in {"base_mlp_dim": "1.5", "vocab_size": "inf", "logits_via_embedding": "maybe"}.items():
+        with pytest.raises(UserError) as refused:
+            architectures.find({"model_name": "llama3.1-8b", key: text})
+        assert refused.value.what.startswith(f"{key}={text} is ")
+
+
 def test_the_free_axis_takes_what_is_left() -> None:
     mesh = arguments.ici({"ici_data_parallelism": "2", "ici_tensor_parallelism": "4"})
     assert {axis: n for axis, n in mesh.items() if n != 1} == {"data": 2, "fsdp": FREE, "tensor": 4}

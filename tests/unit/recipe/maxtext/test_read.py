@@ -278,6 +278,17 @@ def test_the_remedy_for_a_value_that_depends_on_a_program_leads_on() -> None:
     assert recipe(text.replace(condition, f"{condition}\nSTEPS=9")).arguments["steps"] == "9"
 
 
+def test_a_file_to_source_without_a_name_is_passed_over() -> None:
+    read_script = imported(changed("set -e\n", "source $VENV\nset -e\n"))
+    assert read_script.recipe["arguments"] == recipe().arguments
+
+
+def test_a_call_of_xpk_in_a_comment_does_not_count() -> None:
+    text = "# submitted by xpk workload create\npython3 -m MaxText.train base.yml model_name=m steps=4\n"
+    assert imported(text, topology="tpu7x-64").recipe["arguments"]["steps"] == "4"
+    assert imported("# calls xpk workload create\nXPK=xpk\n" + SCRIPT.replace("xpk workload", "$XPK workload")).argv
+
+
 def test_a_script_without_xpk_is_refused() -> None:
     with pytest.raises(UserError, match="does not call xpk workload create; name a script that calls it"):
         imported("python3 -m benchmarks.benchmark_runner xpk --device_type=v6e-256\n")
