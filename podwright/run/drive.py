@@ -188,13 +188,15 @@ class Driver:
                 why = f"run {self.run.name}: {what} after that was asked for: {self._waiting}"
                 raise UserError(why, f"then type podwright stop {self.run.typed}", "machines-unanswered")
 
-    def settle(self) -> RunState:
-        """Bring what is past up to date without starting anything: until the run is ready or its end is written down."""
+    def settle(self, interrupts: Interrupts | None = None) -> RunState:
+        """Bring what is past up to date without starting anything: until the run is ready or its end is written down, or `interrupts` says
+        to leave it."""
         while True:
             look = self.look()
             state = look.state
-            if settled(state) and look.polled.process is not Process.RUNNING:
+            if (interrupts and interrupts.leave) or (settled(state) and look.polled.process is not Process.RUNNING):
                 return state
+            self._require_seen(state)
             if self.step() in (Act.WAIT, Act.REFRESH):
                 self._observe(state, self._waiting)
                 time.sleep(TICK_S)
@@ -312,7 +314,8 @@ def resume(driver: Driver, interrupts: Interrupts | None = None, *, detach: bool
     look = driver.look()
     if look.polled.process is Process.RUNNING and not look.state.stop_wanted:
         return driver.submit() if detach else driver.follow(interrupts)
-    if (state := driver.settle()).ending is not Ending.FINISHED:
+    state = driver.settle(interrupts)
+    if state.ending is not Ending.FINISHED and not (interrupts and interrupts.any):
         # What stands in the way of a next attempt is no ending of the run: before anything is written.
         kind = kinds.find(recipe_of(driver.run)["kind"]).name
         damage.require_recipe(driver.run)
