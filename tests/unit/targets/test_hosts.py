@@ -9,11 +9,12 @@ import shutil
 import signal
 import socket
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -503,6 +504,29 @@ def test_a_line_of_setup_that_ends_the_shell_is_named_by_the_check_and_by_the_ru
     assert [remark.level for remark in remarks] == ["error", "error"] and remarks[0].what == says
     ended = theirs.until(Process.ENDED)
     assert (ended.ending, ended.detail) == (Ending.BAD_INPUT, says)
+
+
+def test_a_file_that_cannot_be_read_for_the_hosts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir(tmp_path / "runs" / "r")
+    secret, add = run.path / "secret", tarfile.TarFile.add
+
+    def refuse(tar: tarfile.TarFile, name: Any, *given: Any, **more: Any) -> None:
+        if name == secret:
+            raise PermissionError(errno.EACCES, "Permission denied", str(name))
+        add(tar, name, *given, **more)
+
+    write_json(run.recipe, {"kind": "grpo", "training": {"max_steps": 1}})
+    secret.touch()
+    (tmp_path / "h").mkdir()
+    place = {"run_dir": str(run.path), "attempt_dir": str(tmp_path / "h" / "x"), "home": "x", "shared": False}
+    handle = place | {"hosts": [HomeTransport("h", str(tmp_path / "h")).record]}
+    order = {"transport": HomeTransport.__module__, "handle": handle, "files": [], "cwd": str(tmp_path)}
+    write_json(run.attempt(1) / "order.json", order)
+    monkeypatch.setattr(tarfile.TarFile, "add", refuse)
+    monkeypatch.setattr(sys, "argv", ["start", str(run.attempt(1))])
+    assert start.main() == 1
+    record = json.loads((run.attempt(1) / "submit.json").read_text())
+    assert record["ending"] == "BAD_INPUT" and str(secret) in record["detail"]
 
 
 @pytest.mark.parametrize("python", ["/bin/ls", "/bin/false", "/bin/cat"])
