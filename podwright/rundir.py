@@ -219,6 +219,14 @@ def recipe_of(run: RunDir) -> Record:
     return recipe
 
 
+def recipe_if_readable(run: RunDir) -> Record:
+    """recipe.json; where it is damaged, a recipe that says nothing, for what must be done all the same."""
+    try:
+        return recipe_of(run)
+    except UserError:
+        return {"kind": "unknown", "training": {"max_steps": 0}}
+
+
 def planned_steps(recipe: Record) -> int:
     """The steps that a recipe names; 0 where it counts in epochs, or leaves them to MaxText. LookupError, TypeError or ValueError where it is
     damaged."""

@@ -36,7 +36,7 @@ from podwright.cli.options import (
 )
 from podwright.cli.progress import CompileProgress
 from podwright.errors import UserError, expanded
-from podwright.rundir import RUNS, Ending, RunDir
+from podwright.rundir import RUNS, Ending, RunDir, recipe_if_readable
 
 if TYPE_CHECKING:
     from podwright.plan.compiled.compile import CompileContext
@@ -251,6 +251,6 @@ def drive(run: RunDir, verb: str, as_json: bool) -> None:
 
     # stdout is the document's alone
     _, here = attend(run, verb, sys.stderr if as_json else sys.stdout)
-    shown = row(run)
+    shown = row(run, recipe=recipe_if_readable(run))
     show.document(shown) if as_json else show.standing(shown)
     raise typer.Exit(of_run(verb, shown["ending"], not here, shown["cleanup"]))

@@ -224,7 +224,7 @@ class Driver:
             return self._poller(record.target).target
         if state.handle and state.phase is not Phase.READY:
             return self._poller(state.handle).target
-        return self._poller(targets.current(state.target, _recorded(state), state.slice)).target
+        return self._poller(identity_now(state)).target
 
     def _poller(self, identity: dict[str, Any]) -> Poller:
         key = f"{identity.get('target')} {identity.get('kind')} {identity.get('settings')}"
@@ -291,9 +291,10 @@ class Driver:
             raise UserError(what, f"wait for it, or end {holder}", "run-is-busy")
 
 
-def _recorded(state: RunState) -> dict[str, Any] | None:
-    """The target's identity in the newest attempt, or in the newest allocation of a run without attempts; None before either."""
-    return state.handle or (state.allocation.target if state.allocation else None)
+def identity_now(state: RunState) -> dict[str, Any]:
+    """The target's identity by its entry; where that is gone, in the newest attempt, or in the newest allocation of a run without attempts."""
+    recorded = state.handle or (state.allocation.target if state.allocation else None)
+    return targets.current(state.target, recorded, state.slice)
 
 
 def _undeleted(record: AllocationRecord | None) -> str:
@@ -331,7 +332,7 @@ def _require_target(run: RunDir, state: RunState, kind: str) -> None:
     attempt: like before the start of the run, it is checked for the recipe where it has changed since the last attempt, or where that one was
     submitted (without one, where the run was created) more than CHECK_AGAIN_S ago."""
     last = state.handle
-    now = targets.current(state.target, _recorded(state), state.slice)
+    now = identity_now(state)
     entries.require_accepted(now)
     target = targets.recorded(now)
     targets.require_programs(target.traits)
