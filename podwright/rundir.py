@@ -297,6 +297,17 @@ def full_disk(path: Path) -> str:
     return f"{path} ({left if inodes_left else 'no inode left'})"
 
 
+def files_below(folder: Path) -> Iterator[Path]:
+    """At any depth; folders that are removed meanwhile, or may not be read, are passed over. Other OSErrors are raised."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
+            raise error
+
+    for place, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(place, name) for name in names)
+
+
 def is_below(name: str) -> bool:
     """Whether the relative path `name`, which another machine gave, stays below the folder that it is joined to."""
     return bool(name) and all(part not in ("", ".", "..") for part in name.split("/"))
