@@ -15,7 +15,7 @@ from podwright.run import cleaning, journal, removal
 from podwright.run.attended import attending
 from podwright.run.cleaning import CloudSlice, Need
 from podwright.rundir import RunDir
-from podwright.targets.base import Barred, Polled, Process, Traits
+from podwright.targets.base import Barred, MissingProgram, Polled, Process, Traits
 from podwright.targets.machines import (
     GONE,
     Allocation,
@@ -234,6 +234,21 @@ def test_an_allocation_that_may_come_and_is_not_listed_is_named_unless_a_launche
     assert len(lines) == bool(why) and all(f"were not listed: {why}" in line for line in lines)
     with attending(run):
         assert unlisted(monkeypatch, tmp_path, {"pod": TPU}, cloud=cloud) == []
+
+
+def test_an_allocation_that_cannot_be_asked_for_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise MissingProgram({"kubectl": "install kubectl"})
+
+    requested(tmp_path / "runs", GKE)
+    (tmp_path / "targets.yaml").write_text(json.dumps({"pod": GKE}))
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    monkeypatch.setattr(cleaning, "_listed", lambda _: ([], None))
+    monkeypatch.setattr(targets, "of_handle", refuse)
+    (row,) = cleaning.inventory("", tmp_path / "runs").unlisted
+    assert "kubectl" in row.fault.what and row.fault.code == "machines-not-listed"
 
 
 @pytest.mark.parametrize(
