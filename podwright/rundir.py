@@ -219,14 +219,6 @@ def recipe_of(run: RunDir) -> Record:
     return recipe
 
 
-def recipe_if_readable(run: RunDir) -> Record:
-    """recipe.json; where it is damaged, a recipe that says nothing, for what must be done all the same."""
-    try:
-        return recipe_of(run)
-    except UserError:
-        return {"kind": "unknown", "training": {"max_steps": 0}}
-
-
 def planned_steps(recipe: Record) -> int:
     """The steps that a recipe names; 0 where it counts in epochs, or leaves them to MaxText. LookupError, TypeError or ValueError where it is
     damaged."""
@@ -295,17 +287,6 @@ def full_disk(path: Path) -> str:
         return ""
     left = f"{free_bytes / 2**20:.1f} MiB of {disk.f_blocks * disk.f_frsize / 2**30:.1f} GiB free"
     return f"{path} ({left if inodes_left else 'no inode left'})"
-
-
-def files_below(folder: Path) -> Iterator[Path]:
-    """At any depth; folders that are removed meanwhile, or may not be read, are passed over. Other OSErrors are raised."""
-
-    def refuse(error: OSError) -> None:
-        if not isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
-            raise error
-
-    for place, _, names in os.walk(folder, onerror=refuse):
-        yield from (Path(place, name) for name in names)
 
 
 def is_below(name: str) -> bool:

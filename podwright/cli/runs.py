@@ -36,7 +36,7 @@ from podwright.cli.options import (
 )
 from podwright.cli.progress import CompileProgress
 from podwright.errors import UserError, expanded
-from podwright.rundir import RUNS, Ending, RunDir, recipe_if_readable
+from podwright.rundir import RUNS, Ending, RunDir
 
 if TYPE_CHECKING:
     from podwright.plan.compiled.compile import CompileContext
@@ -248,6 +248,7 @@ def drive(run: RunDir, verb: str, as_json: bool) -> None:
     """Carry `verb` out on a run with a view of it, then say how the run stands."""
     from podwright.run.listing import row
     from podwright.run.session import attend
+    from podwright.watch.metrics import recipe_if_readable
 
     # stdout is the document's alone
     _, here = attend(run, verb, sys.stderr if as_json else sys.stdout)

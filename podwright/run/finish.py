@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from podwright.recipe import kinds
 from podwright.run.mirror import DrivenElsewhere, KeptRun, observes
-from podwright.rundir import RunDir, recipe_if_readable
+from podwright.rundir import RunDir
+from podwright.watch.metrics import recipe_if_readable
 
 MIRROR_EVERY_S = 5.0
 AFTER_A_FAILURE_S = 30.0

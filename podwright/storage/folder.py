@@ -14,7 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podwright.errors import UserError, expanded
-from podwright.rundir import files_below, part_of
+from podwright.growing_file import files_below
+from podwright.rundir import part_of
 from podwright.storage.base import Cause, Conflict, StorageFailure, StoredObject, Versioned, patiently
 
 _LOCK = ".lock"

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, TextIO
 
-from podwright.rundir import RunDir, recipe_if_readable
-from podwright.watch.metrics import Progress
+from podwright.rundir import RunDir
+from podwright.watch.metrics import Progress, recipe_if_readable
 from podwright.watch.plain import PlainView
 
 

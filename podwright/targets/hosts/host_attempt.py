@@ -12,7 +12,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
-from podwright.rundir import Record, files_below, read_json, write_json
+from podwright.growing_file import files_below
+from podwright.rundir import Record, read_json, write_json
 
 GROWING = ("metrics.jsonl", "events.jsonl", "samples.jsonl")
 _OF_THE_LAUNCHER = {
