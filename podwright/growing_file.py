@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from io import FileIO
 from pathlib import Path
 
@@ -44,3 +44,14 @@ def end_of(f: FileIO, is_complete: Callable[[bytes], bool]) -> int:
     if torn:
         f.truncate(begin + complete)
     return begin + complete
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    """At any depth; folders that are removed meanwhile, or may not be read, are passed over. Other OSErrors are raised."""
+
+    def refuse(error: OSError) -> None:
+        if not isinstance(error, FileNotFoundError | NotADirectoryError | PermissionError):
+            raise error
+
+    for place, _, names in os.walk(folder, onerror=refuse):
+        yield from (Path(place, name) for name in names)

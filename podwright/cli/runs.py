@@ -248,9 +248,10 @@ def drive(run: RunDir, verb: str, as_json: bool) -> None:
     """Carry `verb` out on a run with a view of it, then say how the run stands."""
     from podwright.run.listing import row
     from podwright.run.session import attend
+    from podwright.watch.metrics import recipe_if_readable
 
     # stdout is the document's alone
     _, here = attend(run, verb, sys.stderr if as_json else sys.stdout)
-    shown = row(run)
+    shown = row(run, recipe=recipe_if_readable(run))
     show.document(shown) if as_json else show.standing(shown)
     raise typer.Exit(of_run(verb, shown["ending"], not here, shown["cleanup"]))

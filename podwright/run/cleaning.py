@@ -207,8 +207,13 @@ def _listed(name: str) -> tuple[list[Owned], UserError | None]:
         listed = opened[1].list_owned()
     except UserError as e:
         raise UserError(f"target {name}: {e.what}", e.fix, e.code) from e
-    fault = opened[0].attempt_objects.unlisted if isinstance(opened[0], KeepsObjects) else None
+    fault = without_machines(opened[0])
     return listed, fault and UserError(f"target {name}: {fault.what}", fault.fix, fault.code)
+
+
+def without_machines(target: Target) -> UserError | None:
+    """Why the last list of what is on `target` has no machines, where it has none for that."""
+    return target.attempt_objects.unlisted if isinstance(target, KeepsObjects) else None
 
 
 def _journals(runs: Path) -> dict[str, RunDir]:

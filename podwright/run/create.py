@@ -20,6 +20,8 @@ from podwright.rundir import Record, RunDir, part_of, write_json
 from podwright.targets import ResolvedTarget
 
 _MOST_SEEDS = 64
+_MOST_PROFILED = 10_000
+"""steps"""
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
 
 
@@ -33,13 +35,13 @@ def choose_name(folders: Sequence[Path], recipe: str, wanted: str | None) -> str
     if wanted is None:
         base = f"{recipe}-{time.strftime('%m%d-%H%M%S')}"
         names = itertools.chain([base], (f"{base}-{n}" for n in itertools.count(2)))
-        return next(name for name in names if not any((folder / name).exists() for folder in folders))
+        return next(name for name in names if not any(os.path.lexists(folder / name) for folder in folders))
     if not _NAME.fullmatch(wanted):
         raise UserError(
             f"--name {wanted!r} cannot be the name of a directory", "use letters, digits, '.', '_' and '-'", "bad-name"
         )
     for folder in folders:
-        if (folder / wanted).exists():
+        if os.path.lexists(folder / wanted):
             raise _in_use(folder / wanted)
     return wanted
 
@@ -94,6 +96,9 @@ def steps(text: str, recipe: Recipe) -> list[int]:
             f"type --profile {most} or less",
             "bad-step-range",
         )
+    if last - first >= _MOST_PROFILED:
+        what = f"--profile {text}: at most {_MOST_PROFILED} steps are traced"
+        raise UserError(what, f"type --profile {first}-{first + 2}", "bad-step-range")
     return list(range(first, last + 1))
 
 
@@ -144,7 +149,7 @@ def create(
                 write_json(part.profiled, profiled)
             journal.append(part, "created", **identity, **options)
     except OSError:
-        if path.exists():
+        if os.path.lexists(path):
             raise _in_use(path) from None
         raise
     return RunDir(path)

@@ -188,13 +188,15 @@ class Driver:
                 why = f"run {self.run.name}: {what} after that was asked for: {self._waiting}"
                 raise UserError(why, f"then type podwright stop {self.run.typed}", "machines-unanswered")
 
-    def settle(self) -> RunState:
-        """Bring what is past up to date without starting anything: until the run is ready or its end is written down."""
+    def settle(self, interrupts: Interrupts | None = None) -> RunState:
+        """Bring what is past up to date without starting anything: until the run is ready or its end is written down, or `interrupts` says
+        to leave it."""
         while True:
             look = self.look()
             state = look.state
-            if settled(state) and look.polled.process is not Process.RUNNING:
+            if (interrupts and interrupts.leave) or (settled(state) and look.polled.process is not Process.RUNNING):
                 return state
+            self._require_seen(state)
             if self.step() in (Act.WAIT, Act.REFRESH):
                 self._observe(state, self._waiting)
                 time.sleep(TICK_S)
@@ -222,7 +224,7 @@ class Driver:
             return self._poller(record.target).target
         if state.handle and state.phase is not Phase.READY:
             return self._poller(state.handle).target
-        return self._poller(targets.current(state.target, _recorded(state), state.slice)).target
+        return self._poller(identity_now(state)).target
 
     def _poller(self, identity: dict[str, Any]) -> Poller:
         key = f"{identity.get('target')} {identity.get('kind')} {identity.get('settings')}"
@@ -289,9 +291,10 @@ class Driver:
             raise UserError(what, f"wait for it, or end {holder}", "run-is-busy")
 
 
-def _recorded(state: RunState) -> dict[str, Any] | None:
-    """The target's identity in the newest attempt, or in the newest allocation of a run without attempts; None before either."""
-    return state.handle or (state.allocation.target if state.allocation else None)
+def identity_now(state: RunState) -> dict[str, Any]:
+    """The target's identity by its entry; where that is gone, in the newest attempt, or in the newest allocation of a run without attempts."""
+    recorded = state.handle or (state.allocation.target if state.allocation else None)
+    return targets.current(state.target, recorded, state.slice)
 
 
 def _undeleted(record: AllocationRecord | None) -> str:
@@ -312,7 +315,8 @@ def resume(driver: Driver, interrupts: Interrupts | None = None, *, detach: bool
     look = driver.look()
     if look.polled.process is Process.RUNNING and not look.state.stop_wanted:
         return driver.submit() if detach else driver.follow(interrupts)
-    if (state := driver.settle()).ending is not Ending.FINISHED:
+    state = driver.settle(interrupts)
+    if state.ending is not Ending.FINISHED and not (interrupts and interrupts.any):
         # What stands in the way of a next attempt is no ending of the run: before anything is written.
         kind = kinds.find(recipe_of(driver.run)["kind"]).name
         damage.require_recipe(driver.run)
@@ -328,7 +332,7 @@ def _require_target(run: RunDir, state: RunState, kind: str) -> None:
     attempt: like before the start of the run, it is checked for the recipe where it has changed since the last attempt, or where that one was
     submitted (without one, where the run was created) more than CHECK_AGAIN_S ago."""
     last = state.handle
-    now = targets.current(state.target, _recorded(state), state.slice)
+    now = identity_now(state)
     entries.require_accepted(now)
     target = targets.recorded(now)
     targets.require_programs(target.traits)

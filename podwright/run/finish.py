@@ -7,7 +7,8 @@ from collections.abc import Callable
 
 from podwright.recipe import kinds
 from podwright.run.mirror import DrivenElsewhere, KeptRun, observes
-from podwright.rundir import RunDir, recipe_of
+from podwright.rundir import RunDir
+from podwright.watch.metrics import recipe_if_readable
 
 MIRROR_EVERY_S = 5.0
 AFTER_A_FAILURE_S = 30.0
@@ -21,7 +22,7 @@ class Mirror:
         self._run = run
         self._warn = warn
         self._kept = KeptRun(run)
-        recipe = recipe_of(run)
+        recipe = recipe_if_readable(run)
         self._trackers = recipe.get("trackers", [])
         self._kind = str(recipe["kind"])
         self._next = 0.0

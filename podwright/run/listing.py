@@ -162,13 +162,15 @@ def _row_or_fault(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None) 
         }
 
 
-def row(run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None) -> dict[str, Any]:
-    """`known`: by directory and attempt, what targets have told already."""
+def row(
+    run: RunDir, known: Mapping[tuple[Path, int], Polled] | None = None, recipe: Record | None = None
+) -> dict[str, Any]:
+    """`known`: by directory and attempt, what targets have told already. `recipe`: where it is not to be read again."""
     state = journal.read(run)
     if not state.reported:
         mirror.look(run)  # what stands in the way does not matter here: the rest is shown
         state = journal.read(run)
-    recipe = recipe_of(run)
+    recipe = recipe or recipe_of(run)
     answers = Answers((known or {}).get((run.path, state.attempt)))
     standing = _standing(run, state, answers)  # first: asking brings what is new from hosts that share no disk
     bring_steps(run, recipe["kind"])

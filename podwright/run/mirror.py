@@ -64,7 +64,9 @@ class KeptRun:
             records.bring(self._run, storage)
             if ended_attempt:
                 process_files.bring(self._run, storage, ended_attempt)
-        except StorageFailure as e:
+        except UserError as e:  # whoever drives the run deletes its machines whatever is wrong with the storage
+            if observes(self._run) and not isinstance(e, StorageFailure):
+                raise
             return f"{e.what}; {e.fix}"
         return self.publish()
 
@@ -83,7 +85,9 @@ class KeptRun:
             return ""
         try:
             self._published = _publish_journal(self._run, self._open(url)), time.monotonic()
-        except StorageFailure as e:
+        except DrivenElsewhere:
+            raise
+        except UserError as e:
             return f"{e.what}; {e.fix}"
         return ""
 

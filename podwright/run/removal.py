@@ -11,7 +11,7 @@ from podwright.errors import UserError
 from podwright.run import journal, mirror
 from podwright.run.allocations import AllocationRecord, due
 from podwright.run.attended import unattended
-from podwright.run.cleaning import CloudSlice, Key, Need, key_of, owning, traits_of
+from podwright.run.cleaning import CloudSlice, Key, Need, key_of, owning, traits_of, without_machines
 from podwright.run.finish import write_report
 from podwright.run.states import AllocationPhase
 from podwright.run.unlisted import coming, elsewhere
@@ -34,7 +34,7 @@ def remove(
     `barred` gets what a person has to correct before anything more can be deleted, or seen to be.
     """
     barred = [] if barred is None else barred
-    barred_since: float | None = None
+    barred_since: dict[Key, float] = {}
     left = {each.key: "not deleted yet" for each in slices}
     refused: dict[Key, str] = {}
     calls: dict[Key, tuple[int, float]] = {}
@@ -60,7 +60,7 @@ def remove(
                     barred += [e] if isinstance(e, Barred) else []
                     del left[each.key]
         before = listed
-        listed, pause_s, fault = _listed_again(slices, left, listed)
+        listed, pause_s, faults = _listed_again(slices, left, listed)
         still = {key: f"the cloud calls it {listed[key].state}" for key in left if key in listed}
         for each in slices:
             if each.key in left and each.key not in listed:
@@ -74,13 +74,14 @@ def remove(
                     continue
                 with contextlib.suppress(UserError, OSError):  # it is gone all the same
                     _write_down(each)
-        left = still
-        if fault:
-            left = dict.fromkeys(left, str(fault))
-        barred_since = None if not isinstance(fault, Barred) else barred_since or time.monotonic()
-        if left and fault and barred_since and time.monotonic() - barred_since > BARRED_S:
-            barred.append(fault)
-            break
+        left = still | {key: str(fault) for key, fault in faults.items()}
+        for key in list(left):
+            fault = faults.get(key)
+            if not isinstance(fault, Barred):
+                barred_since.pop(key, None)
+            elif time.monotonic() - barred_since.setdefault(key, time.monotonic()) > BARRED_S:
+                barred.append(fault)
+                refused[key] = left.pop(key)
         if left:
             waited = ", ".join(sorted(key[2] for key in left))
             line = f"waiting until the cloud no longer lists {waited} ({'; '.join(sorted(set(left.values())))})"
@@ -99,7 +100,10 @@ def _delete(each: CloudSlice, owned: Owned) -> None:
     if run is None or each.need is Need.STRAY or not run.path.is_dir():
         opened[1].delete(owned.request)
         return
-    with unattended(run) as free:  # so that no launcher takes the slice into use now
+    with contextlib.ExitStack() as stack:
+        free = True
+        with contextlib.suppress(OSError):  # no launcher could write the journal either
+            free = stack.enter_context(unattended(run))  # so that no launcher takes the slice into use now
         if not free:
             raise UserError(f"run {run.name} is followed again", f"type podwright stop {run.typed}", "run-is-busy")
         opened[1].delete(owned.request)
@@ -158,19 +162,21 @@ def _record(run: RunDir, each: CloudSlice) -> AllocationRecord | None:
 
 def _listed_again(
     slices: Sequence[CloudSlice], left: Collection[Key], before: Mapping[Key, Owned]
-) -> tuple[dict[Key, Owned], float, UserError | None]:
-    """What the cloud still lists of `slices`, how long to wait for another look, and why a list was not to be had, or None."""
+) -> tuple[dict[Key, Owned], float, dict[Key, UserError]]:
+    """What the cloud still lists of `slices`, how long to wait for another look, and of which of `left` that is not known, with the reason."""
     listed: dict[Key, Owned] = {}
     pause_s = 1.0
-    fault: UserError | None = None
+    faults: dict[Key, UserError] = {}
     for name in {each.target for each in slices if each.key in left}:
+        of_target = {each.key: each.owned for each in slices if each.target == name}
         try:
             if opened := owning(name):
                 pause_s = max(pause_s, opened[0].traits.poll_s)
                 # Of those of other targets it may list a policy, and no pools.
-                keys = {each.key for each in slices if each.target == name}
-                listed |= {key: owned for owned in opened[1].list_owned() if (key := key_of(owned)) in keys}
+                listed |= {key: owned for owned in opened[1].list_owned() if (key := key_of(owned)) in of_target}
+                if fault := without_machines(opened[0]):
+                    unseen = of_target.keys() & set(left) - listed.keys()
+                    faults |= {key: fault for key in unseen if "pools" in of_target[key].request.details}
         except UserError as e:
-            listed |= {each.key: before[each.key] for each in slices if each.target == name and each.key in left}
-            fault = e
-    return listed, pause_s, fault
+            faults |= dict.fromkeys(of_target.keys() & left, e)
+    return listed | {key: before[key] for key in faults}, pause_s, faults

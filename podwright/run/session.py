@@ -15,7 +15,7 @@ from podwright.run.interrupts import STOPPING, Interrupts
 from podwright.run.journal import RunState
 from podwright.run.states import Phase
 from podwright.run.waiting import DELETING, RELEASING
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, RunDir, recipe_of
 from podwright.targets.base import Traits
 from podwright.watch.view import View, view
 
@@ -31,13 +31,26 @@ def require_attended(on: str, traits: Traits) -> None:
 
 def attend(run: RunDir, verb: str, out: TextIO) -> tuple[bool, bool]:
     """Carry `verb` out; whether the run now stands as that verb means it to, and whether nobody has pressed Ctrl-C."""
+    fault = _fault_of_recipe(run)
+    if fault and verb != "stop":
+        raise fault
     looking = view(run, out)
+    if fault:
+        looking.say(f"warning: {fault}")
     try:
         with Interrupts(stops=verb in _STOP_ON_INTERRUPT, say=looking.say) as interrupts:
             state = _carry_out(run, verb, looking, interrupts)
     finally:
         looking.close()
     return verb not in _STOP_ON_INTERRUPT or state.ending is Ending.FINISHED, not interrupts.any
+
+
+def _fault_of_recipe(run: RunDir) -> UserError | None:
+    try:
+        recipe_of(run)
+    except UserError as e:
+        return e
+    return None
 
 
 def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) -> RunState:
@@ -52,8 +65,8 @@ def _carry_out(run: RunDir, verb: str, looking: View, interrupts: Interrupts) ->
         looking.say(f"warning: {message}")
 
     if verb == "resubmit":
-        target = journal.read(run).target
-        require_attended(target, targets.resolve(target).traits)
+        state = journal.read(run)
+        require_attended(state.target, targets.recorded(drive.identity_now(state)).traits)
     if mirror.observes(run):
         if verb == "watch":
             return _follow_from_the_storage(run, observe, Mirror(run, warn), interrupts)

@@ -54,11 +54,12 @@ def of_runs(
         if (name and target != name) or (target in scopes and scopes[target] is None):
             continue
         scope = _scope_of(record)
-        if (
-            why := coming(run, record.request.name)
-            if scope in listed
-            else _not_looked(target, scope, scopes.get(target))
-        ):
+        try:
+            looked = scope in listed
+            why = coming(run, record.request.name) if looked else _not_looked(target, scope, scopes.get(target))
+        except UserError as e:
+            why = str(e)
+        if why:
             yield UnlistedAllocation(run, target, record.request, _fault(run, record, target, why))
 
 

@@ -7,12 +7,13 @@ import errno
 import random
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from textwrap import shorten
 from typing import NamedTuple, Protocol, TypeVar
 
 from podwright.errors import UserError, message_of
+from podwright.rundir import Record, parse_record
 
 PATIENCE_S = 600.0
 """how long an operation on a storage that fails for a passing reason is repeated"""
@@ -104,6 +105,15 @@ class Storage(Protocol):
     def download(self, name: str, path: Path) -> None:
         """Into a file of any size, which appears whole; FileNotFoundError where there is no such object."""
         ...
+
+
+def record_in(data: bytes, where: str, keys: Collection[str]) -> Record:
+    """The JSON object with `keys` in `data`, which was read at `where`; UserError where there is none."""
+    record = parse_record(data) or {}
+    if not record.keys() >= set(keys):
+        fix = "restore it from a copy; if there is none and no attempt is at work, delete that object"
+        raise UserError(f"{where} is damaged: it lacks {', '.join(keys)}", fix, "damaged-file")
+    return record
 
 
 _NETWORK = (errno.ETIMEDOUT, errno.ECONNREFUSED, errno.ECONNRESET, errno.EPIPE, errno.EHOSTUNREACH, errno.ENETUNREACH)

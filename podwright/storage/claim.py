@@ -7,7 +7,8 @@ import json
 import secrets
 
 from podwright.errors import UserError
-from podwright.storage.base import Cause, Conflict, Storage, StorageFailure
+from podwright.rundir import Record
+from podwright.storage.base import Cause, Conflict, Storage, StorageFailure, Versioned, record_in
 
 NAME = "claim"
 
@@ -49,7 +50,7 @@ class Claim:
         while True:
             there = storage.read(NAME)
             if there is not None:
-                _check_free(storage, json.loads(there.data), attempt, takeover)
+                _check_free(storage, _holder(storage, there), attempt, takeover)
             try:
                 storage.write(NAME, claim._encoded(), there.generation if there else 0)
                 return claim
@@ -60,14 +61,14 @@ class Claim:
         """ClaimLost if another attempt, or another start of this one, has taken the storage; StorageFailure if the claim is gone."""
         if (there := self.storage.read(NAME)) is None:
             raise gone(self.storage.url)
-        holder = json.loads(there.data)
+        holder = _holder(self.storage, there)
         if holder["token"] != self.token:
             raise ClaimLost(self.storage.url, self.attempt, holder["attempt"])
 
     def release(self) -> None:
         """Let any attempt claim the storage. Harmless when another one has it already."""
         there = self.storage.read(NAME)
-        if there is None or json.loads(there.data)["token"] != self.token:
+        if there is None or _holder(self.storage, there)["token"] != self.token:
             return
         try:
             self.storage.write(NAME, self._encoded(released=True), there.generation)
@@ -79,7 +80,11 @@ class Claim:
         return json.dumps(fields).encode()
 
 
-def _check_free(storage: Storage, holder: dict[str, object], attempt: int, takeover: bool) -> None:
+def _holder(storage: Storage, there: Versioned) -> Record:
+    return record_in(there.data, f"{storage.url}/{NAME}", ("attempt", "allocation", "token", "released"))
+
+
+def _check_free(storage: Storage, holder: Record, attempt: int, takeover: bool) -> None:
     before = int(str(holder["attempt"]))
     if before > attempt:
         raise UserError(

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from podwright.errors import UserError, expanded
+from podwright.growing_file import files_below
 from podwright.rundir import part_of
 from podwright.storage.base import Cause, Conflict, StorageFailure, StoredObject, Versioned, patiently
 
@@ -81,7 +82,7 @@ class Folder:
 
     def _objects(self, prefix: str) -> list[StoredObject]:
         rows = []
-        for path in (self.path / prefix.rpartition("/")[0]).rglob("*"):
+        for path in files_below(self.path / prefix.rpartition("/")[0]):
             name = str(path.relative_to(self.path))
             if not name.startswith(prefix) or name.endswith(".part") or path.name == _LOCK:
                 continue

@@ -20,7 +20,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.rundir import RunDir, is_below, part_of, read_json, write_json
-from podwright.storage.base import Conflict, Storage
+from podwright.storage.base import Conflict, Storage, record_in
 from podwright.storage.claim import Claim, ClaimLost
 
 PREFIX = "records/"
@@ -59,8 +59,9 @@ def _bring(run: RunDir, storage: Storage) -> _Applied:
     applied = _read_state(run, storage.url)
     before = applied.segments
     while (there := storage.read(_name(applied.segments + 1))) is not None:
-        segment = json.loads(there.data)
-        _check_names(segment, f"{storage.url}/{_name(applied.segments + 1)}")
+        where = f"{storage.url}/{_name(applied.segments + 1)}"
+        segment = record_in(there.data, where, ("grown", "files"))
+        _check_names(segment, where)
         if _apply(run, segment):
             applied.add(segment)
         else:  # the directory lacks what was applied before

@@ -35,7 +35,7 @@ from podwright.targets.base import (
     identity,
 )
 from podwright.targets.handles import attempt_of, folder_of
-from podwright.targets.hosts.transport import setup_failed
+from podwright.targets.hosts.transport import after_setup
 from podwright.targets.machines import Hosts, Provisioner
 from podwright.targets.settings import gpus
 from podwright.targets.settings.slurm import SlurmSettings
@@ -91,7 +91,14 @@ class Slurm:
             "environment": scripts.exports(job.environment),
             "trainer": shlex.join(job.argv(python, str(job.run_dir))),
         }
-        files = {folder / script: scripts.filled(script, values, failed=_failed) for script in ("job.sh", "task.sh")}
+        words = {
+            "failed": lambda line: _bad_line(line, "failed", "fix setup of the target, then resume the run"),
+            "ended": lambda line: shlex.quote(
+                _bad_line(line, "ends the shell", "remove exit or exec from that line under setup of the target")
+                + "; exit 1"
+            ),
+        }
+        files = {folder / script: scripts.filled(script, values, **words) for script in ("job.sh", "task.sh")}
         place = {"run_dir": str(job.run_dir), "attempt": job.attempt, "job_name": name, "processes": own.num_tasks}
         handle = place | self.identity
         return Rendered(("sbatch", "--parsable", str(folder / "job.sh")), job.cwd, handle, files=files)
@@ -154,12 +161,7 @@ class Slurm:
         tell = shlex.join([own.python or sys.executable, "-m", "podwright.train", "facts", *arguments])
         peers = 'peers=$(scontrol show hostnames "$SLURM_JOB_NODELIST")'
         meet = '--rank "$SLURM_PROCID" --meet "$(echo "$peers" | head -n 1):$((12000 + SLURM_JOB_ID % 20000))"'
-        lines = [
-            *(f"eval {shlex.quote(line)} >&2 || {{ echo {setup_failed(line)} >&2; exit 1; }}" for line in own.setup),
-            peers,
-            f'exec {tell} $(echo "$peers" | sed "s/^/--peer /") {meet}',
-        ]
-        script = "\n".join(lines)
+        script = after_setup(own.setup, f'{peers}\nexec {tell} $(echo "$peers" | sed "s/^/--peer /") {meet}')
         where = [option for option in _options(own) if option.startswith(_CHOOSING)]
         argv = [
             "srun",
@@ -286,13 +288,10 @@ def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:
     ]
 
 
-def _failed(line: str) -> str:
-    """Detail and fix, as words of shell, for when a line of setup fails."""
-    texts = (
-        f"a line of the target's setup failed on the cluster: {line}",
-        "fix setup of the target, then resume the run",
-    )
-    return shlex.join(json.dumps(text)[1:-1] for text in texts)
+def _bad_line(line: str, what: str, fix: str) -> str:
+    """The command of shell that ends an attempt whose `line` of setup `what`."""
+    texts = (f"a line of the target's setup {what} on the cluster: {line}", fix)
+    return f"last_word BAD_INPUT {shlex.join(json.dumps(text)[1:-1] for text in texts)}"
 
 
 def _text(path: Path) -> str:

@@ -19,11 +19,13 @@ class LiveView:
         self._name = name
         self._progress = progress
         self._messages: list[str] = []
+        self._drawn = 0  # of them
         self._live = Live(console=Console(file=out), auto_refresh=False)
         self._live.start()
 
     def refresh(self, standing: str, attempt: int) -> None:
         self._progress.update()
+        self._drawn = len(self._messages)
         self._live.update(self._picture(standing, attempt), refresh=True)
 
     def say(self, message: str) -> None:
@@ -31,6 +33,8 @@ class LiveView:
 
     def close(self) -> None:
         self._live.stop()
+        for message in self._messages[self._drawn :]:
+            self._live.console.print(Text(message, style="yellow"))
 
     def _picture(self, standing: str, attempt: int) -> RenderableType:
         p = self._progress

@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from podwright.counted_steps import CountedSteps
+from podwright.errors import UserError
 from podwright.recipe.kinds import KINDS
-from podwright.rundir import Record, RunDir, is_event, is_metric, main_stage, parse_record, planned_steps
+from podwright.rundir import Record, RunDir, is_event, is_metric, main_stage, parse_record, planned_steps, recipe_of
 
 _RECENT = 20  # steps that the time left is estimated from
 
@@ -53,6 +54,14 @@ class Tail:
 
 def samples_of(run: RunDir) -> Tail:
     return Tail(run.samples, lambda record: {"when", "question"} <= record.keys())
+
+
+def recipe_if_readable(run: RunDir) -> Record:
+    """recipe.json; where it is damaged, a recipe that says nothing, for what must be done all the same."""
+    try:
+        return recipe_of(run)
+    except UserError:
+        return {"kind": "unknown", "training": {"max_steps": 0}}
 
 
 class Progress:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Protocol, TextIO
 
-from podwright.rundir import RunDir, recipe_of
-from podwright.watch.metrics import Progress
+from podwright.rundir import RunDir
+from podwright.watch.metrics import Progress, recipe_if_readable
 from podwright.watch.plain import PlainView
 
 
@@ -20,7 +20,7 @@ class View(Protocol):
 
 
 def view(run: RunDir, out: TextIO) -> View:
-    progress = Progress(run, recipe_of(run))
+    progress = Progress(run, recipe_if_readable(run))
     if not out.isatty():
         return PlainView(run.name, progress, out)
     from podwright.watch.live import LiveView  # rich, for terminals alone

@@ -106,11 +106,8 @@ def _charged(parts: RequestParts, nodes: Sequence[Record] | None) -> ChargedChip
     """Of the nodes that exist, however many a pool is to have; None where they are not known."""
     if nodes is None and parts.pools:
         return None
-    costing = []
-    for node in nodes or ():
-        labels = node["metadata"].get("labels", {})
-        if labels.get(RUN_LABEL) == parts.labels[RUN_LABEL]:
-            costing.append(node)
+    names = {str(pool["name"]) for pool in parts.pools}  # another request of the run has nodes with the same label
+    costing = [node for node in nodes or () if pool_states.pool_of(node) in names]
     per_node = _chips_of_node(parts.pools[0])[1] if parts.pools else 0
     return ChargedChips(per_node * len(costing), pool_states.mean_start(costing))
 

@@ -145,7 +145,7 @@ class PoolView:
     @property
     def own_nodes(self) -> list[Record]:
         """Those of the pools, ready or not."""
-        return [node for node in self.nodes or () if _pool_of(node) in self.names]
+        return [node for node in self.nodes or () if pool_of(node) in self.names]
 
     def charged(self) -> ChargedChips | None:
         """Of all nodes that exist: they cost before they are ready, and while their pools are deleted."""
@@ -217,7 +217,7 @@ class PoolView:
 
     def _usable(self, pool: str) -> list[Record]:
         """Nodes that are ready, and whose device plugin has told of the chips, which it does some time later."""
-        own = [node for node in self.own_nodes if _pool_of(node) == pool]
+        own = [node for node in self.own_nodes if pool_of(node) == pool]
         return [node for node in own if is_true(node, "Ready") and _chips(node) >= self.size.chips]
 
     def hosts(self) -> Hosts:
@@ -232,7 +232,7 @@ def mean_start(nodes: Sequence[Record]) -> float | None:
     return math.fsum(known) / len(known) if known else None
 
 
-def _pool_of(node: Record) -> str:
+def pool_of(node: Record) -> str:
     return cluster_view.labels_of(node).get(_POOL_OF_NODE, "")
 
 

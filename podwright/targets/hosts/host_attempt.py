@@ -12,6 +12,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 
+from podwright.growing_file import files_below
 from podwright.rundir import Record, read_json, write_json
 
 GROWING = ("metrics.jsonl", "events.jsonl", "samples.jsonl")
@@ -82,7 +83,7 @@ class HostAttempt:
                 top for top in self.run.iterdir() if top.name not in _OF_THE_LAUNCHER | _OF_THE_STORAGE | _NOT_COMPLETE
             ]
             paths += [
-                path for top in tops for path in (top, *top.rglob("*")) if not _UNFINISHED.search(self.name(path))
+                path for top in tops for path in (top, *files_below(top)) if not _UNFINISHED.search(self.name(path))
             ]
         stamps = {}
         for path in paths:

@@ -16,7 +16,7 @@ from podwright.storage.folder import require_folder
 from podwright.targets.base import Remark, facts_in
 from podwright.targets.hosts.package import pack_code
 from podwright.targets.hosts.runner import HostProfile
-from podwright.targets.hosts.transport import PORTS, Host, Trouble, of_each, require_all, setup_ended, setup_failed
+from podwright.targets.hosts.transport import PORTS, Host, Trouble, after_setup, of_each, require_all
 
 _LEAST_FREE = 10 << 30
 _OLDEST = (3, 11)
@@ -170,10 +170,4 @@ def probe_hosts(
 
 def prepared(profile: HostProfile, command: str) -> str:
     """`command` after the target's lines of setup, in the shell that they are for."""
-    # eval: a line with a syntax error fails alone, where the script would otherwise end without naming it
-    failed = (
-        f"trap {setup_ended(line)} EXIT; eval {shlex.quote(line)} < /dev/null >&2 || "
-        f"{{ trap - EXIT; echo {setup_failed(line)} >&2; exit 1; }}; trap - EXIT"
-        for line in profile.setup
-    )
-    return f"exec bash -c {shlex.quote(chr(10).join([*failed, command]))}"
+    return f"exec bash -c {shlex.quote(after_setup(profile.setup, command))}"

@@ -119,7 +119,9 @@ class HostRunner:
             "command": scripts.command_line(job),
         }
         files = {
-            folder / script: scripts.filled(script, values, failed=setup_failed, ended=setup_ended)
+            folder / script: scripts.filled(
+                script, values, failed=lambda line: f"echo {setup_failed(line)} >&2", ended=setup_ended
+            )
             for script in ("start.sh", "process.sh")
         }
         plan = {

@@ -14,7 +14,7 @@ import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from podwright.errors import UserError
+from podwright.errors import UserError, from_os
 from podwright.rundir import Ending, Record, RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.storage import inputs
@@ -50,7 +50,10 @@ def main() -> int:
         if order.get("check") and not (folder / "stop").exists():
             importlib.import_module(order["check"]).check(hosts, order)
         start(hosts, folder, order, shell)
-    except UserError as e:
+    except (UserError, OSError) as fault:
+        e = fault if isinstance(fault, UserError) else from_os(fault)
+        if e is None:
+            raise
         ending = Ending.BAD_INPUT
         if isinstance(e, Trouble):
             ending = e.ending

@@ -13,7 +13,7 @@ from podwright.targets.hosts.transport import PORTS, Trouble
 
 _OPEN = (
     f"open the TCP ports {PORTS.start} to {PORTS.stop - 1} of host {{host}} to the other hosts (each attempt uses two of them), or set "
-    "address of the target to one at which they reach it; then resume the run"
+    "address of the target (of kind=ssh) to one at which they reach it; then resume the run"
 )
 _KEPT = ("returncode", "ending", "detail", "fix", "who", "first", "failed_hosts", "bootstrap", "inferred")
 _NOTICE = "the cloud gave notice that it takes the machines"
@@ -103,7 +103,7 @@ def _over(names: Sequence[str], answered: dict[int, Record], ended: Record) -> P
 def deleted(host: str, folder: str) -> Polled:
     """Of an attempt that was ended because its `folder` was gone."""
     detail = f"the folder of the attempt was deleted on host {host} ({folder})"
-    return Polled.ended(Ending.CRASHED, detail, "resume the run: it is copied there again")
+    return Polled.ended(Ending.CRASHED, detail, "resume the run: its next attempt has another folder")
 
 
 def _gone(host: str, answer: Record) -> Polled:
@@ -120,5 +120,5 @@ def _with_full_disk(ended: Polled, host: str, answer: Record | None) -> Polled:
     if not full:
         return ended
     detail = f"the disk of host {host} is full: {full}" + (f" ({ended.who} failed)" if ended.who else "")
-    fix = "free some space there, or set folder of the target to a folder on another disk, then resume the run"
+    fix = "free some space there, or, unless its runs is set, set folder of the target to one on another disk; then resume the run"
     return replace(ended, ending=Ending.CRASHED, detail=detail, fix=fix)

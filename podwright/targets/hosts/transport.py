@@ -181,5 +181,16 @@ def setup_ended(line: str) -> str:
     return shlex.quote(f"echo {text} >&2; exit 1")
 
 
+def after_setup(setup: Sequence[str], command: str) -> str:
+    """`command` after lines of setup, in the shell that they are for."""
+    # eval: a line with a syntax error fails alone, where the script would otherwise end without naming it
+    lines = (
+        f"trap {setup_ended(line)} EXIT; eval {shlex.quote(line)} < /dev/null >&2 || "
+        f"{{ trap - EXIT; echo {setup_failed(line)} >&2; exit 1; }}; trap - EXIT"
+        for line in setup
+    )
+    return "\n".join([*lines, command])
+
+
 def give(pipe: IO[bytes], text: str) -> None:
     pipe.write(text.encode())

@@ -22,9 +22,11 @@ printf '{"job": %s, "nodes": "%s", "time": %s}\n' "$SLURM_JOB_ID" "$SLURM_JOB_NO
 saved > "$here/saved"
 say "job $SLURM_JOB_ID, start $start, on $SLURM_JOB_NODELIST"
 
-{% for line in setup -%}
-eval {{ line | quoted }} || { last_word BAD_INPUT {{ line | failed }}; exit 1; }
-{% endfor -%}
+{% if setup -%}
+trap 'trap - EXIT; exit 143' TERM # SLURM ends the job, and no line of setup does
+{% include "setup.sh" -%}
+trap - TERM
+{% endif -%}
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || { last_word BAD_INPUT "scontrol named no host of $SLURM_JOB_NODELIST" "check scontrol show hostnames on the node"; exit 1; }
 export MASTER_ADDR MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))

@@ -7,11 +7,7 @@ cd {{ cwd }} || exit 1
 {% else -%}
 cd ../../../.. || exit 1
 {% endif -%}
-{% for line in setup -%}
-trap {{ line | ended }} EXIT
-eval {{ line | quoted }} < /dev/null || { trap - EXIT; echo {{ line | failed }} >&2; exit 1; }
-trap - EXIT
-{% endfor -%}
+{% include "setup.sh" -%}
 {% if not shared -%}
 code=$(cd ../code && pwd) || exit 1
 export PYTHONPATH=$code${PYTHONPATH:+:$PYTHONPATH}

@@ -39,8 +39,14 @@ printf '{"job": %s, "nodes": "%s", "time": %s}\n' "$SLURM_JOB_ID" "$SLURM_JOB_NO
 saved > "$here/saved"
 say "job $SLURM_JOB_ID, start $start, on $SLURM_JOB_NODELIST"
 
-eval 'module load cuda/12.4' || { last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: module load cuda/12.4' 'fix setup of the target, then resume the run'; exit 1; }
-eval 'export WHERE='"'"'a "b"'"'"'' || { last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: export WHERE='"'"'a \"b\"'"'"'' 'fix setup of the target, then resume the run'; exit 1; }
+trap 'trap - EXIT; exit 143' TERM # SLURM ends the job, and no line of setup does
+trap 'last_word BAD_INPUT '"'"'a line of the target'"'"'"'"'"'"'"'"'s setup ends the shell on the cluster: module load cuda/12.4'"'"' '"'"'remove exit or exec from that line under setup of the target'"'"'; exit 1' EXIT
+eval 'module load cuda/12.4' < /dev/null || { trap - EXIT; last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: module load cuda/12.4' 'fix setup of the target, then resume the run'; exit 1; }
+trap - EXIT
+trap 'last_word BAD_INPUT '"'"'a line of the target'"'"'"'"'"'"'"'"'s setup ends the shell on the cluster: export WHERE='"'"'"'"'"'"'"'"'a \"b\"'"'"'"'"'"'"'"'"''"'"' '"'"'remove exit or exec from that line under setup of the target'"'"'; exit 1' EXIT
+eval 'export WHERE='"'"'a "b"'"'"'' < /dev/null || { trap - EXIT; last_word BAD_INPUT 'a line of the target'"'"'s setup failed on the cluster: export WHERE='"'"'a \"b\"'"'"'' 'fix setup of the target, then resume the run'; exit 1; }
+trap - EXIT
+trap - TERM
 MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)
 [ -n "$MASTER_ADDR" ] || { last_word BAD_INPUT "scontrol named no host of $SLURM_JOB_NODELIST" "check scontrol show hostnames on the node"; exit 1; }
 export MASTER_ADDR MASTER_PORT=$((12000 + SLURM_JOB_ID % 20000))

@@ -389,7 +389,7 @@ def test_a_damaged_run_does_not_hide_the_others(call: Any, folder: Path) -> None
 def test_a_damaged_recipe_of_a_run_is_one_line(call: Any, folder: Path, content: str) -> None:
     run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
     run.recipe.write_text(content)
-    for verb in ("watch", "resume", "stop", "report"):
+    for verb in ("watch", "resume", "report"):
         code, out, err = call(verb, "a")
         assert (code, out, err.count("\n")) == (2, "", 1) and err.startswith(
             "error: runs/a/recipe.json is not there, or no recipe of a run"
@@ -399,6 +399,14 @@ def test_a_damaged_recipe_of_a_run_is_one_line(call: Any, folder: Path, content:
     run.attempt(1).mkdir(parents=True)
     code, _, err = call("diagnose", "a")
     assert (code, err.count("\n")) == (2, 1) and err.startswith("error: runs/a/recipe.json is not there, or no recipe")
+
+
+def test_a_run_whose_recipe_is_damaged_is_stopped(call: Any, folder: Path) -> None:
+    run = create.create(folder / "runs" / "a", load(RECIPE), "local", {})
+    run.recipe.write_text("{")
+    code, out, err = call("stop", "a")
+    assert journal.read(run).ending == "STOPPED" and "runs/a/recipe.json" in out + err
+    assert code == 0, err
 
 
 def test_a_file_in_the_place_of_the_report_is_named(call: Any, folder: Path) -> None:

@@ -1,7 +1,8 @@
 """What of runs is listed, what is not, and the removal of what nobody needs."""
 
+import errno
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,7 +15,7 @@ from podwright.run import cleaning, journal, removal
 from podwright.run.attended import attending
 from podwright.run.cleaning import CloudSlice, Need
 from podwright.rundir import RunDir
-from podwright.targets.base import Barred, Polled, Process, Traits
+from podwright.targets.base import Barred, MissingProgram, Polled, Process, Traits
 from podwright.targets.machines import (
     GONE,
     Allocation,
@@ -65,6 +66,64 @@ def test_a_deletion_that_a_person_must_make_possible_is_left_with_what_to_type(m
     barred: list[UserError] = []
     left = removal.remove([LEFT], lambda _: None, barred=barred)
     assert "type gcloud auth login" in left[LEFT.key] and len(barred) == 1
+
+
+def test_a_fault_of_one_target_is_not_that_of_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One needs a login, and the machines of the other one are gone after two minutes."""
+    clock = SimpleNamespace(now=1000.0, sleep=lambda s: setattr(clock, "now", clock.now + s))
+    clock.time = clock.monotonic = lambda: clock.now
+    other = CloudSlice("other", Owned(Request("pw-s-1", "z"), "", AllocationState.DELETING), Need.LEFT, "")
+
+    def barred_list() -> list[Owned]:
+        raise Barred("the cloud does not list what it has: NoLogin: expired", "type gcloud auth login", "a-code")
+
+    def slow_list() -> list[Owned]:
+        return [other.owned] if clock.now < 1120 else []
+
+    clouds = {"pod": barred_list, "other": slow_list}
+    monkeypatch.setattr(removal, "time", clock)
+    monkeypatch.setattr(
+        removal,
+        "owning",
+        lambda name: (
+            SimpleNamespace(traits=Traits()),
+            SimpleNamespace(delete=lambda _: None, list_owned=clouds[name]),
+        ),
+    )
+    barred: list[UserError] = []
+    lines: list[str] = []
+    left = removal.remove([LEFT, other], lines.append, barred=barred)
+    assert list(left) == [LEFT.key] and len(barred) == 1
+    assert lines[1:] == ["waiting until the cloud no longer lists pw-s-1 (the cloud calls it deleting)"]
+
+
+def test_pools_that_a_list_cannot_show_are_not_called_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where gcloud fails, such a target lists attempts alone."""
+    pools = Owned(Request("pw-r-1", "z", details={"pools": ["pw-r-1-0"]}), "", AllocationState.READY)
+    slices = [
+        CloudSlice("pod", pools, Need.LEFT, ""),
+        CloudSlice("pod", Owned(Request("a", "z"), "", AllocationState.READY), Need.LEFT, ""),
+    ]
+    cloud = SimpleNamespace(
+        delete=lambda _: None, list_owned=lambda: [], unlisted=UserError("NoNetwork: x", "try again", "a-code")
+    )
+    monkeypatch.setattr(removal, "owning", lambda _: (SimpleNamespace(traits=Traits(), attempt_objects=cloud), cloud))
+    left = removal.remove(slices, lambda _: None, 1.5)
+    assert left == {slices[0].key: str(cloud.unlisted)}
+
+
+def test_machines_of_a_run_on_a_disk_that_cannot_be_written_are_deleted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(_: RunDir) -> Any:
+        raise OSError(errno.EROFS, "Read-only file system")
+
+    listed = [LEFT.owned]
+    cloud = SimpleNamespace(delete=lambda _: listed.clear(), list_owned=lambda: list(listed))
+    monkeypatch.setattr(removal, "owning", lambda _: (SimpleNamespace(traits=Traits()), cloud))
+    monkeypatch.setattr(removal, "unattended", refuse)
+    assert removal.remove([replace(LEFT, run=RunDir(tmp_path))], lambda _: None) == {}
+    assert not listed
 
 
 GKE = {"kind": "gke", "project": "my-project", "cluster": "c", "zones": ["us-central1-a"]}
@@ -175,6 +234,21 @@ def test_an_allocation_that_may_come_and_is_not_listed_is_named_unless_a_launche
     assert len(lines) == bool(why) and all(f"were not listed: {why}" in line for line in lines)
     with attending(run):
         assert unlisted(monkeypatch, tmp_path, {"pod": TPU}, cloud=cloud) == []
+
+
+def test_an_allocation_that_cannot_be_asked_for_is_named_with_the_reason(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def refuse(*_: Any) -> Any:
+        raise MissingProgram({"kubectl": "install kubectl"})
+
+    requested(tmp_path / "runs", GKE)
+    (tmp_path / "targets.yaml").write_text(json.dumps({"pod": GKE}))
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    monkeypatch.setattr(cleaning, "_listed", lambda _: ([], None))
+    monkeypatch.setattr(targets, "of_handle", refuse)
+    (row,) = cleaning.inventory("", tmp_path / "runs").unlisted
+    assert "kubectl" in row.fault.what and row.fault.code == "machines-not-listed"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,8 @@ def test_a_name_in_use_says_what_to_type(tmp_path: Path) -> None:
 def test_the_name_of_something_else_that_is_there_is_in_use(tmp_path: Path) -> None:
     (tmp_path / "notes").mkdir()
     (tmp_path / "file").touch()
-    for name in ("notes", "file"):
+    (tmp_path / "link").symlink_to(tmp_path / "gone")
+    for name in ("notes", "file", "link"):
         with pytest.raises(UserError, match=f"is in use: {tmp_path}/{name} exists"):
             create.choose_name([tmp_path], "a", name)
 
@@ -50,6 +51,14 @@ def test_the_steps_to_trace_travel_with_the_run(tmp_path: Path) -> None:
     run = create.create(tmp_path / "r", RECIPE, "local", {}, create.steps("7-9", RECIPE))
     assert json.loads(run.profiled.read_text()) == [7, 8, 9]
     assert not create.create(tmp_path / "s", RECIPE, "local", {}).profiled.exists()
+
+
+def test_more_steps_than_can_be_traced_are_refused_also_without_a_last_step() -> None:
+    counted_in_epochs = RECIPE.model_copy(update={"training": RECIPE.training.model_copy(update={"max_steps": 0})})
+    with pytest.raises(UserError) as e:
+        create.steps("1-999999999", counted_in_epochs)
+    assert e.value.code == "bad-step-range"
+    assert create.steps("998-1000", counted_in_epochs) == [998, 999, 1000]
 
 
 def test_the_slice_of_a_run_is_fixed_when_it_is_created(tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from podwright.recipe import kinds
 from podwright.recipe.load import load
 from podwright.run import drive, journal, mirror, silence
 from podwright.run.decide import Act
+from podwright.run.interrupts import Interrupts
 from podwright.run.session import require_attended
 from podwright.run.states import AllocationPhase
 from podwright.rundir import Ending, RunDir, read_jsonl, write_json
@@ -823,6 +824,45 @@ def test_a_stop_that_a_person_must_make_possible_ends_and_says_what_to_type(
         assert e.value.what.startswith("run r was not stopped: NoPermission: ")
     assert e.value.fix == f"then type podwright stop {run.typed}" and 10 < clock.now - begin < 90
     assert "ended" not in events(run) and journal.read(run).stop_wanted
+
+
+def test_resume_of_a_run_that_is_to_stop_ends_where_nobody_sees_its_end(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def wait(seconds: float) -> None:
+        clock.now += 30.0
+        assert clock.now < 9000.0, "it waits for ever"
+
+    clock.sleep = wait
+    one, silent.answers = launcher(run), True
+    one.submit()
+    drive.ask_to_stop(run)
+    monkeypatch.setattr(silent, "poll", lambda _: UNSEEN)
+    with pytest.raises(UserError) as e:
+        drive.resume(one)
+    assert e.value.code == "machines-unanswered"
+
+
+@pytest.mark.parametrize("presses", [1, 2])
+def test_an_interrupt_while_resume_waits_for_an_end_starts_no_attempt(
+    run: RunDir, silent: Silent, clock: SimpleNamespace, presses: int
+) -> None:
+    """The first one leaves the end to be waited for, and the second one does not."""
+
+    def wait(seconds: float) -> None:
+        clock.now += 10.0
+        interrupts._count = presses
+        assert clock.now < 9000.0, "it is not heard"
+        if presses == 1:
+            silent.answers, silent.process = True, Process.ENDED
+
+    clock.sleep = wait
+    one, interrupts = launcher(run), Interrupts(True, lambda _: None)
+    one.submit()
+    drive.ask_to_stop(run)
+    state = drive.resume(one, interrupts)
+    assert (state.ending is Ending.STOPPED) is (presses == 1)
+    assert "resumed" not in events(run) and len(silent.jobs) == 1
 
 
 def test_a_stop_that_is_typed_again_is_sent_at_once(run: RunDir, silent: Silent, clock: SimpleNamespace) -> None:

@@ -156,11 +156,26 @@ def test_nobody_resumes_a_run_detached_whose_machines_nobody_would_delete(
     begin: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = begin("r", TPU)
-    monkeypatch.setattr(targets, "resolve", lambda _: targets.recorded(TPU))
+    monkeypatch.setattr(targets, "current", lambda *_: TPU)
     before = run.journal.read_bytes()
     with pytest.raises(UserError, match="nothing would delete the machines that tpu creates"):
         attend(run, "resubmit", io.StringIO())
     assert run.journal.read_bytes() == before
+
+
+def test_a_run_whose_target_has_no_entry_any_more_is_resumed_detached(
+    begin: Callable[..., RunDir], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))
+    run, verbs = begin("r", LAB, job_name="j"), []
+
+    def carry_out(driver: object, verb: str, interrupts: object) -> journal.RunState:
+        verbs.append(verb)
+        return journal.read(run)
+
+    monkeypatch.setattr(session, "_drive", carry_out)
+    attend(run, "resubmit", io.StringIO())
+    assert verbs == ["resubmit"]
 
 
 @pytest.mark.parametrize("jump_s", [86400.0, -86400.0])

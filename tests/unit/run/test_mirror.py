@@ -289,3 +289,28 @@ def test_a_file_that_is_gone_is_said_before_machines_are_requested_and_one_in_th
     kept = mirror.keep_in(here, url, 1.5, tmp_path)
     shutil.rmtree(tmp_path / "data")
     assert mirror.keep_in(here, url, 1.5, tmp_path) == kept
+
+
+def test_what_is_wrong_in_a_storage_keeps_no_attempt_from_its_end(here, tmp_path, url):
+    storage = open_storage(mirror.keep_in(here, url, 1.5, tmp_path))
+    foreign = {"attempt": 1, "token": "", "grown": {}, "files": {"evil.txt": ""}}
+    storage.write("records/00000001.json", json.dumps(foreign).encode())
+    assert mirror.KeptRun(here).bring(1)
+    there = RunDir(tmp_path / "elsewhere" / "demo")
+    shutil.copytree(here.path, there.path)
+    mirror.KeptRun(here).publish()
+    write_json(there.storage, {"url": storage.url, "observer": True})
+    with pytest.raises(UserError) as e:
+        mirror.KeptRun(there).bring()
+    assert e.value.code == "foreign-object"
+
+
+def test_a_bucket_that_is_gone_is_a_warning_to_a_launcher(here, tmp_path, bucket, monkeypatch):
+    mirror.keep_in(here, bucket.url, 1.5, tmp_path)
+    gone = UserError("there is no bucket", "correct storage", "no-such-bucket")
+
+    def refuse(*_):
+        raise gone
+
+    monkeypatch.setattr("podwright.storage.bucket.Bucket.write", refuse)
+    assert mirror.KeptRun(here).publish(always=True) == str(gone)

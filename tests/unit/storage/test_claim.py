@@ -62,3 +62,14 @@ def test_a_claim_that_is_gone_is_a_failure_of_the_storage(url):
         claim.check()
     claim.release()
     assert storage.read("claim") is None
+
+
+@pytest.mark.parametrize("content", [b"", b"[]", b'{"attempt": 1}'])
+def test_a_damaged_claim_is_one_line(url, content):
+    storage = open_storage(url)
+    claim = Claim.take(storage, 1)
+    storage.write("claim", content)
+    for act in (claim.check, claim.release, lambda: Claim.take(storage, 2, takeover=True)):
+        with pytest.raises(UserError) as e:
+            act()
+        assert e.value.code == "damaged-file"

@@ -174,3 +174,13 @@ def test_a_segment_writes_nothing_but_records(tmp_path, name):
         with pytest.raises(UserError, match="which is no record of a run"):
             bring(run, storage)
     assert list(run.path.iterdir()) == []
+
+
+@pytest.mark.parametrize("content", [b"", b'{"attempt": 1}', b"[1"])
+def test_a_damaged_segment_is_one_line(tmp_path, content):
+    storage, run = open_storage(str(tmp_path / "s")), RunDir(tmp_path / "run")
+    run.path.mkdir()
+    storage.write("records/00000001.json", content)
+    with pytest.raises(UserError) as e:
+        bring(run, storage)
+    assert e.value.code == "damaged-file"

@@ -1,6 +1,7 @@
 """What holds for every storage, and what a bucket's client does when the bucket fails."""
 
 import errno
+import os
 import time
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,28 @@ from podwright.errors import UserError
 from podwright.storage import base, name_of_run, open_storage, url_of_run
 from podwright.storage.base import Cause, Conflict, StorageFailure
 from podwright.storage.folder import Folder
+
+
+@pytest.mark.parametrize("code", [errno.ENOENT, errno.ESTALE])
+def test_a_folder_that_is_removed_while_it_is_listed_is_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """One that cannot be read is a fault of the storage: nothing may seem to be absent."""
+    storage, scandir = Folder(str(tmp_path / "s"), 0.0), os.scandir
+    storage.write("a/b", b"")
+    storage.write("c", b"")
+
+    def scanned(path: Any) -> Any:
+        if str(path).endswith("/a"):
+            raise OSError(code, os.strerror(code), str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", scanned)
+    if code == errno.ENOENT:
+        assert storage.names() == ["c"]
+        return
+    with pytest.raises(StorageFailure):
+        storage.names()
 
 
 def test_an_object_is_read_as_it_was_written_and_its_generation_changes_with_each_write(url):
@@ -168,21 +191,21 @@ def test_a_folder_that_is_lost_for_a_moment_is_listed_and_moved_and_one_that_sta
     """As NFS answers after its server was started again."""
     storage = Folder(str(tmp_path), patience_s=2.0)
     storage.write("a/1", b"x")
-    failing = {"rglob": calls, "replace": calls}
+    failing = {"scandir": calls, "replace": calls}
 
-    def stale(name: str) -> None:
-        original = getattr(Path, name)
+    def stale(owner: Any, name: str) -> None:
+        original = getattr(owner, name)
 
-        def method(self: Path, *arguments: Any) -> Any:
+        def method(path: Path, *arguments: Any) -> Any:
             failing[name] -= 1
             if failing[name] >= 0:
-                raise OSError(errno.ESTALE, "Stale file handle", str(self))
-            return original(self, *arguments)
+                raise OSError(errno.ESTALE, "Stale file handle", str(path))
+            return original(path, *arguments)
 
-        monkeypatch.setattr(Path, name, method)
+        monkeypatch.setattr(owner, name, method)
 
-    stale("rglob")
-    stale("replace")
+    stale(os, "scandir")
+    stale(Path, "replace")
     if calls > 2:
         with pytest.raises(StorageFailure, match="Stale file handle"):
             storage.names()

@@ -9,11 +9,12 @@ import shutil
 import signal
 import socket
 import sys
+import tarfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
@@ -505,6 +506,29 @@ def test_a_line_of_setup_that_ends_the_shell_is_named_by_the_check_and_by_the_ru
     assert (ended.ending, ended.detail) == (Ending.BAD_INPUT, says)
 
 
+def test_a_file_that_cannot_be_read_for_the_hosts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = RunDir(tmp_path / "runs" / "r")
+    secret, add = run.path / "secret", tarfile.TarFile.add
+
+    def refuse(tar: tarfile.TarFile, name: Any, *given: Any, **more: Any) -> None:
+        if name == secret:
+            raise PermissionError(errno.EACCES, "Permission denied", str(name))
+        add(tar, name, *given, **more)
+
+    write_json(run.recipe, {"kind": "grpo", "training": {"max_steps": 1}})
+    secret.touch()
+    (tmp_path / "h").mkdir()
+    place = {"run_dir": str(run.path), "attempt_dir": str(tmp_path / "h" / "x"), "home": "x", "shared": False}
+    handle = place | {"hosts": [HomeTransport("h", str(tmp_path / "h")).record]}
+    order = {"transport": HomeTransport.__module__, "handle": handle, "files": [], "cwd": str(tmp_path)}
+    write_json(run.attempt(1) / "order.json", order)
+    monkeypatch.setattr(tarfile.TarFile, "add", refuse)
+    monkeypatch.setattr(sys, "argv", ["start", str(run.attempt(1))])
+    assert start.main() == 1
+    record = json.loads((run.attempt(1) / "submit.json").read_text())
+    assert record["ending"] == "BAD_INPUT" and str(secret) in record["detail"]
+
+
 @pytest.mark.parametrize("python", ["/bin/ls", "/bin/false", "/bin/cat"])
 def test_a_program_that_is_no_python_is_named(tmp_path: Path, python: str) -> None:
     (tmp_path / "h").mkdir()
@@ -574,7 +598,7 @@ def test_an_attempt_whose_folder_is_deleted_on_a_host_ends_everywhere(
     for name in emptied:
         shutil.rmtree(tmp_path / name / ".podwright")
     ended = ours.until(Process.ENDED)
-    assert ended.ending is Ending.CRASHED and ended.fix == "resume the run: it is copied there again"
+    assert ended.ending is Ending.CRASHED and ended.fix.startswith("resume the run")
     assert ended.detail.startswith(f"the folder of the attempt was deleted on host {', '.join(emptied)} (")
     limit = time.monotonic() + 20
     while left := [line for name in NAMES for line in processes_below(tmp_path / name)]:

@@ -13,7 +13,7 @@ import pytest
 from podwright.errors import UserError
 from podwright.recipe import kinds
 from podwright.run.attempt_job import job_of
-from podwright.rundir import Ending, RunDir
+from podwright.rundir import Ending, Record, RunDir, read_json
 from podwright.shell import Shell
 from podwright.targets import ResolvedTarget, slurm, slurm_check, slurm_states
 from podwright.targets.base import Handle, Job, MachinesBusy, Polled, Process, Remark, Stopped
@@ -577,9 +577,8 @@ def test_a_syntax_error_in_setup_is_named_with_its_line_and_nothing_is_run(
     assert remark.what == f"a line of the target's setup has a syntax error: {line} ({reason})"
 
 
-@pytest.mark.parametrize("line", ["if true; then", "fi # it's", "false # a comment", 'export A="b'])
-def test_the_script_of_a_job_names_a_line_of_setup_that_fails(tmp_path: Path, line: str) -> None:
-    """The script's beginning, by a real bash: up to what needs a cluster."""
+def _beginning(tmp_path: Path, line: str) -> tuple[int, str, Record]:
+    """Exit code, output and record of the script's beginning, by a real bash: up to what needs a cluster."""
     settings = TWO_NODES.model_copy(update={"setup": ("export BEFORE=1 # a comment", line)})
     run = RunDir(tmp_path / "r")
     rendered = slurm.Slurm(Shell(), "lab", settings).render(Job(run.path, 1, tmp_path, 1.0))
@@ -587,10 +586,26 @@ def test_the_script_of_a_job_names_a_line_of_setup_that_fails(tmp_path: Path, li
     script = rendered.files[run.attempt(1) / "job.sh"].partition("export MASTER_ADDR")[0] + 'echo "reached"\n'
     (tmp_path / "job.sh").write_text(script)
     code, out, err = Shell().ask(["bash", str(tmp_path / "job.sh")])
-    assert code == 1 and "reached" not in out, (out, err)
-    record = json.loads(run.exit(1).read_text())
+    return code, out + err, read_json(run.exit(1))
+
+
+@pytest.mark.parametrize("line", ["if true; then", "fi # it's", "false # a comment", 'export A="b'])
+def test_the_script_of_a_job_names_a_line_of_setup_that_fails(tmp_path: Path, line: str) -> None:
+    code, out, record = _beginning(tmp_path, line)
+    assert code == 1 and "reached" not in out, out
     assert record["ending"] == "BAD_INPUT"
     assert record["detail"] == f"a line of the target's setup failed on the cluster: {line}"
+
+
+@pytest.mark.parametrize("line", ["exit 0", "exit 3 # it's", "set -u; echo $NOT_SET_ANYWHERE", "kill -TERM $$"])
+def test_the_script_of_a_job_names_a_line_of_setup_that_ends_it(tmp_path: Path, line: str) -> None:
+    """A signal is SLURM's, not the line's."""
+    code, out, record = _beginning(tmp_path, line)
+    assert code and "reached" not in out, out
+    if line.startswith("kill"):
+        assert not record
+    else:
+        assert record["ending"] == "BAD_INPUT" and record["detail"].endswith(f": {line}")
 
 
 @pytest.mark.parametrize(

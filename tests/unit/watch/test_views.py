@@ -76,6 +76,20 @@ def test_the_live_view_shows_bar_figures_accuracy_and_warnings(tmp_path: Path) -
         assert piece in shown, piece
 
 
+def test_messages_after_the_last_picture_are_shown_when_the_view_closes(tmp_path: Path) -> None:
+    out = Terminal()
+    live = view(measured(tmp_path), out)
+    live.say("drawn")
+    live.refresh("running", 1)
+    shown = len(out.getvalue())
+    for n in range(5):
+        live.say(f"machines {n} [left] are not deleted")
+    live.close()
+    rest = out.getvalue()[shown:]
+    assert all(f"machines {n} [left] are not deleted" in rest for n in range(5))
+    assert rest.count("drawn") <= 1
+
+
 def test_a_run_that_pretrains_shows_loss_and_held_out_loss(tmp_path: Path) -> None:
     run, out = measured(tmp_path), Terminal()
     run.recipe.write_text('{"kind": "pretrain", "training": {"max_steps": 100}}')

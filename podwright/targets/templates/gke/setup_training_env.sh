@@ -108,7 +108,7 @@ needs "the cluster has no namespace $namespace; type kubectl create namespace $n
 {% endif %}
 needs "JobSet is not installed in the cluster" k get crd jobsets.jobset.x-k8s.io --output=name
 target={{ target | quoted }}
-needs "namespace $namespace has no queue $queue of Kueue; podwright target check $target says how one is created" \
+needs "namespace $namespace has no queue $queue of Kueue; podwright target check $target names the queues there are" \
   k get localqueues.kueue.x-k8s.io "$queue" --output=name
 needs "the cluster has no PriorityClass $priority: a run with it is never admitted, without a message; {% if priority.startswith("system-") %}set priority of the target to one of: kubectl get priorityclasses{% else %}type kubectl create priorityclass $priority --value=500{% endif %} --context=$context" \
   k get priorityclass "$priority" --output=name

@@ -7,7 +7,9 @@ import pytest
 
 from podwright.rundir import Ending, Record
 from podwright.shell import Shell
-from podwright.targets.gke import pool_states
+from podwright.targets.base import RUN_LABEL
+from podwright.targets.gke import pool_inventory, pool_states
+from podwright.targets.gke.pool_inventory import RequestParts
 from podwright.targets.gke.pool_replies import classifier
 from podwright.targets.gke.pool_states import PoolSize, PoolView
 from podwright.targets.gke.pools import NodePoolProvisioner
@@ -194,3 +196,16 @@ def test_a_pool_is_ours_by_the_label_of_the_run() -> None:
     assert pool_states.is_ours(pool(), REQUEST)
     assert not pool_states.is_ours({"name": FIRST, "config": {}}, REQUEST)
     assert not pool_states.is_ours({"name": FIRST, "config": {"resourceLabels": {"podwright-run": "other"}}}, REQUEST)
+
+
+def test_the_chips_of_a_request_are_those_of_its_pools_alone() -> None:
+    """Another request of the same run may have nodes too."""
+    machine = {"config": {"machineType": "ct6e-standard-4t"}}
+    for names in ((FIRST,), (FIRST, SECOND)):
+        parts = RequestParts({RUN_LABEL: "tag"}, [machine | {"name": name} for name in names])
+        nodes = [
+            each | {"metadata": each["metadata"] | {"labels": each["metadata"]["labels"] | {RUN_LABEL: "tag"}}}
+            for each in NODES
+        ]
+        charged = pool_inventory._charged(parts, nodes)
+        assert charged and charged.chips == 8 * len(names)

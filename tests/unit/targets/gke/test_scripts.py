@@ -148,7 +148,7 @@ def test_a_priority_that_only_kubernetes_may_create_is_not_to_be_created(tmp_pat
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        ('Error from server (NotFound): localqueues.kueue.x-k8s.io "multislice-queue" not found', "; podwright target check pod says how one is created"),
+        ('Error from server (NotFound): localqueues.kueue.x-k8s.io "multislice-queue" not found', "; podwright target check pod names the queues there are"),
         ("E1123 07:02:09 memcache.go\nUnable to connect to the server: EOF", ", or it cannot be seen: Unable to connect to the server: EOF"),
     ],
 )  # fmt: skip
