@@ -91,14 +91,10 @@ class Slurm:
             "environment": scripts.exports(job.environment),
             "trainer": shlex.join(job.argv(python, str(job.run_dir))),
         }
-        words = {
-            "failed": lambda line: _bad_line(line, "failed", "fix setup of the target, then resume the run"),
-            "ended": lambda line: shlex.quote(
-                _bad_line(line, "ends the shell", "remove exit or exec from that line under setup of the target")
-                + "; exit 1"
-            ),
+        files = {
+            folder / script: scripts.filled(script, values, failed=_line_failed, ended=_line_ended)
+            for script in ("job.sh", "task.sh")
         }
-        files = {folder / script: scripts.filled(script, values, **words) for script in ("job.sh", "task.sh")}
         place = {"run_dir": str(job.run_dir), "attempt": job.attempt, "job_name": name, "processes": own.num_tasks}
         handle = place | self.identity
         return Rendered(("sbatch", "--parsable", str(folder / "job.sh")), job.cwd, handle, files=files)
@@ -286,6 +282,16 @@ def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:
         "--open-mode=append",
         *own.sbatch,
     ]
+
+
+def _line_failed(line: str) -> str:
+    return _bad_line(line, "failed", "fix setup of the target, then resume the run")
+
+
+def _line_ended(line: str) -> str:
+    """In quotes, for a trap."""
+    ended = _bad_line(line, "ends the shell", "remove exit or exec from that line under setup of the target")
+    return shlex.quote(f"{ended}; exit 1")
 
 
 def _bad_line(line: str, what: str, fix: str) -> str:
