@@ -86,5 +86,5 @@ def unread(files: ExampleFiles) -> tuple[str, str] | None:
         return None
     names = ", ".join(path.name for path in files.unread[:_NAMED])
     read = " and ".join(path.name for path in (*files.train[:1], *files.test[:1]))
-    what = f"beside {read} {files.unread[0].parent} holds files that are not read: {names}"
+    what = f"{files.unread[0].parent} has files beside {read} that are not read: {names}"
     return what, "move those out of the directory that are not to be read"
