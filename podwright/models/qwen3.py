@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array
+from jax.ad_checkpoint import checkpoint_name
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from podwright.kernels import decode, splash
@@ -21,6 +22,8 @@ from podwright.models.param import COMPUTE_RULES, Param, batch_axes, platform
 from podwright.recipe.models import Qwen3Dims
 
 Tree = dict[str, Any]
+KEPT = "products"
+"""of a layer, by `remat: none` on GPUs"""
 UNROLLED_LAYERS = 8  # so few compile quickly side by side, and their activations need no common buffer
 Attend = Callable[[Array, Array, Array], Array]
 
@@ -61,6 +64,11 @@ def cast(params: Tree, dtype: Any) -> Tree:
     return jax.tree.map(lambda w: w.astype(dtype), params)
 
 
+def frozen(params: Tree, dtype: Any) -> Tree:
+    """Weights that no update changes, in the dtype that they are computed with; of the last norm that is float32."""
+    return cast(params, dtype) | {"norm": params["norm"]}
+
+
 def gathered(dims: Qwen3Dims, w: Tree, dtype: Any, mesh: Mesh) -> Tree:
     """One layer's weights as they are computed with: cast, and whole but for the tensor axis.
 
@@ -86,7 +94,7 @@ def _layer(dims: Qwen3Dims, w: Tree, x_BNE: Array, cos: Array, sin: Array, atten
     b, num, _ = x_BNE.shape
     with jax.named_scope("attention"):
         y = layers.rms_norm(x_BNE, w["attention_norm"], dims.norm_eps)
-        q, k, v = _project(dims, w, y)
+        q, k, v = (checkpoint_name(x, KEPT) for x in _project(dims, w, y))
         q = layers.rotate(layers.rms_norm(q, w["q_norm"], dims.norm_eps), cos, sin)
         k = layers.rotate(layers.rms_norm(k, w["k_norm"], dims.norm_eps), cos, sin)
         out = attend(q.reshape(b, num, dims.num_kv_heads, -1, dims.head_dim), k, v)
@@ -95,7 +103,7 @@ def _layer(dims: Qwen3Dims, w: Tree, x_BNE: Array, cos: Array, sin: Array, atten
         )
     with jax.named_scope("mlp"):
         y = layers.rms_norm(x_BNE, w["mlp_norm"], dims.norm_eps)
-        gate, up = _gate_and_up(w, y)
+        gate, up = (checkpoint_name(x, KEPT) for x in _gate_and_up(w, y))
         return x_BNE + layers.linear(jax.nn.silu(gate) * up, w["down"])
 
 
@@ -194,8 +202,9 @@ def _through_layers(
         kept = () if remat == "layer" else (splash.KEPT,)
         block = jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names(*kept))
     elif platform(mesh) == "gpu":
-        # All but the products costs more to write and read, in float32 for a norm, than to compute again.
-        block = jax.checkpoint(block, policy=jax.checkpoint_policies.dots_with_no_batch_dims_saveable)
+        # All but these products costs more to write and read, in float32 for a norm, than to compute again; that of o needs what attention
+        # gave, which is computed again anyway.
+        block = jax.checkpoint(block, policy=jax.checkpoint_policies.save_only_these_names(KEPT))
     with jax.named_scope("embedding"):
         x = jax.lax.with_sharding_constraint(params["embed"].astype(dtype)[tokens_BN], batch)
     return jax.lax.scan(block, x, params["layers"], unroll=dims.num_layers <= UNROLLED_LAYERS)[0]

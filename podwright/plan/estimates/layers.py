@@ -118,8 +118,8 @@ class DenseLayer:
         """a token's share of what the forward pass keeps for the backward one, without scores"""
         if remat != "none":
             return self.hidden * self.width
-        if self.gpu:  # models/qwen3.py keeps what products gave, but for the last one, and the layer's input
-            return (2 * self.hidden + self.heads + 2 * self.kv_heads + 2 * self.ffn) * self.width
+        if self.gpu:  # models/qwen3.py keeps what products gave, but for those of o and down, and the layer's input
+            return (self.hidden + self.heads + 2 * self.kv_heads + 2 * self.ffn) * self.width
         half = (6 if self.width == 2 else 3) * self.ffn + self._attended(keys)
         return half * self.width + 4 * (4 * self.hidden + 2 * self.heads + 2 * self.kv_heads)
 

@@ -105,8 +105,11 @@ def _resident(at: GrpoOnMesh, name: str) -> Parts:
     rank = at.recipe.model.lora_rank
     parts = layers.state(_held(at), _held(at))
     parts["weights"] += total * at.width / at.shards if rank else 0
-    held = at.recipe.grpo.beta > 0 and not rank and (name == "score" or not at.recipe.grpo.offload_reference)
-    return parts | {"reference": 4 * total / at.shards if held else 0}
+    penalised = at.recipe.grpo.beta > 0
+    held = penalised and not rank and (name == "score" or not at.recipe.grpo.offload_reference)
+    if name == "score" and not penalised and not rank:  # of the policy, in the dtype that it is computed with
+        parts["weights"] += at.width * total / at.shards
+    return parts | {"reference": at.width * total / at.shards if held else 0}
 
 
 def _scores(at: GrpoOnMesh, rows: float) -> float:

@@ -126,7 +126,8 @@ def _exchanged(at: memory_pretrain.PretrainOnMesh, where: Slice, tokens: float, 
 def _copy(at: GrpoOnMesh) -> float:
     """Of a reference that waits in the hosts' memory, for its one of the scores."""
     grpo = at.recipe.grpo
-    return 4 * at.dims.num_params() / at.shards / COPY / grpo.num_scores if grpo.offload_reference and grpo.beta else 0
+    moved = at.width * at.dims.num_params() / at.shards
+    return moved / COPY / grpo.num_scores if grpo.offload_reference and grpo.beta else 0
 
 
 def _shares(row: Accelerator) -> Efficiency:

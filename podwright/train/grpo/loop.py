@@ -217,7 +217,7 @@ def _begin(
 def _reference(job: GrpoRun, state: GrpoState, base: Any) -> Any:
     if base is not None:
         return lora.reference(state.params, base)
-    weights = start.reference(job.emit.storage, job.source, job.setup)
+    weights = program.scored(job.setup, start.reference(job.emit.storage, job.source, job.setup))
     return start.moved(weights, "pinned_host") if job.recipe.grpo.offload_reference else weights
 
 
@@ -242,7 +242,9 @@ def step(
     clock.mark("rollout_s")
     if hurried():
         return None
-    old = programs["score"](policy, sampled.group) if recipe.grpo.num_iterations > 1 else None
+    old = None
+    if recipe.grpo.num_iterations > 1:
+        old = programs["score"](program.scored(collector.setup, policy), sampled.group)
     scores = None
     if reference is not None and recipe.grpo.offload_reference:  # of which there is a copy until it has scored
         scores = programs["score"](start.moved(reference, "device"), sampled.group)

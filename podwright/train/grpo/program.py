@@ -100,7 +100,7 @@ def programs(setup: GrpoSetup, num_test: int | None = None) -> dict[str, Program
     built = {
         "rollout": _rollout(setup, params, recipe.batch_size, recipe.grpo.num_generations, sampling, "rollout"),
         "evaluate": _rollout(setup, params, evaluation_rows(setup, num_test), 1, rollout.GREEDY, "evaluate"),
-        "score": _score(setup, params),
+        "score": _score(setup, params if recipe.model.lora_rank else abstract_reference(setup)),
         "update": _update(setup),
     }
     if recipe.warm_start:
@@ -116,13 +116,14 @@ def _resident(setup: GrpoSetup, name: str) -> dict[str, Tree]:
     """
     state = abstract_state(setup, policy_schedule(setup.recipe))
     kept = {"weights": state.params, "optimizer": state.opt_state}
-    if setup.recipe.grpo.beta > 0 and not setup.recipe.model.lora_rank:
-        kept["reference"] = state.params
+    rank = setup.recipe.model.lora_rank
+    if setup.recipe.grpo.beta > 0 and not rank:
+        kept["reference"] = abstract_reference(setup)
     if setup.recipe.grpo.offload_reference and name != "score":
         kept.pop("reference", None)
     used = {
         "update": {"weights", "optimizer"},
-        "score": {"reference" if "reference" in kept else "weights"},
+        "score": {"weights" if rank else "reference"},
         "warm_start": set(kept),
     }
     return {what: tree for what, tree in kept.items() if what not in used.get(name, {"weights"})}
@@ -162,6 +163,18 @@ def abstract_state(setup: GrpoSetup, rate: optax.Schedule) -> GrpoState:
 
 def abstract_base(setup: GrpoSetup) -> Tree | None:
     return param.abstract(qwen3.declare(setup.dims), setup.mesh, setup.dtype) if setup.recipe.model.lora_rank else None
+
+
+def scored(setup: GrpoSetup, policy: Tree) -> Tree:
+    """A policy as it is scored: weights in the dtype that they are computed with, of which a frozen reference needs no other copy."""
+    return policy if isinstance(policy, lora.Policy) else qwen3.frozen(policy, setup.dtype)
+
+
+def abstract_reference(setup: GrpoSetup) -> Tree:
+    """Of weights that are scored, where all parameters are trained."""
+    declared = qwen3.declare(setup.dims)
+    weights = param.abstract(declared, setup.mesh, setup.dtype)
+    return weights | {"norm": param.abstract(declared, setup.mesh)["norm"]}
 
 
 def freeze(setup: GrpoSetup, weights: Tree) -> Tree | None:

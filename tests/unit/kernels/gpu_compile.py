@@ -1,6 +1,6 @@
 """Compiles programs of a recipe for NVIDIA GPUs that are not here; run by a Python that has JAX's CUDA plugin (CONTRIBUTING.md).
 
-    PYTHON tests/unit/kernels/gpu_compile.py GPU DEVICES RECIPE PROGRAM [KEY=VALUE ...]
+    PYTHON tests/unit/kernels/gpu_compile.py GPU DEVICES RECIPE PROGRAM [KEY=VALUE ...] [vocab_size=V]
 
 The last line is JSON: bytes of the program's arguments, outputs and temporaries on a device, and how often it has each custom call. XLA
 counts no buffers of cuDNN's own here: it asks the card for those.
@@ -66,10 +66,12 @@ def main(gpu: str, number: str, name: str, program: str, *overrides: str) -> Non
     )
     major, minor = GPUS[gpu][0]
     gpu_info.get_gpu_info = lambda: types.SimpleNamespace(compute_capability=10 * major + minor)
-    recipe = load.load(name, list(overrides))
+    keys = [override for override in overrides if not override.startswith("vocab_size=")]
+    recipe = load.load(name, keys)
     cards = devices(gpu, int(number))
     backend.get_default_device = lambda: cards[0]  # tokamax asks that one
     dims = dataclasses.asdict(dimensions.find(recipe.model.name))
+    dims |= {"vocab_size": int(override.partition("=")[2]) for override in overrides if override not in keys}
     compiled = entry.of(recipe.kind).programs(recipe, dims, cards)[program].trace().lower().compile()
     text, sizes = compiled.as_text(), compiled.memory_analysis()
     calls = collections.Counter(re.findall(r'custom_call_target="([^"]+)"', text))

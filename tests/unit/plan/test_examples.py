@@ -247,8 +247,7 @@ def test_test_questions_that_training_has_too_are_named(tmp_path: Path) -> None:
     (tmp_path / "train-0.parquet").touch()
     warning = examples.check(override(recipe, ["data.num_test=9"]), tmp_path)[1]
     assert (
-        warning.message
-        == f"{tmp_path} has files beside train.jsonl and test.jsonl that are not read: train-0.parquet"
+        warning.message == f"{tmp_path} has files beside train.jsonl and test.jsonl that are not read: train-0.parquet"
     )
     assert faults.check(str(tmp_path))["warnings"][0] == f"{warning.message}; {warning.fix}"
     (tmp_path / "train-0.parquet").unlink()

@@ -64,7 +64,7 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(other):
         assert parts.get("reference", 0) == pytest.approx(size(built[name].resident.get("reference", ())), rel=0.02)
     assert ("reference" in found.parts) == (other == "model.lora_rank=0")
     scored = others[1].parts.get("reference", 0)  # an argument of its program
-    assert scored == (0 if recipe.model.lora_rank else pytest.approx(size(state.params), rel=0.02))
+    assert scored == (0 if recipe.model.lora_rank else pytest.approx(size(program.abstract_reference(setup)), rel=0.02))
     assert ("reference" in built["score"].resident) is False and "optimizer" in built["score"].resident
 
 

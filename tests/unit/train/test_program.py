@@ -104,6 +104,17 @@ def test_a_frozen_reference_stays_frozen_and_kl_grows(unsharded):
     )
 
 
+def test_a_reference_in_the_dtype_of_its_products_scores_the_same_bit_for_bit():
+    s = small.setup("model.compute_dtype=bfloat16")
+    weights = small.params(s, scale=3.0)
+    weights |= {"norm": weights["norm"] * 1.001}
+    made = program.programs(s)
+    group = small.batch(s, made, weights).group
+    exact, frozen = made["score"](weights, group), made["score"](program.scored(s, weights), group)
+    assert exact.dtype == frozen.dtype == jnp.float32 and np.array_equal(exact, frozen)
+    assert program.scored(s, weights)["layers"]["q"].dtype == jnp.bfloat16
+
+
 def test_no_reference_is_needed_at_beta_zero():
     s = small.setup("grpo.beta=0")
     arguments = program.programs(s)["update"].arguments
