@@ -161,7 +161,7 @@ def test_a_reservation_without_room_now_leaves_a_pool_that_fills_itself(client: 
     until(lambda: cloud.pools("a")[0]["nodes"] == 4)
     assert client.status("a") == "RUNNING" and cloud.chip_hours() > 0
     client.pool("delete", "a")
-    cloud.pool_outcome("later", fill_after_s=0.8)
+    cloud.pool_outcome("later", fill_after_s=5.0)
     client.reserved("b")
     client.becomes("b", "RUNNING_WITH_ERROR")
     until(lambda: cloud.pools("b")[0]["nodes"] == 4)

@@ -18,7 +18,7 @@ from podwright.errors import UserError
 from podwright.models import lora
 from podwright.recipe import even_groups, load, schema
 from podwright.rundir import Ending, RunDir, read_jsonl
-from podwright.train import checkpoint, mesh, speed
+from podwright.train import checkpoint, devices, mesh, speed
 from podwright.train.emit import Emitter
 from podwright.train.grpo import loop, reward, start
 from podwright.train.grpo.collect import Collector
@@ -39,8 +39,8 @@ def test_a_size_that_the_mesh_does_not_divide_is_one_line():
 
 @pytest.mark.parametrize(("platform", "factor"), [("darwin", 1), ("linux", 1024)])
 def test_peak_memory_is_in_the_units_of_the_platform(monkeypatch, platform, factor):
-    monkeypatch.setattr(speed.sys, "platform", platform)
-    peak = speed.resource.getrusage(speed.resource.RUSAGE_SELF).ru_maxrss
+    monkeypatch.setattr(devices.sys, "platform", platform)
+    peak = devices.resource.getrusage(devices.resource.RUSAGE_SELF).ru_maxrss
     assert speed.peak_memory_bytes() == pytest.approx(peak * factor, rel=0.5)
 
 

@@ -24,6 +24,7 @@ def test_an_evaluation_of_pretraining_ends_after_its_batch() -> None:
     job: Any = SimpleNamespace(
         emit=SimpleNamespace(event=lambda name, **_: events.append(name)),
         feed=SimpleNamespace(held_out=lambda: iter([rows] * 5), on_devices=lambda rows: rows),
+        setup=SimpleNamespace(dims=SimpleNamespace(vocab_size=8)),
         stopping=stopping,
         programs={"evaluate": batch_loss},
     )
