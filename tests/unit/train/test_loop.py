@@ -110,9 +110,10 @@ def test_a_step_without_time_is_dropped_after_its_rollouts_and_leaves_the_state_
 def test_an_offloaded_reference_is_on_the_devices_only_while_it_scores(monkeypatch, offload, waits):
     made = Scripted("grpo.beta=0.1", f"grpo.offload_reference={offload}")
     job = types.SimpleNamespace(
-        recipe=made.setup.recipe, emit=types.SimpleNamespace(storage=None), source=None, setup=None
+        recipe=made.setup.recipe, emit=types.SimpleNamespace(storage=None), source=None, setup=made.setup
     )
-    monkeypatch.setattr(start, "reference", lambda *_: {"w": jax.numpy.arange(8.0)})
+    weights = {"w": jax.numpy.arange(8.0), "norm": jax.numpy.ones(8)}
+    monkeypatch.setattr(start, "reference", lambda *_: weights)
     reference = loop._reference(job, GrpoState(7.0, None), None)
     loop.step(made.collector, GrpoState(7.0, None), reference, {"step": 0, "used": 0, "rollouts": 0})
     assert reference["w"].sharding.memory_kind == waits
@@ -120,7 +121,8 @@ def test_an_offloaded_reference_is_on_the_devices_only_while_it_scores(monkeypat
     assert scored["w"].sharding.memory_kind == "device" and scored["w"].tolist() == list(range(8))
 
 
-def test_several_updates_share_a_batch_and_the_log_probabilities_from_before_the_first():
+def test_several_updates_share_a_batch_and_the_log_probabilities_from_before_the_first(monkeypatch):
+    monkeypatch.setattr(loop.program, "scored", lambda _, policy: policy)
     made = Scripted("grpo.num_iterations=3", "training.max_steps=10")
     cursor = {"step": 2, "used": 0, "rollouts": 1}
     state, cursor, figures = loop.step(made.collector, GrpoState(7.0, None), 99.0, cursor)
