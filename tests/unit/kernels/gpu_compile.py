@@ -71,7 +71,9 @@ def main(gpu: str, number: str, name: str, program: str, *overrides: str) -> Non
     cards = devices(gpu, int(number))
     backend.get_default_device = lambda: cards[0]  # tokamax asks that one
     dims = dataclasses.asdict(dimensions.find(recipe.model.name))
-    dims |= {"vocab_size": int(override.partition("=")[2]) for override in overrides if override not in keys}
+    for override in overrides:
+        if override not in keys:
+            dims["vocab_size"] = int(override.partition("=")[2])
     compiled = entry.of(recipe.kind).programs(recipe, dims, cards)[program].trace().lower().compile()
     text, sizes = compiled.as_text(), compiled.memory_analysis()
     calls = collections.Counter(re.findall(r'custom_call_target="([^"]+)"', text))
