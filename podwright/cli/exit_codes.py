@@ -28,9 +28,9 @@ def of_check(passed: bool) -> ExitCode:
     return ExitCode.OK if passed else ExitCode.FAILED
 
 
-def of_run(verb: str, ending: str | None, interrupted: bool, cleanup: str = "") -> ExitCode:
-    """Of a verb at a run: `ending` of its newest attempt, None while it goes on; `interrupted`: by Ctrl-C; `cleanup`: what is not deleted yet."""
-    if ending == Ending.FINISHED and not (interrupted and cleanup):
+def of_run(verb: str, ending: str | None, interrupted: bool, left: str = "") -> ExitCode:
+    """Of a verb at a run: `ending` of its newest attempt, None while it goes on; `interrupted`: by Ctrl-C; `left`: what is still to be done."""
+    if ending == Ending.FINISHED and not (interrupted and left):
         return ExitCode.OK
     if interrupted:
         return ExitCode.INTERRUPTED

@@ -254,4 +254,4 @@ def drive(run: RunDir, verb: str, as_json: bool) -> None:
     _, here = attend(run, verb, sys.stderr if as_json else sys.stdout)
     shown = row(run, recipe=recipe_if_readable(run))
     show.document(shown) if as_json else show.standing(shown)
-    raise typer.Exit(of_run(verb, shown["ending"], not here, shown["cleanup"]))
+    raise typer.Exit(of_run(verb, shown["ending"], not here, shown["cleanup"] or shown["unattended"]))

@@ -9,7 +9,7 @@ import pytest
 from podwright.cli.app import main
 from podwright.cli.exit_codes import ExitCode, of_run
 from podwright.recipe.load import load
-from podwright.run import create, journal, listing
+from podwright.run import create, journal, listing, session
 from podwright.shell import Shell
 from podwright.storage import trial
 from podwright.targets.base import Remark
@@ -26,12 +26,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def ended_run(folder: Path, ending: str) -> None:
-    """A run `r` whose only attempt is over, released and reported."""
+def ended_run(folder: Path, ending: str, released: bool = True) -> None:
+    """A run `r` whose only attempt is over, and released and reported or not."""
     run = create.create(folder / "runs" / "r", load(RECIPE), "local", {})
     journal.append(run, "submitting", attempt=1, handle={})
     journal.append(run, "ended", attempt=1, ending=ending, detail="", fix="", step=2)
-    for event in ("released", "reported"):
+    for event in ("released", "reported") if released else ():
         journal.append(run, event, attempt=1)
 
 
@@ -56,6 +56,17 @@ def test_a_verb_at_a_run_that_has_ended(folder: Path, capsys: Any, verb: str, en
     ended_run(folder, ending)
     assert main([verb, "r"]) == code
     assert f"r {ending} at step" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(("here", "code"), [(True, ExitCode.OK), (False, ExitCode.INTERRUPTED)])
+def test_who_leaves_a_run_that_needs_a_launcher_gets_no_0(
+    folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch, here: bool, code: ExitCode
+) -> None:
+    """Its trainer has FINISHED, and nobody has asked for the deletion of its machines yet."""
+    ended_run(folder, "FINISHED", released=False)
+    monkeypatch.setattr(session, "attend", lambda *_: (here, here))
+    assert main(["resume", "r"]) == code
+    assert "type podwright stop r" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
