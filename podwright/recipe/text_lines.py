@@ -34,7 +34,7 @@ def parse_json(line: bytes) -> Any:
     except RecursionError as e:
         raise JsonFault("it is nested too deeply") from e
     except json.JSONDecodeError as e:
-        raise JsonFault(f"{e.msg} at column {e.pos + 1:,}") from e
+        raise JsonFault(f"{e.msg.removesuffix(' starting at')} at column {e.pos + 1:,}") from e
     except ValueError as e:  # Python reads no whole number of so many digits
         raise JsonFault("it holds a number with more than 4,300 digits") from e
 
