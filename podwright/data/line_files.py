@@ -155,7 +155,9 @@ def require_good(file: LineFile[T], options: str = "") -> LineFile[T]:
         lines = len({fault["line"] for fault in file.faults})
         what = f"{file.path} has {counted(lines, 'bad line')}, such as {file.faults[0]['message']}"
         fix = f"type podwright data check {file.path} --fix{options}"
-        raise UserError(what, fix if file.good else "give a file with lines as docs/multimodal.md shows them", "bad-lines")
+        raise UserError(
+            what, fix if file.good else "give a file with lines as docs/multimodal.md shows them", "bad-lines"
+        )
     if not file.total:
         held_out = file.path.name.startswith("val.")
         fix = "fill or remove it: the last lines of training are held out then" if held_out else "give a file of lines"

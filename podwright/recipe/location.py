@@ -60,9 +60,9 @@ class Location:
             import fsspec
 
             fs, path = fsspec.core.url_to_fs(typed)
-            logging.getLogger(type(fs).__module__.partition(".")[0]).setLevel(
-                logging.CRITICAL
-            )  # it logs what it raises, with tracebacks
+            for kind in type(fs).__mro__:  # that of a trainer is derived from the client's
+                client = logging.getLogger(kind.__module__.partition(".")[0])
+                client.setLevel(logging.CRITICAL)  # it logs what it raises, with tracebacks
             return cls(typed.rstrip("/"), path, fs)
         except ValueError as e:
             raise _no_place(typed, e) from e

@@ -18,6 +18,7 @@ from podwright.plan.checks import pretrain, token_lengths
 from podwright.recipe.load import load
 from podwright.recipe.location import Location
 from podwright.recipe.pretrain import PretrainRecipe
+from podwright.train import patient_gcs
 
 
 @pytest.fixture
@@ -91,7 +92,10 @@ def test_a_store_that_does_not_answer_keeps_no_plan_waiting(address: str, monkey
 
 
 @pytest.mark.usefixtures("address")
-def test_a_client_logs_nothing_of_what_it_raises(caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize("in_trainer", [False, True])
+def test_a_client_logs_nothing_of_what_it_raises(caplog: pytest.LogCaptureFixture, in_trainer: bool) -> None:
+    if in_trainer:
+        patient_gcs.install()
     logging.getLogger("gcsfs").setLevel(logging.NOTSET)
     Location.of("gs://bucket/x")
     logging.getLogger("gcsfs").error("what it raises, with a traceback")
