@@ -110,9 +110,9 @@ class Storage(Protocol):
 def record_in(data: bytes, where: str, keys: Collection[str]) -> Record:
     """The JSON object with `keys` in `data`, which was read at `where`; UserError where there is none."""
     record = parse_record(data) or {}
-    if not record.keys() >= set(keys):
+    if absent := [key for key in keys if key not in record]:
         fix = "restore it from a copy; if there is none and no attempt is at work, delete that object"
-        raise UserError(f"{where} is damaged: it lacks {', '.join(keys)}", fix, "damaged-file")
+        raise UserError(f"{where} is damaged: it lacks {', '.join(absent)}", fix, "damaged-file")
     return record
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+import copy
 import inspect
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
 from textwrap import shorten
-from typing import Any
 
 from podwright.errors import expanded, nearest
 from podwright.plan.findings import Finding
@@ -110,24 +110,16 @@ def _signature(path: Path, function: ast.FunctionDef) -> list[Finding]:
     return []
 
 
-def _as_called(a: ast.arguments) -> inspect.Signature:
-    """What `inspect` says of the function once it is defined, but for the values of defaults."""
-    parameters = []
-    required = len(a.posonlyargs) + len(a.args) - len(a.defaults)
-    for n, arg in enumerate([*a.posonlyargs, *a.args]):
-        kind = inspect.Parameter.POSITIONAL_ONLY if n < len(a.posonlyargs) else inspect.Parameter.POSITIONAL_OR_KEYWORD
-        parameters.append(_parameter(arg, kind, n < required))
-    if a.vararg:
-        parameters.append(_parameter(a.vararg, inspect.Parameter.VAR_POSITIONAL))
-    for arg, default in zip(a.kwonlyargs, a.kw_defaults, strict=True):
-        parameters.append(_parameter(arg, inspect.Parameter.KEYWORD_ONLY, default is None))
-    if a.kwarg:
-        parameters.append(_parameter(a.kwarg, inspect.Parameter.VAR_KEYWORD))
-    return inspect.Signature(parameters)
-
-
-def _parameter(arg: ast.arg, kind: Any, required: bool = True) -> inspect.Parameter:
-    return inspect.Parameter(arg.arg, kind, default=inspect.Parameter.empty if required else None)
+def _as_called(arguments: ast.arguments) -> inspect.Signature:
+    """What Python makes of them, without annotations and the values of defaults: nothing of the file is run."""
+    bare = copy.deepcopy(arguments)
+    for node in ast.walk(bare):
+        if isinstance(node, ast.arg):
+            node.annotation = None
+    bare.defaults = [ast.Constant(None) for _ in bare.defaults]
+    bare.kw_defaults = [default and ast.Constant(None) for default in bare.kw_defaults]
+    function = ast.fix_missing_locations(ast.Expression(ast.Lambda(bare, ast.Constant(None))))
+    return inspect.signature(eval(compile(function, "", "eval")))
 
 
 def _other_names(body: list[ast.stmt]) -> set[str]:

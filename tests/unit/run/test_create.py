@@ -53,14 +53,6 @@ def test_the_steps_to_trace_travel_with_the_run(tmp_path: Path) -> None:
     assert not create.create(tmp_path / "s", RECIPE, "local", {}).profiled.exists()
 
 
-def test_more_steps_than_can_be_traced_are_refused_also_without_a_last_step() -> None:
-    counted_in_epochs = RECIPE.model_copy(update={"training": RECIPE.training.model_copy(update={"max_steps": 0})})
-    with pytest.raises(UserError) as e:
-        create.steps("1-999999999", counted_in_epochs)
-    assert e.value.code == "bad-step-range"
-    assert create.steps("998-1000", counted_in_epochs) == [998, 999, 1000]
-
-
 def test_the_slice_of_a_run_is_fixed_when_it_is_created(tmp_path: Path) -> None:
     assert journal.read(create.create(tmp_path / "r", RECIPE, "local", {}, slice_="2x v6e-16")).slice == "2x v6e-16"
     assert journal.read(create.create(tmp_path / "s", RECIPE, "local", {})).slice == ""
