@@ -148,6 +148,7 @@ def test_who_leaves_a_finished_run_before_its_machines_are_gone_gets_the_code_of
     finished(run, "")
     if gone:
         journal.append(run, "allocation gone", allocation=1, since=None)
+        journal.append(run, "reported", attempt=1, error=None)
     monkeypatch.setattr(session, "attend", lambda *_: (True, False))
     assert main(["stop", str(run.path)]) == code
 
