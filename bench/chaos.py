@@ -172,6 +172,10 @@ def main() -> int:
     adding.add_argument("rows", type=Path, nargs="+")
     adding.add_argument("--out", type=Path)
     args = parser.parse_args()
+    from lab.cloud import missing
+
+    if args.verb != "table" and (reason := missing()):
+        parser.error(reason)
     logging.getLogger("gcp_storage_emulator").setLevel(logging.CRITICAL)  # an object that is not there is no error
     if args.verb == "live":
         more = [f"{args.first}-{args.first + args.lives - 1}"] if args.lives else []

@@ -39,6 +39,8 @@ class Need(enum.StrEnum):
     UNCLEAR = "unclear"
 
 
+_TAKEN = (AllocationState.LOST, AllocationState.REFUSED, AllocationState.DELETING, AllocationState.GONE)
+"""of machines on which nothing trains any more"""
 _FREE = (Need.LEFT, Need.ENDED, Need.GONE, Need.STRAY)
 
 
@@ -282,14 +284,16 @@ def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
         with unattended(run) as free:
             if not free:
                 return Need.LIVING, f"run {run.name} is followed by a launcher"
-        may_train = owned.state not in (AllocationState.LOST, AllocationState.REFUSED, AllocationState.DELETING)
-        handle = state.handle if may_train and state.attempt > state.ended_attempt else None
-        polled = targets.of_handle(handle).poll(handle) if handle else None
-        if polled and polled.process is Process.RUNNING:
+        handle = state.handle if owned.state not in _TAKEN and state.attempt > state.ended_attempt else None
+        target = targets.of_handle(handle) if handle else None
+        polled = target.poll(handle) if target and handle else None
+        if target and polled and polled.process is Process.RUNNING:
             known = f"run {run.name} trains without a launcher"
-            if polled.silent:
+            if not polled.silent:
+                return Need.LIVING, known
+            cloud = target.provisioner
+            if cloud is None or cloud.describe(owned.request).state not in _TAKEN:  # the list may lag
                 return Need.UNCLEAR, f"it is not known whether {known} ({polled.waiting})"
-            return Need.LIVING, known
     except (UserError, OSError) as e:
         return Need.UNCLEAR, f"run {run.name} cannot be read: {e}"
     if state.phase is Phase.ENDED:

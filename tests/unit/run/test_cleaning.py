@@ -14,7 +14,7 @@ from podwright.errors import UserError
 from podwright.run import cleaning, journal, removal
 from podwright.run.attended import attending
 from podwright.run.cleaning import CloudSlice, Need
-from podwright.rundir import RunDir
+from podwright.rundir import Ending, RunDir
 from podwright.targets.base import Barred, MissingProgram, Polled, Process, Traits
 from podwright.targets.machines import (
     GONE,
@@ -23,6 +23,7 @@ from podwright.targets.machines import (
     ChargedChips,
     Owned,
     Request,
+    lost,
     ready,
     refused,
     unknown,
@@ -268,11 +269,26 @@ def test_only_machines_of_this_user_that_cost_are_undecided(changes: dict[str, A
 
 
 @pytest.mark.parametrize("state", [state for state in AllocationState if state != "gone"])
-@pytest.mark.parametrize(("silent", "need"), [(False, Need.LIVING), (True, Need.UNCLEAR)])
+@pytest.mark.parametrize(
+    ("silent", "described", "need"),
+    [
+        (False, unknown("x"), Need.LIVING),
+        (True, ready(()), Need.UNCLEAR),
+        (True, unknown("x"), Need.UNCLEAR),
+        (True, GONE, Need.LEFT),
+        (True, lost(Ending.PREEMPTED, "x"), Need.LEFT),
+    ],
+)
 def test_an_attempt_is_asked_whether_it_trains_unless_its_machines_are_gone(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, silent: bool, need: Need, state: AllocationState
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    silent: bool,
+    described: Allocation,
+    need: Need,
+    state: AllocationState,
 ) -> None:
-    """A list that lags shows machines that train as not ready yet. Those of which nobody hears are not said to train."""
+    """A list that lags shows machines that train as not ready yet, and others as ready that the cloud has taken: of those of which
+    nobody hears the cloud is asked by name."""
     run = requested(tmp_path / "runs", TPU, "ready", hosts=[])
     journal.append(run, "submitting", attempt=1, handle={"target": "pod"}, on_allocation=1)
     journal.append(run, "submitted", attempt=1, handle={"target": "pod"})
@@ -281,9 +297,10 @@ def test_an_attempt_is_asked_whether_it_trains_unless_its_machines_are_gone(
     owned = Owned(Request("pw-r-1", "us-central1-a", chip="v6e"), "", state, charged=ChargedChips(16))
     monkeypatch.setattr(cleaning, "_listed", lambda _: ([owned], None))
     polled = Polled(Process.RUNNING, waiting="Unreachable: host h does not answer", silent=silent)
-    monkeypatch.setattr(targets, "of_handle", lambda _: SimpleNamespace(poll=lambda _: polled))
+    cloud = SimpleNamespace(describe=lambda _: described)
+    monkeypatch.setattr(targets, "of_handle", lambda _: SimpleNamespace(poll=lambda _: polled, provisioner=cloud))
     (known,) = cleaning.inventory("", tmp_path / "runs").slices
-    if state in ("lost", "refused", "deleting"):
+    if need is Need.LEFT or state in ("lost", "refused", "deleting"):
         assert known.need is Need.LEFT and known.removable
         return
     assert known.need is need and known.undecided is silent and not known.removable, known
