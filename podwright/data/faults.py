@@ -11,6 +11,7 @@ import numpy as np
 
 from podwright.data import example_files, layouts, rows, texts, token_files
 from podwright.data.example_files import ExampleFiles
+from podwright.data.line_files import fault
 from podwright.data.shards import progress
 from podwright.data.token_files import Shard
 from podwright.errors import UserError, counted
@@ -26,8 +27,8 @@ _OF_LINE = ("not-utf8", "not-json", "not-object")  # codes of what is wrong with
 
 
 def check(source: str, vocab_size: int | None = None, columns: Columns = None) -> Record:
-    """{lines, valid, num_faults, faults: [{line, field, message}]} of text; of shards {shards, valid, tokens, max_token,
-    num_faults, faults: [{file, offset, message}]}, sizes, checksums, ends and ids being held against each other. `columns`: of rows of no
+    """{lines, valid, num_faults, faults: [{line, field, code, message}]} of text; of shards {shards, valid, tokens, max_token,
+    num_faults, faults: [{file, offset, code, message}]}, sizes, checksums, ends and ids being held against each other. `columns`: of rows of no
     layout that is read by itself.
     """
     place = Location.of(source)
@@ -47,7 +48,7 @@ def check(source: str, vocab_size: int | None = None, columns: Columns = None) -
     except UserError as e:
         if not place.exists():
             raise
-        return {"source": source, "shards": 0, "valid": 0, **_listed([_fault(source, None, str(e))])}
+        return {"source": source, "shards": 0, "valid": 0, **_listed([_fault(source, None, e.code, str(e))])}
     known = vocab_size or files.vocab_size
     on = progress(files.tokens * files.shards[0].dtype.itemsize)
     listed: list[Record] = []
@@ -59,7 +60,8 @@ def check(source: str, vocab_size: int | None = None, columns: Columns = None) -
         listed, faulty = listed + wrong, faulty + bool(wrong)
         lowest, largest = [*lowest, smallest_id], [*largest, largest_id]
     if files.tokens == files.documents:
-        listed.append(_fault(source, None, str(token_files.nothing_to_predict(source))))
+        nothing = token_files.nothing_to_predict(source)
+        listed.append(_fault(source, None, nothing.code, str(nothing)))
     sizes = {"shards": len(files.shards), "valid": len(files.shards) - faulty}
     ids = {"tokens": files.tokens, "documents": files.documents, "vocab_size": known, "max_token": max(largest)}
     warnings = _unread(place, [shard.place for shard in files.shards])
@@ -77,9 +79,9 @@ def _examples(source: str, path: Path, columns: Columns) -> Record:
     try:
         files = example_files.files(source, path)
     except UserError as e:
-        return {"lines": 0, "valid": 0, **_listed([{"line": 0, "field": None, "message": str(e)}])}
+        return {"lines": 0, "valid": 0, **_listed([fault(0, None, e.code, str(e))])}
     by_file = {str(file): _text(Location.of(str(file)), columns) for file in (*files.train, *files.test)}
-    faults = [fault | {"file": file} for file, record in by_file.items() for fault in record.pop("faults")]
+    faults = [entry | {"file": file} for file, record in by_file.items() for entry in record.pop("faults")]
     sums = {key: sum(record[key] for record in by_file.values()) for key in ("lines", "valid", "num_faults")}
     warnings = ["; ".join(unread)] if (unread := example_files.unread(files)) else []
     warnings += [] if faults else _shared(source, files, columns)
@@ -109,7 +111,7 @@ def _array_records(files: list[Location], vocab_size: int | None) -> Record:
         try:
             token_files.read_records(file, vocab_size)
         except UserError as e:
-            wrong.append(_fault(file.typed, None, str(e)))
+            wrong.append(_fault(file.typed, None, e.code, str(e)))
     return {"shards": len(files), "valid": len(files) - len(wrong), **_listed(wrong)}
 
 
@@ -127,12 +129,12 @@ def _text(place: Location, columns: Columns) -> Record:
                 line = where.removeprefix(f"{place.typed}:")
                 number = int(line) if line.isdigit() else num_rows
                 field = "text" if "text" in e.what.removeprefix(where) and e.code not in _OF_LINE else None
-                faults.append({"line": number, "field": field, "message": str(e)})
+                faults.append(fault(number, field, e.code, str(e)))
     except UserError as e:  # of the file, which is not read further
-        faults.append({"line": 0, "field": None, "message": str(e)})
+        faults.append(fault(0, None, e.code, str(e)))
     if not num_rows and not faults:
-        faults.append({"line": 0, "field": None, "message": f"{place.typed} holds no lines"})
-    valid = num_rows - sum(fault["line"] > 0 for fault in faults)
+        faults.append(fault(0, None, "no-lines", f"{place.typed} holds no lines"))
+    valid = num_rows - sum(entry["line"] > 0 for entry in faults)
     warnings = [f"{num_empty:,} of {counted(num_rows, 'text')} are empty; remove these lines"] if num_empty else []
     return {"lines": num_rows, "valid": valid, **_listed(faults), "warnings": warnings}
 
@@ -176,19 +178,21 @@ def _shard(shard: Shard, vocab_size: int | None, on: Any) -> tuple[list[Record],
             where = where or (offset + int(bad[0]), int(ids[bad[0]]))
             outside += len(bad)
     if where is not None:
-        message = token_files.out_of_range(name, *where, limit).what
-        faults.append(_fault(name, where[0], message + (f", and {outside - 1:,} more" if outside > 1 else "")))
+        outlier = token_files.out_of_range(name, *where, limit)
+        more = f", and {outside - 1:,} more" if outside > 1 else ""
+        faults.append(_fault(name, where[0], outlier.code, outlier.what + more))
     if shard.crc32 not in (None, checksum):
-        faults.append(_fault(name, None, f"{name} is not what was written: its checksum differs from {corpus.META}"))
+        what = f"{name} is not what was written: its checksum differs from {corpus.META}"
+        faults.append(_fault(name, None, "damaged-tokens", what))
     try:
         token_files.ends(shard, None)
     except UserError as e:
-        faults.append(_fault(shard.ends.typed, None, e.what))
+        faults.append(_fault(shard.ends.typed, None, e.code, e.what))
     return faults, smallest, largest
 
 
-def _fault(file: str, offset: int | None, message: str) -> Record:
-    return {"file": file, "offset": offset, "message": message}
+def _fault(file: str, offset: int | None, code: str, message: str) -> Record:
+    return {"file": file, "offset": offset, "code": code, "message": message}
 
 
 def _listed(faults: list[Record]) -> Record:

@@ -10,7 +10,8 @@
 | chat | messages: turns of {role, content} |
 | ShareGPT | conversations: turns of {from, value} |
 
-GRPO's answers have `#### n`, or are a number and nothing else. What a row leaves open is refused, never guessed.
+GRPO's answers have `#### n`, or are a number and nothing else. What a row leaves open is refused, never guessed. Cells of CSV, which
+are text, may hold turns and objects as JSON or as Python writes them.
 
 Pretraining takes the column `text` or `content`. Of a row of these layouts it takes question and reply, or all turns, with an empty line
 between; there a reply may also be in the column `response`. Phase 1 and Phase 2 read the same layouts, and the names that data sets of
@@ -19,6 +20,7 @@ captions have for files and texts.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import itertools
 import json
@@ -53,13 +55,15 @@ _OTHER_NAMES = {
 _NAMES_OF_LINES = frozenset({"response", *_OTHER_NAMES, *itertools.chain(*_OTHER_NAMES.values()), *_NAMES})
 _MARKS = re.compile("<(?:image|audio|video)>\\s*")
 _SPEAKERS = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+_SPEAKER = {"role", "from"}
 _TEXTS = ("text", "content")
 _ASKING = (*_QUESTIONS, "prompt", "instruction")
 _REPLYING = ("solution", "answer", "completion", "response", "output")
 """a solution is the worked form of the answer beside it"""
 _SHOWN = 60  # characters of an answer in a message
-_LISTED = 90  # characters of the names of columns
+_LISTED = 80  # characters of the names of columns
 _LINE_COLUMNS = "name columns that are there, as in 'data.columns={text: COLUMN, image: COLUMN}'"
+NO_GOOD_LINE = "name its columns, as in 'data.columns={text: COLUMN, image: COLUMN}', or give lines as docs/multimodal.md shows them"
 _COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
 _TEXT_COLUMN = "type 'data.columns={text: COLUMN}' with the name of the column"
 _ANY_COLUMNS = (
@@ -140,7 +144,7 @@ def text(where: str, row: Row, columns: TextColumns | None = None) -> str:
         raise UserError(what, _TEXT_COLUMN, "row-layout")
     parts = []
     for name in (asking, "input", replying):
-        value = row.get(name)
+        value = _chat(row.get(name))
         if isinstance(value, list):
             parts += [turn.text for turn in _turns(where, name, value)]
         elif value or name != "input":
@@ -218,7 +222,7 @@ def _layout(row: Row) -> str:
         return "completion"
     if "instruction" in row and "output" in row:
         return "instruction"
-    reward = row.get("reward_model")
+    reward = _parsed(row.get("reward_model"))
     if "prompt" in row and isinstance(reward, Mapping) and "ground_truth" in reward:
         return "reward_model"
     return next((name for name in _CHATS if name in row), "")
@@ -229,7 +233,7 @@ def _fields(where: str, row: Row) -> _Fields:
     if layout in _QUESTIONS:
         return _Fields(_text(where, layout, row[layout]), "answer", row["answer"], row.get("solution"))
     if layout == "completion":
-        answer: object = row["completion"]
+        answer = _chat(row["completion"])
         if isinstance(answer, list):
             answer = _reply(where, "completion", _turns(where, "completion", answer))
         return _Fields(_prompt_text(where, row["prompt"]), "completion", answer)
@@ -239,9 +243,8 @@ def _fields(where: str, row: Row) -> _Fields:
             question += "\n" + _text(where, "input", row["input"])
         return _Fields(question.strip(), "output", row["output"])
     if layout == "reward_model":
-        return _Fields(
-            _prompt_text(where, row["prompt"]), "reward_model.ground_truth", row["reward_model"]["ground_truth"]
-        )
+        name = "reward_model.ground_truth"
+        return _Fields(_prompt_text(where, row["prompt"]), name, _value(where, row, name))
     if layout in _CHATS:
         turns = _turns(where, layout, row[layout])
         answer = _reply(where, layout, turns[-1:])
@@ -251,7 +254,7 @@ def _fields(where: str, row: Row) -> _Fields:
 
 def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
     """By the columns that a recipe names, which may lie in an object: reward_model.ground_truth."""
-    question, answer = (_value(where, row, name) for name in (columns.question, columns.answer))
+    question, answer = (_chat(_value(where, row, name)) for name in (columns.question, columns.answer))
     if isinstance(question, list):
         return _Fields(
             _question(where, columns.question, _turns(where, columns.question, question)), columns.answer, answer
@@ -271,8 +274,26 @@ def _column(row: Row, name: str) -> tuple[object] | None:
     if name in row:
         return (row[name],)
     outer, _, inner = name.partition(".")
-    value = row.get(outer)
+    value = _parsed(row.get(outer))
     return (value[inner],) if isinstance(value, Mapping) and inner in value else None
+
+
+def _chat(value: object) -> object:
+    """The turns of a chat that a table without types holds as text; any other value as it is."""
+    turns = _parsed(value)
+    is_chat = isinstance(turns, list) and turns and all(isinstance(t, dict) and t.keys() & _SPEAKER for t in turns)
+    return turns if is_chat else value
+
+
+def _parsed(value: object) -> object:
+    """What a text that begins as a list or an object holds, as JSON or as Python writes it; any other value as it is."""
+    if not isinstance(value, str) or value[:1] not in ("[", "{"):
+        return value
+    parse = ast.literal_eval if value.startswith(("[{'", "{'")) else json.loads  # as pandas writes it, or as JSON
+    try:
+        return parse(value)
+    except (ValueError, SyntaxError, MemoryError, RecursionError):
+        return value
 
 
 def _listed(row: Row) -> str:
@@ -296,6 +317,7 @@ def _answer_text(where: str, name: str, value: object) -> str:
 
 def _turns(where: str, name: str, value: object) -> list[Turn]:
     """The turns of a conversation in either spelling."""
+    value = _chat(value)
     if not isinstance(value, list) or not all(isinstance(turn, Mapping) for turn in value):
         raise UserError(
             f"{where}: {name} is {text_lines.json_kind(value)}, not turns of a chat", "write a list", "chat-turns"
@@ -312,6 +334,7 @@ def _turns(where: str, name: str, value: object) -> list[Turn]:
 
 
 def _prompt_text(where: str, prompt: object) -> str:
+    prompt = _chat(prompt)
     if isinstance(prompt, list):
         return _question(where, "prompt", _turns(where, "prompt", prompt))
     return _text(where, "prompt", prompt)

@@ -103,7 +103,7 @@ def of_annotated(path: Path, options: CheckOptions) -> tuple[Record, LineFile[An
         needed = budget(example)
         if sum(needed) > recipe.data.max_text_length:
             what = f"prompt and response need {needed[0]} + {needed[1]} tokens, max_text_length={recipe.data.max_text_length}"
-            yield fault(example.line, "response", f"line {example.line}: response {what}")
+            yield fault(example.line, "response", "too-long", f"line {example.line}: response {what}")
 
     record, valid = _record(file, options, too_long)
     classes = {f: collections.Counter(str(e.answer[f]) for e in valid.good) for f in schema.fields}
@@ -133,7 +133,8 @@ def of_pairs(path: Path, options: CheckOptions) -> tuple[Record, LineFile[Pair]]
     record, valid = _record(file, options, lambda pair: ())
     lone = sum(pairs.alone(pair.contents) for pair in valid.good)
     if valid.good and lone == len(valid.good):
-        record["faults"].insert(0, fault(0, None, str(nothing_to_pair(path))))
+        nothing = nothing_to_pair(path)
+        record["faults"].insert(0, fault(0, None, nothing.code, str(nothing)))
         record["num_faults"] += 1
     record["warnings"] += ["; ".join(warning) for warning in repeated(file)]
     fields = collections.Counter(field for pair in valid.good for field in pair.contents)
@@ -153,7 +154,7 @@ def _record(
             valid.append(line)
     faults.sort(key=lambda entry: entry["line"])
     if not file.total:
-        faults.append(fault(0, None, f"{file.path} holds no lines"))
+        faults.append(fault(0, None, "no-lines", f"{file.path} holds no lines"))
     record = {"source": str(file.path), "lines": file.total, "valid": len(valid), "num_faults": len(faults)}
     record |= {"faults": faults[:_LISTED], "warnings": []}
     good = file._replace(good=valid)
@@ -164,7 +165,9 @@ def unusable(line: ValidLine, opened: Opened) -> Iterator[Record]:
     """What is wrong with the files that a line names."""
     for field, path in line.paths.items():
         if wrong := opened(field, path):
-            yield fault(line.line, field, f"line {line.line}: {field} {answers.shown(path.name)}: {wrong}")
+            yield fault(
+                line.line, field, "unreadable", f"line {line.line}: {field} {answers.shown(path.name)}: {wrong}"
+            )
 
 
 def _decoded(field: str, path: Path) -> str:

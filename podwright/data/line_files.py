@@ -131,7 +131,7 @@ def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T
                 given = {name: value for name, value in given.items() if value not in (None, "")}
             fields = reader.fields(where, given)
         except UserError as e:
-            file.faults.append(fault(number, None, f"{label}: {e.what.removeprefix(where).lstrip(': ')}"))
+            file.faults.append(fault(number, None, e.code, f"{label}: {e.what.removeprefix(where).lstrip(': ')}"))
             continue
         problems = list(reader.faults(fields))
         if not problems:
@@ -141,7 +141,9 @@ def read(path: Path, reader: LineReader[T], sampled: bool = False) -> LineFile[T
             repeated = reader.repeats(line, earlier) if complete and earlier is not line else ""
             problems = [("line", repeated)] if repeated else []
         if problems:
-            file.faults.extend(fault(number, field, f"{label}: {field} {message}") for field, message in problems)
+            file.faults.extend(
+                fault(number, field, "bad-line", f"{label}: {field} {message}") for field, message in problems
+            )
         else:
             file.good.append(line)
     if complete and last:
@@ -155,9 +157,7 @@ def require_good(file: LineFile[T], options: str = "") -> LineFile[T]:
         lines = len({fault["line"] for fault in file.faults})
         what = f"{file.path} has {counted(lines, 'bad line')}, such as {file.faults[0]['message']}"
         fix = f"type podwright data check {file.path} --fix{options}"
-        raise UserError(
-            what, fix if file.good else "give a file with lines as docs/multimodal.md shows them", "bad-lines"
-        )
+        raise UserError(what, fix if file.good else layouts.NO_GOOD_LINE, "bad-lines")
     if not file.total:
         held_out = file.path.name.startswith("val.")
         fix = "fill or remove it: the last lines of training are held out then" if held_out else "give a file of lines"
@@ -165,8 +165,8 @@ def require_good(file: LineFile[T], options: str = "") -> LineFile[T]:
     return file
 
 
-def fault(line: int, field: str | None, message: str) -> Record:
-    return {"line": line, "field": field, "message": message}
+def fault(line: int, field: str | None, code: str, message: str) -> Record:
+    return {"line": line, "field": field, "code": code, "message": message}
 
 
 def write_good(file: LineFile[T]) -> Path:

@@ -191,9 +191,13 @@ def _json(place: Location, read: Callable[[int], None]) -> LocatedFaults:
             if is_first and container(place) == ".json" and text.lstrip().startswith(b"["):
                 yield from _items(place.typed, text + file.read())
                 return
-            is_first = False
             where = f"{place.typed}:{number}"
-            yield where, _object(where, text)
+            row = _object(where, text)
+            if is_first and isinstance(row, UserError) and not container(place):
+                what = f"{place.typed} is of no format that is read"
+                raise UserError(what, "give .jsonl, .json, .csv, .tsv or .parquet", "unknown-format")
+            is_first = False
+            yield where, row
 
 
 def _sampled_lines(place: Location) -> SampledRows:

@@ -26,10 +26,11 @@ def _of_trainer(recipe: GrpoRecipe | PretrainRecipe | MultimodalRecipe | Contras
 
 
 def grpo(recipe: GrpoRecipe, steps: int) -> Changes:
-    """At most 32 questions in each test, and 20 supervised steps before."""
-    file = expanded(recipe.data.source)
+    """At most 32 questions in each test, of a single file at most half of its lines; and 20 supervised steps before."""
+    num_test = recipe.data.num_test
+    most = _lines(expanded(recipe.data.source)) // (2 if num_test else 10)
     changes = _of_trainer(recipe, steps) | {
-        "data.num_test": min(recipe.data.num_test or 32, 32, _tenth(file)),
+        "data.num_test": min(num_test or 32, 32, max(1, most)),
         "training.num_epochs": 0,  # of a smoke run the steps are given
     }
     if recipe.warm_start:
@@ -50,8 +51,8 @@ def maxtext(recipe: MaxTextRecipe, steps: int) -> Changes:
     return {"arguments.steps": str(steps)}
 
 
-def _tenth(file: Path) -> int:
-    """A tenth of the examples of a single file, of which the test questions are taken; no limit for other sources."""
+def _lines(file: Path) -> int:
+    """Different lines of a single file, of which the test questions are taken; no limit for other sources."""
     if not file.is_file():
         return sys.maxsize
-    return max(1, len(set(file.read_bytes().split(b"\n")) - {b""}) // 10)
+    return len(set(file.read_bytes().split(b"\n")) - {b""})

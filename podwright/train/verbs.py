@@ -124,8 +124,11 @@ def _memory(argv: list[str]) -> Document:
 
 
 def _check(argv: list[str]) -> list[Document]:
-    """A finding of the plan a line. The words behind the recipe are sections that are left out."""
-    recipe = load.parse(json.loads(Path(argv[0]).read_text()))
+    """A finding of the plan a line, of a recipe as a plan or its user writes it. The words behind it are sections that are left out."""
+    try:
+        recipe = load.parse(json.loads(Path(argv[0]).read_text()))
+    except ValueError:  # JSON of a plan may hold what YAML reads otherwise, such as surrogates
+        recipe = load.load(argv[0])
     return entry.of(recipe.kind).check(recipe, argv[1:])
 
 

@@ -207,12 +207,12 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         (
             ["plan", RECIPE, "model.lora_rank=-1"],
             "model.lora_rank=-1: must be at least 0",
-            "model.lora_rank: train",
+            "type model.lora_rank=VALUE: train",
         ),
         (
             ["plan", RECIPE, "batch_size=four"],
             "batch_size=four: must be a whole number",
-            "batch_size: prompts per step",
+            "type batch_size=VALUE: prompts per step",
         ),
         (["plan", RECIPE, "--on", "gpu"], "there is no target and no slice 'gpu'", "type --on local"),
         (["run", RECIPE, "--on", "v6e-8", "mesh.fsdp=3"], "v6e-8 is a slice, not a target", "type --on local"),
@@ -621,13 +621,16 @@ def test_what_the_compute_half_refuses_is_an_error_of_ours(call: Any, folder: Pa
     assert call("eval", "x", "--data", "d")[0] == 1
 
 
-@pytest.mark.parametrize(("lines", "num_test"), [(2, 1), (20, 2), (32, 3), (1000, 32)])
-def test_smoke_works_with_the_data_that_is_there(tmp_path: Path, lines: int, num_test: int) -> None:
+@pytest.mark.parametrize(
+    ("lines", "typed", "num_test"),
+    [(2, 0, 1), (20, 0, 2), (32, 0, 3), (1000, 0, 32), (20, 8, 8), (20, 64, 10), (2, 8, 1), (1000, 64, 32)],
+)
+def test_smoke_works_with_the_data_that_is_there(tmp_path: Path, lines: int, typed: int, num_test: int) -> None:
     file = tmp_path / "data.jsonl"
     file.write_text(
         "".join(json.dumps({"question": f"{n}+1?", "answer": f"#### {n + 1}"}) + "\n" for n in range(lines))
     )
-    cut = smoke(load(RECIPE, [f"data.source={file}", "data.num_train=0"]), 3)
+    cut = smoke(load(RECIPE, [f"data.source={file}", "data.num_train=0", f"data.num_test={typed}"]), 3)
     train, test = gsm8k.parts(cut.data, 0)[:2]
     assert (len(train), len(test)) == (lines - num_test, num_test)
 

@@ -195,7 +195,7 @@ def test_nothing_that_a_line_holds_breaks_the_search(lines: list[bytes]) -> None
         found, good = check(path)
         json.dumps(found, allow_nan=False).encode()
         assert found["valid"] == len(good) <= found["lines"]
-        assert all(set(f) == {"line", "field", "message"} for f in found["faults"])
+        assert all(set(f) == {"line", "field", "code", "message"} for f in found["faults"])
         assert (
             found["lines"] == found["valid"] + len({f["line"] for f in found["faults"] if f["line"]})
             or found["num_faults"] > 100

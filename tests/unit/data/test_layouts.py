@@ -46,7 +46,7 @@ LAYOUTS: dict[str, Callable[[int], dict[str, Any]]] = {
     "DAPO": lambda n: {"prompt": CHAT(n)[:1], "reward_model": {"ground_truth": str(n + 1), "style": "rule"}},
     "columns": lambda n: {"q": f"{n}+1?", "extra_info": {"a": n + 1}, "level": n},
 }
-NESTED = ("chat", "ShareGPT", "turns", "DAPO", "columns")  # which no CSV has
+NESTED = ("chat", "ShareGPT", "turns", "DAPO", "columns")  # which CSV has as text
 BARE = ("DAPO", "columns")  # answers without a worked one
 
 
@@ -108,12 +108,25 @@ def test_each_container_is_planned_and_trained_on(tmp_path: Path, container: str
     assert (record["lines"], record["num_faults"]) == (NUMBER, 0)
 
 
-def test_parquet_keeps_every_nested_layout(tmp_path: Path) -> None:
+def as_csv_of_json(listed: list[dict[str, Any]]) -> bytes:
+    return as_csv([{name: v if isinstance(v, str) else json.dumps(v) for name, v in row.items()} for row in listed])
+
+
+@pytest.mark.parametrize(("suffix", "container"), [("parquet", as_parquet), ("csv", as_csv), ("csv", as_csv_of_json)])
+def test_tables_keep_every_nested_layout(tmp_path: Path, suffix: str, container: Callable[..., bytes]) -> None:
+    """CSV as pandas writes it, which is Python's spelling, or with JSON."""
     for layout in NESTED:
-        path = tmp_path / f"{layout}.parquet"
-        path.write_bytes(as_parquet([LAYOUTS[layout](n) for n in range(NUMBER)]))
+        path = tmp_path / f"{layout}.{suffix}"
+        path.write_bytes(container([LAYOUTS[layout](n) for n in range(NUMBER)]))
         columns = GrpoColumns(question="q", answer="extra_info.a") if layout == "columns" else None
         assert [e.answer for e in gsm8k.read(path, columns)] == [str(n + 1) for n in range(NUMBER)]
+
+
+@pytest.mark.parametrize(
+    "question", ["[1, 2] has how many?", "[1, 2]", "[]", '{"a": 1}', "{'a': 1}", "[{'a': 1}]", "[{'a"]
+)
+def test_a_question_that_looks_like_a_list_or_an_object_stays_a_text(question: str) -> None:
+    assert layouts.example("a:1", {"prompt": question, "completion": "#### 2"}).question == question
 
 
 def test_what_the_system_says_is_a_part_of_the_question() -> None:
@@ -199,6 +212,7 @@ def test_columns_that_are_not_there_are_named(tmp_path: Path) -> None:
         ("a.csv", b"question,answer\n1?,1,2\n", "not-csv"),
         *((f"a.jsonl.{suffix}", b"none of these", "unreadable") for suffix in ("gz", "bz2", "xz")),
         ("a.jsonl.gz", gzip.compress(as_lines([LAYOUTS["GSM8K"](n) for n in range(99)]), mtime=0)[:-9], "unreadable"),
+        ("a.pdf", b"%PDF-1.7", "unknown-format"),
         ("a.parquet", b"PAR1", "unreadable"),
         ("a.parquet", b"", "unreadable"),
     ],

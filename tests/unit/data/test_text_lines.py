@@ -84,7 +84,12 @@ def test_lines_that_are_not_utf8_among_others_are_listed(tmp_path: Path) -> None
     path.write_bytes((LINES + GERMAN.encode() + b'{"text": "caf\xe9"}\n') * 3)
     record = faults.check(str(path))
     assert (record["lines"], record["valid"], record["num_faults"]) == (24, 21, 3)
-    assert record["faults"][0] == {"line": 8, "field": None, "message": f"{path}:8 is not UTF-8 text; save it as UTF-8"}
+    assert record["faults"][0] == {
+        "line": 8,
+        "field": None,
+        "code": "not-utf8",
+        "message": f"{path}:8 is not UTF-8 text; save it as UTF-8",
+    }
 
 
 def test_marks_and_ends_of_windows_are_passed_over(tmp_path: Path) -> None:

@@ -21,9 +21,10 @@ from podwright.plan.findings import Finding, Verdict
 from podwright.plan.make import make
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe import hf_config, hf_weights, models
-from podwright.recipe.load import load
+from podwright.recipe.load import load, shipped
 from podwright.recipe.schema import GrpoRecipe
 from podwright.slices import parse
+from podwright.train import verbs
 from podwright.train.grpo import data_check, loop, prompts
 from tests.unit.plan.static import SMALL_CONFIG
 
@@ -318,6 +319,14 @@ def test_rows_of_the_hub_that_no_run_reads_are_refused(monkeypatch: pytest.Monke
     monkeypatch.setattr(datasets, "load_dataset", lambda *names, streaming: parts)
     (finding,) = data_check.findings(recipe("data.source=some/set"), ())
     assert (finding["check"], finding["level"]) == ("data", "error")
+
+
+def test_a_recipe_of_a_user_is_checked_by_name_too(folder: Path) -> None:
+    """And not only what a plan hands over, which is JSON."""
+    (folder / "mine.yaml").write_text(shipped()["qwen3-tiny-arithmetic-grpo"].read_text())
+    (folder / "none.json").write_text("{")
+    assert [r["code"] for r in verbs.VERBS["check"]([str(folder / "mine.yaml")])]
+    assert verbs.answer(verbs.VERBS["check"], [str(folder / "none.json")]) == 2
 
 
 def test_a_gated_model_leaves_what_the_data_is_called(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
