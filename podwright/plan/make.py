@@ -96,7 +96,7 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
         if not compiling:
             findings += _memory(part, entries, recipe, where)
     if destination.here:
-        of_machine = _here(part, recipe, where, options.cwd, findings) if sound else []
+        of_machine = _here(part, recipe, where, options.cwd, findings, with_memory) if sound else []
         findings = part.here(recipe) + findings + of_machine
     findings += destination.findings
     if options.starting and destination.provisioning:
@@ -123,18 +123,24 @@ def static(recipe: Recipe, destination: Destination, options: PlanOptions, *, co
 
 
 def _here(
-    part: kinds.PlanPart[Recipe], recipe: Recipe, where: Slice | None, cwd: Path, before: list[Finding]
+    part: kinds.PlanPart[Recipe],
+    recipe: Recipe,
+    where: Slice | None,
+    cwd: Path,
+    before: list[Finding],
+    with_memory: bool,
 ) -> list[Finding]:
     """What this machine says of a recipe whose mesh, batch and model are sound by the findings `before`."""
     if not part.closed_form:
-        if where is None and this_machine.has_accelerator():
+        if not with_memory or (where is None and this_machine.has_accelerator()):
             return []
         return this_machine.host_memory(part, recipe, where.num_devices if where else 1, cwd)
     findings: list[Finding] = []
     if where is None:
         findings += this_machine.gpu_plugin()
         findings += this_machine.mesh(cast(JaxPlan, part), cast(JaxRecipe, recipe), cwd)
-    if not any(f.level == "error" and f.check in ("mesh", "context") for f in before + findings):  # which come first
+    refused = any(f.level == "error" and f.check in ("mesh", "context") for f in before + findings)
+    if with_memory and not refused:
         findings += this_machine.memory(cast(JaxPlan, part), cast(JaxRecipe, recipe), where, cwd)
     return findings
 

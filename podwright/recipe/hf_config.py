@@ -37,7 +37,7 @@ Positive = Annotated[float, Field(gt=0)]
 class _Sizes(BaseModel):
     """The keys of config.json that both families have."""
 
-    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False)
+    model_config = ConfigDict(strict=True, extra="allow", allow_inf_nan=False, defer_build=True)
     hidden_size: PositiveInt
     intermediate_size: PositiveInt
     num_hidden_layers: PositiveInt

@@ -46,6 +46,8 @@ def possible(life: Disturbed, what: str, launcher: Launcher) -> bool:
         return launcher.verb in DRIVING
     if what == "Ctrl-C":
         return launcher.verb in DRIVING and time.time() - launcher.began > BEGUN_S
+    if what == "SIGTERM":
+        return not launcher.is_frozen()  # which hears no signal before it goes on
     return True
 
 

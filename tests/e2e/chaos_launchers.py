@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+import psutil
+
 from lab import machine
 from podwright.run import mirror
 from podwright.rundir import RunDir
@@ -50,6 +52,9 @@ class Launcher:
         if self.process.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 (os.killpg if group else os.kill)(self.process.pid, number)
+
+    def is_frozen(self) -> bool:
+        return self.process.poll() is None and psutil.Process(self.process.pid).status() == psutil.STATUS_STOPPED
 
     def kill(self, *, group: bool) -> None:
         self.killed = True

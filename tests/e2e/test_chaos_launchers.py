@@ -15,6 +15,7 @@ from tests.e2e.chaos import Disturbed
 from tests.e2e.chaos_launchers import A_CALL, Launcher, Launchers
 from tests.e2e.chaos_life import Life
 from tests.e2e.chaos_script import Kill, Script
+from tests.e2e.conftest import wait_for
 from tests.e2e.fork_server import ForkServer
 
 MOMENT = "before:allocation deleting"
@@ -55,6 +56,14 @@ def forks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(fork_server, "MODULES", ())
     with ForkServer() as server:
         yield server if request.param == "forked" else None
+
+
+def test_no_signal_that_ends_a_launcher_is_sent_while_it_is_frozen(tmp_path: Path, forks: ForkServer | None) -> None:
+    launcher, life = Sleeper(tmp_path, forks).start("sleep"), cast(Disturbed, None)
+    for number, expected in ((signal.SIGSTOP, False), (signal.SIGCONT, True)):
+        launcher.send(number, group=True)
+        wait_for(lambda: chaos_disturbing.possible(life, "SIGTERM", launcher) is expected)  # noqa: B023
+    launcher.kill(group=True)
 
 
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT])

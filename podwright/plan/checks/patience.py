@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from typing import TypeVar
@@ -71,7 +70,9 @@ def no_connection(url: str) -> str:
         address = urlsplit(f"{scheme}://{server}")
     else:
         return ""
-    if urllib.request.getproxies().keys() & {"http", "https", "all"}:
+    from urllib.request import getproxies
+
+    if getproxies().keys() & {"http", "https", "all"}:
         return ""
 
     def connect() -> str:
