@@ -40,7 +40,7 @@ class Need(enum.StrEnum):
 
 
 _TAKEN = (AllocationState.LOST, AllocationState.REFUSED, AllocationState.DELETING, AllocationState.GONE)
-"""of machines on which nothing trains any more"""
+"""of machines on which nothing can train"""
 _FREE = (Need.LEFT, Need.ENDED, Need.GONE, Need.STRAY)
 
 
