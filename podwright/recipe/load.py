@@ -298,10 +298,9 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
     key = ".".join(str(part) for part in first["loc"])
     if first["type"] == "extra_forbidden":
         return _unknown(key, list(fields(model)))
-    meaning = fields(model).get(key)
-    to_type = f"type {key}=VALUE{f': {meaning}' if meaning else ''}"
     if first["type"] == "missing":
-        return UserError(f"{key} is missing", to_type, "missing-key")
+        meaning = fields(model).get(key)
+        return UserError(f"{key} is missing", f"type {key}=VALUE{f': {meaning}' if meaning else ''}", "missing-key")
     message = in_words(first)
     if first["loc"][-1:] == ("[key]",):  # of a table whose keys are a choice
         *table, name, _ = map(str, first["loc"])
@@ -309,5 +308,6 @@ def _explain(error: ValidationError, model: type[BaseModel]) -> UserError:
     refused = first.get("ctx", {}).get("error")
     if isinstance(refused, RefusedValue):
         return UserError(message, refused.fix, "wrong-value")
+    meaning = fields(model).get(key, "")
     given = f"{visible(key)}={both_ends(shown(first['input']))}"
-    return UserError(f"{given}: {message}", to_type if meaning else "change this value", "wrong-value")
+    return UserError(f"{given}: {message}", f"{key}: {meaning}" if meaning else "change this value", "wrong-value")
