@@ -61,14 +61,12 @@ _ASKING = (*_QUESTIONS, "prompt", "instruction")
 _REPLYING = ("solution", "answer", "completion", "response", "output")
 """a solution is the worked form of the answer beside it"""
 _SHOWN = 60  # characters of an answer in a message
-_LISTED = 80  # characters of the names of columns
+_LISTED = 70  # characters of the names of columns
 _LINE_COLUMNS = "name columns that are there, as in 'data.columns={text: COLUMN, image: COLUMN}'"
-NO_GOOD_LINE = "name its columns, as in 'data.columns={text: COLUMN, image: COLUMN}', or give lines as docs/multimodal.md shows them"
+NO_GOOD_LINE = "name its columns by data.columns, or give lines as docs/multimodal.md shows them"
 _COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
 _TEXT_COLUMN = "type 'data.columns={text: COLUMN}' with the name of the column"
-_ANY_COLUMNS = (
-    "type --columns '{text: COLUMN}', '{question: COLUMN, answer: COLUMN}' or '{text: COLUMN, image: COLUMN}'"
-)
+_ANY_COLUMNS = "type --columns '{text: COLUMN}' or '{question: COLUMN, answer: COLUMN}'"
 
 
 def by_option(text: str, of_any_kind: bool) -> str:

@@ -241,7 +241,7 @@ def test_what_the_cpu_trains_is_held_to_the_memory_of_this_machine(name: str, mo
 def test_lines_of_another_kind_are_refused_without_a_fix_that_refuses(tmp_path: Path, name: str) -> None:
     source = lines(tmp_path, *[{"question": "1+1?", "answer": "#### 2"}] * 20)
     errors = told(tmp_path, "error", source, "data.num_train=0", "data.num_test=0", on="", name=(name,))
-    assert "20 bad lines" in errors and "--fix" not in errors and "data.columns={" in errors
+    assert "20 bad lines" in errors and "--fix" not in errors and "name its columns by data.columns" in errors
 
 
 def test_pairs_that_repeat_others_are_named(tmp_path: Path) -> None:
