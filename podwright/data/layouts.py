@@ -62,7 +62,7 @@ _REPLYING = ("solution", "answer", "completion", "response", "output")
 """a solution is the worked form of the answer beside it"""
 _SHOWN = 60  # characters of an answer in a message
 _LISTED = 70  # characters of the names of columns
-_LINE_COLUMNS = "name columns that are there, as in 'data.columns={text: COLUMN, image: COLUMN}'"
+_LINE_COLUMNS = "name columns that are there"
 NO_GOOD_LINE = "name its columns by data.columns, or give lines as docs/multimodal.md shows them"
 _COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
 _TEXT_COLUMN = "type 'data.columns={text: COLUMN}' with the name of the column"
