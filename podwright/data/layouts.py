@@ -252,7 +252,8 @@ def _fields(where: str, row: Row) -> _Fields:
 
 def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
     """By the columns that a recipe names, which may lie in an object: reward_model.ground_truth."""
-    question, answer = (_chat(_value(where, row, name)) for name in (columns.question, columns.answer))
+    question, answer = (_value(where, row, name) for name in (columns.question, columns.answer))
+    question = _chat(question)
     if isinstance(question, list):
         return _Fields(
             _question(where, columns.question, _turns(where, columns.question, question)), columns.answer, answer

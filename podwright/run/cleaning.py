@@ -284,16 +284,16 @@ def _need_of(run: RunDir, owned: Owned) -> tuple[Need, str]:
         with unattended(run) as free:
             if not free:
                 return Need.LIVING, f"run {run.name} is followed by a launcher"
-        handle = state.handle if owned.state not in _TAKEN and state.attempt > state.ended_attempt else None
-        target = targets.of_handle(handle) if handle else None
-        polled = target.poll(handle) if target and handle else None
-        if target and polled and polled.process is Process.RUNNING:
-            known = f"run {run.name} trains without a launcher"
-            if not polled.silent:
-                return Need.LIVING, known
-            cloud = target.provisioner
-            if cloud is None or cloud.describe(owned.request).state not in _TAKEN:  # the list may lag
-                return Need.UNCLEAR, f"it is not known whether {known} ({polled.waiting})"
+        if state.handle and state.attempt > state.ended_attempt and owned.state not in _TAKEN:
+            target = targets.of_handle(state.handle)
+            polled = target.poll(state.handle)
+            if polled.process is Process.RUNNING:
+                known = f"run {run.name} trains without a launcher"
+                if not polled.silent:
+                    return Need.LIVING, known
+                cloud = target.provisioner
+                if cloud is None or cloud.describe(owned.request).state not in _TAKEN:  # the list may lag
+                    return Need.UNCLEAR, f"it is not known whether {known} ({polled.waiting})"
     except (UserError, OSError) as e:
         return Need.UNCLEAR, f"run {run.name} cannot be read: {e}"
     if state.phase is Phase.ENDED:
