@@ -11,7 +11,7 @@ BIN := $(VENV)/bin
 help:
 	@echo "make demo   create .venv, train the demo recipe, write its report (2 cores, about 5 minutes, environment and all)"
 	@echo "make test   create .venv, run the tests that a change can break (2 cores, about 15 minutes)"
-	@echo "make test-long [PART=2/4]   run the others, part by part; a second call goes on where the first ended"
+	@echo "make test-long [PART=2/8] [TIMES=2]   run the others, part by part; a second call goes on where the first ended"
 	@echo "make gpu-check   check and measure one GPU with the Python that is active (8 minutes, no network; GPU=none: on the CPU)"
 	@echo "make check   ruff, mypy, the rules of the house and of the documentation"
 	@echo "make mutants   score the tests: small wrong changes that they should notice (20 minutes a call)"
@@ -23,7 +23,7 @@ test: environment
 	$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder -m "not long" --durations=25
 
 test-long: environment
-	$(BIN)/python -m tests.tiers long $(if $(PART),--part $(PART))
+	$(BIN)/python -m tests.tiers long $(if $(PART),--part $(PART)) $(if $(TIMES),--times $(TIMES))
 
 # Installs nothing: a machine with a GPU has an environment of its own, and may have no network.
 gpu-check:

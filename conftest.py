@@ -130,6 +130,8 @@ INSTALLED_FOR = (
     "tests/unit/report/test_browser.py",
     "tests/unit/sandbox/test_evaluation.py",
 )
+# Their long tests need a Python with JAX's CUDA plugin: a part of its own, which is run by hand where there is one (CONTRIBUTING.md).
+FOR_CUDA_PYTHON = ("tests/unit/kernels/test_gpu_programs.py", "tests/unit/kernels/test_kda_tokamax.py")
 SKIPS_FAIL = "PODWRIGHT_SKIPS_FAIL"
 TIERS = ("long", "not long")
 FILES = pytest.StashKey[set[str] | None]()
@@ -151,7 +153,9 @@ def pytest_runtest_makereport(
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--part", metavar="N/OF", help="only the test files of this part, of so many that take equally long"
+        "--part",
+        metavar="N/OF",
+        help="only the test files of this part, of so many that take equally long; or cuda, of the long tests: those that need JAX's CUDA plugin",
     )
 
 
@@ -174,7 +178,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[FILES] = None
     tier = "long" if config.option.markexpr == "long" else "test"
     config.stash[TIER] = tier
-    if config.option.part:
+    if config.option.part == "cuda" and tier == "long":
+        config.stash[FILES] = set(FOR_CUDA_PYTHON)
+    elif config.option.part:
         match = re.fullmatch(r"([1-9]\d*)/([1-9]\d*)", config.option.part)
         if not match or int(match[1]) > int(match[2]):
             raise pytest.UsageError(f"--part={config.option.part} is no part: write it as 2/4")
@@ -182,7 +188,9 @@ def pytest_configure(config: pytest.Config) -> None:
         listed = [
             str(path.relative_to(ROOT)) for folder in ("tests", "lab") for path in (ROOT / folder).rglob("test_*.py")
         ]
-        config.stash[FILES] = part(filter(lambda file: has_tests(file, tier), listed), number, of, tier)
+        apart = FOR_CUDA_PYTHON if tier == "long" else ()
+        files = [file for file in listed if has_tests(file, tier) and file not in apart]
+        config.stash[FILES] = part(files, number, of, tier)
 
 
 def has_tests(file: str, tier: str) -> bool:

@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -97,12 +96,10 @@ def test_deleted_jobset_saves_within_its_grace_and_leaves_nothing(kube: Kube) ->
         text=True,
     )
     assert following.stdout and "step 0" in following.stdout.readline()
-    started = time.monotonic()
     assert kube.call("delete", "jobset", "w", "--wait=false").stdout == 'jobset.jobset.x-k8s.io "w" deleted\n'
     assert "checkpoint written" in following.stdout.read()
     following.wait()
     wait(lambda: not any(kube.objects(kind) for kind in ("pods", "jobs", "services", "workloads")), LIMIT_S)
-    assert time.monotonic() - started < 10
 
 
 def test_jobset_waits_for_quota_with_the_reason_of_its_workload(kube: Kube) -> None:

@@ -234,9 +234,8 @@ def test_a_process_that_is_killed_takes_the_others_along_and_is_named(tmp_path, 
     }
     assert sorted(ranks) == [0, 1]
     ranks[rank].kill()
-    began = time.monotonic()
-    _, alive = psutil.wait_procs([launcher, *ranks.values()], timeout=30)
-    assert not alive and time.monotonic() - began < 30
+    _, alive = psutil.wait_procs([launcher, *ranks.values()], timeout=60)
+    assert not alive
     process.wait(60)
     (ended,) = [e for e in read_jsonl(run.journal) if e["event"] == "ended"]
     assert ended["ending"] == "UNKNOWN", ended

@@ -8,8 +8,10 @@ import sys
 import time
 import zlib
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
 import conftest
 from conftest import ROOT, SECONDS
@@ -67,21 +69,77 @@ def test_what_is_no_part_is_one_line(part: str) -> None:
     assert done.returncode == 4 and f"--part={part} is no part: write it as 2/4" in done.stdout + done.stderr
 
 
+def test_tests_that_need_a_python_for_cuda_are_a_part_of_their_own() -> None:
+    apart, numbered = collected("cuda"), [collected(f"{n}/2") for n in (1, 2)]
+    assert apart == set(conftest.FOR_CUDA_PYTHON) and all(apart.isdisjoint(part) and part for part in numbered)
+
+
+def collected(part: str) -> set[str]:
+    """The files of a part of the long tests."""
+    config = SimpleNamespace(option=SimpleNamespace(markexpr="long", part=part), stash=pytest.Stash())
+    conftest.pytest_configure(config)  # type: ignore[arg-type]
+    return config.stash[conftest.FILES] or set()
+
+
 @pytest.mark.parametrize("skipped", [False, True])
 @pytest.mark.parametrize("code", [0, 1])
 def test_a_part_counts_as_passed_only_where_all_of_it_ran(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, skipped: bool
 ) -> None:
     def run(_: list[str], environment: dict[str, str]) -> int:
-        row = {"test": "a", "passed": not (code or skipped), "skipped": skipped, "long": True}
+        row = {"test": "a", "passed": not (code or skipped), "skipped": skipped, "left_out": False, "wall_s": 1}
         Path(environment[clock.CLOCK]).write_text(json.dumps(row) + "\n")
         return code
 
     monkeypatch.setattr(tiers, "ROOT", tmp_path)
     monkeypatch.setattr(tiers, "state", lambda: "abc")
+    monkeypatch.setattr(tiers, "commit", lambda: "0123456789")
     monkeypatch.setattr(tiers, "run_pytest", run)
-    assert tiers.run_long(["1/4"]) == code
-    assert (tmp_path / ".long/abc/1-of-4").exists() == (not code and not skipped)
+    assert tiers.run_long(["1/4"], times=2) == code
+    assert len(tiers.times_passed("1/4")) == (0 if code or skipped else 2)
+
+
+LONG_TESTS = """
+import os, pathlib, pytest
+pytestmark = pytest.mark.long
+def once(name):
+    seen = pathlib.Path(name)
+    return seen.exists() or seen.touch()
+def test_good(): pass
+def test_bad(): assert 0
+def test_unsteady(): assert once("unsteady")
+def test_whose_process_dies():
+    if not once("dies"): os._exit(3)
+"""
+
+
+def test_ci_runs_what_failed_once_more_and_fails_only_if_it_fails_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "conftest.py").write_text("def pytest_addoption(parser): parser.addoption('--part')\n")
+    file = tmp_path / "test_some.py"
+    file.write_text(LONG_TESTS)
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    for name in ("PYTEST_ADDOPTS", clock.CLOCK, clock.PASSED, clock.WORKER):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(tiers, "ROOT", tmp_path)
+    monkeypatch.setattr(tiers, "UNSTEADY", tmp_path / "unsteady.yaml")
+    monkeypatch.setattr(tiers, "WORKERS", ["-n", "2", "-q"])
+    monkeypatch.setattr(tiers, "state", lambda: "abc")
+    monkeypatch.setattr(tiers, "commit", lambda: f"{11:040x}")
+    tiers.UNSTEADY.write_text("")
+    assert tiers.run_for_ci() == 1
+    out = capfd.readouterr().out
+    assert "part 4/8, drawn by commit 00000000" in out and "1 failed twice: test_some.py::test_bad" in out
+    rows = yaml.safe_load(tiers.UNSTEADY.read_text())
+    assert {row["test"] for row in rows} == {"test_some.py::test_unsteady", "test_some.py::test_whose_process_dies"}
+
+    file.write_text(LONG_TESTS.replace("def test_bad(): assert 0", ""))
+    assert tiers.run_for_ci() == 0
+    assert tiers.run_for_ci(limit_s=-1) == 0
+    assert "3 left out, for the time was over: test_some.py::" in capfd.readouterr().out
+    file.write_text("import nothing_of_this_name")
+    assert tiers.run_for_ci() == 1, "what cannot be imported is a failure"
 
 
 def test_every_test_file_has_a_sentence() -> None:
@@ -90,14 +148,18 @@ def test_every_test_file_has_a_sentence() -> None:
     assert silent == [], "begin these files with a sentence of what they prove"
 
 
-def test_the_state_changes_with_any_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_state_changes_with_product_and_tests_and_not_with_a_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     subprocess.run(["git", "init", "-q", tmp_path], check=True)
     monkeypatch.setattr(tiers, "ROOT", tmp_path)
     before = tiers.state()
-    (tmp_path / "new.py").write_text("1")
-    changed = tiers.state()
-    (tmp_path / "new.py").unlink()
-    assert changed != before == tiers.state()
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/page.md").write_text("1")
+    (tmp_path / "lab").mkdir()
+    assert before == tiers.state()
+    (tmp_path / "lab/new.py").write_text("1")
+    assert before != tiers.state()
 
 
 def entry(folder: Path, name: str, content: bytes, age_s: float) -> Path:
