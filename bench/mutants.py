@@ -4,6 +4,7 @@
     python bench/mutants.py .mutants/STATE/verdicts.jsonl --out bench/results/mutants-DATE.json
     python bench/mutants.py .mutants/STATE/verdicts.jsonl --missed bench/results/mutants-EARLIER.json    # what of it the long tests kill
     python bench/mutants.py .mutants/STATE/verdicts.jsonl --killed bench/results/mutants-EARLIER.json    # what of it is still killed
+    python bench/mutants.py .mutants/STATE/verdicts.jsonl --standing bench/results/mutants-EARLIER.json  # what stands of it, and new ones
 
 A mutant that no test kills is equivalent to the code, with its reason in EQUIVALENT, or has none and counts as missed.
 """
@@ -20,8 +21,8 @@ from stamp import keep, stamp
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from tests.mutation.__main__ import KILLED, latest, standing  # noqa: E402
-from tests.mutation.changes import line_text, sample  # noqa: E402
+from tests.mutation.__main__ import KILLED, draw, latest  # noqa: E402
+from tests.mutation.changes import line_text  # noqa: E402
 
 # (file, its line, code after) -> why no test can tell them apart
 EQUIVALENT: dict[tuple[str, str, str], str] = {
@@ -86,15 +87,17 @@ def main() -> int:
     parser.add_argument(
         "--killed", type=Path, metavar="RESULT", help="of the mutants that a test of this result killed"
     )
+    parser.add_argument(
+        "--standing", type=Path, metavar="RESULT", help="of those of this result that stand, and of new ones"
+    )
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    result = options.missed or options.killed
+    result = options.missed or options.killed or options.standing
     for file in (options.verdicts, *filter(None, [result])):
         if not file.is_file():
             parser.error(f"there is no file {file}")
     verdicts, rows = latest(options.verdicts), []
-    kept = [mutant for mutant, _ in standing(result, killed=bool(options.killed))] if result else []
-    chosen = kept if result else sample(options.seed, options.total)
+    chosen = draw(options)
     for mutant in chosen:
         record = verdicts.get(mutant.key)
         if record is None:
@@ -107,7 +110,7 @@ def main() -> int:
     counts = Counter(row["verdict"] for row in rows)
     totals = {
         "command": "python -m tests.mutation"
-        + (f" --{'missed' if options.missed else 'killed'} {result}" if result else ""),
+        + "".join(f" --{name} {file}" for name in ("missed", "killed", "standing") if (file := getattr(options, name))),
         "state": options.verdicts.resolve().parent.name,
         "tiers": sorted({verdicts[mutant.key].get("tier", "test") for mutant in chosen if mutant.key in verdicts}),
         "seed": options.seed,

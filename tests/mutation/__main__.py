@@ -3,6 +3,7 @@
     python -m tests.mutation --minutes 20    # goes on where the last call ended; `make mutants`
     python -m tests.mutation --missed bench/results/FILE --tier test-long    # do the long tests kill what those of that result did not?
     python -m tests.mutation --killed bench/results/FILE    # does each test of that result still kill its mutant? No run with probes is needed
+    python -m tests.mutation --standing bench/results/FILE    # the mutants of that result whose lines stand, and new ones until there are 300
     python -m tests.mutation --summary
 
 The first calls run the tests once with probes (`reach`). Then a mutant runs against the tests that call its function, the cheapest first, until one fails
@@ -160,6 +161,17 @@ def standing(result: Path, killed: bool) -> list[tuple[Mutant, str]]:
     return chosen
 
 
+def draw(options: argparse.Namespace) -> list[Mutant]:
+    """The mutants that the options --missed, --killed, --standing, --seed and --total ask for."""
+    if options.standing:
+        kept = [*standing(options.standing, killed=True), *standing(options.standing, killed=False)]
+        return sample(options.seed, options.total, [mutant for mutant, _ in kept])
+    result = options.missed or options.killed
+    if result:
+        return [mutant for mutant, _ in standing(result, killed=bool(options.killed))]
+    return sample(options.seed, options.total)
+
+
 def killers(chosen: list[tuple[Mutant, str]]) -> dict[str, dict[str, float]]:
     """For `KeptReach`: the test that killed each mutant, where its file is still there."""
     kept: dict[str, dict[str, float]] = {}
@@ -203,6 +215,9 @@ def main() -> None:
         "--missed", type=Path, help="in place of a sample, the mutants that no test of this result killed"
     )
     parser.add_argument("--killed", type=Path, help="in place of a sample, those that one killed; it alone runs again")
+    parser.add_argument(
+        "--standing", type=Path, help="those of this result whose lines stand, and new ones up to --total"
+    )
     parser.add_argument("--reach", type=Path, help="go by the tests that this file names, without a run with probes")
     parser.add_argument("--only", default="", help="files whose name has this in it")
     parser.add_argument("--folder", type=Path, default=ROOT / ".mutants" / state())
@@ -211,11 +226,11 @@ def main() -> None:
     options.folder = options.folder.resolve()
     options.verdicts = options.folder / "verdicts.jsonl"
     options.until = time.time() + 60 * options.minutes
-    result = options.missed or options.killed
-    if result and not result.is_file():
-        parser.error(f"there is no result {result}")
-    kept = standing(result, killed=bool(options.killed)) if result else []
-    drawn = [mutant for mutant, _ in kept] if result else sample(options.seed, options.total)
+    for result in filter(None, (options.missed, options.killed, options.standing)):
+        if not result.is_file():
+            parser.error(f"there is no result {result}")
+    kept = standing(options.killed, killed=True) if options.killed else []
+    drawn = draw(options)
     chosen = [mutant for mutant in drawn if options.only in mutant.file]
     if not options.summary:
         options.folder.mkdir(parents=True, exist_ok=True)

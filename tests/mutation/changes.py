@@ -10,7 +10,7 @@ import ast
 import copy
 import dataclasses
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -122,11 +122,18 @@ def mutants(file: str, numbers: set[int]) -> list[Mutant]:
     return [_mutant(file, source, n, *pair) for n, pair in enumerate(pairs) if n in numbers]
 
 
-def sample(seed: int, total: int) -> list[Mutant]:
-    """Draws `total` mutants, each of all changes of the product with equal probability, and returns them in the order of their files."""
+def sample(seed: int, total: int, standing: Iterable[Mutant] = ()) -> list[Mutant]:
+    """Draws mutants, each of all changes of the product with equal probability, until there are `total` with those of `standing`.
+
+    Returns them in the order of their files.
+    """
     every = [(file, n) for file in files() for n in range(count(file))]
+    chosen = dict.fromkeys((mutant.file, mutant.number) for mutant in standing)
+    for place in random.Random(seed).sample(every, min(total, len(every))):
+        if len(chosen) < total:
+            chosen[place] = None
     numbers: dict[str, set[int]] = {}
-    for file, number in random.Random(seed).sample(every, min(total, len(every))):
+    for file, number in chosen:
         numbers.setdefault(file, set()).add(number)
     return [mutant for file in sorted(numbers) for mutant in mutants(file, numbers[file])]
 

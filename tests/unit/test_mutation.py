@@ -65,6 +65,13 @@ def test_the_draw_is_the_same_for_a_seed_and_spans_the_product(module: str) -> N
     assert len(changes.sample(0, 2 * total)) == total
 
 
+def test_mutants_that_stand_are_kept_and_new_ones_drawn_up_to_the_total(module: str) -> None:
+    standing = changes.sample(2, 3)
+    drawn = {m.number for m in changes.sample(1, 5, standing)}
+    new = [m.number for m in changes.sample(1, 5)]
+    assert len(drawn) == 5 and drawn > {m.number for m in standing} and drawn - {m.number for m in standing} <= set(new)
+
+
 def test_probes_are_in_every_function_and_change_nothing_else() -> None:
     text = reach.probed(SOURCE, 10)
     calls = list[int]()
