@@ -1,7 +1,7 @@
 """Is a state of the product equivalent to an earlier one? It answers a corpus of inputs, and two records of the answers are compared.
 
 python bench/equivalence.py record --out FILE [--tree PATH] [--scripts PATH] [--only SECTION,...]
-python bench/equivalence.py compare BASE NOW [--only SECTION,...]
+python bench/equivalence.py compare BASE NOW [--only SECTION,...] [--out FILE]
 
 PATH of --tree is another checkout of this project, which answers the inputs of this one. PATH of --scripts is a checkout of
 https://github.com/AI-Hypercomputer/tpu-recipes at commit c8cfe2f6, whose 25 launch scripts are read too. `compare` prints what vanished or
@@ -121,7 +121,7 @@ def load(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def compare(base: Path, now: Path, only: list[str]) -> int:
+def compare(base: Path, now: Path, only: list[str], out: Path | None = None) -> int:
     records = [load(path) for path in (base, now)]
     environments = [each["about"].get("versions") for each in records]
     if environments[0] != environments[1]:
@@ -131,6 +131,14 @@ def compare(base: Path, now: Path, only: list[str]) -> int:
         sections = [{name: answers for name, answers in each.items() if name in only} for each in sections]
     wanted = Wanted.read(BENCH / "equivalence" / "differences.yaml")
     left = wanted.subtract(differences(*sections))
+    if out:
+        trees = {name: each["about"].get("tree", "") for name, each in zip(("base", "now"), records, strict=True)}
+        counts = {
+            name: {"answers": len(answers), "covered": round(wanted.covered({name: answers}), 4)}
+            for name, answers in sections[0].items()
+        }
+        verdict = {"left": [str(difference) for difference in left], "wanted": wanted.subtracted, "sections": counts}
+        out.write_text(json.dumps(stamp(__file__) | trees | verdict, indent=1) + "\n")
     for difference in left:
         print(difference)
     for pattern in wanted.unused():
@@ -148,6 +156,7 @@ def main(argv: list[str] | None = None) -> int:
     recording.add_argument("--scripts", type=Path, metavar="PATH")
     comparing.add_argument("base", type=Path)
     comparing.add_argument("now", type=Path)
+    comparing.add_argument("--out", type=Path, metavar="FILE", help="the verdict as JSON, as for bench/results")
     for each in (recording, comparing):
         each.add_argument("--only", default="", metavar="SECTION,...", help=", ".join(SECTIONS))
     options = parser.parse_args(argv)
@@ -155,7 +164,7 @@ def main(argv: list[str] | None = None) -> int:
     if unknown := set(only) - set(SECTIONS):
         parser.error(f"--only {','.join(sorted(unknown))}: there are {', '.join(SECTIONS)}")
     if options.verb == "compare":
-        return compare(options.base, options.now, only)
+        return compare(options.base, options.now, only, options.out)
     record(options.tree, options.out, options.scripts, only)
     return 0
 

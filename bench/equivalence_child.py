@@ -102,7 +102,7 @@ class Corpus:
     def __init__(self, folder: Path):
         self.folder = folder
         self.number = 0
-        names = {str(folder): "FOLDER", str(Path.home()): "HOME", os.environ["PYTHONPATH"]: "TREE", str(ROOT): "ROOT"}
+        names = {str(folder): "FOLDER", str(Path.home()): "HOME", os.environ["PYTHONPATH"]: "TREE", str(ROOT): "TREE"}
         names[str(Path(os.environ["PODWRIGHT_TARGETS"]).parent)] = "CONFIG"
         names |= {str(BENCH): "BENCH", sys.executable: "PYTHON", sys.prefix: "PREFIX", socket.gethostname(): "HOSTNAME"}
         if len(socket.gethostname()) < 5:  # a short name is a part of other words

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import difflib
 import fnmatch
+import json
 import math
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,7 +21,7 @@ _SHOWN = 160  # characters of a value
 class Difference:
     path: str
     what: str
-    """vanished, changed, or: became ok, of an input that was refused or inconclusive"""
+    """vanished, added (to a list or a text), changed, or: became ok, of an input that was refused or inconclusive"""
     base: Any
     now: Any = None
 
@@ -42,31 +45,61 @@ def differences(base: Any, now: Any, path: str = "") -> Iterator[Difference]:
             else:
                 yield Difference(place, "vanished", value)
     elif isinstance(base, list) and isinstance(now, list):
-        if len(base) != len(now):
-            yield _difference_of_lists(base, now, path)
-            return
-        for number, (before, after) in enumerate(zip(base, now, strict=True)):
-            yield from differences(before, after, f"{path}/{number}")
+        if len(base) == len(now):
+            for number, (before, after) in enumerate(zip(base, now, strict=True)):
+                yield from differences(before, after, f"{path}/{number}")
+        else:
+            keys = ([json.dumps(item, sort_keys=True) for item in each] for each in (base, now))
+            for part in _aligned(*keys):
+                yield from _of_part(part, base, now, path + "/{}", first=0)
     elif isinstance(base, str) and isinstance(now, str) and "\n" in base + now:
-        yield from _difference_of_texts(base, now, path)
+        lines = base.splitlines(), now.splitlines()
+        for part in _aligned(*lines):
+            yield from _of_part(part, *lines, path + "/line {}", first=1)
     elif not _equal(base, now):
         became_ok = path.endswith("/verdict") and now == "ok"
         yield Difference(path, "became ok" if became_ok else "changed", base, now)
 
 
-def _difference_of_lists(base: list[Any], now: list[Any], path: str) -> Difference:
-    """Shown from the first item that differs."""
-    first = next((n for n, (a, b) in enumerate(zip(base, now, strict=False)) if a != b), min(len(base), len(now)))
-    return Difference(f"{path}/{first}", "changed", base[first:], now[first:])
+@dataclass(frozen=True)
+class Part:
+    """Items `begin` to `end` of the base that `now` has otherwise, as its items `begin_now` to `end_now`; each of the two may be empty."""
+
+    begin: int
+    end: int
+    begin_now: int
+    end_now: int
 
 
-def _difference_of_texts(base: str, now: str, path: str) -> Iterator[Difference]:
-    """The first line that differs."""
-    if base != now:
-        lines = base.splitlines(), now.splitlines()
-        pairs = zip(*lines, strict=False)
-        first = next((n for n, (a, b) in enumerate(pairs) if a != b), min(map(len, lines)))
-        yield Difference(f"{path}/line {first + 1}", "changed", *("\n".join(each[first : first + 1]) for each in lines))
+def _aligned(base: list[str], now: list[str]) -> list[Part]:
+    """The parts in which two lists differ, where as much as possible of both is the same in the same order."""
+    matcher = difflib.SequenceMatcher(None, base, now, autojunk=False)
+    return [Part(*numbers) for tag, *numbers in matcher.get_opcodes() if tag != "equal"]
+
+
+def _of_part(part: Part, base: list[Any], now: list[Any], place: str, first: int) -> Iterator[Difference]:
+    """Every item of a part, by its number in the base (`first` is that of the first item); what was added stands behind a number with +."""
+    old, new = base[part.begin : part.end], now[part.begin_now : part.end_now]
+    for number, (before, after) in enumerate(zip(old, new, strict=False), part.begin + first):
+        yield from differences(before, after, place.format(number))
+    for number, item in enumerate(old[len(new) :], part.begin + len(new) + first):
+        yield Difference(place.format(number), "vanished", item)
+    for item in new[len(old) :]:
+        yield Difference(place.format(f"{part.end + first - 1}+"), "added", None, item)
+
+
+def _leaves(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of all single values and lines, as differences name them."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            yield from _leaves(item, f"{path}/{key}" if path else str(key))
+    elif isinstance(value, list):
+        for number, item in enumerate(value):
+            yield from _leaves(item, f"{path}/{number}")
+    elif isinstance(value, str) and "\n" in value:
+        yield from (f"{path}/line {number + 1}" for number in range(len(value.splitlines())))
+    else:
+        yield path
 
 
 def _equal(base: Any, now: Any) -> bool:
@@ -107,6 +140,12 @@ class Wanted:
         if difference.what == "became ok" and not row.get("may_become_ok"):
             return False
         return fnmatch.fnmatchcase(difference.path, row["path"])
+
+    def covered(self, base: Any) -> float:
+        """The share of the leaves of an answer, or of several, that some row would let change."""
+        paths = list(_leaves(base))
+        rows = [re.compile(fnmatch.translate(row["path"])) for row in self.rows]
+        return sum(any(row.match(path) for row in rows) for path in paths) / max(1, len(paths))
 
     def unused(self) -> list[str]:
         return [row["path"] for row in self.rows if row["path"] not in self.used]

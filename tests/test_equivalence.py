@@ -22,6 +22,9 @@ BASE: dict[str, Any] = {
 }  # fmt: skip
 
 
+MOST_COVERED = 0.05
+
+
 @pytest.fixture
 def equivalence(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     monkeypatch.syspath_prepend(str(ROOT / "bench"))
@@ -63,12 +66,15 @@ def test_the_same_answers_and_added_keys_are_no_difference(differing: Any) -> No
         ("plans/a plan", {}, "vanished: plans/a plan/code: 0"),
         ("plans/a plan/document/verdict", "refused", "changed: plans/a plan/document/verdict: 'ok' -> 'refused'"),
         ("plans/a plan/document/memory", [1.5, 2.1], "changed: plans/a plan/document/memory/1: 2.0 -> 2.1"),
-        ("plans/a plan/document/memory", [1.5], "changed: plans/a plan/document/memory/1: [2.0] -> []"),
+        ("plans/a plan/document/memory", [1.5], "vanished: plans/a plan/document/memory/1: 2.0"),
+        ("plans/a plan/document/memory", [0.5, 1.5, 2.0], "added: plans/a plan/document/memory/-1+: None -> 0.5"),
         ("plans/a plan/code", False, "changed: plans/a plan/code: 0 -> False"),
         ("bad_inputs/a value/verdict", "ok", "became ok: bad_inputs/a value/verdict: 'refused' -> 'ok'"),
         ("bad_inputs/a value/names_value", False, "changed: bad_inputs/a value/names_value: True -> False"),
         ("scripts/a script/document/argv", ["xpk", "--zone=b"], "changed: scripts/a script/document/argv/1: '--zone=a' -> '--zone=b'"),
         ("scripts/a script/document/text", "one\n2\n", "changed: scripts/a script/document/text/line 2: 'two' -> '2'"),
+        ("scripts/a script/document/text", "one\nand\ntwo\n", "added: scripts/a script/document/text/line 1+: None -> 'and'"),
+        ("scripts/a script/document/text", "two\n", "vanished: scripts/a script/document/text/line 1: 'one'"),
     ],
 )  # fmt: skip
 def test_what_vanished_or_changed_is_printed_with_its_path(differing: Any, path: str, value: Any, line: str) -> None:
@@ -82,6 +88,29 @@ def test_what_vanished_or_changed_is_printed_with_its_path(differing: Any, path:
     assert code == 1 and line in lines
 
 
+def test_a_wanted_line_hides_no_other_line_and_no_other_item(differing: Any) -> None:
+    def change(now: Any) -> None:
+        now["scripts"]["a script"]["document"] = {"argv": ["xpk", "--new", "--zone=b"], "text": "1\ntwo\n3\n"}
+
+    document = "scripts/a script/document"
+    rows = f"[{{path: '{document}/text/line 1', reason: x}}, {{path: '{document}/argv/0+', reason: x}}]"
+    assert differing(change, rows) == (1, [
+        f"changed: {document}/argv/1: '--zone=a' -> '--new'",
+        f"added: {document}/argv/1+: None -> '--zone=b'",
+        f"added: {document}/text/line 2+: None -> '3'",
+    ])  # fmt: skip
+
+
+@pytest.mark.usefixtures("equivalence")
+def test_the_wanted_differences_cover_little_of_each_section() -> None:
+    """A row with a wildcard that covers a whole section would hide what else changes there."""
+    compare = importlib.import_module("equivalence_compare")
+    base = json.loads(lzma.decompress((DATA / "base.json.xz").read_bytes()))["sections"]
+    wanted = compare.Wanted.read(DATA / "differences.yaml")
+    shares = {name: round(wanted.covered({name: answers}), 3) for name, answers in base.items()}
+    assert max(shares.values()) <= MOST_COVERED, shares
+
+
 def test_wanted_differences_are_subtracted_and_need_a_reason(differing: Any) -> None:
     def change(now: Any) -> None:
         now["bad_inputs"]["a value"] |= {"verdict": "ok", "code": 0}
@@ -91,6 +120,15 @@ def test_wanted_differences_are_subtracted_and_need_a_reason(differing: Any) -> 
     assert differing(change, row.replace("read}", "read, may_become_ok: true}")) == (0, [])
     with pytest.raises(SystemExit, match="path, reason"):
         differing(change, "[{path: 'bad_inputs/*'}]")
+
+
+def test_a_verdict_is_written_as_a_result(differing: Any, equivalence: ModuleType, tmp_path: Path) -> None:
+    differing(lambda now: now["bad_inputs"]["a value"].update(code=4), "[{path: 'plans/*/code', reason: x}]")
+    files = [str(tmp_path / name) for name in ("base.json", "now.json")]
+    assert equivalence.main(["compare", *files, "--out", str(tmp_path / "verdict.json")]) == 1
+    verdict = json.loads((tmp_path / "verdict.json").read_text())
+    assert verdict["left"] == ["changed: bad_inputs/a value/code: 3 -> 4"] and verdict["wanted"] == 0
+    assert verdict["sections"]["plans"] == {"answers": 1, "covered": 0.2} and verdict["commit"]
 
 
 def test_what_differs_from_day_to_day_is_left_out(equivalence: ModuleType) -> None:
