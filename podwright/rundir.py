@@ -27,9 +27,10 @@ import enum
 import json
 import math
 import os
+import re
 import shlex
 import shutil
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ class RunDir:
     @property
     def attempts(self) -> list[int]:
         """The numbers of those that have a folder."""
-        return sorted(int(path.name) for path in self.path.glob("attempts/*") if path.name.isdigit())
+        return numbers({path.name for path in self.path.glob("attempts/*")})
 
     def attempt(self, number: int) -> Path:
         return self.path / "attempts" / str(number)
@@ -198,6 +199,12 @@ class RunDir:
             if "detail" in record:
                 return record | {"detail": f"{record['detail']} (in process {path.stem.removeprefix('exit-')})"}
         return None
+
+
+def numbers(names: Collection[str], name: Callable[[int], str] = str) -> list[int]:
+    """Returns in ascending order the numbers for which `name` gives one of `names`; others, such as 007 or a copy, somebody else has put there."""
+    digits = re.findall("[0-9]+", " ".join(names))
+    return sorted(number for number in {int(text) for text in digits} if name(number) in names)
 
 
 def recipe_of(run: RunDir) -> Record:

@@ -57,8 +57,7 @@ def of_kind(kind: str) -> RecipeAdvice:
 
 def of_run(run: RunDir) -> RecipeAdvice:
     """By its recipe.json, GENERAL where that cannot be read, and by what its trainer has written."""
-    attempts = [int(path.name) for path in run.path.glob("attempts/*") if path.name.isdigit()]
-    newest = max(attempts, default=0)
+    newest = max(run.attempts, default=0)
     complete = newest > 0 and run.exit(newest).exists()
     return with_records(kind_of(run.recipe), read_events(run.events), run.metrics.exists(), complete)
 

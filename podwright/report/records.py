@@ -8,7 +8,6 @@ from __future__ import annotations
 import csv
 import dataclasses
 import math
-from pathlib import Path
 from typing import Any
 
 from podwright.counted_steps import WARM_START
@@ -20,6 +19,7 @@ from podwright.rundir import (
     Record,
     RunDir,
     main_stage,
+    numbers,
     read_json,
     read_jsonl,
     recipe_of,
@@ -95,7 +95,7 @@ def read(run: RunDir) -> Records:
         samples=samples.new(),
         journal=list(read_jsonl(run.journal)),
         attempts=_attempts(run, metrics + events),
-        devices=[sample for n in run.attempts for path in _device_files(run, n) for sample in _samples(path, n)],
+        devices=[sample for n in run.attempts for process in _processes(run, n) for sample in _samples(run, n, process)],
         metrics=metrics,
         readers=(progress, samples),
     )
@@ -131,9 +131,8 @@ def _typed(raw: dict[str, Any]) -> Recipe | None:
 
 
 def _attempts(run: RunDir, timed: list[Record]) -> list[Attempt]:
-    numbers = set(run.attempts)
-    numbers |= {r["attempt"] for r in timed if isinstance(r.get("attempt"), int)}
-    return [_attempt(run, n, timed) for n in sorted(numbers)]
+    recorded = {r["attempt"] for r in timed if isinstance(r.get("attempt"), int)}
+    return [_attempt(run, n, timed) for n in sorted(recorded.union(run.attempts))]
 
 
 def _attempt(run: RunDir, n: int, timed: list[Record]) -> Attempt:
@@ -142,18 +141,19 @@ def _attempt(run: RunDir, n: int, timed: list[Record]) -> Attempt:
     return Attempt(n, read_json(run.exit(n)) or None, min(times, default=None), max(times, default=None))
 
 
-def _device_files(run: RunDir, attempt: int) -> list[Path]:
-    return sorted(run.attempt(attempt).glob("devices-[0-9]*.csv"))
+def _processes(run: RunDir, attempt: int) -> list[int]:
+    """Returns the numbers of the processes whose devices were sampled."""
+    paths = run.attempt(attempt).glob("devices-*.csv")
+    return numbers({path.name for path in paths}, lambda process: run.devices(attempt, process).name)
 
 
-def _samples(path: Path, attempt: int) -> list[Record]:
+def _samples(run: RunDir, attempt: int, process: int) -> list[Record]:
     """Of one process's device, evenly apart; what is no number is None."""
     try:
-        with path.open(newline="", errors="replace") as f:
+        with run.devices(attempt, process).open(newline="", errors="replace") as f:
             rows = [row for row in csv.DictReader(f) if None not in row.values()]  # the last may be cut short
     except (OSError, csv.Error):
         return []
-    process = int(path.stem.partition("-")[2])
     samples = []
     for row in rows[:: max(1, len(rows) // MOST_SAMPLES)]:
         measured = {name: _float(row.get(name, "")) for name in DEVICE_COLUMNS if name != "device"}

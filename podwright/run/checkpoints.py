@@ -14,8 +14,8 @@ from podwright.storage.base import COMMITTED, StoredObject
 
 _FOLDER = "checkpoints"
 _PATIENCE_S = 60.0
-_NAME = re.compile(r"(\d+)/.*[^/]|step-(\d+)\.pt")
-"""below checkpoints/: the tree of a JAX run, the file of one in PyTorch; neither is what was put aside or is unfinished"""
+_NAME = re.compile(r"(0|[1-9][0-9]*)/.*[^/]|step-([0-9]{8}|[1-9][0-9]{8,})\.pt")
+"""below checkpoints/: the tree of a JAX run, the file of one in PyTorch; neither is what was put aside, is unfinished or was put there by others"""
 
 
 @dataclass(frozen=True)

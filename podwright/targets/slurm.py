@@ -17,7 +17,7 @@ from typing import Any
 
 from podwright.errors import UserError
 from podwright.failures.match import match
-from podwright.rundir import Ending, Record, RunDir
+from podwright.rundir import Ending, Record, RunDir, numbers
 from podwright.shell import Shell
 from podwright.targets import alive, scripts, slurm_check, slurm_states
 from podwright.targets.base import (
@@ -338,8 +338,9 @@ def _never_submitted(run: RunDir, number: int) -> bool:
 
 def _newest(run: RunDir, number: int, name: str) -> str | None:
     """A file of the newest start of the job; "" where it wrote none, None when there was no start."""
-    starts = sorted((run.attempt(number) / "starts").glob("*"), key=lambda path: int(path.name))
-    return _text(starts[-1] / name) if starts else None
+    folder = run.attempt(number) / "starts"
+    starts = numbers({path.name for path in folder.glob("*")})
+    return _text(folder / str(starts[-1]) / name) if starts else None
 
 
 def _record(run: RunDir, number: int) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from podwright.errors import UserError
-from podwright.rundir import RunDir, read_events, write_json
+from podwright.rundir import RunDir, numbers, read_events, write_json
 from podwright.storage import open_storage, process_files
 from podwright.storage.base import COMMITTED, Storage, StorageFailure
 from podwright.storage.claim import NAME, Claim, gone
@@ -115,23 +115,23 @@ class RunStorage:
             for name in self._bucket.names("checkpoints/"):
                 _, _, of_checkpoint = name.partition("/")
                 step, _, file = of_checkpoint.partition("/")
-                if step.isdigit() and file == COMMITTED:
-                    committed.append(int(step))
-            return sorted(committed)
-        return sorted(int(name) for name in self.entries() if name.isdigit())
+                if file == COMMITTED:
+                    committed.append(step)
+            return numbers(committed)
+        return self.steps_in_folder(str)
 
-    def entries(self) -> list[str]:
-        """Names in the folder of checkpoints; [] where nothing was saved yet. OSError where it cannot be looked into, UserError where it, or
-        what is in it, is on a disk that is not there."""
+    def steps_in_folder(self, name: Callable[[int], str]) -> list[int]:
+        """Returns in ascending order the steps of the checkpoints in the folder of checkpoints, whose names `name` gives; [] where nothing was
+        saved yet. OSError where it cannot be looked into, UserError where it, or one of them, is on a disk that is not there."""
         folder = Path(self.root, "checkpoints")
-        names = list[str]()
+        steps = list[int]()
         with contextlib.suppress(FileNotFoundError):
-            names = os.listdir(folder)
-        for path in (folder, *(folder / name for name in names)):
+            steps = numbers(os.listdir(folder), name)
+        for path in (folder, *(folder / name(step) for step in steps)):
             if path.is_symlink() and not path.exists():
                 what = f"{path} is a link to {path.readlink()}, which is not there"
                 raise UserError(what, f"mount its disk, then type: podwright resume {self.run.typed}", "dead-link")
-        return names
+        return steps
 
     def clear(self, name: str) -> None:
         """Remove what is left of a tree, or all of it; what says that it is committed goes first."""

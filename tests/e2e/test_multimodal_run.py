@@ -18,7 +18,7 @@ from podwright.recipe import ethogram
 from podwright.report.result import result
 from podwright.rundir import RunDir, read_jsonl
 from tests.e2e import fork_server
-from tests.e2e.trainer import ROOT, finish, logs, prepare, start
+from tests.e2e.trainer import ROOT, finish, logs, prepare, put_foreign_names, start
 
 RECIPE = "phase2-tiny"
 SMALL = (
@@ -112,6 +112,7 @@ def test_a_prediction_parses_and_is_written_down(whole):
 
 def test_a_stopped_run_goes_on_to_the_same_weights(whole, tmp_path):
     run = prepare(tmp_path / "run", *SMALL, recipe=RECIPE)
+    put_foreign_names(run)
     process = start(run, **ONE_THREAD)
     until = time.monotonic() + 120
     while not run.metrics.exists() and time.monotonic() < until:

@@ -10,7 +10,18 @@ import pytest
 from podwright.counted_steps import read_steps
 from podwright.report.result import result
 from podwright.rundir import read_jsonl
-from tests.e2e.trainer import figures, finish, finish_several, logs, prepare, start, start_several, state, train
+from tests.e2e.trainer import (
+    figures,
+    finish,
+    finish_several,
+    logs,
+    prepare,
+    put_foreign_names,
+    start,
+    start_several,
+    state,
+    train,
+)
 
 RECIPE = "almodel-tiny"
 SMALL = (
@@ -64,6 +75,7 @@ def test_chosen_steps_leave_traces_and_are_marked(whole):
 
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     run = prepare(tmp_path / "run", *SMALL, recipe=RECIPE)
+    put_foreign_names(run)
     process, deadline = start(run), time.time() + 240
     while not (run.checkpoints / "2").is_dir() or len(figures(run).get("pretrain", [])) < 3:
         assert process.poll() is None and time.time() < deadline

@@ -45,6 +45,17 @@ def prepare(path, *overrides, recipe=DEMO):
     return run
 
 
+def put_foreign_names(run):
+    """Files and folders in the run directory whose names only resemble those of checkpoints, attempts and devices."""
+    run.checkpoints.mkdir(exist_ok=True)
+    for name in ("step-3.pt", "step-0000000009.pt", "step-00000005 (copy).pt", "9.txt", "1².pt"):
+        (run.checkpoints / name).write_bytes(b"of somebody else")
+    for name in ("009", "²", "9.old", "backup"):
+        (run.checkpoints / name).mkdir()
+        (run.path / "attempts" / name).mkdir(parents=True)
+    (run.checkpoints / "newest").symlink_to("a disk that is not mounted")
+
+
 def environment(devices=1):
     """That of the tests, whose compiler does not optimize (conftest.py), with another number of devices."""
     flags = f"{os.environ['XLA_FLAGS']} --xla_force_host_platform_device_count={devices}"

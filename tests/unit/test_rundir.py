@@ -10,7 +10,17 @@ import pytest
 from podwright.errors import UserError
 from podwright.recipe.load import load
 from podwright.run import create, listing
-from podwright.rundir import RUNS, RunDir, append_jsonl, part_of, planned_steps, read_jsonl, recipe_of, write_json
+from podwright.rundir import (
+    RUNS,
+    RunDir,
+    append_jsonl,
+    numbers,
+    part_of,
+    planned_steps,
+    read_jsonl,
+    recipe_of,
+    write_json,
+)
 from podwright.watch.metrics import Tail
 
 
@@ -21,6 +31,15 @@ def test_a_run_is_typed_by_name_in_the_default_place_and_by_path_elsewhere(
     assert RunDir(Path("runs/r")).typed == RunDir(tmp_path / "runs/r").typed == "r"
     assert RunDir(Path("else where/r")).typed == "'else where/r'"
     assert RunDir(tmp_path / "r").typed == str(tmp_path / "r")
+
+
+def test_names_that_a_run_does_not_write_are_no_attempts_and_no_processes(tmp_path: Path) -> None:
+    run = RunDir(tmp_path / "r")
+    for name in ("2", "10", "007", "²", "3.old", "1 (copy)"):
+        run.attempt(1).with_name(name).mkdir(parents=True)
+    assert run.attempts == [2, 10]
+    names = ["devices-0.csv", "devices-12.csv", "devices-1-copy.csv", "devices-02.csv"]
+    assert numbers(names, lambda process: run.devices(2, process).name) == [0, 12]
 
 
 def test_what_cannot_be_put_in_its_place_leaves_nothing(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from podwright.train.run_storage import RunStorage
 from podwright.train.saved_states import Newest
 
 KEPT = 2
-_NAME = re.compile(r"step-(\d+)\.pt")
 
 
 def save(storage: RunStorage, step: int, state: dict[str, Any]) -> None:
@@ -75,10 +73,13 @@ def _path(storage: RunStorage, step: int) -> Path:
 
 
 def _name(step: int) -> str:
-    return f"checkpoints/step-{step:08}.pt"
+    return f"checkpoints/{_file_name(step)}"
+
+
+def _file_name(step: int) -> str:
+    return f"step-{step:08}.pt"
 
 
 def _steps(storage: RunStorage) -> list[int]:
     """The newest first."""
-    names = [_NAME.fullmatch(name) for name in storage.entries()]
-    return sorted((int(name[1]) for name in names if name), reverse=True)
+    return storage.steps_in_folder(_file_name)[::-1]

@@ -29,6 +29,8 @@ def kept(tmp_path, url):
             storage.write(f"checkpoints/{step}/{name}", data)
     storage.write("checkpoints/20.unfinished/a" if "://" not in url else "checkpoints/20/a", b"1")
     storage.write("checkpoints/notes.txt", b"1")
+    for name in ("007/commit_success.txt", "²/commit_success.txt", f"{'9' * 99}x/commit_success.txt", "step-3.pt"):
+        storage.write(f"checkpoints/{name}", b"1")
     return run
 
 

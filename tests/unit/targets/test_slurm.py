@@ -108,6 +108,7 @@ def attempt(folder: Path, sbatch: str = "12\n", starts: int = 0, **ended: object
     (run.attempt(1) / "sbatch.txt").write_text(sbatch)
     for start in range(1, starts + 1):
         (run.attempt(1) / "starts" / str(start)).mkdir(parents=True)
+        (run.attempt(1) / "starts" / "old").mkdir(exist_ok=True)
     if ended:
         (run.attempt(1) / "starts" / str(starts) / "ended.json").write_text(json.dumps(ended))
     return {"run_dir": str(folder), "attempt": 1, "job_name": "r.1-0", "processes": 2}
