@@ -204,7 +204,7 @@ class RunDir:
 def numbers(names: Collection[str], name: Callable[[int], str] = str) -> list[int]:
     """Returns in ascending order the numbers for which `name` gives one of `names`; others, such as 007 or a copy, somebody else has put there."""
     digits = re.findall("[0-9]+", " ".join(names))
-    return sorted(number for number in {int(text) for text in digits} if name(number) in names)
+    return sorted(number for number in set(map(int, digits)) if name(number) in names)
 
 
 def recipe_of(run: RunDir) -> Record:

@@ -10,7 +10,7 @@ import enum
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,6 +51,10 @@ class FailureRow:
     retry: str = ""
     """of a reply: a `Consequence` of targets/google/replies.py; of an ending: a `Budget` of run/states.py"""
     role: Role = Role.CAUSE
+    also: str = ""
+    """of a log: the row that must match another line of it; without that one this row counts for nothing, with it in place of both"""
+    seen_as: tuple[str, ...] = ()
+    """of a log: places whose rows, which runs use, know more of such a line: their cause counts, and their remedy if they have one"""
     passing: bool = False
     """of a log: a line that announces another try, or that progress follows, is no failure"""
     pulls: bool = False
@@ -70,6 +74,11 @@ class FailureRow:
         return {_value_name(group): _value_name(group).upper() for group in self.regex.groupindex}
 
 
+class _Words(dict[str, str]):
+    def __missing__(self, name: str) -> str:
+        return name.upper()
+
+
 @dataclass(frozen=True)
 class Failure:
     """A row, and the values of the text that it matches."""
@@ -86,9 +95,10 @@ class Failure:
         return self.filled(self.row.remedy, fields)
 
     def filled(self, text: str, fields: Mapping[str, str]) -> str:
-        """Returns `text` with values in place of the names in braces; one that the matched text has counts before one of `fields`."""
+        """Returns `text` with values in place of the names in braces; one that the matched text has counts before one of `fields`. A name
+        without a value stands in capitals: a log does not say it."""
         present = {name: value for name, value in self.values.items() if value}
-        return text.format_map({**self.values, "line": self.line, **fields, **present})
+        return text.format_map(_Words({**self.values, "line": self.line, "message": self.line, **fields, **present}))
 
 
 def match(text: str, *seen_in: str) -> Failure | None:
@@ -108,6 +118,10 @@ def match_row(row: FailureRow, text: str) -> Failure | None:
     for group, value in hit.groupdict().items():
         name = _value_name(group)
         values[name] = values[name] or (value or "").strip()
+    known = match(text, *row.seen_as)
+    if known:
+        row = replace(row, cause=known.row.cause, remedy=known.row.remedy or row.remedy)
+        values |= known.values
     end = hit.end()
     return Failure(row, values, last_line(text[:end] + text[end:].partition("\n")[0]))
 

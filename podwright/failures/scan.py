@@ -50,7 +50,7 @@ Matches = dict[str, LogMatch]
 
 
 def scan(blocks: Iterable[bytes]) -> list[LogMatch]:
-    """Returns the first match of each row, in the order of the lines."""
+    """Returns the first match of each row, in the order of the lines; without rows that need a second line of evidence and have none."""
     matches: Matches = {}
     buffer = b""
     base = 0  # offset of the buffer in the log
@@ -65,7 +65,11 @@ def scan(blocks: Iterable[bytes]) -> list[LogMatch]:
             cut = max(0, end - _CONTEXT)
             buffer, base, begin = buffer[cut:], base + cut, end - cut - overlap
     _search(buffer, begin, len(buffer), base, matches)
-    return sorted(matches.values(), key=lambda match: match.offset)
+    # A row that needs a second line of evidence, and has it, takes the place of the row of that line and of the general row of its own line.
+    proven = [match for match in matches.values() if match.failure.row.also in matches]
+    replaced = {offset for match in proven for offset in (match.offset, matches[match.failure.row.also].offset)}
+    alone = [match for match in matches.values() if not match.failure.row.also and match.offset not in replaced]
+    return sorted(proven + alone, key=lambda match: match.offset)
 
 
 def _search(buffer: bytes, begin: int, end: int, base: int, matches: Matches) -> None:
@@ -75,17 +79,18 @@ def _search(buffer: bytes, begin: int, end: int, base: int, matches: Matches) ->
     while wanted and (hit := wanted.search(buffer, position, end)):
         first, last, line = _line_at(buffer, hit.start())
         text = _PREFIX.sub("", line, count=1)
-        failure = _failure_of(text)
-        if failure is None and not _PROGRESS.search(text):
+        failures = _failures_of(text)
+        if not failures and not _PROGRESS.search(text):
             position = hit.start() + 1  # the search is wider than the patterns
             continue
         position = max(last, hit.end())
-        if failure is None:
+        if not failures:
             for name in [name for name, match in matches.items() if match.failure.row.passing]:
                 del matches[name]
-        elif failure.row.name not in matches and not (failure.row.passing and _ANOTHER_TRY.search(text)):
-            evidence = text.strip()[:_SHOWN]
-            matches[failure.row.name] = LogMatch(failure, evidence, base + first, _time_at(buffer, first, last))
+        for failure in failures:
+            if failure.row.name not in matches and not (failure.row.passing and _ANOTHER_TRY.search(text)):
+                evidence = text.strip()[:_SHOWN]
+                matches[failure.row.name] = LogMatch(failure, evidence, base + first, _time_at(buffer, first, last))
         wanted = _wanted(matches)
 
 
@@ -129,12 +134,16 @@ def _unnamed(pattern: str) -> str:
     return re.sub(r"\(\?P<\w+>", "(?:", pattern)
 
 
-def _failure_of(line: str) -> Failure | None:
-    """Returns the failure of the first row that matches a line."""
+def _failures_of(line: str) -> list[Failure]:
+    """Returns the failure of the first row that matches a line, after those of rows before it that need a second line of evidence."""
+    failures = []
     for number in sorted(_choice().Match(line.encode()) or ()):
-        if failure := match_row(rows("log")[number], line):
-            return failure
-    return None
+        failure = match_row(rows("log")[number], line)
+        if failure:
+            failures.append(failure)
+            if not failure.row.also:
+                break
+    return failures
 
 
 def _line_at(buffer: bytes, position: int) -> tuple[int, int, str]:

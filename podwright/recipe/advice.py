@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from podwright.recipe.yaml_file import facts
-from podwright.rundir import Record, RunDir, read_events
+from podwright.rundir import Record, RunDir, read_events, read_json
 
 BEGINS_AGAIN = "training begins again at step 0"
 """of a notice of the trainer, where a checkpoint that it has saved is there no more"""
@@ -93,7 +92,4 @@ def saved_step(events: Iterable[Record]) -> int | None:
 
 def kind_of(recipe: Path) -> str:
     """The kind that a run's recipe.json names; "" where that cannot be read."""
-    try:
-        return str(json.loads(recipe.read_text())["kind"])
-    except (OSError, ValueError, LookupError, TypeError, RecursionError):
-        return ""
+    return str(read_json(recipe).get("kind", ""))

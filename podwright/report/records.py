@@ -95,7 +95,9 @@ def read(run: RunDir) -> Records:
         samples=samples.new(),
         journal=list(read_jsonl(run.journal)),
         attempts=_attempts(run, metrics + events),
-        devices=[sample for n in run.attempts for process in _processes(run, n) for sample in _samples(run, n, process)],
+        devices=[
+            sample for n in run.attempts for process in _processes(run, n) for sample in _samples(run, n, process)
+        ],
         metrics=metrics,
         readers=(progress, samples),
     )

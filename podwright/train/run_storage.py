@@ -111,23 +111,17 @@ class RunStorage:
     def steps(self) -> list[int]:
         """Of committed checkpoints, ascending."""
         if self._bucket:
-            committed = []
-            for name in self._bucket.names("checkpoints/"):
-                _, _, of_checkpoint = name.partition("/")
-                step, _, file = of_checkpoint.partition("/")
-                if file == COMMITTED:
-                    committed.append(step)
-            return numbers(committed)
-        return self.steps_in_folder(str)
+            return numbers(set(self._bucket.names("checkpoints/")), f"checkpoints/{{}}/{COMMITTED}".format)
+        return self.steps_in_folder("checkpoints/{}".format)
 
     def steps_in_folder(self, name: Callable[[int], str]) -> list[int]:
-        """Returns in ascending order the steps of the checkpoints in the folder of checkpoints, whose names `name` gives; [] where nothing was
+        """Returns in ascending order the steps of the checkpoints in the folder of checkpoints, whose paths `name` gives; [] where nothing was
         saved yet. OSError where it cannot be looked into, UserError where it, or one of them, is on a disk that is not there."""
         folder = Path(self.root, "checkpoints")
         steps = list[int]()
         with contextlib.suppress(FileNotFoundError):
-            steps = numbers(os.listdir(folder), name)
-        for path in (folder, *(folder / name(step) for step in steps)):
+            steps = numbers({f"checkpoints/{each}" for each in os.listdir(folder)}, name)
+        for path in (folder, *(Path(self.root, name(step)) for step in steps)):
             if path.is_symlink() and not path.exists():
                 what = f"{path} is a link to {path.readlink()}, which is not there"
                 raise UserError(what, f"mount its disk, then type: podwright resume {self.run.typed}", "dead-link")

@@ -1,6 +1,7 @@
 """Cloud TPU VMs on the simulated cloud: the product's own gcloud calls and its own ssh, from nothing to a report and back to nothing."""
 
 import json
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -301,3 +302,19 @@ def test_a_node_that_is_created_directly_goes_to_the_next_zone_and_is_deleted_on
     assert sorted(set(stood_in.steps())) == list(range(1, 21))
     refused = [r for r in stood_in.records("journal.jsonl") if r["event"] == "allocation refused"]
     assert refused and all(r["scope"] == A for r in refused)
+
+
+@pytest.mark.long
+def test_a_second_machine_gives_the_workers_its_key(gcloud: Gcloud, stood_in: TpuBench) -> None:
+    first = stood_in.start_run(60, "mesh.fsdp=16", "--on", "tpu", STANDIN_STEP_S="0.25")
+    wait_for(lambda: len(stood_in.steps()) > 2)
+    first.kill()
+    first.wait()
+    elsewhere = stood_in.folder / "elsewhere" / "targets.yaml"
+    elsewhere.parent.mkdir()
+    shutil.copy(stood_in.folder / "targets.yaml", elsewhere)  # the key lies beside it, and stays where it is
+    code, out, err = stood_in.call("resume", "r", PODWRIGHT_TARGETS=str(elsewhere))
+    assert code == 0, (out, err)
+    assert any("update" in row["argv"] for row in gcloud.calls()), "ssh refused the key"
+    assert endings(stood_in)[-1][0] == "FINISHED" and sorted(set(stood_in.steps())) == list(range(1, 61))
+    assert len(gcloud.ledger()) == 1 and gcloud.resources() == [], "the slice was kept"

@@ -98,6 +98,12 @@ def guest_attributes(place: Place) -> Argv:
     return (*_TPUS, "tpu-vm", "get-guest-attributes", place.name, *place.options, "--format=json")
 
 
+def set_keys(place: Place, keys: str) -> Argv:
+    """`keys`: lines USER:KEY, which take the place of those that the node has."""
+    metadata = _list_of("update-metadata", {"ssh-keys": keys})
+    return (*_TPUS, "tpu-vm", "update", place.name, *place.options, metadata, "--quiet")
+
+
 def delete(place: Place) -> Argv:
     """Of a queued resource its node too, which has to go first."""
     quiet = ("--async", "--quiet")

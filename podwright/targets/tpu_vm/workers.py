@@ -54,9 +54,21 @@ class Workers:
                     Ending.NODE_LOST,
                     f"NotStarted: {e.what}, {BOOT_LIMIT_S / 60:.0f} min after the cloud called it ready",
                 )
-            return waiting(f"Starting: {e.what}")
+            return waiting(f"Starting: {self._with_key(record, place, e)}")
         self._hosts[place.name] = hosts
         return ready(hosts, since)
+
+    def _with_key(self, record: Record, place: Place, trouble: Trouble) -> str:
+        """Adds this machine's key to a node that was requested with that of another machine; returns what is waited for. The guests take a key
+        from the metadata a minute or two later."""
+        keys = record.get("metadata", {}).get("ssh-keys", "")
+        key = f"{ssh_key.USER}:{ssh_key.public_key(self._shell)}"
+        if key in keys or "Permission denied (" not in trouble.stderr:
+            return trouble.what
+        failure = self._gcloud.do(calls.set_keys(place, f"{keys}\n{key}"), place.zone)
+        if failure:
+            return f"{trouble.what}, and it cannot be added ({failure.reason}); {trouble.fix}"
+        return f"{place.name} was given the key of this machine, which its workers take in a minute or two"
 
     def _ask(self, workers: list[Worker]) -> Hosts:
         """In the order of the numbers that they have among themselves, which is that of jax's processes."""

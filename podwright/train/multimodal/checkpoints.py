@@ -73,13 +73,9 @@ def _path(storage: RunStorage, step: int) -> Path:
 
 
 def _name(step: int) -> str:
-    return f"checkpoints/{_file_name(step)}"
-
-
-def _file_name(step: int) -> str:
-    return f"step-{step:08}.pt"
+    return f"checkpoints/step-{step:08}.pt"
 
 
 def _steps(storage: RunStorage) -> list[int]:
     """The newest first."""
-    return storage.steps_in_folder(_file_name)[::-1]
+    return storage.steps_in_folder(_name)[::-1]

@@ -5,6 +5,7 @@ import io
 import json
 import re
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ import typer.main
 
 from podwright.cli import app
 from podwright.errors import UserError
-from podwright.failures.match import FailureRow, rows
+from podwright.failures.match import FILES, FailureRow, match, rows
 from podwright.recipe import advice, load
 from podwright.recipe.kinds import KINDS
 from podwright.run import states
@@ -123,6 +124,74 @@ def test_every_rule_has_a_log_and_says_what_to_do() -> None:
     for row in ROWS:
         remedy = typed(row, advice.GENERAL)
         assert row.cause and remedy and remedy[0].islower() and "\n" not in row.cause + remedy
+
+
+def test_a_remedy_that_deletes_or_ends_something_has_two_lines_of_evidence_or_says_what_to_look_at_first() -> None:
+    for row in chain.from_iterable(map(rows, FILES)):
+        before, deletes, _ = re.split(r"(\b(?:delete[ds]?|(?<!-)kill|end it|end that)\b|\Z)", row.remedy, maxsplit=1)
+        looks = re.search(r"\b(shows?|look|see|describe|copy|lsof|nvidia-smi|have)\b", before)
+        assert not deletes or row.also or looks, row
+    assert sum(bool(row.also) for row in ROWS) == 3
+
+
+HELD, FULL = (
+    "RuntimeError: Unable to initialize backend 'cuda': INTERNAL: no supported devices",
+    "CUDA_ERROR_OUT_OF_MEMORY",
+)
+BROKEN, SICK = "RuntimeError: TPU initialization failed: No accelerator found", "health: UNHEALTHY_TENSORFLOW"
+
+
+@pytest.mark.parametrize(
+    ("lines", "rules"),
+    [
+        ([FULL, HELD], ["gpu-held"]),
+        ([HELD, "step 1", FULL], ["gpu-held"]),
+        ([HELD], ["gpu-initialization"]),
+        ([FULL], ["gpu-full"]),
+        ([FULL, "step 12 loss 3.1", HELD], ["gpu-initialization"]),
+        ([SICK, BROKEN], ["tpu-broken"]),
+        ([BROKEN, SICK, "symptomType: MESH_BUILD_FAIL"], ["tpu-broken", "tpu-mesh-build"]),
+        ([BROKEN], ["tpu-initialization"]),
+        (["MESH_BUILD_FAIL"], ["tpu-mesh"]),
+        ([SICK], ["tpu-unhealthy"]),
+    ],
+)
+def test_a_row_that_needs_a_second_line_counts_with_it_in_place_of_both_and_without_it_not_at_all(
+    lines: list[str], rules: list[str]
+) -> None:
+    found = diagnosed(lines)
+    assert [match["rule"] for match in found] == rules
+    assert ("delete the slice" in found[0]["remedy"]) == (SICK in lines and len(lines) > 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "cause", "remedy"),
+    [
+        ('topology "a" allows to fit only 12 out of 16 pod(s)', "no part of topology a has enough free", "nothing: it"),
+        ("references missing ResourceFlavor(s): F.", "Kueue has no flavor", "compare kubectl get resourceflavor"),
+        ("untolerated taint {maintenance true} in flavor v6e", "of flavor v6e have the taint {main", "another queue"),
+        ("LocalQueue q is stopped", "queue q was stopped by an administrator", "look with kubectl get localqueue"),
+        ("LocalQueue q doesn't exist", "namespace NAMESPACE has no queue q", "target check TARGET, which names"),
+        (
+            "FailedScheduling 4 node(s) didn't match pod anti-affinity rules",
+            "of another JobSet, which may",
+            "look with",
+        ),
+        ('"p" is forbidden: violates PodSecurity "baseline:latest"', "PodSecurity baseline:latest", "set namespace of"),
+    ],
+)
+def test_a_line_of_a_cluster_is_explained_by_the_row_that_runs_use(line: str, cause: str, remedy: str) -> None:
+    (found,) = diagnosed([f"    Message:  {line}"])
+    assert cause in found["cause"] and remedy in found["remedy"], found
+    assert "create" not in found["remedy"]
+
+
+def test_a_trainer_that_another_process_leaves_no_memory_is_not_told_to_train_less() -> None:
+    text = (LOGS / "gpu-shared.log").read_text().splitlines()[-1]
+    seen = match(text, "trainer")
+    assert seen and seen.row.name == "gpu-shared" and "70.71 GiB" in seen.cause({}) and "process 4711" in seen.cause({})
+    alone = match((LOGS / "cuda-out-of-memory.log").read_text(), "trainer")
+    assert alone and alone.row.name == "OutOfDeviceMemory", "in a container the one process that is named is itself"
 
 
 def typed(row: FailureRow, keys: advice.RecipeAdvice) -> str:
@@ -242,7 +311,7 @@ def test_every_kind_has_its_advice() -> None:
     assert set(advice.ADVICE) == set(KINDS)
 
 
-FOREIGN = {"--shm-size", "--output", "--exclude", "--start", "--force", "--quiet"}
+FOREIGN = {"--all-namespaces", "--shm-size", "--output", "--exclude", "--start", "--force", "--quiet"}
 
 
 def test_what_a_remedy_says_can_be_typed() -> None:

@@ -83,3 +83,49 @@ def test_a_slice_that_exists_is_used_if_it_is_the_one_that_the_target_describes(
     shell.labels = {}
     own = SliceProvisioner(shell, TpuVmSettings.model_validate(SETTINGS | {"node": "mine"} | wanted), "vm")
     assert own.describe(own.describe_request(Path("/runs/r"), 1.0, 1, ())).reason == reason
+
+
+class Refusing(Silent):
+    """A slice whose workers take the keys of its metadata alone."""
+
+    denied = False
+    updates: list[str]
+
+    def stream(self, argv, *_, **__):  # type: ignore[no-untyped-def]
+        assert argv[0] == "ssh"
+        return 255, "podwright@10.0.0.1: Permission denied (publickey)."
+
+    def ask(self, argv, *_, **__):  # type: ignore[no-untyped-def]
+        if "update" in argv:
+            self.updates += [word for word in argv if "ssh-keys" in word]
+            refusal = "ERROR: (gcloud.compute.tpus.tpu-vm.update) PERMISSION_DENIED: Permission 'tpu.nodes.update' denied on 'x'"
+            return (1, "", refusal) if self.denied else (0, "", "")
+        code, answer, stderr = super().ask(argv)
+        if "get-guest-attributes" in argv:
+            row = {"namespace": "hostkeys", "key": "ssh-ed25519", "value": "AAAA"}
+            return 0, json.dumps([{"worker_id": n, **row} for n in range(4)]), ""
+        if argv[0] == "gcloud":
+            keys = self.updates[-1].partition("=")[2] if self.updates and not self.denied else "podwright:of another"
+            answer = json.dumps(json.loads(answer) | {"metadata": {"ssh-keys": keys}})
+        return code, answer, stderr
+
+
+@pytest.mark.parametrize("denied", [False, True])
+def test_a_machine_that_did_not_request_a_slice_adds_its_key_to_those_that_are_there_or_says_what_to_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, denied: bool
+) -> None:
+    monkeypatch.setattr(ssh_key, "folder", lambda: tmp_path)
+    shell = Refusing()
+    shell.denied, shell.updates = denied, []
+    own = SliceProvisioner(shell, TpuVmSettings.model_validate(SETTINGS), "vm")
+    request = own.describe_request(Path("/runs/r"), 1.0, 1, ())
+    shell.labels = dict(request.labels)
+    reasons = [own.describe(request, 1.0).reason for _ in range(2)]
+    key = ssh_key.public_key(Shell())
+    assert shell.updates[0].endswith(f"=podwright:of another\npodwright:{key}")
+    if denied:
+        assert "does not accept the key" in reasons[0] and "cannot be added (NoPermission" in reasons[0]
+        assert "type podwright watch with the run on the machine that started it" in reasons[0]
+    else:
+        assert "was given the key of this machine" in reasons[0] and len(shell.updates) == 1, "it is there then"
+        assert reasons[1].startswith("Starting: ") and "does not accept the key" in reasons[1]
