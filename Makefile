@@ -9,7 +9,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
 help:
-	@echo "make demo   create .venv, train the demo recipe, write its report (2 cores, about 5 minutes, environment and all)"
+	@echo "make demo   create .venv, train the demo recipe, write its report (2 quiet cores, about 3 minutes)"
 	@echo "make test   create .venv, run the tests that a change can break (2 cores, about 15 minutes)"
 	@echo "make test-long [PART=2/8] [TIMES=2]   run the others, part by part; a second call goes on where the first ended"
 	@echo "make gpu-check   check and measure one GPU with the Python that is active (8 minutes, no network; GPU=none: on the CPU)"

@@ -237,7 +237,8 @@ def _allow_open_files() -> None:
 
 
 def _address_limit() -> str:
-    """In words, what `ulimit -v` allows this process; "" where there is no limit. watch/diagnose.py reads it from the log."""
+    """In words, what `ulimit -v` allows this process; "" where there is no limit. The log begins with it, since native
+    code that fails by it (bad_alloc) may end the process before an ending is written."""
     limit = resource.getrlimit(resource.RLIMIT_AS)[0]
     return "" if limit == resource.RLIM_INFINITY else f"ulimit -v allows {limit / 2**30:.2f} GiB of addresses"
 
