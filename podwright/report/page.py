@@ -6,6 +6,7 @@ The figures are those of `result.py`; the templates decide only what stands wher
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -81,9 +82,9 @@ def _context(read: records.Records, result: Result, text: kinds.PageText, drawn:
     kind = kinds.of(result)
     steps = read.steps()
     breakdown = result["wall_time"][f"inside_{read.main}_s"]
-    speeds = []
-    for name, (words, unit) in kind.FACTS.steady.items():
-        speeds.append((words, result["steady_state"][name], unit))
+    medians = result["steady_state"]
+    named = kind.FACTS.steady.items()
+    speeds = [(words, medians[name], unit) for name, (words, unit) in named if medians[name] is not None]
     first_and_last = steps
     if len(steps) > FIRST_ROWS + LAST_ROWS:
         first_and_last = steps[:FIRST_ROWS] + steps[-LAST_ROWS:]
@@ -146,14 +147,7 @@ def _code_spans(text: Any) -> str:
     """HTML of `text` with what stands in backticks as code, as advice is written."""
     from markupsafe import Markup, escape
 
-    parts = [escape(part) for part in wording.visible(text).split("`")]
-    if len(parts) % 2 == 0:
-        return Markup("`").join(parts)
-    spans = []
-    for i, part in enumerate(parts):
-        is_code = i % 2 == 1
-        spans.append(Markup("<code>{}</code>").format(part) if is_code else part)
-    return Markup("").join(spans)
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(wording.visible(text))))
 
 
 def markdown_templates() -> Environment:

@@ -96,14 +96,7 @@ def rate(records: Records, result: Result) -> Plot | None:
 
 
 def raw_and_smooth(ax: style.Axes, raw: Line, color: str, label: str | None = None) -> None:
-    ax.plot(
-        raw.steps,
-        raw.values,
-        color=style.color(color),
-        linewidth=0.9,
-        alpha=0.35,
-        marker="o" if len(raw.steps) < 3 else None,
-    )
+    ax.plot(raw.steps, raw.values, color=style.color(color), linewidth=0.9, alpha=0.35)
     ax.plot(raw.steps, smooth(raw).values, color=style.color(color), label=label)
 
 

@@ -130,16 +130,18 @@ def completion_length(records: Records, result: Result) -> Plot | None:
     mean, longest, clipped = (line(steps, f"completion_{s}") for s in ("length", "length_max", "clipped"))
     if not mean:
         return None
-    fig, (ax, below) = style.figure("tokens per completion", "cut off at the limit")
+    cut_off = max(known(steps, "completion_clipped"), default=0.0)
+    fig, (ax, *below) = style.figure("tokens per completion", *(["cut off at the limit"] if cut_off else []))
     if longest:
         ax.plot(longest.steps, longest.values, color=style.color("grey"), linewidth=1.0, label="longest")
     ax.plot(mean.steps, mean.values, color=style.color("blue"), label="mean")
     ax.set_ylim(bottom=0)
-    below.plot(clipped.steps, clipped.values, color=style.color("red"), linewidth=1.4)
-    below.set_ylim(0, max(0.05, 1.15 * max(known(steps, "completion_clipped"), default=0.0)))
-    in_percent(below)
+    for low in below:
+        low.plot(clipped.steps, clipped.values, color=style.color("red"), linewidth=1.4)
+        low.set_ylim(0, max(0.05, 1.15 * cut_off))
+        in_percent(low)
     style.legend(fig, ax)
-    caption = "Length of the sampled completions, and the fraction cut off at the token limit." + note(mean)
+    caption = "Length of the sampled completions, and the fraction cut off at the token limit, if any was." + note(mean)
     return Plot(
         "completion-length", "Completion length", caption, style.to_svg(fig, "Completion length over GRPO steps")
     )
@@ -151,23 +153,24 @@ def step_time(records: Records, result: Result) -> Plot | None:
     for step in records.steps():
         if all(number(step.get(f"{part}_s")) is not None for part in parts):
             steps.append(step)
-    if not steps:
+    if len(steps) < 2:  # an area needs two
         return None
     cold = cold_steps(records)
     warm = [s for s in steps if s["step"] not in cold]
-    lines = [line(warm or steps, f"{p}_s") for p in parts]
+    shown = warm if len(warm) > 1 else steps
+    lines = [line(shown, f"{p}_s") for p in parts]
     fig, (ax,) = style.figure("seconds per step")
     ax.stackplot(
         lines[0].steps, *(line.values for line in lines), labels=parts, colors=[style.color(c) for c in ("blue", "grey", "orange")],
         alpha=0.85, linewidth=0,
     )  # fmt: skip
-    totals = [sum(s[f"{p}_s"] for p in parts) for s in warm or steps]
+    totals = [sum(s[f"{p}_s"] for p in parts) for s in shown]
     highest = max(totals)
     if len(totals) > 4:  # a step that took ten times as long as the others does not press them flat
         highest = statistics.quantiles([*totals, highest], n=50)[-1]
     ax.set_ylim(0, 1.25 * highest)
     style.legend(fig, ax)
-    caption = _time_caption(steps, cold, bool(warm)) + note(lines[0])
+    caption = _time_caption(steps, cold, shown is warm) + note(lines[0])
     return Plot("step-time", "Time per step", caption, style.to_svg(fig, "Seconds per step"))
 
 

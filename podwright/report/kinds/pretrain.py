@@ -116,12 +116,13 @@ def experts(records: Records, result: Result) -> Plot | None:
     load, dead = line(steps, "expert_load_max"), line(steps, "dead_experts")
     if not load:
         return None
-    fig, (ax, *below) = style.figure("largest expert load / mean", *(["dead experts"] if dead else []), x="step")
+    most = max(known(steps, "dead_experts"), default=0.0)
+    fig, (ax, *below) = style.figure("largest expert load / mean", *(["dead experts"] if most else []), x="step")
     raw_and_smooth(ax, load, "orange")
     ax.set_ylim(bottom=0)
     for low in below:
         low.plot(dead.steps, dead.values, color=style.color("red"), linewidth=1.4)
-        low.set_ylim(0, max(1.0, 1.15 * max(known(steps, "dead_experts"))))
+        low.set_ylim(0, max(1.0, 1.15 * most))
     caption = "1 is an even load. A dead expert received no token in that step; all layers are counted." + note(load)
     return Plot("experts", "Expert load", caption, style.to_svg(fig, "Expert load over steps"))
 
