@@ -13,6 +13,7 @@ import pytest
 
 from podwright.report import page
 from podwright.report.comparison import side_by_side
+from podwright.rundir import write_json
 
 
 def _load(path: Path) -> ModuleType:
@@ -35,6 +36,7 @@ f.onload = () => {{
   const wide = all("section,figure,pre,p,h1,td,svg,li,dd").filter(e => !e.closest(".wide") && box(e).right > {width} + 1);
   const plots = all("figure svg"), flat = plots.filter(e => box(e).height < 100);
   found.textContent =
+    `cut=${{all(".wide").filter(e => e.scrollWidth > e.clientWidth).length}} ` +
     `scroll=${{page.documentElement.scrollWidth}} wide=${{wide.length}} flat=${{flat.length}} plots=${{plots.length}}`;
 }};
 </script>"""
@@ -48,6 +50,13 @@ def test_nothing_sticks_out(tmp_path: Path, make, width: int) -> None:
     scroll, wide, flat, plots = _measured(run.report / "report.html", width)
     assert scroll <= width and (wide, flat) == (0, 0)
     assert plots == (8 if make is made_runs.finished else 7)
+
+
+def test_no_table_is_cut_at_the_width_of_a_phone(tmp_path: Path) -> None:
+    run = made_runs.finished(tmp_path / "made")
+    write_json(run.plan, made_runs.compiled_plan().document())
+    page.write(run)
+    assert "cut=0" in _seen(run.report / "report.html", 400)
 
 
 @pytest.mark.long
@@ -67,13 +76,18 @@ def test_nothing_sticks_out_of_pretraining_and_of_a_comparison(tmp_path: Path, w
 
 def _measured(file: Path, width: int) -> tuple[int, int, int, int]:
     """How far the page scrolls, how much sticks out, plots that are flat, plots."""
-    frame = file.with_name("frame.html")
-    frame.write_text(MEASURE.format(page=html.escape(file.read_text()), width=width))
-    dom = shooting.chromium(frame, "--dump-dom", f"--window-size={max(width, 800)},1000")
-    found = re.search(r"scroll=(\d+) wide=(\d+) flat=(\d+) plots=(\d+)", dom.rsplit("<p id", 1)[1])
+    found = re.search(r"scroll=(\d+) wide=(\d+) flat=(\d+) plots=(\d+)", _seen(file, width))
     assert found is not None
     scroll, wide, flat, plots = map(int, found.groups())
     return scroll, wide, flat, plots
+
+
+def _seen(file: Path, width: int) -> str:
+    """What MEASURE writes of the page in a frame of that width."""
+    frame = file.with_name("frame.html")
+    frame.write_text(MEASURE.format(page=html.escape(file.read_text()), width=width))
+    dom = str(shooting.chromium(frame, "--dump-dom", f"--window-size={max(width, 800)},1000"))
+    return dom.rsplit("<p id", 1)[1]
 
 
 def test_a_picture_of_it(tmp_path: Path) -> None:

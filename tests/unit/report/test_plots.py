@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -56,7 +57,7 @@ def test_runs_that_stopped_anywhere(tmp_path: Path, make) -> None:
 def test_one_step_and_figures_that_are_never_known(tmp_path: Path) -> None:
     made = made_runs.Made(tmp_path / "made").start()
     made.metric("grpo", 1, 1.0, reward=0.5, kl=None, entropy=float("nan"), rollout_s=0.5, score_s=0.1, update_s=0.2)
-    assert [p.name for p in draw(made.run)] == ["reward", "step-time"]
+    assert [p.name for p in draw(made.run)] == ["reward"]
 
 
 def test_rewards_by_function_with_awkward_names(tmp_path: Path) -> None:
@@ -112,3 +113,24 @@ def test_matplotlib_is_left_as_it_was(tmp_path: Path) -> None:
     before = dict(matplotlib.rcParams)
     draw(made_runs.warm_only(tmp_path / "made"))
     assert dict(matplotlib.rcParams) == before
+
+
+def test_a_panel_without_anything_to_see_is_left_out(tmp_path: Path, drawn: list[Figure]) -> None:
+    run = made_runs.finished(tmp_path / "made", steps=4)
+    text = run.metrics.read_text()
+    draw(run)
+    titles = {ax.get_title() for figure in drawn for ax in figure.axes}
+    assert "cut off at the limit" in titles
+    drawn.clear()
+    run.metrics.write_text(re.sub(r'"completion_clipped": [\d.e-]+', '"completion_clipped": 0.0', text))
+    draw(run)
+    titles = {ax.get_title() for figure in drawn for ax in figure.axes}
+    assert "tokens per completion" in titles and "cut off at the limit" not in titles
+
+
+def test_a_run_of_one_step_has_points_and_no_area_without_width(tmp_path: Path, drawn: list[Figure]) -> None:
+    run = made_runs.finished(tmp_path / "made", steps=1)
+    names = [plot.name for plot in draw(run)]
+    assert "completion-length" in names and "step-time" not in names
+    lines = [line for figure in drawn for ax in figure.axes for line in ax.lines]
+    assert lines and all(line.get_marker() != "None" for line in lines if len(line.get_xdata()) == 1)
