@@ -59,6 +59,7 @@ def test_runs_in_jax_have_means_of_each_process_and_a_plot(
     assert [p["utilization_percent"] for p in figures["device_use"]["processes"]] == [80, 90]
     assert figures["units"]["device_use"].startswith("means over the samples during steps")
     page.write(run)
+    assert "<code>attempts/1/devices-*.csv</code>" in (run.report / "report.html").read_text()
     text = (run.report / "report.md").read_text()
     assert "(devices.svg)" in text and caption in text and ", during the last attempt." in text
 
