@@ -7,7 +7,7 @@
 | prompt and completion | prompt, completion: texts, or turns of a chat |
 | Alpaca | instruction, input (may be absent), output |
 | DAPO | prompt (turns or text), reward_model: {ground_truth} |
-| chat | messages: turns of {role, content} |
+| chat | messages: turns of {role, content}, as APIs have them: content may be parts, and calls of tools stand beside it |
 | ShareGPT | conversations: turns of {from, value} |
 
 GRPO's answers have `#### n`, or are a number and nothing else. What a row leaves open is refused, never guessed. Cells of CSV, which
@@ -25,7 +25,7 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -54,8 +54,11 @@ _OTHER_NAMES = {
 """field of a row that names files -> names that others have for it"""
 _NAMES_OF_LINES = frozenset({"response", *_OTHER_NAMES, *itertools.chain(*_OTHER_NAMES.values()), *_NAMES})
 _MARKS = re.compile("<(?:image|audio|video)>\\s*")
-_SPEAKERS = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+_SPEAKERS = {"system": "system", "developer": "system", "user": "user", "human": "user"}
+_SPEAKERS |= dict.fromkeys(("assistant", "gpt", "chatgpt", "model", "ai", "bot", "function_call"), "assistant")
+_SPEAKERS |= dict.fromkeys(("tool", "function", "observation", "ipython"), "tool")
 _SPEAKER = {"role", "from"}
+_CONTENTS = ("content", "value", "parts")
 _TEXTS = ("text", "content")
 _ASKING = (*_QUESTIONS, "prompt", "instruction")
 _REPLYING = ("solution", "answer", "completion", "response", "output")
@@ -83,14 +86,17 @@ class Example:
     """the right number as text, without commas"""
     solution: str
     """the worked answer, its `#### n` line included"""
+    by_tools: bool = False
+    """whether tools were called for the answer; a question is asked without them"""
 
 
 class Turn(NamedTuple):
     """What is said once in a conversation."""
 
     speaker: str
-    """system, user or assistant"""
+    """system, user, assistant or tool"""
     text: str
+    """calls of tools included, each as JSON"""
 
 
 class _Fields(NamedTuple):
@@ -100,6 +106,7 @@ class _Fields(NamedTuple):
     answer_name: str
     answer: object
     solution: object = None
+    by_tools: bool = False
 
 
 def names_read(columns: GrpoColumns | None) -> set[str]:
@@ -134,7 +141,7 @@ def text(where: str, row: Row, columns: TextColumns | None = None) -> str:
             return text_lines.require_text(where, name, row[name])
     for name in _CHATS:
         if name in row:
-            return "\n\n".join(turn.text for turn in _turns(where, name, row[name]))
+            return "\n\n".join(turn.text for turn in _turns(where, name, row[name]) if turn.text)
     asking = next((name for name in _ASKING if row.get(name)), "")
     replying = next((name for name in _REPLYING if row.get(name)), "")
     if not asking or not replying:
@@ -164,7 +171,7 @@ def example(where: str, row: Row, columns: GrpoColumns | None = None) -> Example
     if not marked:
         worked = fields.solution if isinstance(fields.solution, str) and "####" not in fields.solution else ""
         solution = f"{worked.rstrip()}\n#### {number}".lstrip()
-    return Example(fields.question, number, solution)
+    return Example(fields.question, number, solution, fields.by_tools)
 
 
 def by_columns(row: Row, columns: Columns) -> Row:
@@ -246,7 +253,9 @@ def _fields(where: str, row: Row) -> _Fields:
     if layout in _CHATS:
         turns = _turns(where, layout, row[layout])
         answer = _reply(where, layout, turns[-1:])
-        return _Fields(_question(where, layout, turns[:-1]), layout, answer)
+        asked = _without_tools(turns[:-1])
+        by_tools = len(asked) < len(turns) - 1
+        return _Fields(_question(where, layout, asked), layout, answer, by_tools=by_tools)
     raise UserError(f"{where} is of no layout that GRPO reads; its columns are {_listed(row)}", _COLUMNS, "row-layout")
 
 
@@ -323,13 +332,37 @@ def _turns(where: str, name: str, value: object) -> list[Turn]:
         )
     turns = []
     for turn in value:
-        speaker = turn.get("role") or turn.get("from")
-        text = turn.get("content") if turn.get("content") is not None else turn.get("value")
-        if not isinstance(speaker, str) or speaker not in _SPEAKERS:
-            what = f"{where}: a turn of {name} is by {str(speaker)[:_SHOWN]!r}"
-            raise UserError(what, "write system, user or assistant, or human and gpt", "chat-turns")
-        turns.append(Turn(_SPEAKERS[speaker], _text(where, f"a turn of {name}", text)))
+        role = str(turn.get("role") or turn.get("from"))
+        speaker = _SPEAKERS.get(role.lower())
+        if speaker is None:
+            what = f"{where}: a turn of {name} is by {role[:_SHOWN]!r}"
+            raise UserError(what, "write system, user, assistant or tool, or human and gpt", "chat-turns")
+        calls = turn.get("tool_calls")
+        texts = []
+        if any(map(turn.get, _CONTENTS)) or not (calls or speaker in ("system", "tool")):
+            texts = [_text(where, f"a turn of {name}", text) for text in _contents(where, name, turn)]
+        if calls:
+            texts.append(json.dumps(calls, ensure_ascii=False, default=str))
+        if texts or speaker != "system":
+            turns.append(Turn(speaker, "\n".join(texts)))
     return turns
+
+
+def _contents(where: str, name: str, turn: Row) -> Iterator[object]:
+    """What a turn says, in one piece or in parts; UserError for a part that says no text, such as an image."""
+    content = next((turn[key] for key in _CONTENTS if turn.get(key) is not None), None)
+    for part in content if content and isinstance(content, list) else [content]:
+        if isinstance(part, Mapping) and not part.get("text"):
+            what = f"{where}: a turn of {name} has a part that is no text: {str(part.get('type') or [*part])[:_SHOWN]}"
+            raise UserError(what, "remove the line, or this part of it", "not-text")
+        yield part["text"] if isinstance(part, Mapping) else part
+
+
+def _without_tools(turns: list[Turn]) -> list[Turn]:
+    """Those before tools were called for the answer."""
+    speakers = [turn.speaker for turn in turns]
+    first = speakers.index("assistant") if "assistant" in speakers else len(turns)
+    return turns[:first] if {*speakers[first:]} == {"assistant", "tool"} else turns
 
 
 def _prompt_text(where: str, prompt: object) -> str:
