@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
 
@@ -35,7 +35,7 @@ from podwright.cli.options import (
     variables,
 )
 from podwright.cli.progress import CompileProgress
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, expanded, warn
 from podwright.rundir import RUNS, Ending, RunDir
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def plan(
     context = _context(cache, jax) if compile_ or fit else None
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
     place = destination.find(on, resolved, generation=fit, only=checks_named(only))
-    planned = make(resolved, place, options)
+    resolved, planned = _planned(resolved, overrides, lambda changed: make(changed, place, options))
     if price is not None and not context and planned.step is None and planned.verdict is not Verdict.REFUSED:
         raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile", "no-step-time")
     if svg:
@@ -131,7 +131,10 @@ def run(
     profiled = create.steps(profile, resolved) if profile else []
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
-    planned = make(ready.planned, destination.of(target, ready.planned), options)
+    place = destination.of(target, ready.planned)
+    changed, planned = _planned(ready.planned, changes, lambda recipe: make(recipe, place, options))
+    if changed is not ready.planned:
+        resolved = changed
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]
@@ -216,6 +219,29 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 
     resolved = load_named(name, overrides or [])
     return load.smoke(resolved, smoke) if smoke else resolved
+
+
+def _planned(recipe: Recipe, typed: Sequence[str] | None, make: Callable[[Recipe], Plan]) -> tuple[Recipe, Plan]:
+    """The plan, and the recipe that it is of: where the data at hand is too small for what `recipe` holds out, and nobody typed that, the
+    usual share is held out."""
+    from podwright.recipe import kinds, load
+
+    planned = make(recipe)
+    override = kinds.find(recipe.kind).held_out
+    key = override.partition("=")[0]
+    codes = _too_small(planned)
+    if not (override and codes) or any(text.startswith(key) for text in typed or ()):
+        return recipe, planned
+    changed = load.override(recipe, [override])
+    again = make(changed)
+    if _too_small(again) == codes or not expanded(changed.data.source).exists():
+        return recipe, planned
+    warn(f"{override}: {changed.data.source} is too small for what {recipe.name} holds out")
+    return changed, again
+
+
+def _too_small(plan: Plan) -> list[str]:
+    return [f.code for f in plan.errors if f.code in ("held-out", "too-few-examples", "too-few-tokens")]
 
 
 def _context(cache: Path, jax: str) -> CompileContext:

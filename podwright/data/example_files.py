@@ -8,10 +8,10 @@ from pathlib import Path
 
 from podwright.data.rows import container
 from podwright.errors import UserError
-from podwright.recipe.corpus import COMPRESSIONS, SUFFIXES
+from podwright.recipe.corpus import ARROW, COMPRESSIONS, SUFFIXES, is_saved
 from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
 
-_LINES = [suffix for suffix in SUFFIXES if suffix != ".parquet"]
+_LINES = [suffix for suffix in SUFFIXES if suffix not in (".parquet", ARROW)]
 _ENDINGS = [*_LINES, *(suffix + compression for suffix in _LINES for compression in COMPRESSIONS)]
 _NAMED = 3  # files of a message
 _SPLITS = "train.jsonl and test.jsonl (or .json, .csv, .parquet, each perhaps with .gz or .zst)"
@@ -28,7 +28,7 @@ class ExampleFiles:
 
 def is_of_grpo(path: Path) -> bool:
     """Whether a path is a table, a JSON list or compressed rows, or a directory as GRPO reads them."""
-    if path.is_file():
+    if path.is_file() or is_saved(str(path)):
         return container(path) != "" and not path.name.endswith(".jsonl")
     folders = (path, path / "main", path / "data")
     is_split = any((path / f"{split}{ending}").is_file() for split in ("train", "test") for ending in _ENDINGS)
@@ -42,6 +42,8 @@ def files(source: str, path: Path) -> ExampleFiles:
     require_file_or_directory(f"data.source={source}", path)
     if path.is_file():
         return ExampleFiles((path,), ())
+    if is_saved(str(path)):
+        return ExampleFiles((path,), test_files(path))
     train, test = of_split(path, "train"), of_split(path, "test")
     if train and test:
         tables = [p for split in ("train", "test") for p in sorted(path.glob(f"{split}*.parquet"))]
@@ -54,6 +56,18 @@ def files(source: str, path: Path) -> ExampleFiles:
         if (train_tables or test_tables) and not train:
             raise _missing(source, train_tables, test_tables)
     raise _missing(source, train, test)
+
+
+def test_files(path: Path) -> tuple[Path, ...]:
+    """The test part of a directory; () where it has none."""
+    if is_saved(str(path)):
+        parts = [path / name for name in ("test", "validation") if is_saved(str(path / name))]
+        return tuple(parts[:1])
+    for folder in (path, path / "main", path / "data"):
+        if present := of_split(folder, "test")[:1] or sorted(folder.glob("test*.parquet")):
+            require_all_numbered(str(folder), (file.name for file in present))
+            return tuple(present)
+    return ()
 
 
 def of_split(path: Path, split: str, more: tuple[str, ...] = ()) -> list[Path]:
