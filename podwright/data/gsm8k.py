@@ -146,7 +146,7 @@ def _require_both(source: str, train: Sequence[Example], test: Sequence[Example]
 
 def read(path: Path, columns: GrpoColumns | None = None) -> list[Example]:
     """Every example of a file, or of the test part of a directory."""
-    return _of_files(example_files.test_files(path) or example_files.files(str(path), path).train, columns)
+    return _of_files(example_files.part_files(path, "test") or example_files.files(str(path), path).train, columns)
 
 
 def hold_out(

@@ -6,9 +6,8 @@ import itertools
 from collections.abc import Collection
 from typing import Any
 
-from podwright.data.rows import LocatedRows, MissingPackage, of_table
+from podwright.data.rows import LocatedRows, not_installed, of_table
 from podwright.errors import UserError, message_of
-from podwright.recipe import extras
 
 _ELSEWHERE = "type data.source=DIRECTORY of a download, with train.jsonl and test.jsonl"
 _CONFIGS = {"openai/gsm8k": "main"}  # hub sets of which one configuration must be chosen
@@ -22,9 +21,7 @@ def load(name: str, columns: Collection[str], *, streaming: bool = False) -> tup
     try:
         import datasets
     except ImportError as e:
-        raise MissingPackage(
-            "reading the hub needs the package datasets", extras.install("jax"), "missing-package"
-        ) from e
+        raise not_installed("datasets", "the hub") from e
     try:
         dataset = datasets.load_dataset(name, _CONFIGS.get(name), streaming=streaming)
     except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there is no data

@@ -25,7 +25,7 @@ import dataclasses
 import itertools
 import json
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
@@ -58,7 +58,6 @@ _SPEAKERS = {"system": "system", "developer": "system", "user": "user", "human":
 _SPEAKERS |= dict.fromkeys(("assistant", "gpt", "chatgpt", "model", "ai", "bot", "function_call"), "assistant")
 _SPEAKERS |= dict.fromkeys(("tool", "function", "observation", "ipython"), "tool")
 _SPEAKER = {"role", "from"}
-_CONTENTS = ("content", "value", "parts")
 _TEXTS = ("text", "content")
 _ASKING = (*_QUESTIONS, "prompt", "instruction")
 _REPLYING = ("solution", "answer", "completion", "response", "output")
@@ -337,10 +336,12 @@ def _turns(where: str, name: str, value: object) -> list[Turn]:
         if speaker is None:
             what = f"{where}: a turn of {name} is by {role[:_SHOWN]!r}"
             raise UserError(what, "write system, user, assistant or tool, or human and gpt", "chat-turns")
+        content = next((turn[key] for key in ("content", "value", "parts") if turn.get(key)), turn.get("content"))
         calls = turn.get("tool_calls")
-        texts = []
-        if any(map(turn.get, _CONTENTS)) or not (calls or speaker in ("system", "tool")):
-            texts = [_text(where, f"a turn of {name}", text) for text in _contents(where, name, turn)]
+        parts = content if content and isinstance(content, list) else [content]
+        if not content and (calls or speaker in ("system", "tool")):
+            parts = []
+        texts = [_part_text(where, f"a turn of {name}", part) for part in parts]
         if calls:
             texts.append(json.dumps(calls, ensure_ascii=False, default=str))
         if texts or speaker != "system":
@@ -348,14 +349,14 @@ def _turns(where: str, name: str, value: object) -> list[Turn]:
     return turns
 
 
-def _contents(where: str, name: str, turn: Row) -> Iterator[object]:
-    """What a turn says, in one piece or in parts; UserError for a part that says no text, such as an image."""
-    content = next((turn[key] for key in _CONTENTS if turn.get(key) is not None), None)
-    for part in content if content and isinstance(content, list) else [content]:
-        if isinstance(part, Mapping) and not part.get("text"):
-            what = f"{where}: a turn of {name} has a part that is no text: {str(part.get('type') or [*part])[:_SHOWN]}"
+def _part_text(where: str, name: str, part: object) -> str:
+    """UserError for a part of a turn that says no text, such as an image."""
+    if isinstance(part, Mapping):
+        if not part.get("text"):
+            what = f"{where}: {name} has a part that is no text: {str(part.get('type') or [*part])[:_SHOWN]}"
             raise UserError(what, "remove the line, or this part of it", "not-text")
-        yield part["text"] if isinstance(part, Mapping) else part
+        part = part["text"]
+    return _text(where, name, part)
 
 
 def _without_tools(turns: list[Turn]) -> list[Turn]:

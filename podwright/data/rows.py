@@ -40,6 +40,10 @@ class MissingPackage(UserError):
     """A package is not installed here that reading needs: nothing is known of the data."""
 
 
+def not_installed(package: str, name: str) -> MissingPackage:
+    return MissingPackage(f"reading {name} needs the package {package}", extras.install("jax"), "missing-package")
+
+
 class SampledRows(NamedTuple):
     """What a plan reads of a file."""
 
@@ -166,9 +170,7 @@ def _decompressed(place: Location, file: IO[bytes]) -> IO[bytes]:
     try:
         import fsspec.compression
     except ImportError as e:
-        raise MissingPackage(
-            f"reading {place.name} needs the package fsspec", extras.install("jax"), "missing-package"
-        ) from e
+        raise not_installed("fsspec", place.name) from e
     name = COMPRESSIONS[place.suffix]
     if name not in fsspec.compression.compr:  # fsspec has zstd where that package is
         raise MissingPackage(
@@ -298,8 +300,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
     try:
         import pyarrow.parquet
     except ImportError as e:
-        what = f"reading {path.name} needs the package pyarrow"
-        raise MissingPackage(what, extras.install("jax"), "missing-package") from e
+        raise not_installed("pyarrow", path.name) from e
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
@@ -344,8 +345,7 @@ def _saved(path: Path) -> Any:
     try:
         import datasets
     except ImportError as e:
-        what = f"reading {path.name} needs the package datasets"
-        raise MissingPackage(what, extras.install("jax"), "missing-package") from e
+        raise not_installed("datasets", path.name) from e
     try:
         saved = datasets.load_from_disk(path) if path.is_dir() else datasets.Dataset.from_file(str(path))
         return (saved["train"] if isinstance(saved, dict) else saved).with_format(None)
@@ -358,10 +358,9 @@ def _sampled_saved(name: str, table: Any, columns: Collection[str]) -> SampledRo
     total = len(table)
     numbers = [*range(total)]
     if total > _SMALL_ROWS:
-        numbers = numbers[:_END_ROWS] + numbers[-_END_ROWS:]
+        del numbers[_END_ROWS:-_END_ROWS]
     listed = [*of_table(name, table.select(numbers), columns, numbers)]
-    complete = len(numbers) == total
-    return SampledRows(listed, total, complete, total * complete, total / max(1, len(numbers)))
+    return SampledRows(listed, total, len(numbers) == total, 0, total / max(1, len(numbers)))
 
 
 def of_table(name: str, table: Any, columns: Collection[str] | None, numbers: Iterable[int]) -> LocatedRows:

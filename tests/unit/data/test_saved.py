@@ -10,8 +10,8 @@ import pytest
 from podwright.data import gsm8k
 from podwright.plan.checks import examples
 from podwright.recipe.load import load
-from podwright.train.grpo import standalone
 from podwright.rundir import RunDir
+from podwright.train.grpo import standalone
 from tests.verbs import call
 
 ROWS: list[dict[str, Any]] = [{"question": f"{n}+1?", "answer": f"It is\n#### {n + 1}", "id": n} for n in range(40)]

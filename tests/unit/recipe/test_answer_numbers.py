@@ -115,7 +115,24 @@ def test_a_marked_number_is_found_however_it_is_written(number: int, around: str
         assert same_number(found, str(number))
 
 
-PIECES = ["9", "1,", ",111", "1 1", "-", "1/", ".", "1.", "####", "#### ", "1e", "e1", "$", "<think>", "\\frac{1}", "\\frac{"]
+PIECES = [
+    "9",
+    "1,",
+    ",111",
+    "1 1",
+    "-",
+    "1/",
+    ".",
+    "1.",
+    "####",
+    "#### ",
+    "1e",
+    "e1",
+    "$",
+    "<think>",
+    "\\frac{1}",
+    "\\frac{",
+]
 READ_ALL = """
 import itertools, json, resource, sys
 from podwright.recipe.answer_numbers import gold, same_number
