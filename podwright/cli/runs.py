@@ -44,6 +44,12 @@ if TYPE_CHECKING:
     from podwright.recipe.kinds import Recipe
     from podwright.targets import ResolvedTarget
 
+_TOO_SMALL = (
+    "held-out",
+    "too-few-examples",
+    "too-few-tokens",
+)  # codes of data that a recipe asks more of than there is
+
 
 def plan(
     recipe: RecipeName,
@@ -132,9 +138,9 @@ def run(
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
     place = destination.of(target, ready.planned)
-    changed, planned = _planned(ready.planned, changes, lambda recipe: make(recipe, place, options))
-    if changed is not ready.planned:
-        resolved = changed
+    resolved, planned = _planned(
+        resolved, changes, lambda kept: make(ready.planned if kept is ready.kept else kept, place, options)
+    )
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]
@@ -229,19 +235,14 @@ def _planned(recipe: Recipe, typed: Sequence[str] | None, make: Callable[[Recipe
     planned = make(recipe)
     override = kinds.find(recipe.kind).held_out
     key = override.partition("=")[0]
-    codes = _too_small(planned)
-    if not (override and codes) or any(text.startswith(key) for text in typed or ()):
+    is_typed = any(f"{key}.".startswith(f"{text.partition('=')[0]}.") for text in typed or ())
+    if not override or is_typed or not any(f.code in _TOO_SMALL for f in planned.errors):
         return recipe, planned
     changed = load.override(recipe, [override])
-    again = make(changed)
-    if _too_small(again) == codes or not expanded(changed.data.source).exists():
+    if changed == recipe or not expanded(changed.data.source).exists():
         return recipe, planned
     warn(f"{override}: {changed.data.source} is too small for what {recipe.name} holds out")
-    return changed, again
-
-
-def _too_small(plan: Plan) -> list[str]:
-    return [f.code for f in plan.errors if f.code in ("held-out", "too-few-examples", "too-few-tokens")]
+    return changed, make(changed)
 
 
 def _context(cache: Path, jax: str) -> CompileContext:

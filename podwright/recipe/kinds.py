@@ -68,7 +68,7 @@ class RecipeKind:
     """a function of RunDir, attempt, Polled and whether a stop was wanted that says how an attempt ended by its log, or None; "" where the
     trainer writes that"""
     held_out: str = "data.num_test=0"
-    """the override with which a recipe holds out what is usual for the size of the data; "" where it names no size"""
+    """the override with which a recipe holds out what is usual for the size of the data; "" where it holds nothing out"""
     first_step: int = 1
     """the number of the first step in metrics.jsonl"""
     environment: Mapping[str, str] = field(default_factory=dict)

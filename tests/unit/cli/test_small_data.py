@@ -11,6 +11,7 @@ from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.kinds import Recipe
 from podwright.recipe.load import load, smoke
 from podwright.slices import parse
+from tests.verbs import call
 
 GRPO = "qwen3-tiny-arithmetic-grpo"
 SIZE = "batch_size=8"
@@ -43,7 +44,8 @@ def test_too_few_questions_for_the_recipes_test_are_divided_as_usual_and_that_is
 def test_a_test_that_was_typed_is_insisted_on(tmp_path: Path) -> None:
     path = questions(tmp_path / "a.jsonl", 60)
     recipe = load(GRPO, ["data.num_train=0", "data.num_test=64", SIZE, f"data.source={path}"])
-    assert planned(recipe, ["data.num_test=64"]) == (recipe, ["held-out"])
+    for typed in ("data.num_test=64", f"data={{source: {path}, num_test: 64}}"):
+        assert planned(recipe, [typed]) == (recipe, ["held-out"])
 
 
 def test_a_test_that_leaves_enough_to_train_on_stays(tmp_path: Path) -> None:
@@ -77,3 +79,12 @@ def test_few_pairs_are_divided_as_usual(tmp_path: Path) -> None:
     recipe = load("phase1-tiny", [f"data.source={path}", "per_device_batch_size=4", "data.num_train=0"])
     changed, faults = planned(recipe, [f"data.source={path}"])
     assert (changed.data.num_test, faults) == (0, [])
+
+
+def test_plan_and_dry_run_divide_alike(tmp_path: Path) -> None:
+    path = questions(tmp_path / "a.jsonl", 60)
+    words = ("qwen3-tiny-gsm8k-grpo", f"data.source={path}", "--on", "cpu-1")
+    for result in (call("plan", *words), call("run", *words, "--dry-run", "--runs", str(tmp_path / "runs"))):
+        assert result.code == 0 and "54 training and 6 test examples" in result.stdout, result
+        assert result.stderr.count("is too small for what qwen3-tiny-gsm8k-grpo holds out") == 1
+    assert call("plan", *words, "data.num_test=64").code == 3
