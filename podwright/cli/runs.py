@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
 import typer
 
@@ -41,7 +41,7 @@ from podwright.rundir import RUNS, Ending, RunDir
 if TYPE_CHECKING:
     from podwright.plan.compiled.compile import CompileContext
     from podwright.plan.document import Plan
-    from podwright.recipe.kinds import Recipe
+    from podwright.recipe.kinds import JaxRecipe, Recipe
     from podwright.targets import ResolvedTarget
 
 _TOO_SMALL = (
@@ -239,9 +239,10 @@ def _planned(recipe: Recipe, typed: Sequence[str] | None, make: Callable[[Recipe
     if not override or is_typed or not any(f.code in _TOO_SMALL for f in planned.errors):
         return recipe, planned
     changed = load.override(recipe, [override])
-    if changed == recipe or not expanded(changed.data.source).exists():
+    source = cast("JaxRecipe", changed).data.source
+    if changed == recipe or not expanded(source).exists():
         return recipe, planned
-    warn(f"{override}: {changed.data.source} is too small for what {recipe.name} holds out")
+    warn(f"{override}: {source} is too small for what {recipe.name} holds out")
     return changed, make(changed)
 
 

@@ -359,7 +359,7 @@ def _sampled_saved(name: str, table: Any, columns: Collection[str]) -> SampledRo
     numbers = [*range(total)]
     if total > _SMALL_ROWS:
         del numbers[_END_ROWS:-_END_ROWS]
-    listed = [*of_table(name, table.select(numbers), columns, numbers)]
+    listed: list[tuple[str, Row | UserError]] = [*of_table(name, table.select(numbers), columns, numbers)]
     return SampledRows(listed, total, len(numbers) == total, 0, total / max(1, len(numbers)))
 
 

@@ -70,7 +70,7 @@ def test_texts_that_datasets_saved_are_counted_tokenized_and_checked(tmp_path: P
     assert json.loads(call("data", "check", str(file), "--json").stdout)["valid"] == 40
     small = ("batch_size=1", "sequence_length=64", "data.tokenizer=bytes", f"data.source={source}")
     plan = call("plan", "almodel-tiny", *small, "--on", "cpu-1", "--only", "data")
-    assert "in 40 documents" in plan.stdout and "is too small for what almodel-tiny holds out" in plan.stderr
+    assert "in 40 documents" in plan.stdout
 
 
 def test_a_saved_data_set_that_lacks_a_file_is_refused_in_one_line(tmp_path: Path) -> None:
