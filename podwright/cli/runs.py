@@ -135,12 +135,11 @@ def run(
     target = target.for_slice(slice_)
     traits = target.traits
     profiled = create.steps(profile, resolved) if profile else []
-    context = _context(cache, "") if compile_ or fit else None
-    options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
-    place = destination.of(target, ready.planned)
-    resolved, planned = _planned(
-        resolved, changes, lambda kept: make(ready.planned if kept is ready.kept else kept, place, options)
+    options = PlanOptions(
+        depth=compile_, fit=fit, context=_context(cache, "") if compile_ or fit else None, starting=True
     )
+    changed, planned = _planned(ready.planned, changes, lambda r: make(r, destination.of(target, r), options))
+    resolved = resolved if changed is ready.planned else changed
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]

@@ -10,12 +10,10 @@
 | chat | messages: turns of {role, content}, as APIs have them: content may be parts, and calls of tools stand beside it |
 | ShareGPT | conversations: turns of {from, value} |
 
-GRPO's answers have `#### n`, or are a number and nothing else. What a row leaves open is refused, never guessed. Cells of CSV, which
-are text, may hold turns and objects as JSON or as Python writes them.
+GRPO's answers have `#### n`, or are a number and nothing else. What is open is refused. Cells of CSV may hold JSON, or what Python writes.
 
-Pretraining takes the column `text` or `content`. Of a row of these layouts it takes question and reply, or all turns, with an empty line
-between; there a reply may also be in the column `response`. Phase 1 and Phase 2 read the same layouts, and the names that data sets of
-captions have for files and texts.
+Pretraining takes the column `text` or `content`, else question and reply (also `response`), or all turns, with an empty line between.
+Phase 1 and Phase 2 read the same layouts, and the names that data sets of captions have for files and texts.
 """
 
 from __future__ import annotations
@@ -95,7 +93,6 @@ class Turn(NamedTuple):
     speaker: str
     """system, user, assistant or tool"""
     text: str
-    """calls of tools included, each as JSON"""
 
 
 class _Fields(NamedTuple):
@@ -253,8 +250,7 @@ def _fields(where: str, row: Row) -> _Fields:
         turns = _turns(where, layout, row[layout])
         answer = _reply(where, layout, turns[-1:])
         asked = _without_tools(turns[:-1])
-        by_tools = len(asked) < len(turns) - 1
-        return _Fields(_question(where, layout, asked), layout, answer, by_tools=by_tools)
+        return _Fields(_question(where, layout, asked), layout, answer, by_tools=len(asked) < len(turns) - 1)
     raise UserError(f"{where} is of no layout that GRPO reads; its columns are {_listed(row)}", _COLUMNS, "row-layout")
 
 
@@ -334,23 +330,21 @@ def _turns(where: str, name: str, value: object) -> list[Turn]:
         role = str(turn.get("role") or turn.get("from"))
         speaker = _SPEAKERS.get(role.lower())
         if speaker is None:
-            what = f"{where}: a turn of {name} is by {role[:_SHOWN]!r}"
-            raise UserError(what, "write system, user, assistant or tool, or human and gpt", "chat-turns")
+            fix = "write system, user, assistant or tool, or human and gpt"
+            raise UserError(f"{where}: a turn of {name} is by {role[:_SHOWN]!r}", fix, "chat-turns")
         content = next((turn[key] for key in ("content", "value", "parts") if turn.get(key)), turn.get("content"))
         calls = turn.get("tool_calls")
-        parts = content if content and isinstance(content, list) else [content]
-        if not content and (calls or speaker in ("system", "tool")):
-            parts = []
+        is_silent = not content and (calls or speaker in ("system", "tool"))
+        parts = [] if is_silent else content if content and isinstance(content, list) else [content]
         texts = [_part_text(where, f"a turn of {name}", part) for part in parts]
         if calls:
-            texts.append(json.dumps(calls, ensure_ascii=False, default=str))
+            texts.append(json.dumps(calls, ensure_ascii=False, default=str))  # as they stand
         if texts or speaker != "system":
             turns.append(Turn(speaker, "\n".join(texts)))
     return turns
 
 
 def _part_text(where: str, name: str, part: object) -> str:
-    """UserError for a part of a turn that says no text, such as an image."""
     if isinstance(part, Mapping):
         if not part.get("text"):
             what = f"{where}: {name} has a part that is no text: {str(part.get('type') or [*part])[:_SHOWN]}"
@@ -360,7 +354,6 @@ def _part_text(where: str, name: str, part: object) -> str:
 
 
 def _without_tools(turns: list[Turn]) -> list[Turn]:
-    """Those before tools were called for the answer."""
     speakers = [turn.speaker for turn in turns]
     first = speakers.index("assistant") if "assistant" in speakers else len(turns)
     return turns[:first] if {*speakers[first:]} == {"assistant", "tool"} else turns
