@@ -130,16 +130,14 @@ def run(
     typed, changes = variables(overrides)
     resolved = _recipe(recipe, changes, smoke)
     ready = create.prepared(resolved, target, typed)
-    resolved = ready.kept
-    slice_ = destination.slice_of(target, resolved)
+    slice_ = destination.slice_of(target, ready.kept)
     target = target.for_slice(slice_)
     traits = target.traits
-    profiled = create.steps(profile, resolved) if profile else []
-    options = PlanOptions(
-        depth=compile_, fit=fit, context=_context(cache, "") if compile_ or fit else None, starting=True
-    )
+    profiled = create.steps(profile, ready.kept) if profile else []
+    context = _context(cache, "") if compile_ or fit else None
+    options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
     changed, planned = _planned(ready.planned, changes, lambda r: make(r, destination.of(target, r), options))
-    resolved = resolved if changed is ready.planned else changed
+    resolved = ready.kept if changed is ready.planned else changed
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]

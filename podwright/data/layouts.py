@@ -61,7 +61,7 @@ _ASKING = (*_QUESTIONS, "prompt", "instruction")
 _REPLYING = ("solution", "answer", "completion", "response", "output")
 """a solution is the worked form of the answer beside it"""
 _SHOWN = 60  # characters of an answer in a message
-_LISTED = 70  # characters of the names of columns
+_LISTED = 70  # of the names of columns
 _LINE_COLUMNS = "name columns that are there"
 NO_GOOD_LINE = "name its columns by data.columns, or give lines as docs/multimodal.md shows them"
 _COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
@@ -83,8 +83,7 @@ class Example:
     """the right number as text, without commas"""
     solution: str
     """the worked answer, its `#### n` line included"""
-    by_tools: bool = False
-    """whether tools were called for the answer; a question is asked without them"""
+    by_tools: bool = False  # whether tools were called for the answer; a question is asked without them
 
 
 class Turn(NamedTuple):
@@ -268,8 +267,7 @@ def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
 def _value(where: str, row: Row, name: str, fix: str = _COLUMNS) -> object:
     if value := _column(row, name):
         return value[0]
-    what = f"{where} has no column {name!r} of data.columns; its columns are {_listed(row)}"
-    raise UserError(what, fix, "no-column")
+    raise UserError(f"{where} has no column {name!r} of data.columns; its columns are {_listed(row)}", fix, "no-column")
 
 
 def _column(row: Row, name: str) -> tuple[object] | None:
