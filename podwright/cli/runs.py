@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn, cast
 
 import typer
 
@@ -35,14 +35,20 @@ from podwright.cli.options import (
     variables,
 )
 from podwright.cli.progress import CompileProgress
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, expanded, warn
 from podwright.rundir import RUNS, Ending, RunDir
 
 if TYPE_CHECKING:
     from podwright.plan.compiled.compile import CompileContext
     from podwright.plan.document import Plan
-    from podwright.recipe.kinds import Recipe
+    from podwright.recipe.kinds import JaxRecipe, Recipe
     from podwright.targets import ResolvedTarget
+
+_TOO_SMALL = (
+    "held-out",
+    "too-few-examples",
+    "too-few-tokens",
+)  # codes of data that a recipe asks more of than there is
 
 
 def plan(
@@ -73,7 +79,7 @@ def plan(
     context = _context(cache, jax) if compile_ or fit else None
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
     place = destination.find(on, resolved, generation=fit, only=checks_named(only))
-    planned = make(resolved, place, options)
+    resolved, planned = _planned(resolved, overrides, lambda changed: make(changed, place, options))
     if price is not None and not context and planned.step is None and planned.verdict is not Verdict.REFUSED:
         raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile", "no-step-time")
     if svg:
@@ -124,14 +130,14 @@ def run(
     typed, changes = variables(overrides)
     resolved = _recipe(recipe, changes, smoke)
     ready = create.prepared(resolved, target, typed)
-    resolved = ready.kept
-    slice_ = destination.slice_of(target, resolved)
+    slice_ = destination.slice_of(target, ready.kept)
     target = target.for_slice(slice_)
     traits = target.traits
-    profiled = create.steps(profile, resolved) if profile else []
+    profiled = create.steps(profile, ready.kept) if profile else []
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
-    planned = make(ready.planned, destination.of(target, ready.planned), options)
+    changed, planned = _planned(ready.planned, changes, lambda r: make(r, destination.of(target, r), options))
+    resolved = ready.kept if changed is ready.planned else changed
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
     folders = [runs, *([shared] if shared else [])]
@@ -216,6 +222,25 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
 
     resolved = load_named(name, overrides or [])
     return load.smoke(resolved, smoke) if smoke else resolved
+
+
+def _planned(recipe: Recipe, typed: Sequence[str] | None, make: Callable[[Recipe], Plan]) -> tuple[Recipe, Plan]:
+    """The plan, and the recipe that it is of: where the data at hand is too small for what `recipe` holds out, and nobody typed that, the
+    usual share is held out."""
+    from podwright.recipe import kinds, load
+
+    planned = make(recipe)
+    override = kinds.find(recipe.kind).held_out
+    key = override.partition("=")[0]
+    is_typed = any(f"{key}.".startswith(f"{text.partition('=')[0]}.") for text in typed or ())
+    if not override or is_typed or not any(f.code in _TOO_SMALL for f in planned.errors):
+        return recipe, planned
+    changed = load.override(recipe, [override])
+    source = cast("JaxRecipe", changed).data.source
+    if changed == recipe or not expanded(source).exists():
+        return recipe, planned
+    warn(f"{override}: {source} is too small for what {recipe.name} holds out")
+    return changed, make(changed)
 
 
 def _context(cache: Path, jax: str) -> CompileContext:

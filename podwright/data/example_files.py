@@ -8,10 +8,10 @@ from pathlib import Path
 
 from podwright.data.rows import container
 from podwright.errors import UserError
-from podwright.recipe.corpus import COMPRESSIONS, SUFFIXES
+from podwright.recipe.corpus import ARROW, COMPRESSIONS, SUFFIXES, is_saved
 from podwright.recipe.paths import require_all_numbered, require_file_or_directory, require_no_dead_link
 
-_LINES = [suffix for suffix in SUFFIXES if suffix != ".parquet"]
+_LINES = [suffix for suffix in SUFFIXES if suffix not in (".parquet", ARROW)]
 _ENDINGS = [*_LINES, *(suffix + compression for suffix in _LINES for compression in COMPRESSIONS)]
 _NAMED = 3  # files of a message
 _SPLITS = "train.jsonl and test.jsonl (or .json, .csv, .parquet, each perhaps with .gz or .zst)"
@@ -28,13 +28,9 @@ class ExampleFiles:
 
 def is_of_grpo(path: Path) -> bool:
     """Whether a path is a table, a JSON list or compressed rows, or a directory as GRPO reads them."""
-    if path.is_file():
+    if path.is_file() or is_saved(str(path)):
         return container(path) != "" and not path.name.endswith(".jsonl")
-    folders = (path, path / "main", path / "data")
-    is_split = any((path / f"{split}{ending}").is_file() for split in ("train", "test") for ending in _ENDINGS)
-    if is_split:
-        return True
-    return any(next(folder.glob("*.parquet"), None) for folder in folders)
+    return any(part_files(path, part) for part in ("train", "test")) or any(path.glob("*.parquet"))
 
 
 def files(source: str, path: Path) -> ExampleFiles:
@@ -42,18 +38,25 @@ def files(source: str, path: Path) -> ExampleFiles:
     require_file_or_directory(f"data.source={source}", path)
     if path.is_file():
         return ExampleFiles((path,), ())
-    train, test = of_split(path, "train"), of_split(path, "test")
-    if train and test:
-        tables = [p for split in ("train", "test") for p in sorted(path.glob(f"{split}*.parquet"))]
-        return ExampleFiles((train[0],), (test[0],), (*train[1:], *test[1:], *tables))
+    train, test = part_files(path, "train"), part_files(path, "test")
+    if is_saved(str(path)) and (train or not test):
+        return ExampleFiles(train or (path,), test)
+    if not (train and test):
+        raise _missing(source, train, test)
+    named = [file for part in ("train", "test") for file in (*of_split(path, part), *path.glob(f"{part}*.parquet"))]
+    return ExampleFiles(train, test, tuple(file for file in named if file not in (*train, *test)))
+
+
+def part_files(path: Path, part: str) -> tuple[Path, ...]:
+    """The files of the training or the test part of a directory; () where it has none."""
+    for name in ("test", "validation") if part == "test" else (part,):
+        if is_saved(str(path / name)):
+            return (path / name,)
     for folder in (path, path / "main", path / "data"):
-        train_tables, test_tables = (tuple(sorted(folder.glob(f"{split}*.parquet"))) for split in ("train", "test"))
-        if train_tables and test_tables:
-            require_all_numbered(str(folder), (file.name for file in (*train_tables, *test_tables)))
-            return ExampleFiles(train_tables, test_tables)
-        if (train_tables or test_tables) and not train:
-            raise _missing(source, train_tables, test_tables)
-    raise _missing(source, train, test)
+        if present := of_split(folder, part)[:1] or sorted(folder.glob(f"{part}*.parquet")):
+            require_all_numbered(str(folder), (file.name for file in present))
+            return tuple(present)
+    return ()
 
 
 def of_split(path: Path, split: str, more: tuple[str, ...] = ()) -> list[Path]:

@@ -143,7 +143,7 @@ def _entries(
     place: Location, columns: Columns, on: Callable[[int], None] = lambda size: None
 ) -> Iterator[tuple[str, str | rows.Row | UserError]]:
     """The rows of a file, or its text."""
-    if corpus.container(place.name):
+    if rows.container(place):
         of_questions = layouts.names_read(columns if isinstance(columns, GrpoColumns) else None)
         of_texts = layouts.names_of_text(columns if isinstance(columns, TextColumns) else None)
         yield from rows.rows_and_faults(place, of_questions | of_texts, on)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 from podwright.data import arithmetic, example_files, hub, layouts, rows
 from podwright.data.example_files import ExampleFiles
 from podwright.data.layouts import Example
-from podwright.errors import UserError, expanded
+from podwright.errors import UserError, counted, expanded
 from podwright.recipe import arithmetic_capacity, held_out
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoColumns, GrpoData
@@ -119,6 +119,9 @@ def _sampled_files(files: ExampleFiles, data: GrpoData, seed: int) -> SampledDat
         if equal := held_out.shared(*questions):
             names = files.train[0].name, files.test[0].name
             warnings.append(held_out.warning(data.source, names, equal, len(questions[1])))
+    if by_tools := sum(example.by_tools for example in (*train, *test)):
+        what = f"{counted(by_tools, 'answer')} of {data.source} came by calls of tools, which GRPO does not make"
+        warnings.append((what, "leave these rows out if their questions need the tools"))
     return SampledData(*parts, complete, tuple(warnings))
 
 
@@ -142,8 +145,8 @@ def _require_both(source: str, train: Sequence[Example], test: Sequence[Example]
 
 
 def read(path: Path, columns: GrpoColumns | None = None) -> list[Example]:
-    """Every example of one file."""
-    return _of_files([path], columns)
+    """Every example of a file, or of the test part of a directory."""
+    return _of_files(example_files.part_files(path, "test") or example_files.files(str(path), path).train, columns)
 
 
 def hold_out(

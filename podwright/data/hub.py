@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Collection
 from typing import Any
 
-from podwright.data.rows import LocatedRows, MissingPackage
+from podwright.data.rows import LocatedRows, not_installed, of_table
 from podwright.errors import UserError, message_of
-from podwright.recipe import extras
 
 _ELSEWHERE = "type data.source=DIRECTORY of a download, with train.jsonl and test.jsonl"
 _CONFIGS = {"openai/gsm8k": "main"}  # hub sets of which one configuration must be chosen
@@ -21,9 +21,7 @@ def load(name: str, columns: Collection[str], *, streaming: bool = False) -> tup
     try:
         import datasets
     except ImportError as e:
-        raise MissingPackage(
-            "reading the hub needs the package datasets", extras.install("jax"), "missing-package"
-        ) from e
+        raise not_installed("datasets", "the hub") from e
     try:
         dataset = datasets.load_dataset(name, _CONFIGS.get(name), streaming=streaming)
     except Exception as e:  # the hub's clients raise dozens of types, all of them meaning that there is no data
@@ -39,14 +37,8 @@ def load(name: str, columns: Collection[str], *, streaming: bool = False) -> tup
 
 
 def _named(name: str, table: Any, columns: Collection[str]) -> LocatedRows:
-    names = table.column_names or []  # a set that is streamed may not know them
-    wanted = [column for column in names if column in columns]
-    if names and not wanted:  # of no column there are no rows, and whoever takes the first says which are missing
-        yield f"{name} row 1", dict.fromkeys(names)
-        return
     try:
-        for number, row in enumerate(table.select_columns(wanted) if names else table, 1):
-            yield f"{name} row {number}", dict.fromkeys(names) | row
+        yield from of_table(name, table, columns, itertools.count())
     except Exception as e:  # of the network, or of a file that is no table
         raise UserError(
             f"{name} cannot be read ({type(e).__name__}: {message_of(e)})", _ELSEWHERE, "hub-unreachable"

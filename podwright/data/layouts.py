@@ -7,15 +7,13 @@
 | prompt and completion | prompt, completion: texts, or turns of a chat |
 | Alpaca | instruction, input (may be absent), output |
 | DAPO | prompt (turns or text), reward_model: {ground_truth} |
-| chat | messages: turns of {role, content} |
+| chat | messages: turns of {role, content}, as APIs have them: content may be parts, and calls of tools stand beside it |
 | ShareGPT | conversations: turns of {from, value} |
 
-GRPO's answers have `#### n`, or are a number and nothing else. What a row leaves open is refused, never guessed. Cells of CSV, which
-are text, may hold turns and objects as JSON or as Python writes them.
+GRPO's answers have `#### n`, or are a number and nothing else. What is open is refused. Cells of CSV may hold JSON, or what Python writes.
 
-Pretraining takes the column `text` or `content`. Of a row of these layouts it takes question and reply, or all turns, with an empty line
-between; there a reply may also be in the column `response`. Phase 1 and Phase 2 read the same layouts, and the names that data sets of
-captions have for files and texts.
+Pretraining takes the column `text` or `content`, else question and reply (also `response`), or all turns, with an empty line between.
+Phase 1 and Phase 2 read the same layouts, and the names that data sets of captions have for files and texts.
 """
 
 from __future__ import annotations
@@ -54,14 +52,16 @@ _OTHER_NAMES = {
 """field of a row that names files -> names that others have for it"""
 _NAMES_OF_LINES = frozenset({"response", *_OTHER_NAMES, *itertools.chain(*_OTHER_NAMES.values()), *_NAMES})
 _MARKS = re.compile("<(?:image|audio|video)>\\s*")
-_SPEAKERS = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "gpt": "assistant"}
+_SPEAKERS = {"system": "system", "developer": "system", "user": "user", "human": "user"}
+_SPEAKERS |= dict.fromkeys(("assistant", "gpt", "chatgpt", "model", "ai", "bot", "function_call"), "assistant")
+_SPEAKERS |= dict.fromkeys(("tool", "function", "observation", "ipython"), "tool")
 _SPEAKER = {"role", "from"}
 _TEXTS = ("text", "content")
 _ASKING = (*_QUESTIONS, "prompt", "instruction")
 _REPLYING = ("solution", "answer", "completion", "response", "output")
 """a solution is the worked form of the answer beside it"""
 _SHOWN = 60  # characters of an answer in a message
-_LISTED = 70  # characters of the names of columns
+_LISTED = 70  # of the names of columns
 _LINE_COLUMNS = "name columns that are there"
 NO_GOOD_LINE = "name its columns by data.columns, or give lines as docs/multimodal.md shows them"
 _COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
@@ -83,13 +83,14 @@ class Example:
     """the right number as text, without commas"""
     solution: str
     """the worked answer, its `#### n` line included"""
+    by_tools: bool = False  # whether tools were called for the answer; a question is asked without them
 
 
 class Turn(NamedTuple):
     """What is said once in a conversation."""
 
     speaker: str
-    """system, user or assistant"""
+    """system, user, assistant or tool"""
     text: str
 
 
@@ -100,6 +101,7 @@ class _Fields(NamedTuple):
     answer_name: str
     answer: object
     solution: object = None
+    by_tools: bool = False
 
 
 def names_read(columns: GrpoColumns | None) -> set[str]:
@@ -134,7 +136,7 @@ def text(where: str, row: Row, columns: TextColumns | None = None) -> str:
             return text_lines.require_text(where, name, row[name])
     for name in _CHATS:
         if name in row:
-            return "\n\n".join(turn.text for turn in _turns(where, name, row[name]))
+            return "\n\n".join(turn.text for turn in _turns(where, name, row[name]) if turn.text)
     asking = next((name for name in _ASKING if row.get(name)), "")
     replying = next((name for name in _REPLYING if row.get(name)), "")
     if not asking or not replying:
@@ -164,7 +166,7 @@ def example(where: str, row: Row, columns: GrpoColumns | None = None) -> Example
     if not marked:
         worked = fields.solution if isinstance(fields.solution, str) and "####" not in fields.solution else ""
         solution = f"{worked.rstrip()}\n#### {number}".lstrip()
-    return Example(fields.question, number, solution)
+    return Example(fields.question, number, solution, fields.by_tools)
 
 
 def by_columns(row: Row, columns: Columns) -> Row:
@@ -246,7 +248,8 @@ def _fields(where: str, row: Row) -> _Fields:
     if layout in _CHATS:
         turns = _turns(where, layout, row[layout])
         answer = _reply(where, layout, turns[-1:])
-        return _Fields(_question(where, layout, turns[:-1]), layout, answer)
+        asked = _without_tools(turns[:-1])
+        return _Fields(_question(where, layout, asked), layout, answer, by_tools=len(asked) < len(turns) - 1)
     raise UserError(f"{where} is of no layout that GRPO reads; its columns are {_listed(row)}", _COLUMNS, "row-layout")
 
 
@@ -264,8 +267,7 @@ def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
 def _value(where: str, row: Row, name: str, fix: str = _COLUMNS) -> object:
     if value := _column(row, name):
         return value[0]
-    what = f"{where} has no column {name!r} of data.columns; its columns are {_listed(row)}"
-    raise UserError(what, fix, "no-column")
+    raise UserError(f"{where} has no column {name!r} of data.columns; its columns are {_listed(row)}", fix, "no-column")
 
 
 def _column(row: Row, name: str) -> tuple[object] | None:
@@ -323,13 +325,36 @@ def _turns(where: str, name: str, value: object) -> list[Turn]:
         )
     turns = []
     for turn in value:
-        speaker = turn.get("role") or turn.get("from")
-        text = turn.get("content") if turn.get("content") is not None else turn.get("value")
-        if not isinstance(speaker, str) or speaker not in _SPEAKERS:
-            what = f"{where}: a turn of {name} is by {str(speaker)[:_SHOWN]!r}"
-            raise UserError(what, "write system, user or assistant, or human and gpt", "chat-turns")
-        turns.append(Turn(_SPEAKERS[speaker], _text(where, f"a turn of {name}", text)))
+        role = str(turn.get("role") or turn.get("from"))
+        speaker = _SPEAKERS.get(role.lower())
+        if speaker is None:
+            fix = "write system, user, assistant or tool, or human and gpt"
+            raise UserError(f"{where}: a turn of {name} is by {role[:_SHOWN]!r}", fix, "chat-turns")
+        content = next((turn[key] for key in ("content", "value", "parts") if turn.get(key)), turn.get("content"))
+        calls = turn.get("tool_calls")
+        is_silent = not content and (calls or speaker in ("system", "tool"))
+        parts = [] if is_silent else content if content and isinstance(content, list) else [content]
+        texts = [_part_text(where, f"a turn of {name}", part) for part in parts]
+        if calls:
+            texts.append(json.dumps(calls, ensure_ascii=False, default=str))  # as they stand
+        if texts or speaker != "system":
+            turns.append(Turn(speaker, "\n".join(texts)))
     return turns
+
+
+def _part_text(where: str, name: str, part: object) -> str:
+    if isinstance(part, Mapping):
+        if not part.get("text"):
+            what = f"{where}: {name} has a part that is no text: {str(part.get('type') or [*part])[:_SHOWN]}"
+            raise UserError(what, "remove the line, or this part of it", "not-text")
+        part = part["text"]
+    return _text(where, name, part)
+
+
+def _without_tools(turns: list[Turn]) -> list[Turn]:
+    speakers = [turn.speaker for turn in turns]
+    first = speakers.index("assistant") if "assistant" in speakers else len(turns)
+    return turns[:first] if {*speakers[first:]} == {"assistant", "tool"} else turns
 
 
 def _prompt_text(where: str, prompt: object) -> str:

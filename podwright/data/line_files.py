@@ -24,7 +24,7 @@ from podwright.rundir import part_of
 
 Record = dict[str, Any]
 Row = Mapping[str, Any]
-_TABLES = (".csv", ".tsv", ".parquet")
+_TABLES = (".csv", ".tsv", ".parquet", ".arrow")
 DRAWN = "type data.source=drawn data.num_train=2000 data.num_test=200"
 
 

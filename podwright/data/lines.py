@@ -181,11 +181,11 @@ def _divided(
 
 def _num_held_out(data: MultimodalData | Pairs, lines: int, first: int) -> int:
     """Of a file without a held-out one beside it: the last of its `first` lines, a tenth where `data.num_test` does not say."""
-    count = data.num_test or min(_MOST_HELD_OUT, max(1, first // 10))
+    least = LEAST_HELD_OUT if isinstance(data, Pairs) else 1
+    count = data.num_test or min(_MOST_HELD_OUT, max(least, first // 10))
     if lines > 1 and count < lines:
         return count
     what = f"data.source={data.source} has {counted(lines, 'line')} that can be used, which leaves none to train on"
-    least = LEAST_HELD_OUT if isinstance(data, Pairs) else 1
     if lines < 2 * least:
         raise UserError(what, f"give a file with at least {2 * least} lines", "held-out")
     raise UserError(what, f"type data.num_test={max(least, lines // 10)}", "held-out")

@@ -1,4 +1,4 @@
-"""Rows of a file: JSON lines, a JSON list or CSV, each perhaps compressed, and parquet; of this machine, or at a URL.
+"""Rows of a file: JSON lines, a JSON list or CSV, each perhaps compressed, parquet, and what the library datasets has saved; of this machine, or at a URL.
 
 Training takes every row, a plan every row of a small file, and both ends and a sample of a large one. JSON and CSV are read without a
 library: a fault is named with its line, and a text stays as it is written, where pandas makes 0.1 of "0.10".
@@ -10,7 +10,7 @@ import contextlib
 import csv
 import io
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -40,6 +40,10 @@ class MissingPackage(UserError):
     """A package is not installed here that reading needs: nothing is known of the data."""
 
 
+def not_installed(package: str, name: str) -> MissingPackage:
+    return MissingPackage(f"reading {name} needs the package {package}", extras.install("jax"), "missing-package")
+
+
 class SampledRows(NamedTuple):
     """What a plan reads of a file."""
 
@@ -62,7 +66,7 @@ class SampledRows(NamedTuple):
 
 def container(path: Path | Location) -> str:
     """The suffix that says how rows are read, without that of a compression; "" of other files."""
-    return corpus.container(path.name)
+    return corpus.container(path.typed if isinstance(path, Location) else str(path))
 
 
 def rows(
@@ -88,6 +92,9 @@ def rows_and_faults(
     suffix = container(place)
     if suffix == ".parquet":
         yield from _parquet(_path(place), columns)
+    elif suffix == corpus.ARROW:
+        table = _saved(_path(place))
+        yield from of_table(place.typed, table, columns, range(len(table)))
     elif suffix in (".csv", ".tsv"):
         yield from _csv(place)
     else:
@@ -100,6 +107,8 @@ def sampled(source: Path | Location, columns: Collection[str]) -> SampledRows:
     suffix = container(place)
     if suffix == ".parquet":
         return _sampled_parquet(_path(place), columns)
+    if suffix == corpus.ARROW:
+        return _sampled_saved(place.typed, _saved(_path(place)), columns)
     _require_file(place)
     in_pieces = place.suffix not in COMPRESSIONS and suffix not in (".csv", ".tsv")
     if in_pieces and place.size() > SMALL_BYTES and not _is_list(place):
@@ -114,7 +123,7 @@ def _place(source: Path | Location) -> Location:
 
 def _path(place: Location) -> Path:
     if place.local is None:
-        what = f"{place.typed} is a parquet file in a store, and those are read from this machine only"
+        what = f"{place.typed} is a file of tables in a store, and those are read from this machine only"
         raise UserError(what, "copy it here", "not-local")
     return place.local
 
@@ -161,9 +170,7 @@ def _decompressed(place: Location, file: IO[bytes]) -> IO[bytes]:
     try:
         import fsspec.compression
     except ImportError as e:
-        raise MissingPackage(
-            f"reading {place.name} needs the package fsspec", extras.install("jax"), "missing-package"
-        ) from e
+        raise not_installed("fsspec", place.name) from e
     name = COMPRESSIONS[place.suffix]
     if name not in fsspec.compression.compr:  # fsspec has zstd where that package is
         raise MissingPackage(
@@ -293,8 +300,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
     try:
         import pyarrow.parquet
     except ImportError as e:
-        what = f"reading {path.name} needs the package pyarrow"
-        raise MissingPackage(what, extras.install("jax"), "missing-package") from e
+        raise not_installed("pyarrow", path.name) from e
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
             yield file
@@ -332,3 +338,37 @@ def _parquet_rows(path: Path, file: Any, groups: range, columns: Collection[str]
         for row in batch.to_pylist():
             number += 1
             yield f"{path} row {number}", dict.fromkeys(names) | row
+
+
+def _saved(path: Path) -> Any:
+    """A data set that the library datasets has written; of one with several parts that to train on."""
+    try:
+        import datasets
+    except ImportError as e:
+        raise not_installed("datasets", path.name) from e
+    try:
+        saved = datasets.load_from_disk(path) if path.is_dir() else datasets.Dataset.from_file(str(path))
+        return (saved["train"] if isinstance(saved, dict) else saved).with_format(None)
+    except Exception as e:  # files that are missing, damaged, or of another program
+        what = f"{path} cannot be read by the package datasets ({type(e).__name__}: {message_of(e, 80)})"
+        raise UserError(what, "save or copy it again", "unreadable") from e
+
+
+def _sampled_saved(name: str, table: Any, columns: Collection[str]) -> SampledRows:
+    total = len(table)
+    numbers = [*range(total)]
+    if total > _SMALL_ROWS:
+        del numbers[_END_ROWS:-_END_ROWS]
+    listed: list[tuple[str, Row | UserError]] = [*of_table(name, table.select(numbers), columns, numbers)]
+    return SampledRows(listed, total, len(numbers) == total, 0, total / max(1, len(numbers)))
+
+
+def of_table(name: str, table: Any, columns: Collection[str] | None, numbers: Iterable[int]) -> LocatedRows:
+    """Rows of a table of the library datasets. `numbers`: where each stands, from 0."""
+    names = table.column_names or []  # a set that is streamed may not know them
+    wanted = [column for column in names if columns is None or column in columns]
+    if names and not wanted:  # of no column there are no rows, and whoever takes the first says which are missing
+        yield f"{name} row 1", dict.fromkeys(names)
+        return
+    for number, row in zip(numbers, table.select_columns(wanted) if names else table, strict=False):
+        yield f"{name} row {number + 1}", dict.fromkeys(names) | row

@@ -13,12 +13,15 @@ _GROUP = "[,\u00a0\u202f\u2009]"  # a comma, or a space that does not break: an 
 _DIGITS = rf"(?>[0-9]{{1,3}}(?:{_GROUP}[0-9]{{3}})+(?![0-9])|[0-9]+)"
 _EXPONENT = r"[eE][+-]?[0-9]"
 # An exponent of three digits makes no number, and what stands before it is none either.
-_DECIMAL = rf"(?:{_DIGITS}(?:\.[0-9]++)?+|(?<![\w.])\.[0-9]++)(?:{_EXPONENT}[0-9]?(?![0-9]))?(?!{_EXPONENT})"
+_RUN = rf"{_DIGITS}(?:\.[0-9]++)?+"
+_DECIMAL = rf"(?:{_RUN}|(?<![\w.])\.[0-9]++)(?:{_EXPONENT}[0-9]?(?![0-9]))?(?!{_EXPONENT})"
 _FRACTION = r"(?:[0-9]+ )?[0-9]+/[1-9][0-9]*(?![0-9/])"
 _SIGN = "[-+\u2212\u2013]"
 # A dash after a digit, a letter or a bracket parts or subtracts: 5-6 holds 5 and 6, not -6.
 _START = rf"(?:\\?[$€£]{_SIGN}|(?:(?<![\w)\]}}]){_SIGN})?(?:\\?[$€£])?)"
 _NUMBER = re.compile(f"{_START}(?:{_FRACTION}|{_DECIMAL})")
+# A run of digits that is no number is passed over at once: tried from each of its digits, it takes quadratic time.
+_NUMBER_OR_RUN = re.compile(rf"({_NUMBER.pattern})|{_RUN}")
 _MARKED = re.compile(rf"####[ \t\u00a0]*({_NUMBER.pattern})")
 _DOTTED = re.compile(r"\.\w")
 _SIGNS = ("", "%", "$", "\\$", "°", "°c", "°f")
@@ -78,7 +81,7 @@ def extract_flexible(text: str) -> str | None:
     _, closed, rest = text.rpartition("</think>")
     if not closed and "<think>" in text:
         return None
-    numbers = _NUMBER.findall(_without_latex(rest))
+    numbers = [number for number in _NUMBER_OR_RUN.findall(_without_latex(rest)) if number]
     return _plain(numbers[-1]) if numbers else None
 
 

@@ -1,9 +1,11 @@
-"""Which sources of text and of tokens there are, by their names alone, and how a trainer counts them for a plan."""
+"""Which sources of text and of tokens there are, by their names and by what marks a saved data set, and how a trainer counts them for a plan."""
 
 from __future__ import annotations
 
 import dataclasses
 from types import MappingProxyType
+
+from podwright.errors import expanded
 
 META = "meta.json"
 """in a directory of token shards that `podwright data tokenize` wrote"""
@@ -14,7 +16,8 @@ GENERATED = 20_000
 """documents of `arithmetic` when nobody says how many"""
 COMPRESSIONS = MappingProxyType({".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"})
 """suffix -> name of the compression in fsspec"""
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet")
+ARROW = ".arrow"
+SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ARROW)
 """of files of rows"""
 TEXT = ".txt"
 """a file that is one document"""
@@ -38,9 +41,16 @@ class TokenCounts:
 
 
 def container(name: str) -> str:
-    """The suffix that says how the rows of a file are read, without that of a compression; "" of other files."""
+    """The suffix that says how the rows of a file or a saved data set are read, without that of a compression; "" of others."""
+    if is_saved(name):
+        return ARROW
     bare = uncompressed(name)
     return next((suffix for suffix in SUFFIXES if bare.endswith(suffix)), "")
+
+
+def is_saved(source: str) -> bool:
+    """Whether a source is a directory that `datasets.save_to_disk` has written."""
+    return any((expanded(source) / name).is_file() for name in ("state.json", "dataset_dict.json"))
 
 
 def is_text(source: str) -> bool:

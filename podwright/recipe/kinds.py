@@ -67,6 +67,8 @@ class RecipeKind:
     outcome: str = ""
     """a function of RunDir, attempt, Polled and whether a stop was wanted that says how an attempt ended by its log, or None; "" where the
     trainer writes that"""
+    held_out: str = "data.num_test=0"
+    """the override with which a recipe holds out what is usual for the size of the data; "" where it holds nothing out"""
     first_step: int = 1
     """the number of the first step in metrics.jsonl"""
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -100,6 +102,7 @@ KINDS: dict[str, RecipeKind] = {
             "podwright.plan.kinds.pretrain:PLAN",
             "podwright.report.kinds.pretrain",
             "podwright.train.pretrain.entry:ENTRY",
+            held_out="evaluation.num_batches=1",
             starts_on=("hosts", "pods"),
             traced=True,
             uses_storage=True,
@@ -133,6 +136,7 @@ KINDS: dict[str, RecipeKind] = {
             prepare="podwright.targets.gke.attempt:prepared",
             follow="podwright.watch.maxtext_log:follow",
             outcome="podwright.watch.maxtext_ending:outcome",
+            held_out="",
             first_step=0,
         ),
     )

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-from podwright.errors import expanded
 from podwright.recipe.contrastive import ContrastiveRecipe
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.recipe.multimodal import MultimodalRecipe
@@ -26,11 +22,9 @@ def _of_trainer(recipe: GrpoRecipe | PretrainRecipe | MultimodalRecipe | Contras
 
 
 def grpo(recipe: GrpoRecipe, steps: int) -> Changes:
-    """At most 32 questions in each test, of a single file at most half of its lines; and 20 supervised steps before."""
-    num_test = recipe.data.num_test
-    most = _lines(expanded(recipe.data.source)) // (2 if num_test else 10)
+    """At most 32 questions in each test, and 20 supervised steps before."""
     changes = _of_trainer(recipe, steps) | {
-        "data.num_test": min(num_test or 32, 32, max(1, most)),
+        "data.num_test": min(recipe.data.num_test or 32, 32),
         "training.num_epochs": 0,  # of a smoke run the steps are given
     }
     if recipe.warm_start:
@@ -49,10 +43,3 @@ def media(recipe: MultimodalRecipe | ContrastiveRecipe, steps: int) -> Changes:
 
 def maxtext(recipe: MaxTextRecipe, steps: int) -> Changes:
     return {"arguments.steps": str(steps)}
-
-
-def _lines(file: Path) -> int:
-    """Different lines of a single file, of which the test questions are taken; no limit for other sources."""
-    if not file.is_file():
-        return sys.maxsize
-    return len(set(file.read_bytes().split(b"\n")) - {b""})

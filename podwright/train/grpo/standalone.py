@@ -73,12 +73,12 @@ def _questions(recipe: GrpoRecipe, source: str, original: str, run: RunDir) -> l
     data = recipe.data
     path = expanded(source).resolve()
     own = path in [expanded(name).resolve() for name in (data.source, original or data.source)]
-    if not own and path.is_file():
-        return gsm8k.read(expanded(source), data.columns)
-    if not own:
-        sizes = (GENERATED_TRAIN, GENERATED_TEST) if source == "arithmetic" else (0, 0)
-        data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})
     try:
+        if not own and path.exists():
+            return gsm8k.read(path, data.columns)
+        if not own:
+            sizes = (GENERATED_TRAIN, GENERATED_TEST) if source == "arithmetic" else (0, 0)
+            data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})
         test = gsm8k.parts(data, recipe.seed, data_record.written(run).read if own else {}).test
         if own:
             data_record.require_held_out(run, source, start.rows_of(test))
