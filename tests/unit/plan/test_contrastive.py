@@ -1,8 +1,10 @@
 """What a plan says of Phase 1, without torch."""
 
+import functools
 import importlib.util
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from podwright.accelerators import GIB
 from podwright.data import line_check
 from podwright.data.line_check import CheckOptions
 from podwright.plan.checks import this_machine
-from podwright.plan.findings import Finding
+from podwright.plan.findings import Finding, Verdict
 from podwright.plan.make import make
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.load import load, smoke
@@ -216,17 +218,37 @@ def test_more_devices_than_lines_are_told_how_many_lines_they_need(tmp_path: Pat
     assert told(tmp_path, "error", "data.num_train=256000", on="128xA100-40GB", name=name) == ""
 
 
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["phase1-tiny", "phase2-tiny"])
-def test_what_the_cpu_trains_is_held_to_the_memory_of_this_machine(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    def memory(gib: float, on: str, *overrides: str) -> Finding:
+@pytest.fixture
+def memory(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Finding]:
+    """What the plan of a recipe says of the memory of a machine with so many GiB."""
+
+    def finding(name: str, gib: float, on: str, *overrides: str) -> Finding:
         monkeypatch.setattr(this_machine.cgroup, "memory_bytes", lambda: gib * GIB)
         where = slices.parse(on)
         plan = make(load(name, list(overrides)), Destination(on, where, here=True), PlanOptions(cwd=Path()))
         (finding,) = [f for f in plan.findings if f.check == "memory"]
+        assert (finding.level == "error") == (plan.verdict is Verdict.REFUSED)
         return finding
 
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
+    return finding
+
+
+@pytest.mark.parametrize("name", ["phase1-tiny", "phase2-tiny"])
+def test_processes_that_this_machine_has_no_memory_for_are_refused(name: str, memory: Callable[..., Finding]) -> None:
+    few = ("data.num_train=64", "per_device_batch_size=2")
+    assert memory(name, 1, "cpu-1", *few).level == "info"
+    finding = memory(name, 1, "cpu-8", *few)
+    assert finding.level == "inconclusive" and finding.fix.startswith("type --on cpu-")
+    assert memory(name, 1, finding.fix.removeprefix("type --on "), *few).level == "info"
+    finding = memory(name, 0.05, "cpu-8", *few)
+    assert finding.level == "error" and "8 processes need 0.1 GiB" in finding.message and "batches" in finding.fix
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["phase1-tiny", "phase2-tiny"])
+def test_what_the_cpu_trains_is_held_to_the_memory_of_this_machine(name: str, memory: Callable[..., Finding]) -> None:
+    memory = functools.partial(memory, name)
     more = ("data.num_train=5000",)
     assert memory(8, "cpu-1").level == "info"
     finding = memory(8, "cpu-64", *more)

@@ -1,7 +1,9 @@
 """Which questions an evaluation asks: all of a foreign file, the held-out part of a run's own."""
 
 import jax
+import numpy as np
 import pytest
+import safetensors.numpy
 
 from podwright.attention_kernels import Layout
 from podwright.data.tokenizer import Tokenizer
@@ -15,6 +17,7 @@ from podwright.train import attention_check, checkpoint
 from podwright.train.grpo import standalone
 from podwright.train.mesh import make_mesh
 from podwright.train.run_storage import RunStorage
+from tests.unit.models import made as random_weights
 from tests.unit.train import small
 
 
@@ -100,6 +103,23 @@ def test_a_run_without_its_tokenizer_is_not_advised_to_take_another(begun, tmp_p
     (begun.tokenizer / "tokenizer.json").unlink()
     with pytest.raises(UserError, match=r"tokenizer has no tokenizer\.json; bring it back from a copy$"):
         standalone.export(begun.path, tmp_path / "out")
+
+
+def test_an_export_of_adapters_has_their_products_added_to_the_base(begun, tmp_path):
+    recipe = small.recipe("model.name=qwen3-micro", "model.lora_rank=2", "model.lora_alpha=3")
+    write_json(begun.recipe, recipe.model_dump(mode="json"))
+    policy = random_weights.policy(find("qwen3-micro"), make_mesh(schema.GrpoMesh(), jax.devices()[:1]), 2)
+    checkpoint.save_weights(RunStorage(begun), policy.base)
+    with checkpoint.Checkpoints(RunStorage(begun), 3) as checkpoints:
+        checkpoints.save(2, {"params": policy.adapters}, {"step": 2})
+    assert standalone.export(begun.path, tmp_path / "out")["step"] == 2
+    exported = safetensors.numpy.load_file(tmp_path / "out" / "model.safetensors")
+    for name in ("down", "gate"):
+        base = np.asarray(policy.base["layers"][name][1])
+        a, b = (np.asarray(policy.adapters["layers"][name][k][1]) for k in "ab")
+        weight = exported[f"model.layers.1.mlp.{name}_proj.weight"].T
+        np.testing.assert_allclose(weight, base + 1.5 * a @ b, rtol=1e-4, atol=1e-4)
+        assert np.abs(weight - base).max() > 0.1
 
 
 @pytest.fixture
