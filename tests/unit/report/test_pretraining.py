@@ -6,6 +6,7 @@ import json
 import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import made_runs
 import pytest
@@ -17,6 +18,9 @@ from podwright.report.figures.drawing import Plot
 from podwright.report.kinds import pretrain
 from podwright.report.result import of_records, result
 from podwright.rundir import RunDir, append_jsonl
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 MAKERS = [made_runs.pretrained, made_runs.pretrain_stopped, made_runs.pretrain_empty, made_runs.out_of_data]
 ALL = ["loss", "learning-rate", "experts", "tokens-per-s", "data-wait"]
@@ -62,6 +66,18 @@ def test_steady_state_leaves_out_what_compiles_and_waits_count(tmp_path: Path) -
     assert got["data_wait_share"] == pytest.approx(2.5 / 15)
     assert "waited for data for 16.7 % of the time" in pretrain.also(got)
     assert got["wall_time"]["inside_pretrain_s"] == {"waiting for data": 124.51, "computing": pytest.approx(870.49)}
+
+
+def test_curves_of_speed_leave_out_the_steps_that_compile(tmp_path: Path, drawn: list[Figure]) -> None:
+    """These are the first two steps of each process; the second one resumes after step 10."""
+    made = made_runs.Made(tmp_path / "made", "almodel-tiny").start().pretrain(1, 10, 20)
+    made.resume(10).pretrain(11, 20, 20)
+    lines = {plot.name: fig.axes[0].lines for plot, fig in zip(draw(made.run), drawn, strict=True)}
+    steps = {name: [list(line.get_xdata()) for line in drawn_lines] for name, drawn_lines in lines.items()}
+    warm = [*range(3, 11), *range(13, 21)]
+    assert steps["tokens-per-s"] == steps["data-wait"] == [warm, warm]
+    assert steps["loss"][0] == list(range(1, 21))
+    assert min(lines["tokens-per-s"][0].get_ydata()) > 16 * 256 / 2, "a step that compiles takes 8 s, others half a one"
 
 
 def test_the_loss_stands_beside_what_it_is_without_context(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from podwright.errors import UserError
 from podwright.rundir import Ending, RunDir, recipe_of, write_json
 from podwright.shell import Shell
 from podwright.storage import inputs, open_storage
-from podwright.targets.base import Handle, Job, Polled, Process, Target, Traits
+from podwright.targets.base import Handle, Job, Polled, Process, Stopped, Target, Traits
 from podwright.targets.hosts import gather, host_attempt, keeper, probe, start, status
 from podwright.targets.hosts.host_attempt import HostAttempt
 from podwright.targets.hosts.runner import HostProfile, HostRunner
@@ -310,6 +310,61 @@ def test_a_process_that_fails_for_its_deleted_script_is_laid_to_the_folder(tmp_p
     assert kept.children[1].wait() == 4
     kept.look()
     assert [(fault["kind"], fault["code"]) for fault in kept.faults] == [("process", 4)]
+
+
+class SignalledProcess:
+    """A process of an attempt that goes on whatever signal comes, as a trainer does in the middle of a step."""
+
+    def __init__(self) -> None:
+        self.pid, self.signals = 0, list[int]()
+
+    def poll(self) -> None:
+        return None
+
+    def send_signal(self, number: int) -> None:
+        self.signals.append(number)
+
+
+@pytest.mark.parametrize("noticed", [0, 1])
+def test_a_notice_of_preemption_on_one_host_hurries_the_processes_of_all(tmp_path: Path, noticed: int) -> None:
+    """The second signal is the one by which a trainer drops its step: machines of a cloud go in seconds."""
+    attempt = tmp_path / "r" / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    job = {"hosts": ["h0", "h1", "h2"], "address": "127.0.0.1", "control": 1, "per_node": 1, "shared": False}
+    keepers = [keeper.Keeper(HostAttempt(attempt, number), job, "right") for number in range(3)]
+    processes = [SignalledProcess() for _ in keepers]
+    for number, (kept, process) in enumerate(zip(keepers, processes, strict=True)):
+        kept.children[number] = cast(Any, process)
+    for number in (1, 2):
+        ends = socket.socketpair()
+        keepers[0].links[number], keepers[number].links[0] = map(keeper.Link, ends)
+    for kept in keepers:
+        kept.obey()
+    assert not any(process.signals for process in processes)
+    keepers[noticed].guest.preempted = True
+    for kept in (*keepers[1:], *keepers, *keepers):
+        kept.listen()
+        kept.obey()
+        kept.write()
+        assert kept.place.record()["preempted"] is kept.preempted
+    for process in processes:
+        assert process.signals[:2] == [signal.SIGTERM, signal.SIGINT] and set(process.signals[2:]) <= {signal.SIGINT}
+    assert all(kept.preempted for kept in keepers)
+    for kept in keepers:
+        for link in kept.links.values():
+            link.close()
+
+
+def test_a_stop_that_a_person_requested_hurries_no_process(tmp_path: Path) -> None:
+    attempt = tmp_path / "r" / "attempts" / "1"
+    attempt.mkdir(parents=True)
+    (attempt / "stop").touch()
+    job = {"hosts": ["h0"], "address": "127.0.0.1", "control": 1, "per_node": 1, "shared": False}
+    kept, process = keeper.Keeper(HostAttempt(attempt, 0), job, "right"), SignalledProcess()
+    kept.children[0] = cast(Any, process)
+    kept.obey()
+    kept.obey()
+    assert process.signals == [signal.SIGTERM] and not kept.preempted
 
 
 def _knock(port: int) -> None:
@@ -657,6 +712,21 @@ def test_a_stop_and_a_release_are_confirmed_only_when_every_host_has_answered(ho
     assert not released.done and released.reason == "host h2 is off; switch it on"
     away.rename(second)
     assert ours.runner.release(ours.handle).done and ours.runner.release(ours.handle).done
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_stop_of_an_attempt_without_a_folder_is_acknowledged_and_asks_no_host(tmp_path: Path, force: bool) -> None:
+    """The launcher ended before it had made the folder, so nothing was started; these hosts are off."""
+    run, runner = RunDir(tmp_path / "runs" / "r"), HomeTarget(Shell(), HostProfile(), connect)
+    job = Job(run.path, 1, tmp_path, 1.0, command=("true",))
+    transports = [HomeTransport(name, str(tmp_path / name)) for name in NAMES]
+    handle = runner.render_on(transports, job, {"target": "homes"}).handle
+    assert runner.stop(handle, force=force) == Stopped(True)
+    assert runner.poll(handle).process is Process.ABSENT and not run.path.exists()
+    run.attempt(1).mkdir(parents=True)
+    assert not runner.stop(handle, force=force).acknowledged, "these may have been started"
+    signs = {"stop", "kill"} if force else {"stop"}
+    assert {path.name for path in run.attempt(1).iterdir()} == signs
 
 
 def test_a_host_that_was_never_reached_does_not_keep_a_release_waiting(homes: Callable[..., TwoHomes]) -> None:

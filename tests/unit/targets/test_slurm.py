@@ -360,6 +360,18 @@ def test_a_stop_counts_only_when_scancel_has_passed_it_on(folder: Path) -> None:
     )
 
 
+def test_a_stop_of_an_attempt_without_a_folder_asks_slurm_for_its_job(tmp_path: Path) -> None:
+    """The run's folder may be new on this machine; a job of that name may have been submitted from another one."""
+    handle = target().render(Job(tmp_path / "r", 1, tmp_path, 1.0)).handle
+    name = handle["job_name"]
+    none, running = (0, "", ""), (0, f"12|RUNNING|None|{name}|n1\n", "")
+    asked = Answers(squeue=none, sacct=none)
+    assert slurm.Slurm(asked, "lab", TWO_NODES).stop(handle) == Stopped(True)
+    asked = Answers(squeue=running, scancel=none)
+    assert slurm.Slurm(asked, "lab", TWO_NODES).stop(handle, force=True) == Stopped(True)
+    assert asked.asked[-1] == ("scancel", "12") and not (tmp_path / "r").exists()
+
+
 def test_what_never_reached_a_cluster_is_released_without_asking_one(folder: Path) -> None:
     handle = attempt(folder)
     down = slurm.Slurm(Answers(squeue=(1, "", "down")), "lab", TWO_NODES)

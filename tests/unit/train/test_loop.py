@@ -277,6 +277,31 @@ def test_a_step_that_was_dropped_in_a_hurry_is_done_again_as_if_it_had_not_begun
     assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5) and steps(run) == steps(whole)
 
 
+def test_a_run_in_a_hurry_drops_the_step_at_work_and_keeps_the_one_before(whole, tmp_path, monkeypatch):
+    """What a step does when it is asked in a hurry is tested above; here it is told by the run whether it is."""
+    shutil.copytree(whole.path, tmp_path / "run")
+    shutil.rmtree(tmp_path / "run" / "checkpoints" / "5")
+    monkeypatch.setattr(loop, "step", lambda *arguments: None if arguments[-1]() else pytest.fail("no hurry"))
+    run, outcome = train(tmp_path / "run", attempt=2, hurried=lambda: True)
+    assert (outcome.ending, outcome.step, outcome.detail) == (Ending.STOPPED, 4, "stopped after step 4")
+    assert [record["attempt"] for record in read_jsonl(run.metrics)] == [1] * 7, "no step of this attempt"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "refused"),
+    [
+        (("training.gradient_accumulation_steps=2",), "batch_size=4 rows at a time"),
+        (("warm_start.batch_size=4",), "warm_start.batch_size=4 rows at a time"),
+    ],
+)
+def test_a_batch_that_the_mesh_cannot_split_ends_the_run_before_it_trains(tmp_path, overrides, refused):
+    run, asked = RunDir(tmp_path / "run"), StopWhen(never, never)
+    sizes = ("mesh.fsdp=-1", "batch_size=8", "warm_start.batch_size=8", *overrides)
+    with pytest.raises(UserError, match=f"^{refused} are not divisible by data x fsdp = 8 devices"):
+        loop.train(run, recipe(*sizes), Emitter(run, 1, True), asked, reward.load)
+    assert not run.metrics.exists()
+
+
 @pytest.mark.long
 def test_an_evaluation_that_is_written_down_is_not_repeated(whole, tmp_path):
     """A resume of a run that was killed right after an evaluation, and of one that had ended."""

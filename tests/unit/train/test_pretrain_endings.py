@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import pytest
 
 from podwright.counted_steps import read_steps
+from podwright.errors import UserError
 from podwright.recipe import load
 from podwright.rundir import Ending, RunDir, read_events, write_json
 from podwright.train import checkpoint
@@ -80,6 +81,12 @@ def test_a_run_ends_finished_with_its_last_step_saved_and_tested(train: Train) -
     run, outcome = train("data.num_documents=200", "training.max_steps=3")
     assert outcome == TrainingOutcome(Ending.FINISHED, 3) and kept(run) == (3, 3.0)
     assert [(e["when"], e["step"]) for e in read_events(run.events, "evaluation")] == [("before", 0), ("after", 3)]
+
+
+def test_a_micro_batch_that_the_mesh_cannot_split_ends_the_run_before_it_trains(train: Train) -> None:
+    words = r"^batch_size=4 rows at a time are not divisible by data x fsdp = 8 devices"
+    with pytest.raises(UserError, match=words):
+        train("training.gradient_accumulation_steps=2")
 
 
 def test_data_that_is_used_up_is_an_ending_of_its_own_that_keeps_the_last_step(train: Train) -> None:

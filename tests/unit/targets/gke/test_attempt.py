@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ from podwright.recipe import kinds, load
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.run.attempt_job import job_of
 from podwright.rundir import RunDir, write_json
-from podwright.targets.base import Job, run_tag
+from podwright.shell import Shell
+from podwright.targets.base import Job, Process, Stopped, run_tag
 from podwright.targets.gke import attempt, attempt_parts, jobset
+from podwright.targets.gke.target import Gke
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.targets.gke.entry import gke
 
@@ -143,6 +146,22 @@ def test_what_pods_cannot_train_is_one_line(tmp_path: Path, changes: dict[str, A
     with pytest.raises(UserError) as refused:
         own(tmp_path / "r", **changes)
     assert message in str(refused.value)
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_a_stop_of_an_attempt_without_a_folder_is_acknowledged_and_asks_no_cluster(tmp_path: Path, force: bool) -> None:
+    class Kubectl(Shell):
+        def ask(self, argv: Sequence[str], *_: Any, **__: Any) -> tuple[int, str, str]:
+            asked.append(list(argv))
+            return 0, "", ""
+
+    asked = list[list[str]]()
+    target, run = Gke(Kubectl(), "pod", gke(**V6E)), RunDir(tmp_path / "r")
+    handle = {"run_dir": str(run.path), "attempt": 1, "jobset": "pw-r-a1", "tag": "t", "kinds": ["jobsets"]}
+    assert target.stop(handle, force=force) == Stopped(True) and target.release(handle).done
+    assert target.poll(handle).process is Process.ABSENT and asked == [] and not run.path.exists()
+    run.attempt(1).mkdir(parents=True)
+    assert target.stop(handle) == Stopped(True) and "delete" in asked[0], "this one may have created its JobSet"
 
 
 def test_an_attempt_that_an_earlier_version_submitted_by_xpk_is_refused_with_its_jobset() -> None:

@@ -88,6 +88,20 @@ def test_a_node_counts_when_it_is_ready_and_has_registered_its_chips(last: list[
     assert answer.reason == f"Starting: 1 of 2 nodes of {FIRST} are ready, with their TPUs"
 
 
+@pytest.mark.parametrize("untold", [{}, {"allocatable": {}}, {"allocatable": {"google.com/tpu": "0"}}])
+def test_a_node_of_one_chip_counts_once_it_has_registered_its_chip(untold: Record) -> None:
+    """A machine of one chip, as ct6e-standard-1t, is ready before its device plugin has told of the chip."""
+    size, late = PoolSize(2, 1), node(SECOND, 1, chips=1)
+    others = [node(FIRST, 0, chips=1), node(FIRST, 1, chips=1), node(SECOND, 0, chips=1)]
+    late["status"] = {"conditions": late["status"]["conditions"]} | untold
+    answer = seen(nodes=[*others, late], size=size)
+    assert answer.state is AllocationState.FILLING
+    assert answer.reason == f"Starting: 1 of 2 nodes of {SECOND} are ready, with their TPUs"
+    assert answer.charged and answer.charged.chips == 4, "it costs before it is ready"
+    answer = seen(nodes=[*others, node(SECOND, 1, chips=1)], size=size)
+    assert answer.state is AllocationState.READY and len(answer.hosts) == 4
+
+
 def test_machines_count_each_from_its_own_start() -> None:
     nodes = [node(of, k, created=f"2026-11-23T07:0{2 * k}:00Z") for of in (FIRST, SECOND) for k in (0, 1)]
     since = seen(nodes=nodes).since
