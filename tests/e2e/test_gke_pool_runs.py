@@ -14,6 +14,17 @@ from tests.e2e.gke_cluster import A, B, Pools
 pytestmark = pytest.mark.skipif(bool(controllers.missing()), reason=controllers.missing() or "there are pods")
 
 
+def test_a_run_creates_its_pools_trains_writes_a_report_and_deletes_them(pools: Pools) -> None:
+    pools.replay(200)
+    code, out, err = pools.run_toy()
+    assert code == 0, out + err
+    (ready,) = pools.events("allocation ready")
+    assert len(ready["hosts"]) == 2 and pools.events("allocation gone")
+    assert [record["ending"] for record in pools.events("ended")] == ["FINISHED"] and pools.steps()
+    assert pools.left() == [] and pools.left_in_the_cloud() == []
+    pools.is_billed(machines=1)
+
+
 @pytest.mark.long
 def test_a_run_goes_from_no_nodes_over_a_preemption_to_a_report_and_no_nodes(pools: Pools) -> None:
     pools.gcloud.capacity(A, 0)

@@ -1,15 +1,21 @@
 """Pretraining, really run: to its end, killed and resumed bit for bit, in two processes, out of data, into infinity."""
 
+import functools
 import json
 import signal
 import time
 
+import jax
 import numpy as np
 import pytest
 
 from podwright.counted_steps import read_steps
+from podwright.recipe import load
 from podwright.report.result import result
-from podwright.rundir import read_jsonl
+from podwright.rundir import Ending, read_jsonl, recipe_of
+from podwright.train.emit import Emitter
+from podwright.train.mesh import make_mesh
+from podwright.train.pretrain import loop
 from tests.e2e.trainer import (
     figures,
     finish,
@@ -88,6 +94,25 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     ) in (2, 4)
     assert figures(run) == figures(whole) and state(run, 6) == state(whole, 6)
     assert sorted(set(evaluations(run))) == sorted(evaluations(whole))
+
+
+@pytest.mark.crowded
+def test_a_small_dense_model_trains_in_two_processes_as_in_one(tmp_path, monkeypatch):
+    """One process is that of the test; of the two each has a device and half of each batch."""
+    small = (*SMALL, "model.name=qwen3-micro", "mesh.fsdp=2", "optimizer.name=adamw", "evaluation.num_batches=0")
+    small += ("evaluation.every_n_steps=0", "training.max_steps=2")
+    run = prepare(tmp_path / "two" / "run", *small, recipe=RECIPE)
+    processes = start_several(run, devices=1)
+    one = prepare(tmp_path / "one", *small, recipe=RECIPE)
+    monkeypatch.setattr(loop, "make_mesh", functools.partial(make_mesh, devices=jax.devices()[:2]))
+    assert loop.train(one, load.parse(recipe_of(one)), Emitter(one, 1, True), lambda: False).ending is Ending.FINISHED
+    codes, end = finish_several(run, processes)
+    assert codes == [0, 0] and (end["ending"], end["step"]) == ("FINISHED", 2), logs(run)
+    steps = [figures(each)["pretrain"] for each in (one, run)]
+    for a, b in zip(*steps, strict=True):
+        names = sorted(a.keys() - {"stage"})
+        np.testing.assert_allclose([a[k] for k in names], [b[k] for k in names], rtol=2e-3, err_msg=str(names))
+    assert state(one, 2).keys() == state(run, 2).keys()
 
 
 @pytest.mark.long

@@ -355,16 +355,22 @@ def test_a_notice_of_preemption_on_one_host_hurries_the_processes_of_all(tmp_pat
             link.close()
 
 
-def test_a_stop_that_a_person_requested_hurries_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("noticed", "signals"), [(True, [signal.SIGTERM, signal.SIGINT]), (False, [signal.SIGTERM])])
+def test_only_a_notice_of_preemption_hurries_the_processes_of_a_host(
+    tmp_path: Path, noticed: bool, signals: list[int]
+) -> None:
+    """Without one, a person has requested the stop, and the step at work may end."""
     attempt = tmp_path / "r" / "attempts" / "1"
     attempt.mkdir(parents=True)
-    (attempt / "stop").touch()
     job = {"hosts": ["h0"], "address": "127.0.0.1", "control": 1, "per_node": 1, "shared": False}
     kept, process = keeper.Keeper(HostAttempt(attempt, 0), job, "right"), SignalledProcess()
     kept.children[0] = cast(Any, process)
+    kept.guest.preempted = noticed
+    if not noticed:
+        (attempt / "stop").touch()
     kept.obey()
     kept.obey()
-    assert process.signals == [signal.SIGTERM] and not kept.preempted
+    assert process.signals == signals and kept.preempted is noticed
 
 
 def _knock(port: int) -> None:

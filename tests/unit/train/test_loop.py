@@ -437,7 +437,6 @@ def test_prompts_that_are_too_long_are_counted_in_a_notice(tmp_path):
     assert lengths and all(n.split()[1:4] in (["of", "40", "training"], ["of", "10", "test"]) for n in lengths)
 
 
-@pytest.mark.long
 def test_adapters_are_counted_as_what_is_trained(tmp_path):
     run, outcome = train(tmp_path / "run", "model.lora_rank=2", "training.max_steps=1", "grpo.beta=0.1")
     assert outcome.ending == Ending.FINISHED

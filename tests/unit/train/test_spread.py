@@ -1,16 +1,23 @@
 """A part of the model on each of two processes against a copy on each, and against one process; and compiled against not."""
 
+import copy
 import os
 import socket
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
+from podwright.train.multimodal.processes import spread as parts
 from podwright.train.multimodal.processes.spread import spread
 from podwright.train.multimodal.processes.world import World
 from tests.unit.train import two_processes
@@ -55,6 +62,65 @@ def together(out: Path, *cases: str) -> Seen:
     assert [process.returncode for process in started] == [0, 0], "\n".join(said)[-4000:]
     found: Seen = torch.load(out, weights_only=True)
     return found
+
+
+@pytest.fixture
+def alone() -> Iterator[None]:
+    """A group of this process alone, in which weights are parts as they are among several."""
+    distributed.init_process_group("gloo", store=distributed.HashStore(), rank=0, world_size=1)
+    yield
+    distributed.destroy_process_group()
+
+
+def in_parts(seed: int) -> tuple[nn.Sequential, torch.optim.AdamW]:
+    torch.manual_seed(seed)
+    model, mesh = nn.Sequential(nn.Linear(4, 6), nn.Linear(6, 2)), init_device_mesh("cpu", (1,))
+    for layer in model:
+        fully_shard(layer, mesh=mesh)
+    fully_shard(model, mesh=mesh)
+    return model, torch.optim.AdamW(model.parameters(), lr=0.1)
+
+
+def step(model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
+    model(torch.ones(3, 4)).square().sum().backward()
+    optimizer.step()
+    optimizer.zero_grad()
+
+
+def whole_weights(model: nn.Module) -> dict[str, torch.Tensor]:
+    return {name: parts.full_tensor(p.detach()).clone() for name, p in model.named_parameters()}
+
+
+def test_an_optimizer_of_weights_in_parts_is_saved_whole_and_goes_on_where_it_was(alone: None) -> None:
+    model, optimizer = in_parts(0)
+    for _ in range(3):
+        step(model, optimizer)
+    saved, weights = copy.deepcopy(parts.optimizer_state(optimizer)), whole_weights(model)
+    moments = [value for entry in saved["state"].values() for value in entry.values()]
+    assert len(moments) == 12 and not any(isinstance(value, DTensor) for value in moments)
+    step(model, optimizer)
+    resumed, optimizer = in_parts(1)
+    with torch.no_grad():
+        for name, parameter in resumed.named_parameters():
+            parameter.copy_(parts.like(parameter, weights[name]))
+    parts.load_optimizer(optimizer, saved)
+    moved = [entry["exp_avg"] for entry in optimizer.state_dict()["state"].values()]
+    assert all(isinstance(value, DTensor) for value in moved), "each process has its part again"
+    step(resumed, optimizer)
+    after, expected = whole_weights(resumed), whole_weights(model)
+    assert all(torch.equal(after[name], expected[name]) for name in expected)
+    assert not any(torch.equal(after[name], weights[name]) for name in weights)
+
+
+def test_weights_are_whole_only_while_answers_are_written(alone: None) -> None:
+    model, _ = in_parts(0)
+    with pytest.raises(ZeroDivisionError), parts.gathered(model):
+        model(torch.ones(3, 4))
+        assert not any(isinstance(p, DTensor) for p in model.parameters()), "also after a forward pass"
+        raise ZeroDivisionError
+    assert all(isinstance(p, DTensor) for p in model.parameters())
+    model(torch.ones(3, 4))
+    assert all(isinstance(p, DTensor) for layer in model for p in layer.parameters())
 
 
 def close(one: dict[str, Any], other: dict[str, Any], within: float) -> None:
