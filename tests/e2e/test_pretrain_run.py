@@ -99,7 +99,7 @@ def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
 @pytest.mark.crowded
 def test_a_small_dense_model_trains_in_two_processes_as_in_one(tmp_path, monkeypatch):
     """One process is that of the test; of the two each has a device and half of each batch."""
-    small = (*SMALL, "model.name=qwen3-micro", "mesh.fsdp=2", "optimizer.name=adamw", "evaluation.num_batches=0")
+    small = (*SMALL, "model.name=qwen3-micro", "mesh.fsdp=2", "optimizer.name=adamw")
     small += ("evaluation.every_n_steps=0", "training.max_steps=2")
     run = prepare(tmp_path / "two" / "run", *small, recipe=RECIPE)
     processes = start_several(run, devices=1)
@@ -113,6 +113,7 @@ def test_a_small_dense_model_trains_in_two_processes_as_in_one(tmp_path, monkeyp
         names = sorted(a.keys() - {"stage"})
         np.testing.assert_allclose([a[k] for k in names], [b[k] for k in names], rtol=2e-3, err_msg=str(names))
     assert state(one, 2).keys() == state(run, 2).keys()
+    np.testing.assert_allclose(*([test[3] for test in evaluations(each)] for each in (one, run)), rtol=2e-3)
 
 
 @pytest.mark.long
