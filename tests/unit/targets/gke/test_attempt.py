@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,10 +13,11 @@ from podwright.errors import UserError
 from podwright.recipe import kinds, load
 from podwright.recipe.maxtext.schema import MaxTextRecipe
 from podwright.run.attempt_job import job_of
-from podwright.rundir import RunDir, write_json
+from podwright.rundir import Record, RunDir, write_json
 from podwright.shell import Shell
-from podwright.targets.base import Job, Process, Stopped, run_tag
+from podwright.targets.base import Job, Polled, Process, Stopped, run_tag
 from podwright.targets.gke import attempt, attempt_parts, jobset
+from podwright.targets.gke import target as target_module
 from podwright.targets.gke.target import Gke
 from tests.unit.recipe.maxtext.example import example
 from tests.unit.targets.gke.entry import gke
@@ -148,20 +150,71 @@ def test_what_pods_cannot_train_is_one_line(tmp_path: Path, changes: dict[str, A
     assert message in str(refused.value)
 
 
+class Kubectl(Shell):
+    """kubectl that fails with `failure`, or prints `items`."""
+
+    def __init__(self, failure: str = "", items: Sequence[Record] = ()):
+        super().__init__()
+        self.failure, self.items = failure, items
+        self.asked = list[list[str]]()
+
+    def ask(self, argv: Sequence[str], *_: Any, **__: Any) -> tuple[int, str, str]:
+        self.asked.append([word for word in argv if not word.startswith(("--context", "--namespace", "--request"))])
+        return int(bool(self.failure)), json.dumps({"kind": "List", "items": self.items}), self.failure
+
+
+def handle_of(run: RunDir) -> Record:
+    handle = {"run_dir": str(run.path), "attempt": 1, "jobset": "pw-r-a1", "tag": "t", "kinds": ["jobsets"]}
+    return handle | {"pods": 1, "processes": 1, "pods_per_job": 1, "queue": ""}
+
+
 @pytest.mark.parametrize("force", [False, True])
 def test_a_stop_of_an_attempt_without_a_folder_is_acknowledged_and_asks_no_cluster(tmp_path: Path, force: bool) -> None:
-    class Kubectl(Shell):
-        def ask(self, argv: Sequence[str], *_: Any, **__: Any) -> tuple[int, str, str]:
-            asked.append(list(argv))
-            return 0, "", ""
-
-    asked = list[list[str]]()
-    target, run = Gke(Kubectl(), "pod", gke(**V6E)), RunDir(tmp_path / "r")
-    handle = {"run_dir": str(run.path), "attempt": 1, "jobset": "pw-r-a1", "tag": "t", "kinds": ["jobsets"]}
+    shell, run = Kubectl(), RunDir(tmp_path / "r")
+    target, handle = Gke(shell, "pod", gke(**V6E)), handle_of(run)
     assert target.stop(handle, force=force) == Stopped(True) and target.release(handle).done
-    assert target.poll(handle).process is Process.ABSENT and asked == [] and not run.path.exists()
+    assert target.poll(handle).process is Process.ABSENT and shell.asked == [] and not run.path.exists()
     run.attempt(1).mkdir(parents=True)
-    assert target.stop(handle) == Stopped(True) and "delete" in asked[0], "this one may have created its JobSet"
+    assert target.stop(handle) == Stopped(True) and "delete" in shell.asked[0], "this one may have created its JobSet"
+
+
+@pytest.mark.parametrize(
+    ("failure", "acknowledged"),
+    [
+        ("", True),
+        ('Error from server (NotFound): jobsets.jobset.x-k8s.io "pw-r-a1" not found', True),
+        (
+            'Error from server (Forbidden): jobsets.jobset.x-k8s.io "pw-r-a1" is forbidden: User "u" cannot delete',
+            False,
+        ),
+        ("Unable to connect to the server: dial tcp 10.0.0.1:443: i/o timeout", False),
+    ],
+)
+def test_a_stop_counts_only_when_the_cluster_has_deleted_the_jobset_or_has_none(
+    tmp_path: Path, failure: str, acknowledged: bool
+) -> None:
+    shell, run = Kubectl(failure), RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    stopped = Gke(shell, "pod", gke(**V6E)).stop(handle_of(run), force=True)
+    assert stopped.acknowledged is acknowledged and bool(stopped.reason) is not acknowledged
+    kinds = [words[words.index("delete") + 1] for words in shell.asked]
+    assert kinds == (["jobset", "pods"] if acknowledged else ["jobset"]) and (run.attempt(1) / "stop").exists()
+
+
+def test_an_ended_attempt_waits_for_its_logs_as_long_as_a_cluster_keeps_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    status = {"conditions": [{"type": "Completed", "status": "True"}]}
+    jobset_ = {"kind": "JobSet", "metadata": {"name": "pw-r-a1", "labels": {}}, "spec": {}, "status": status}
+    own, run = Gke(Kubectl(items=[jobset_]), "pod", gke(**V6E)), RunDir(tmp_path / "r")
+    run.attempt(1).mkdir(parents=True)
+    monkeypatch.setattr(own, "_bring_logs", lambda *_: "pod p-0 does not answer")
+    for _ in range(2):
+        polled = own.poll(handle_of(run))
+        assert (polled.process, polled.waiting) == (Process.RUNNING, "Gathering: pod p-0 does not answer")
+    later = time.monotonic() + target_module.GATHER_LIMIT_S + 1
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    assert own.poll(handle_of(run)) == Polled(Process.ENDED, 0)
 
 
 def test_an_attempt_that_an_earlier_version_submitted_by_xpk_is_refused_with_its_jobset() -> None:

@@ -10,6 +10,8 @@ from podwright.shell import Shell
 from podwright.targets.gke import attempt_inventory
 from podwright.targets.gke.attempt_inventory import AttemptInventory, with_attempts
 from podwright.targets.gke.kubectl import Kubectl
+from podwright.targets.gke.left_resources import LeftResources
+from podwright.targets.gke.pools import NodePoolProvisioner
 from podwright.targets.google import labels
 from podwright.targets.machines import AllocationState, Owned, Request
 from tests.unit.targets.gke.entry import gke
@@ -42,9 +44,17 @@ class Cluster(Shell):
     def ask(self, argv, *_, given="", **__):  # type: ignore[no-untyped-def]
         words = [word for word in argv[1:] if not word.startswith(("--context", "--namespace", "--request"))]
         self.calls.append(words)
+        if argv[0] == "gcloud":
+            return (
+                1,
+                "",
+                "ERROR: (gcloud.container.node-pools.list) You do not currently have an active account selected.",
+            )
         kind = words[1].partition(".")[0]
         if text := self.failures.get(kind):
             return 1, "", text
+        if words[0] == "delete":
+            return 0, "", ""
         if kind == "jobsets":
             return 0, json.dumps({"kind": "List", "items": list(self.jobsets)}), ""
         shown = {"configmaps": "ConfigMap", "secrets": "Secret"}[kind]
@@ -70,6 +80,19 @@ def test_a_jobset_counts_as_alive_unless_it_has_ended(left: dict[str, Any], stat
     assert (owned.state, owned.cloud_state, owned.mine) == (state, shown, True)
     assert owned.created == labels.unix("2026-11-23T06:59:00Z"), "the oldest of its objects"
     assert owned.request.details["namespace"] == "research" and owned.request.num_chips == 0
+
+
+def test_attempts_are_listed_and_deleted_also_where_gcloud_lists_no_pools() -> None:
+    """The target's own pools have no provisioner; those that an earlier entry has created are gcloud's to list."""
+    cluster = Cluster(jobset("a"))
+    attempts, pools = AttemptInventory(Kubectl(cluster, OWN), OWN), NodePoolProvisioner(cluster, OWN)
+    left = LeftResources(attempts, pools)
+    (owned,) = left.list_owned()
+    assert owned.request.name == "a" and left.unlisted and "gcloud" in left.unlisted.what
+    cluster.calls.clear()
+    left.delete(owned.request)
+    ((verb, kinds, selector, *_),) = cluster.calls
+    assert (verb, selector) == ("delete", "--selector=podwright-run=1a,podwright-attempt=2") and "jobsets" in kinds
 
 
 def test_objects_are_put_together_by_attempt_and_name_the_directory_of_their_run() -> None:
