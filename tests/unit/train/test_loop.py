@@ -10,6 +10,7 @@ import types
 import jax
 import numpy as np
 import pytest
+import safetensors.numpy
 import torch
 import transformers
 
@@ -17,10 +18,10 @@ from podwright.counted_steps import read_steps
 from podwright.errors import UserError
 from podwright.models import lora
 from podwright.recipe import even_groups, load, schema
-from podwright.rundir import Ending, RunDir, read_jsonl
+from podwright.rundir import Ending, RunDir, read_jsonl, write_json
 from podwright.train import checkpoint, devices, mesh, speed
 from podwright.train.emit import Emitter
-from podwright.train.grpo import loop, reward, start
+from podwright.train.grpo import loop, reward, standalone, start
 from podwright.train.grpo.collect import Collector
 from podwright.train.grpo.program import GrpoState
 from podwright.train.grpo.reward import LoadedReward
@@ -437,6 +438,28 @@ def test_prompts_that_are_too_long_are_counted_in_a_notice(tmp_path):
     assert lengths and all(n.split()[1:4] in (["of", "40", "training"], ["of", "10", "test"]) for n in lengths)
 
 
+def test_a_run_of_adapters_ends_with_an_export_that_has_what_it_trained(tmp_path):
+    """One step at the whole learning rate, with the three programs that a run cannot do without."""
+    few = ("warm_start=null", "grpo.beta=0", "grpo.num_iterations=1", "grpo.dynamic_sampling=0", "training.max_steps=1")
+    few += ("evaluation.every_n_steps=0", "optimizer.warmup_ratio=0")
+    run, outcome = train(tmp_path / "run", "model.lora_rank=2", *few)
+    assert (outcome.ending, outcome.step) == (Ending.FINISHED, 1)
+    (begun,) = [e for e in read_jsonl(run.events) if e["event"] == "environment"]
+    assert 0 < begun["num_trained_params"] < begun["num_params"] / 2
+    write_json(run.recipe, recipe("model.lora_rank=2", *few).model_dump(mode="json"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(standalone, "make_mesh", functools.partial(make_mesh, devices=jax.devices()[:1]))
+        assert standalone.export(run.path, tmp_path / "out")["step"] == 1
+        setup, _, policy, _ = standalone._open(run.path, standalone._recipe_for(run.path))
+    exported = safetensors.numpy.load_file(tmp_path / "out" / "model.safetensors")
+    weight = exported["model.layers.0.mlp.up_proj.weight"].T
+    base = np.asarray(policy.base["layers"]["up"][0])
+    a, b = (np.asarray(policy.adapters["layers"]["up"][k][0]) for k in "ab")
+    np.testing.assert_allclose(weight, base + setup.lora_scale * a @ b, rtol=1e-4, atol=1e-6)
+    assert np.abs(weight - base).max() > 1e-5
+
+
+@pytest.mark.long
 def test_adapters_are_counted_as_what_is_trained(tmp_path):
     run, outcome = train(tmp_path / "run", "model.lora_rank=2", "training.max_steps=1", "grpo.beta=0.1")
     assert outcome.ending == Ending.FINISHED

@@ -115,6 +115,7 @@ def test_an_optimizer_of_weights_in_parts_is_saved_whole_and_goes_on_where_it_wa
 def test_weights_are_whole_only_while_answers_are_written(alone: None) -> None:
     model, _ = in_parts(0)
     with pytest.raises(ZeroDivisionError), parts.gathered(model):
+        assert not any(isinstance(p, DTensor) for p in model.parameters()), "a process without answers makes no pass"
         model(torch.ones(3, 4))
         assert not any(isinstance(p, DTensor) for p in model.parameters()), "also after a forward pass"
         raise ZeroDivisionError
