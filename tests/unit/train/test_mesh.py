@@ -12,6 +12,7 @@ import os
 import socket
 import subprocess
 import sys
+import types
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +27,7 @@ from podwright.errors import UserError
 from podwright.recipe.pretrain import PretrainMesh
 from podwright.recipe.schema import GrpoMesh
 from podwright.storage.base import Cause, StorageFailure
-from podwright.train import mesh
+from podwright.train import gathered, mesh
 from tests.unit.train import mesh_processes
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -345,3 +346,60 @@ def test_each_row_belongs_to_one_process_and_all_reach_every_one(known: list[dic
     # devices of the two take turns: two rows of each device in turn, or two devices with the same rows, of which the first counts
     owners = [[int(i) for i in record["arrays"][name]["own"]] for record in known]
     assert owners == ([[0, 1, 4, 5], [2, 3, 6, 7]] if name == "rows" else [list(range(8)), []])
+
+
+def arrays(*specs: PartitionSpec) -> dict[str, jax.Array]:
+    """Of several kinds and sizes, a -0.0 among them, on eight devices; `specs` for what has rows and columns."""
+    laid, rng = mesh.make_mesh(GrpoMesh(data=2, fsdp=2, tensor=2), jax.devices()), np.random.default_rng(0)
+    values = {
+        "weight": rng.normal(size=(16, 6)).astype(np.float32),
+        "columns": -np.zeros((3, 8), np.float32),
+        "half": rng.normal(size=(10, 4)).astype(jax.numpy.bfloat16),
+        "rows": np.arange(24, dtype=np.int32),
+        "step": np.int32(5),
+    }
+    places = dict(zip(values, (*specs, PartitionSpec(("data", "fsdp")), PartitionSpec()), strict=True))
+    return {name: jax.device_put(x, NamedSharding(laid, places[name])) for name, x in values.items()}
+
+
+SAVED = (PartitionSpec("fsdp", "tensor"), PartitionSpec(None, "fsdp"), PartitionSpec("data", None))
+RESUMED = (PartitionSpec("tensor", None), PartitionSpec(None, ("data", "fsdp")), PartitionSpec(None, "tensor"))
+
+
+def same_bits(one: object, other: object) -> bool:
+    a, b = np.asarray(one), np.asarray(other)
+    return (a.shape, a.dtype, a.tobytes()) == (b.shape, b.dtype, b.tobytes())
+
+
+def test_what_the_first_process_saves_for_all_and_sends_to_all_is_the_same_bit_for_bit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In pieces of a few rows; what is sent lies under the shardings of whoever resumes."""
+    monkeypatch.setattr(gathered, "PIECE_BYTES", 64)
+    saved, wanted = arrays(*SAVED), arrays(*RESUMED)
+    whole = gathered.collect(saved)
+    assert whole.keys() == saved.keys() and all(same_bits(whole[name], saved[name]) for name in saved)
+    abstract = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding), wanted)
+    sent = gathered.distribute(whole, abstract)
+    assert all(same_bits(sent[name], saved[name]) for name in saved)
+    assert all(sent[name].sharding == wanted[name].sharding for name in saved)
+
+
+@pytest.mark.parametrize("name", ["weight", "columns", "half", "rows", "step"])
+def test_each_process_fills_in_the_shards_that_it_has_and_no_other(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Two processes of four devices: what the second one has is added to what the first one has."""
+    monkeypatch.setattr(gathered, "PIECE_BYTES", 64)
+    array, second = arrays(*SAVED)[name], list[np.ndarray]()
+
+    def of_process(number: int) -> Any:
+        devices = jax.devices()[4 * number : 4 * number + 4]
+        shards = [shard for shard in array.addressable_shards if shard.device in devices]
+        fields = {"shape": array.shape, "dtype": array.dtype, "nbytes": array.nbytes}
+        return types.SimpleNamespace(addressable_shards=shards, **fields)
+
+    monkeypatch.setattr(gathered.multihost_utils, "broadcast_one_to_all", lambda x, is_source: second.append(x) or x)
+    assert gathered._collect(of_process(1), False) is None
+    pieces = iter(second)
+    monkeypatch.setattr(gathered.multihost_utils, "broadcast_one_to_all", lambda x, is_source: x + next(pieces))
+    assert same_bits(gathered._collect(of_process(0), True), array)
+    assert next(pieces, None) is None
