@@ -69,16 +69,18 @@ def test_steady_state_leaves_out_what_compiles_and_waits_count(tmp_path: Path) -
 
 
 def test_curves_of_speed_leave_out_the_steps_that_compile(tmp_path: Path, drawn: list[Figure]) -> None:
-    """These are the first two steps of each process; the third one was killed before it wrote that it resumes."""
+    """These are the first two steps of each process. The third attempt did not write that it resumes, and SLURM started it twice."""
     made = made_runs.Made(tmp_path / "made", "almodel-tiny").start().pretrain(1, 10, 20)
     made.resume(10).pretrain(11, 20, 20)
     made.attempt, made.cold = 3, 2
-    made.start().pretrain(21, 24, 24)
+    made.start().pretrain(21, 24, 28)
+    made.cold = 2
+    made.event("resumed", step=24).pretrain(25, 28, 28)
     lines = {plot.name: fig.axes[0].lines for plot, fig in zip(draw(made.run), drawn, strict=True)}
     steps = {name: [list(line.get_xdata()) for line in drawn_lines] for name, drawn_lines in lines.items()}
-    warm = [*range(3, 11), *range(13, 21), 23, 24]
+    warm = [*range(3, 11), *range(13, 21), 23, 24, 27, 28]
     assert steps["tokens-per-s"] == steps["data-wait"] == [warm, warm]
-    assert steps["loss"][0] == list(range(1, 25))
+    assert steps["loss"][0] == list(range(1, 29))
     assert min(lines["tokens-per-s"][0].get_ydata()) > 16 * 256 / 2, "a step that compiles takes 8 s, others half a one"
 
 

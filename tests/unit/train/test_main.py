@@ -7,7 +7,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -23,11 +23,12 @@ from podwright.recipe.load import fields as load_fields
 from podwright.recipe.load import load
 from podwright.recipe.location import Location
 from podwright.run.states import advice
-from podwright.rundir import Ending, RunDir, write_json
+from podwright.rundir import Ending, RunDir, read_json, write_json
 from podwright.storage.base import Cause, StorageFailure
 from podwright.train import attempt, entry, mesh
 from podwright.train.attempt import explain
 from podwright.train.grpo.entry import GrpoEntry
+from podwright.train.multimodal.processes import launch
 from podwright.train.run_storage import AttemptStart, RunStorage
 from podwright.train.verbs import VERBS
 
@@ -320,6 +321,33 @@ def test_a_recipe_of_a_run_with_a_renamed_key_is_damaged(tmp_path: Path, verb: s
             attempt._run(run, AttemptStart(1), lambda: False)  # type: ignore[arg-type]
     assert refused.value.what.startswith(f"{run.recipe} is damaged or of another version: batch"), refused.value
     assert refused.value.fix == "restore it from a copy, or use the version that wrote it"
+
+
+@pytest.mark.parametrize(
+    ("failed", "ending", "status"),
+    [(None, "FINISHED", 0), (None, "STOPPED", 3), ((1, -9), "OUT_OF_MEMORY", 1), ((1, -9), None, 1)],
+)
+def test_processes_of_this_machine_end_as_they_wrote_and_the_one_that_failed_first_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failed: tuple[int, int] | None, ending: str | None, status: int
+) -> None:
+    run = RunDir(tmp_path / "r")
+    run.attempt(2).mkdir(parents=True)
+    write_json(run.recipe, load("phase2-tiny").model_dump(mode="json"))
+    if ending:
+        write_json(run.exit(2), {"ending": ending})
+
+    def several(number: int, arguments: list[str], environment: Mapping[str, str]) -> tuple[int, int] | None:
+        started.append((number, arguments))
+        return failed
+
+    started = list[tuple[int, list[str]]]()
+    monkeypatch.setattr(launch, "several", several)
+    monkeypatch.setattr(sys, "argv", ["train", str(run.path), "--attempt", "2"])
+    monkeypatch.setenv("NPROC_PER_NODE", "2")
+    monkeypatch.delenv("RANK", raising=False)
+    assert attempt.main() == status and started == [(2, [str(run.path), "--attempt", "2"])]
+    fault = read_json(run.fault(2))
+    assert (fault.get("process"), fault.get("code")) == (failed or (None, None))
 
 
 def test_a_second_request_to_stop_is_one_in_a_hurry() -> None:
