@@ -1,4 +1,4 @@
-"""Which device holds what under the recipe's mesh, on one slice and across slices; and what processes know of each other.
+"""Which device holds what under the recipe's mesh, on one slice and across slices; what processes know of each other and save for each other.
 
 Positions are computed here by plain loops over the mesh, and the layout of TPU slices is asked of libtpu's own descriptions of them.
 """
