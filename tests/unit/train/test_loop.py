@@ -63,7 +63,7 @@ class Scripted:
         self.setup = scripted.setup("grpo.num_generations=2", *overrides)
         asked = scripted.encoded(self.setup, 40)
         self.sampler = scripted.sampler(self.setup, asked, 2, lambda q, g, number: "1" if g or number % 2 else "no")
-        self.drew, self.scored, self.updates = [], [], []
+        self.drew, self.scored, self.updates, self.rates = [], [], [], []
         programs = {"rollout": dataclasses.replace(self.sampler, step=self.rollout)}
         programs |= {"score": Program("score", self.score, ()), "update": Program("update", self.update, ())}
         ones = LoadedReward("one", lambda prompts, completions, **_: [float(c == "1") for c in completions], 1.0)
@@ -77,8 +77,9 @@ class Scripted:
         self.scored.append(params)
         return jax.numpy.full(group.completions_PGT.shape, len(self.scored))
 
-    def update(self, state, batch, base):
+    def update(self, state, batch, rate, base):
         self.updates.append((state, batch, base))
+        self.rates.append(float(rate))
         return GrpoState(state.params + 1, state.opt_state), {"loss": jax.numpy.float32(len(self.updates))}
 
 
@@ -94,7 +95,7 @@ def test_a_step_moves_on_by_all_rollouts_that_it_took():
     assert batch.old_PGT is None and batch.reference_PGT is None and base is None and params == [7.0, 7.0]
     r = made.setup.recipe.optimizer
     right = rates(r.learning_rate, round(r.warmup_ratio * 10), 10)
-    assert figures["learning_rate"] == pytest.approx(right[3], rel=1e-5)
+    assert figures["learning_rate"] == pytest.approx(right[3], rel=1e-5) and made.rates == [figures["learning_rate"]]
     assert {"rollout_s", "score_s", "update_s", "step_s", "own_s"} <= figures.keys()
 
 
@@ -135,6 +136,7 @@ def test_several_updates_share_a_batch_and_the_log_probabilities_from_before_the
     r = made.setup.recipe.optimizer
     right = rates(r.learning_rate, round(r.warmup_ratio * 30), 30)
     assert figures["learning_rate"] == pytest.approx(right[6], rel=1e-5)
+    assert made.rates == pytest.approx(right[6:9], rel=1e-5)
 
 
 def test_a_step_of_adapters_hands_the_base_to_every_program():
@@ -410,6 +412,82 @@ def test_prompts_that_are_too_long_are_counted_in_a_notice(tmp_path):
     notices = [e["message"] for e in read_jsonl(run.events) if e["event"] == "notice"]
     lengths = [n for n in notices if n.endswith("prompts are longer than 56 tokens and are left out")]
     assert lengths and all(n.split()[1:4] in (["of", "40", "training"], ["of", "10", "test"]) for n in lengths)
+
+
+class ByStep:
+    """A reward by the number of its rollout, from 1: `varied` in those of `steps`, else 0.7 for every completion."""
+
+    def __init__(self, *steps, begun=0):
+        self.steps, self.asked = steps, begun
+
+    def load(self, rewards):
+        (self.inner,) = reward.load(rewards)
+        return [LoadedReward("by_step", self, 1.0)]
+
+    def __call__(self, prompts, completions, **columns):
+        self.asked += 1
+        if self.asked in self.steps:
+            return self.inner.function(prompts, completions, **columns)
+        return [0.7] * len(completions)
+
+
+GROUPS_OF_7 = (
+    *ONE_ROLLOUT[:2],
+    *("checkpoint.every_n_steps=1", "grpo.beta=0", "grpo.num_generations=7", "training.max_steps=4"),
+)
+
+
+@pytest.fixture
+def states(monkeypatch):
+    """Step -> every array of the state that a run saved behind it."""
+    saved = {}
+
+    class Kept(checkpoint.Checkpoints):
+        def save(self, step, state, cursor):
+            saved[step] = jax.tree.map(np.array, state)
+            super().save(step, state, cursor)
+
+    monkeypatch.setattr(loop.checkpoint, "Checkpoints", Kept)
+    return saved
+
+
+def bits(state):
+    return [x.tobytes() for x in jax.tree.leaves(state)]
+
+
+@pytest.mark.parametrize(
+    "kind", ["grpo", *(pytest.param(x, marks=pytest.mark.long) for x in ("dr_grpo", "dapo", "gspo", "cispo"))]
+)
+def test_a_step_whose_rewards_are_all_equal_changes_no_weight_and_no_moment(states, tmp_path, kind):
+    """Steps 1 and 4 have rewards that differ; moments and weight decay would move the weights in the two between them."""
+    run, outcome = train(tmp_path / "run", *GROUPS_OF_7, f"grpo.loss={kind}", load_rewards=ByStep(1, 4).load)
+    assert outcome.ending == Ending.FINISHED
+    assert bits(states[1]) == bits(states[2]) == bits(states[3]) != bits(states[4])
+    equal, differs = read_steps(run, "grpo")[1], read_steps(run, "grpo")[3]
+    nothing = {"grad_norm": 0.0, "loss": 0.0, "advantage_std": 0.0, "frac_reward_zero_std": 1.0, "entropy": None}
+    assert nothing.items() <= equal.items() and equal["learning_rate"] > 0
+    assert differs["grad_norm"] > 0 and differs["frac_reward_zero_std"] < 1
+
+
+def test_the_learning_rate_follows_the_step_behind_steps_without_an_update_and_a_resume(states, tmp_path):
+    """A warm-up of two steps from 0: the first update is that of step 3, and AdamW moves a weight by its learning rate at first."""
+    sizes, path = (*GROUPS_OF_7, "grpo.num_iterations=1", "optimizer.warmup_ratio=0.5"), tmp_path / "run"
+    rewards = ByStep(3, 4)
+    stopping = lambda: len(read_steps(RunDir(path), "grpo")) == 2  # noqa: E731
+    run, outcome = train(path, *sizes, load_rewards=rewards.load, stopping=stopping)
+    assert (outcome.ending, outcome.step) == (Ending.STOPPED, 2)
+    run, outcome = train(path, *sizes, load_rewards=rewards.load, attempt=2)
+    assert outcome.ending == Ending.FINISHED
+    peak = recipe().optimizer.learning_rate
+    assert [s["learning_rate"] for s in steps(run)] == pytest.approx(rates(peak, 2, 4)[:4], rel=1e-5)
+    moved = np.abs(states[3].params["embed"] - states[2].params["embed"]).max()
+    assert moved == pytest.approx(peak, rel=0.05)
+
+
+def test_a_step_whose_rewards_are_all_equal_is_an_update_where_the_weights_are_held_near_a_reference(states, tmp_path):
+    run, _ = train(tmp_path / "run", *GROUPS_OF_7, "grpo.beta=0.1", "training.max_steps=2", load_rewards=ByStep(1).load)
+    equal = read_steps(run, "grpo")[1]
+    assert equal["grad_norm"] > 0 and equal["advantage_std"] == 0 and bits(states[1]) != bits(states[2])
 
 
 @pytest.mark.long
