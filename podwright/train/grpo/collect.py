@@ -180,13 +180,15 @@ def advantages(sampled: Sampled, recipe: GrpoRecipe) -> np.ndarray:
     )
 
 
-def figures(sampled: Sampled, advantages_PG: np.ndarray) -> dict[str, float]:
+def figures(sampled: Sampled, advantages_PG: np.ndarray) -> dict[str, Any]:
     """What metrics.jsonl says of a batch of completions."""
+    equal_P = ~advantages_PG.any(axis=1)
     return {
         "reward": sampled.total_PG.mean(),
         **{f"reward/{name}": values.mean() for name, values in sampled.rewards.items()},
         "advantage_std": advantages_PG.std(),
-        "frac_reward_zero_std": 1 - advantages_PG.any(axis=1).mean(),
+        "frac_reward_zero_std": equal_P.mean(),
+        "equal_reward": sampled.total_PG[equal_P].mean() if equal_P.any() else None,
         "completion_length": sampled.lengths_PG.mean(),
         "completion_length_max": int(sampled.lengths_PG.max()),
         "completion_clipped": 1 - sampled.stopped_PG.mean(),

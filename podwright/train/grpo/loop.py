@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -156,7 +155,8 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
     emit.event("phase", phase="grpo")
     traced = profile.of(job.run)
     times = observe.step_times()
-    recent: deque[dict[str, Any]] = deque(maxlen=even_groups.SAID_AFTER + 1)
+    recent: list[dict[str, Any]] = []
+    even = ""
     with watchdog.pacing(cursor["step"]):
         while (number := cursor["step"]) < recipe.training.max_steps:
             every = recipe.evaluation.every_n_steps
@@ -178,9 +178,11 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
                     return _stop(job, checkpoints, state, cursor)
             state, cursor, figures = done
             number = cursor["step"]
-            recent.append(figures)
-            even = even_groups.notice(recent)
-            emit.notice(*times.stepped(figures.pop("own_s"), figures["step_s"]), *filter(None, [even]))
+            recent = [*recent, figures][-even_groups.SAID_AFTER :]
+            if not even:  # once is enough
+                even = even_groups.notice(recent)
+                emit.notice(*filter(None, [even]))
+            emit.notice(*times.stepped(figures.pop("own_s"), figures["step_s"]))
             emit.metrics("grpo", number, figures | marks)
             watchdog.stepped(number)
             if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):

@@ -238,6 +238,7 @@ def test_the_figures_of_a_batch():
             "reward/length": (1 + 1 + 2 + 2 + 2 + 2 + 5 + 2) / 8,
             "advantage_std": np.std([1, 2, 3, 4, 5, 6, 0, 0]),
             "frac_reward_zero_std": 1 / 4,
+            "equal_reward": 2,
             "completion_length": (2 + 2 + 3 + 3 + 3 + 3 + 5 + 3) / 8,
             "completion_length_max": 5,
             "completion_clipped": 1 / 8,
