@@ -99,6 +99,15 @@ def test_a_step_moves_on_by_all_rollouts_that_it_took():
     assert {"rollout_s", "score_s", "update_s", "step_s", "own_s"} <= figures.keys()
 
 
+@pytest.mark.parametrize(("beta", "reference", "updates"), [("0", None, 0), ("0.1", 99.0, 1)])
+def test_equal_rewards_are_an_update_only_where_the_weights_are_held_near_a_reference(beta, reference, updates):
+    made = Scripted(f"grpo.beta={beta}", "grpo.num_iterations=1")
+    cursor = {"step": 0, "used": 0, "rollouts": 1}
+    state, cursor, figures = loop.step(made.collector, GrpoState(7.0, None), reference, cursor)
+    assert len(made.updates) == updates and state.params == 7.0 + updates and cursor["step"] == 1
+    assert figures["frac_reward_zero_std"] == figures["equal_reward"] == 1 and figures["advantage_std"] == 0
+
+
 def test_a_step_without_time_is_dropped_after_its_rollouts_and_leaves_the_state_as_it_was():
     made = Scripted("grpo.beta=0.1")
     cursor, state = {"step": 2, "used": 0, "rollouts": 1}, GrpoState(7.0, None)
@@ -460,36 +469,30 @@ def bits(state):
 @pytest.mark.parametrize(
     "kind", ["grpo", *(pytest.param(x, marks=pytest.mark.long) for x in ("dr_grpo", "dapo", "gspo", "cispo"))]
 )
-def test_a_step_whose_rewards_are_all_equal_changes_no_weight_and_no_moment(states, tmp_path, kind):
-    """Steps 1 and 4 have rewards that differ; moments and weight decay would move the weights in the two between them."""
-    run, outcome = train(tmp_path / "run", *GROUPS_OF_7, f"grpo.loss={kind}", load_rewards=ByStep(1, 4).load)
-    assert outcome.ending == Ending.FINISHED
-    assert bits(states[1]) == bits(states[2]) == bits(states[3]) != bits(states[4])
-    equal, differs = read_steps(run, "grpo")[1], read_steps(run, "grpo")[3]
-    nothing = {"grad_norm": 0.0, "loss": 0.0, "advantage_std": 0.0, "frac_reward_zero_std": 1.0, "entropy": None}
-    assert nothing.items() <= equal.items() and equal["learning_rate"] > 0
-    assert differs["grad_norm"] > 0 and differs["frac_reward_zero_std"] < 1
+def test_a_step_whose_rewards_are_all_equal_changes_no_weight_and_no_moment_and_the_rate_goes_on(
+    states, tmp_path, kind
+):
+    """A warm-up of two steps, and only step 3 has rewards that differ, behind a resume: AdamW moves a weight by its learning rate at first.
 
-
-def test_the_learning_rate_follows_the_step_behind_steps_without_an_update_and_a_resume(states, tmp_path):
-    """A warm-up of two steps from 0: the first update is that of step 3, and AdamW moves a weight by its learning rate at first."""
-    sizes, path = (*GROUPS_OF_7, "grpo.num_iterations=1", "optimizer.warmup_ratio=0.5"), tmp_path / "run"
-    rewards = ByStep(3, 4)
-    stopping = lambda: len(read_steps(RunDir(path), "grpo")) == 2  # noqa: E731
-    run, outcome = train(path, *sizes, load_rewards=rewards.load, stopping=stopping)
+    Its moments and weight decay would move the weights in step 4.
+    """
+    sizes = (*GROUPS_OF_7, "grpo.num_iterations=1", "optimizer.warmup_ratio=0.5", f"grpo.loss={kind}")
+    rewards, path = ByStep(3), tmp_path / "run"
+    run, outcome = train(
+        path, *sizes, load_rewards=rewards.load, stopping=lambda: len(read_steps(RunDir(path), "grpo")) == 2
+    )
     assert (outcome.ending, outcome.step) == (Ending.STOPPED, 2)
     run, outcome = train(path, *sizes, load_rewards=rewards.load, attempt=2)
     assert outcome.ending == Ending.FINISHED
+    assert bits(states[1]) == bits(states[2]) != bits(states[3]) == bits(states[4])
     peak = recipe().optimizer.learning_rate
     assert [s["learning_rate"] for s in steps(run)] == pytest.approx(rates(peak, 2, 4)[:4], rel=1e-5)
     moved = np.abs(states[3].params["embed"] - states[2].params["embed"]).max()
     assert moved == pytest.approx(peak, rel=0.05)
-
-
-def test_a_step_whose_rewards_are_all_equal_is_an_update_where_the_weights_are_held_near_a_reference(states, tmp_path):
-    run, _ = train(tmp_path / "run", *GROUPS_OF_7, "grpo.beta=0.1", "training.max_steps=2", load_rewards=ByStep(1).load)
-    equal = read_steps(run, "grpo")[1]
-    assert equal["grad_norm"] > 0 and equal["advantage_std"] == 0 and bits(states[1]) != bits(states[2])
+    *_, differs, equal = read_steps(run, "grpo")
+    nothing = {"grad_norm": 0.0, "loss": 0.0, "advantage_std": 0.0, "frac_reward_zero_std": 1.0, "entropy": None}
+    assert nothing.items() <= equal.items() and equal["equal_reward"] == pytest.approx(0.7)
+    assert differs["grad_norm"] > 0 and differs["frac_reward_zero_std"] < 1
 
 
 @pytest.mark.long
