@@ -27,7 +27,7 @@ class Profile:
     num_programs: int = 0
     """that were compiled so far"""
 
-    def count(self, event: str, seconds: float, **_: str | int) -> None:
+    def count(self, event: str, duration_secs: float, **_: str | int) -> None:
         self.num_programs += event == COMPILED
 
     @contextlib.contextmanager
