@@ -92,7 +92,7 @@ def prepared(c: dict, steps: int):
     tokenizer: Any = NumberTokenizer()
     collector = Collector(setup, program.programs(setup), prompts, tokenizer, load_rewards(recipe.rewards))
     reference = param.initialize(qwen3.declare(dims), setup.mesh, c["seed"])
-    return collector, reference, program.new_state(setup, reference, program.policy_schedule(recipe))
+    return collector, reference, program.new_state(setup, reference)
 
 
 def ours(config: dict, steps: int, quiet) -> dict:

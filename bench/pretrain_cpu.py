@@ -91,7 +91,7 @@ def ours(steps: int, own_dims: bool) -> dict:
 
     def step() -> float:
         nonlocal state
-        state, figures = update(state, batch)
+        state, figures = update(state, batch, np.float32(recipe.optimizer.learning_rate))
         return float(jax.block_until_ready((state, figures))[1]["loss"])
 
     times = timed(step, steps)

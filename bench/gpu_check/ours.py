@@ -60,7 +60,7 @@ def pretrain(documents: str, again: str = "") -> None:
     seconds: list[float] = []
     for _ in range(1 if again else steps):
         at = time.perf_counter()
-        state, figures = built["update"](state, batch)
+        state, figures = built["update"](state, batch, np.float32(recipe.optimizer.learning_rate))
         loss = float(jax.block_until_ready((state, figures))[1]["loss"])
         seconds.append(time.perf_counter() - at)
         if len(seconds) == 1:

@@ -1,57 +1,65 @@
-"""Steps of GRPO in which no group had a difference in its rewards: their gradient is 0. How many there were, why, and what to do."""
+"""Groups of GRPO whose rewards are all equal: their gradient is 0. How many there were, why, and what to do."""
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 SAID_AFTER = 5
 """steps in a row, that a run says so"""
+MOST = 0.75
+"""share of all groups from which on it is said: a model that answers most questions right has half of them"""
 FIGURE = "frac_reward_zero_std"
 
 
-class EvenSteps(NamedTuple):
-    number: int
-    of: int
+class EvenGroups(NamedTuple):
+    share: float
+    """of all groups"""
+    steps: int
     why: str
     fix: str
 
+    @property
+    def text(self) -> str:
+        return f"nothing was learned from {100 * self.share:.3g} % of the groups: their rewards did not differ ({self.why})"
 
-def count(steps: Iterable[Mapping[str, Any]]) -> EvenSteps | None:
-    """Among the figures of steps; None where every step had a group that differed."""
+
+def count(steps: Iterable[Mapping[str, Any]]) -> EvenGroups | None:
+    """Among the figures of steps; None where most groups had rewards that differed."""
     listed = [step for step in steps if isinstance(step.get(FIGURE), int | float)]
-    even = [step for step in listed if step[FIGURE] >= 1]
-    return EvenSteps(len(even), len(listed), *_reason(even)) if even else None
+    share = statistics.fmean(step[FIGURE] for step in listed) if listed else 0.0
+    return EvenGroups(share, len(listed), *_reason(listed, share)) if share >= MOST else None
 
 
-def _reason(even: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    rewards, cut = ([_known(step, name) for step in even] for name in ("reward", "completion_clipped"))
-    if any(rewards):
+def _reason(steps: Sequence[Mapping[str, Any]], share: float) -> tuple[str, str]:
+    """Whether the questions of these groups were too hard or too easy: by their reward beside that of all."""
+    every = statistics.fmean(_known(step, "reward") for step in steps)
+    # Records of earlier versions do not tell the reward of equal groups apart.
+    equal = sum(step[FIGURE] * _known(step, "equal_reward", "reward") for step in steps) / (share * len(steps))
+    hard = "take easier questions, a warm start, or a reward that counts part of an answer"
+    if equal and equal < every - 1e-3 * abs(every):
+        return f"{equal:.3g} on average, less than in the others", hard
+    if equal:
         fix = "take harder questions, a higher rollout.temperature or grpo.dynamic_sampling=2"
-        return f"all completions of a question were rewarded alike, {sum(rewards) / len(rewards):.3g} on average", fix
-    if sum(cut) > 0.5 * len(cut):
+        return f"all completions of a question were rewarded alike, {equal:.3g} on average", fix
+    if statistics.fmean(_known(step, "completion_clipped") for step in steps) > 0.5:
         return "every reward was 0, and most completions were cut off", "type a larger rollout.total_generation_steps"
-    fix = "take easier questions, a warm start, or a reward that counts part of an answer"
-    return "every reward was 0", f"check the rewards on completions of samples.jsonl; {fix}"
+    return "every reward was 0", f"check the rewards on completions of samples.jsonl; {hard}"
 
 
-def _known(step: Mapping[str, Any], name: str) -> float:
-    value = step.get(name)
-    return float(value) if isinstance(value, int | float) else 0.0
+def _known(step: Mapping[str, Any], *names: str) -> float:
+    return next((float(step[name]) for name in names if isinstance(step.get(name), int | float)), 0.0)
 
 
-def notice(recent: Iterable[Mapping[str, Any]]) -> str:
-    """Once in a row of such steps, after the first few; "" else. `recent`: figures of the last steps."""
-    last = list(recent)[-SAID_AFTER - 1 :]
-    even_steps = count(last[-SAID_AFTER:])
-    goes_on = len(last) > SAID_AFTER and count(last[:1]) is not None
-    if even_steps is None or even_steps.number < SAID_AFTER or goes_on:
+def notice(recent: Sequence[Mapping[str, Any]]) -> str:
+    """Where that was so in the last few steps; "" else."""
+    even = count(recent[-SAID_AFTER:])
+    if even is None or len(recent) < SAID_AFTER:
         return ""
-    return f"nothing was learned in the last {SAID_AFTER} steps: in no group did rewards differ ({even_steps.why}); {even_steps.fix}"
+    return f"in the last {SAID_AFTER} steps {even.text}; {even.fix}"
 
 
-def sentence(even_steps: EvenSteps | None) -> str:
-    """For a report, where that was so in half of the steps or more; "" else."""
-    if even_steps is None or 2 * even_steps.number < even_steps.of:
-        return ""
-    return f"In {even_steps.number} of {even_steps.of} steps nothing was learned, since in no group did rewards differ: {even_steps.why}. Next time: {even_steps.fix}."
+def sentence(even: EvenGroups | None) -> str:
+    """For a report; "" for None."""
+    return f"In {even.steps} steps {even.text}. Next time: {even.fix}." if even else ""

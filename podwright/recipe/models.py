@@ -66,8 +66,9 @@ def logits_chunk(vocab_size: int) -> int:
     return 2048 if vocab_size >= 1 << 15 else 512
 
 
-def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, new_tokens: int) -> float:
+def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, new_tokens: int, updates: bool = True) -> float:
     """Useful FLOPs of a GRPO step on so many tokens: sampling, scores, forward and backward; padding and recomputation not counted.
+    A step that `updates` nothing only samples.
 
     A backward pass counts twice its forward pass; once with LoRA, where the weights get no gradient. Each prompt counts
     once a pass, its completions share it.
@@ -80,6 +81,8 @@ def step_flops(dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, new_toke
         prompt_tokens + new_tokens
     )
     forward = dims.forward_flops(prompt_tokens + new_tokens, context, new_tokens)
+    if not updates:
+        return forward
     backward = 1 if recipe.model.lora_rank else 2
     return forward * (1 + recipe.grpo.num_scores + (1 + backward) * recipe.grpo.num_iterations)
 

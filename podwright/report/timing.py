@@ -16,7 +16,7 @@ Steady = dict[str, tuple[str, str]]
 
 
 def cold_steps(records: Records) -> set[int]:
-    """Steps of the main stage that a process ran first: at the start of the run and after every resume."""
+    """Steps of the main stage that compiled: by their records, and those that a process ran first, at the start and after every resume."""
     steps = [s["step"] for s in records.steps()]
     starts = {steps[0] - 1} if steps else set()
     resumes = [e for e in records.named("resumed") if e.get("stage", records.main) == records.main]
@@ -25,7 +25,8 @@ def cold_steps(records: Records) -> set[int]:
     for s in records.steps():
         by_attempt.setdefault(s.get("attempt"), s["step"])
     starts |= {first - 1 for first in by_attempt.values()}
-    return {start + k for start in starts for k in range(1, COLD_STEPS + 1)}
+    compiled = {s["step"] for s in records.steps() if s.get("compiled")}
+    return compiled | {start + k for start in starts for k in range(1, COLD_STEPS + 1)}
 
 
 def warm_steps(records: Records) -> list[Record]:

@@ -119,8 +119,8 @@ def visible(text: Any) -> str:
 
 def headline(result: Result) -> str:
     """The results of a GRPO run, in a sentence or two; first that most of it taught nothing, where that is so."""
-    even = result.get("even_steps")
-    nothing = even_groups.sentence(even_groups.EvenSteps(**even)) if even else ""
+    even = result.get("even_groups")
+    nothing = even_groups.sentence(even_groups.EvenGroups(**even) if even else None)
     return f"{nothing} {_results(result)}".strip()
 
 
@@ -204,7 +204,7 @@ def verdict(result: Result) -> str:
     e = result["expected"]
     if e["verdict"] == "not stated":
         steps = result["steps_planned"]
-        return f"The recipe states no expected figure{f' for a run of {steps:,} steps' if steps else ''}."
+        return f"The recipe states no expected figure{f' for a run of {steps:,} steps on its data' if steps else ''}."
     promised = f"{e['metric']} {_of_metric(e, e['value'])} ± {_of_metric(e, e['tolerance'])}"
     if e["verdict"] == "not measured":
         lacking = "its damaged records lack it" if result["damaged"] else "this run has not measured it"

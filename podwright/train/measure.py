@@ -89,8 +89,7 @@ def _runner(setup: GrpoSetup, declared: Program, compiled: Any, weights: Any) ->
     rest = [_filled(dense, tree) for tree in declared.arguments[1:]]
     if declared.name not in ("update", "warm_start"):
         return lambda: _timed(compiled, lora.policy(trained, base), *rest)[0]
-    rate = program.policy_schedule(setup.recipe)
-    state = [program.new_state(dense, trained, rate)]
+    state = [program.new_state(dense, trained)]
     if base is not None:
         rest[-1] = base
 

@@ -56,7 +56,7 @@ def outcome(
 
 def _moved(recipe: JaxRecipe | TorchRecipe, step: int, before: Sequence[Record], figures: Mapping[str, Any]) -> bool:
     """Whether an update had changed the weights before the last loss of this step. A record has the rate of the first update of its step."""
-    if any(record.get("learning_rate") for record in before):
+    if any(record.get("learning_rate") and record.get("grad_norm") for record in before):
         return True
     updates = recipe.grpo.num_iterations if isinstance(recipe, GrpoRecipe) else 1
     if updates == 1:

@@ -28,6 +28,14 @@ def schedule(peak: float, warmup_ratio: float, max_steps: int, final_ratio: floa
     return optax.warmup_cosine_decay_schedule(0.0, peak, warmup, max(max_steps, warmup + 1), final_ratio * peak)
 
 
+def of_step(rate: Array | float) -> optax.Schedule:
+    """The schedule of an update whose learning rate is known: that of its step.
+
+    What optax counts are updates, and a step may run none. It counts all the same, because the number has a place in every checkpoint.
+    """
+    return lambda _: rate
+
+
 def adamw(
     declared: Tree, rate: optax.Schedule, *, b1: float, b2: float, weight_decay: float, max_grad_norm: float
 ) -> optax.GradientTransformation:

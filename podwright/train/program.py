@@ -7,6 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+
+RATE = jax.ShapeDtypeStruct((), jnp.float32)
+"""of the learning rate of an update, which is that of the step's number; np.float32 when it is called"""
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,11 +29,14 @@ def environment() -> dict[str, Any]:
 
 
 def figures(
-    dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG: np.ndarray, clock: Clock
+    dims: Qwen3Dims, recipe: GrpoRecipe, prompt_tokens: int, lengths_PG: np.ndarray, clock: Clock, updates: bool = True
 ) -> dict[str, Any]:
-    """Seconds by phase, sequences/s, generated tokens/s, MFU (null where the peak is not known), peak memory."""
+    """Seconds by phase, sequences/s, generated tokens/s, MFU (null where the peak is not known), peak memory.
+
+    `updates`: False of a step that only sampled.
+    """
     seconds = clock.total()
-    flops = step_flops(dims, recipe, prompt_tokens, int(lengths_PG.sum()))
+    flops = step_flops(dims, recipe, prompt_tokens, int(lengths_PG.sum()), updates)
     done = {
         "step_s": seconds,
         "sequences_per_s": lengths_PG.size / seconds,

@@ -173,13 +173,12 @@ def _last_word(run: RunDir, attempt: int) -> list[Record]:
 
 
 def _nothing_learned(run: RunDir) -> list[Record]:
-    """Of a run of GRPO whose steps had a gradient of 0, however it ended."""
+    """Of a run of GRPO most of whose groups had a gradient of 0, however it ended."""
     even = even_groups.count(read_steps(run, "grpo"))
-    sentence = even_groups.sentence(even)
-    if not sentence or not even:
+    if not even:
         return []
     record = {"rule": "even-groups", "ending": str(Ending.FINISHED), "cause": even.why, "remedy": even.fix}
-    return [record | {"evidence": sentence, "file": str(run.metrics), "logs": 1}]
+    return [record | {"evidence": even_groups.sentence(even), "file": str(run.metrics), "logs": 1}]
 
 
 def typed(match: Record, run: RunDir) -> Record:

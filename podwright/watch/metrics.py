@@ -137,12 +137,12 @@ class Progress:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds until the stage is through, by the median of its recent steps; None when that is not known."""
+        """Seconds until the stage is through, by the median of its recent steps that compiled nothing; None when that is not known."""
         recent = self.steps.of(self.stage)[-_RECENT:]
         times = []
         for before, step in itertools.pairwise(recent):
             is_timed = before["time"] is not None and step["time"] is not None
-            if is_timed and before.get("attempt") == step.get("attempt"):
+            if is_timed and not step.get("compiled") and before.get("attempt") == step.get("attempt"):
                 times.append(step["time"] - before["time"])
         left = self.max_steps - self.step
         return left * statistics.median(times) if times and left > 0 else None

@@ -27,7 +27,7 @@ def figures(records: Records, tests: list[Record]) -> Result:
         "warm_start_steps": len(records.steps("warm_start")),
         **_accuracy(tests),
         "paired_test": _paired(records),
-        "even_steps": even._asdict() if (even := even_groups.count(steps)) else None,
+        "even_groups": even._asdict() if (even := even_groups.count(steps)) else None,
         "reward": timing.trend(steps, "reward") | {"unit": "weighted sum, mean over completions"},
         "kl_last": timing.last(steps, "kl"),
         "loss_last": timing.last(steps, "loss"),
@@ -178,7 +178,7 @@ def _time_caption(steps: list[dict[str, float]], cold: set[int], left_out: bool)
     slow = [s["rollout_s"] + s["score_s"] + s["update_s"] for s in steps if s["step"] in cold]
     if not slow or not left_out:
         return "Time of each step by part."
-    return f"Time of each step by part. Not drawn: the first steps of each process ({len(slow)}), which compile (up to {max(slow):.1f} s)."
+    return f"Time of each step by part. Not drawn: steps that compile ({len(slow)}, up to {max(slow):.1f} s)."
 
 
 def _graded(test: Record, grading: str) -> float | None:

@@ -104,15 +104,16 @@ class Collector:
     def collect(self, params: Any, used: int, number: int) -> tuple[Sampled, int]:
         """A batch worth learning from, and how many rollouts it took.
 
-        With dynamic sampling, groups whose rewards are all equal give way to groups of further rollouts; rewards
-        are compared as the functions gave them, before any length penalty.
+        With dynamic sampling, groups that teach nothing give way to groups of further rollouts.
         """
-        size = self.setup.recipe.batch_size
+        recipe = self.setup.recipe
+        size = recipe.batch_size
         rounds = [self.sample(params, used, number)]
-        while len(rounds) <= self.setup.recipe.grpo.dynamic_sampling and sum(_uneven(r).sum() for r in rounds) < size:
+        uneven = advantages(rounds[0], recipe).any(axis=1)
+        while len(rounds) <= recipe.grpo.dynamic_sampling and uneven.sum() < size:
             n = len(rounds)
             rounds.append(self.sample(params, used + n * size, number + n))
-        uneven = np.concatenate([_uneven(r) for r in rounds])
+            uneven = np.concatenate([uneven, advantages(rounds[n], recipe).any(axis=1)])
         order = np.argsort(~uneven, kind="stable")[:size] if len(rounds) > 1 else np.arange(size)
         return self._merge(rounds, order), len(rounds)
 
@@ -131,12 +132,11 @@ class Collector:
     def batch(
         self, sampled: Sampled, advantages_PG: np.ndarray, old: Array | None, reference: Array | None
     ) -> GrpoBatch:
-        recipe, mesh = self.setup.recipe, self.setup.mesh
-        counted = sampled.stopped_PG | (not recipe.grpo.mask_truncated)
+        mesh = self.setup.mesh
         return GrpoBatch(
             sampled.group,
             sampled.completions.lengths_PG,
-            to_device(counted, mesh),
+            to_device(counted(sampled, self.setup.recipe), mesh),
             to_device(advantages_PG, mesh),
             sampled.completions.logps_PGT,
             old,
@@ -166,25 +166,29 @@ def own_texts(completions: Completions, tokenizer: Tokenizer) -> dict[int, list[
     return texts
 
 
+def counted(sampled: Sampled, recipe: GrpoRecipe) -> np.ndarray:
+    """Which completions are in the loss, [P, G] bool."""
+    counted_PG: np.ndarray = sampled.stopped_PG | (not recipe.grpo.mask_truncated)
+    return counted_PG
+
+
 def advantages(sampled: Sampled, recipe: GrpoRecipe) -> np.ndarray:
-    """[P, G] float32, after the length penalty."""
+    """[P, G] float32, after the length penalty; all 0 in a group that teaches nothing."""
     limit, buffer = recipe.rollout.total_generation_steps, recipe.grpo.overlong_buffer
     return loss.advantages(
         sampled.total_PG + loss.overlong_penalty(sampled.lengths_PG, limit, buffer), recipe.grpo.loss
     )
 
 
-def _uneven(sampled: Sampled) -> np.ndarray:
-    return np.ptp(sampled.total_PG, axis=1) > 0
-
-
-def figures(sampled: Sampled, advantages_PG: np.ndarray) -> dict[str, float]:
+def figures(sampled: Sampled, advantages_PG: np.ndarray) -> dict[str, Any]:
     """What metrics.jsonl says of a batch of completions."""
+    equal_P = ~advantages_PG.any(axis=1)
     return {
         "reward": sampled.total_PG.mean(),
         **{f"reward/{name}": values.mean() for name, values in sampled.rewards.items()},
         "advantage_std": advantages_PG.std(),
-        "frac_reward_zero_std": 1 - _uneven(sampled).mean(),
+        "frac_reward_zero_std": equal_P.mean(),
+        "equal_reward": sampled.total_PG[equal_P].mean() if equal_P.any() else None,
         "completion_length": sampled.lengths_PG.mean(),
         "completion_length_max": int(sampled.lengths_PG.max()),
         "completion_clipped": 1 - sampled.stopped_PG.mean(),

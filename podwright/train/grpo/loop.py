@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import math
 import shlex
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
+
+import numpy as np
 
 from podwright.attention_kernels import Layout, heads_of
 from podwright.data import gsm8k
@@ -32,6 +33,8 @@ from podwright.train.watchdog import Watchdog
 
 LoadRewards = Callable[[Sequence[schema.Reward]], list[reward.LoadedReward]]
 LAYOUTS = (Layout.CAUSAL, Layout.GROUPS, Layout.DECODE)  # of the attention in its programs
+NO_UPDATE = {"loss": 0.0, "grad_norm": 0.0, "kl": 0.0, "clip_ratio": 0.0, "entropy": None, "importance_mismatch": None}
+"""figures of a step that runs no update; the last two are computed nowhere else"""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +155,8 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
     emit.event("phase", phase="grpo")
     traced = profile.of(job.run)
     times = observe.step_times()
-    recent: deque[dict[str, Any]] = deque(maxlen=even_groups.SAID_AFTER + 1)
+    recent: list[dict[str, Any]] = []
+    even = ""
     with watchdog.pacing(cursor["step"]):
         while (number := cursor["step"]) < recipe.training.max_steps:
             every = recipe.evaluation.every_n_steps
@@ -174,9 +178,11 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
                     return _stop(job, checkpoints, state, cursor)
             state, cursor, figures = done
             number = cursor["step"]
-            recent.append(figures)
-            even = even_groups.notice(recent)
-            emit.notice(*times.stepped(figures.pop("own_s"), figures["step_s"]), *filter(None, [even]))
+            recent = [*recent, figures][-even_groups.SAID_AFTER :]
+            if not even:  # once is enough
+                even = even_groups.notice(recent)
+                emit.notice(*filter(None, [even]))
+            emit.notice(*times.stepped(figures.pop("own_s"), figures["step_s"]))
             emit.metrics("grpo", number, figures | marks)
             watchdog.stepped(number)
             if not (math.isfinite(figures["loss"]) and math.isfinite(figures["grad_norm"])):
@@ -199,9 +205,8 @@ def _begin(
 
     What is needed only here is let go with the return.
     """
-    rate = program.policy_schedule(job.recipe)
     if checkpoints.latest() is not None:
-        restored = checkpoints.restore(program.abstract_state(job.setup, rate))
+        restored = checkpoints.restore(program.abstract_state(job.setup))
         job.emit.notice(*restored.notices)
         job.emit.event("resumed", step=restored.step)
         return restored.state, start.base(job.emit.storage, job.source, job.setup), restored.cursor
@@ -210,7 +215,7 @@ def _begin(
     weights = start.weights(job.source, job.setup, programs, examples, job.tokenizer, job.emit, job.stopping, watchdog)
     if weights is None:
         return TrainingOutcome(Ending.STOPPED, 0, "stopped during the warm start")
-    state = program.new_state(job.setup, program.first_params(job.setup, weights), rate)
+    state = program.new_state(job.setup, program.first_params(job.setup, weights))
     return state, program.freeze(job.setup, weights), {"step": 0, "used": 0, "rollouts": 0}
 
 
@@ -231,6 +236,7 @@ def step(
 ) -> tuple[GrpoState, dict[str, int], dict[str, Any]] | None:
     """One GRPO step: rollouts, rewards, reference scores, `num_iterations` updates. -> state, cursor, figures
 
+    Without a reference, completions that teach nothing update nothing: weight decay and momentum would move the weights all the same.
     `base` are the frozen weights of a run that trains adapters. Of the figures `own_s` (seconds before this process met others) is its own.
     None when `hurried()` after the rollouts, with the state as it was: the step has to be done again.
     """
@@ -242,8 +248,10 @@ def step(
     clock.mark("rollout_s")
     if hurried():
         return None
+    advantages = collect.advantages(sampled, recipe)
+    updates = reference is not None or bool(advantages[collect.counted(sampled, recipe)].any())
     old = None
-    if recipe.grpo.num_iterations > 1:
+    if updates and recipe.grpo.num_iterations > 1:
         old = programs["score"](program.scored(collector.setup, policy), sampled.group)
     scores = None
     if reference is not None and recipe.grpo.offload_reference:  # of which there is a copy until it has scored
@@ -251,13 +259,17 @@ def step(
     elif reference is not None:
         scores = programs["score"](reference, sampled.group)
     clock.mark("score_s", (old, scores))
-    advantages = collect.advantages(sampled, recipe)
-    batch = collector.batch(sampled, advantages, old, scores)
-    for _ in range(recipe.grpo.num_iterations):
-        state, measured = programs["update"](state, batch, base)
-    figures = {name: float(x) for name, x in measured.items()}
+    figures: dict[str, Any] = dict(NO_UPDATE)
+    first = cursor["step"] * recipe.grpo.num_iterations
+    schedule = program.policy_schedule(recipe)
+    rates = [np.float32(schedule(first + n)) for n in range(recipe.grpo.num_iterations)]
+    if updates:
+        batch = collector.batch(sampled, advantages, old, scores)
+        for rate in rates:
+            state, measured = programs["update"](state, batch, rate, base)
+        figures = {name: float(x) for name, x in measured.items()}
     clock.mark("update_s", state)
-    figures["learning_rate"] = float(program.policy_schedule(recipe)(cursor["step"] * recipe.grpo.num_iterations))
+    figures["learning_rate"] = float(rates[0])
     cursor = {
         "step": cursor["step"] + 1,
         "used": cursor["used"] + rounds * recipe.batch_size,
@@ -265,7 +277,7 @@ def step(
     }
     figures |= collect.figures(sampled, advantages) | {"own_s": sampled.own_s}
     figures |= speed.figures(
-        collector.setup.dims, recipe, int(sampled.prompt_lengths_P.sum()), sampled.lengths_PG, clock
+        collector.setup.dims, recipe, int(sampled.prompt_lengths_P.sum()), sampled.lengths_PG, clock, updates
     )
     figures["epoch"] = cursor["used"] / len(collector.prompts)
     return state, cursor, figures

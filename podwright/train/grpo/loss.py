@@ -15,16 +15,30 @@ from jax import Array
 
 from podwright.recipe import schema
 
+_ROUNDING = 1e-6
+"""share of a group's largest reward by which float32 sums that should be equal may differ"""
+
+
+def equal_rewards(rewards_PG: np.ndarray) -> np.ndarray:
+    """Which groups teach nothing, [P] bool: their rewards (float32, all that is added up in them) differ by rounding at most.
+
+    The one test of it, for advantages, dynamic sampling and metrics. A reward that is not a number is equal to none.
+    """
+    spread_P = np.ptp(rewards_PG, axis=1)
+    return (spread_P == 0) | (spread_P < _ROUNDING * np.abs(rewards_PG).max(axis=1))
+
 
 def advantages(rewards_PG: np.ndarray, loss: str) -> np.ndarray:
-    """Rewards relative to their group: (r - mean) / (std + 1e-4) (DeepSeekMath, section 4.1.2), float32.
+    """Rewards relative to their group: (r - mean) / (std + 1e-4) (DeepSeekMath, section 4.1.2), float32; exactly 0 where they are equal.
 
     Dr. GRPO leaves the division out, since it favours groups that are almost all right or all wrong (Liu et al. 2025).
     """
-    centred = rewards_PG - rewards_PG.mean(axis=1, keepdims=True)
-    if loss == "dr_grpo":
-        return centred.astype(np.float32)
-    return (centred / (rewards_PG.std(axis=1, ddof=1, keepdims=True) + 1e-4)).astype(np.float32)
+    wide_PG = rewards_PG.astype(np.float64)  # in float32 the mean of large rewards is off by as much as they differ
+    centred = wide_PG - wide_PG.mean(axis=1, keepdims=True)
+    centred[equal_rewards(rewards_PG)] = 0.0  # AdamW makes whole steps of a gradient, however small
+    if loss != "dr_grpo":
+        centred /= wide_PG.std(axis=1, ddof=1, keepdims=True) + 1e-4
+    return centred.astype(np.float32)
 
 
 def overlong_penalty(lengths_PG: np.ndarray, limit: int, buffer: int) -> np.ndarray:

@@ -21,7 +21,7 @@ from podwright.recipe.schema import GrpoRecipe
 from podwright.train import optimizer
 from podwright.train.grpo import loss, rollout
 from podwright.train.mesh import batch_sharding
-from podwright.train.program import Program
+from podwright.train.program import RATE, Program
 
 Tree = Any
 
@@ -114,7 +114,7 @@ def _resident(setup: GrpoSetup, name: str) -> dict[str, Tree]:
     With LoRA the frozen weights are an argument of every program, and the reference is these with empty adapters. An offloaded one is only
     there while it scores.
     """
-    state = abstract_state(setup, policy_schedule(setup.recipe))
+    state = abstract_state(setup)
     kept = {"weights": state.params, "optimizer": state.opt_state}
     rank = setup.recipe.model.lora_rank
     if setup.recipe.grpo.beta > 0 and not rank:
@@ -137,8 +137,8 @@ def evaluation_rows(setup: GrpoSetup, num_test: int | None) -> int:
 
 
 def policy_schedule(recipe: GrpoRecipe) -> optax.Schedule:
-    # A program that is compiled without data has some schedule: its shapes do not depend on the number of steps.
-    steps = recipe.in_steps(recipe.batch_size).training.max_steps * recipe.grpo.num_iterations
+    """Learning rate by update of a recipe that counts in steps."""
+    steps = recipe.training.max_steps * recipe.grpo.num_iterations
     return optimizer.schedule(recipe.optimizer.learning_rate, recipe.optimizer.warmup_ratio, steps)
 
 
@@ -149,16 +149,21 @@ def warm_schedule(recipe: GrpoRecipe) -> optax.Schedule:
     )
 
 
-def _tx(setup: GrpoSetup, rate: optax.Schedule) -> optax.GradientTransformation:
+def _tx(setup: GrpoSetup, rate: Array | float = 0.0) -> optax.GradientTransformation:
     o = setup.recipe.optimizer
     return optimizer.adamw(
-        setup.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm
+        setup.declared,
+        optimizer.of_step(rate),
+        b1=o.b1,
+        b2=o.b2,
+        weight_decay=o.weight_decay,
+        max_grad_norm=o.max_grad_norm,
     )
 
 
-def abstract_state(setup: GrpoSetup, rate: optax.Schedule) -> GrpoState:
+def abstract_state(setup: GrpoSetup) -> GrpoState:
     params = param.abstract(setup.declared, setup.mesh)
-    return GrpoState(params, optimizer.abstract_state(_tx(setup, rate), params, setup.mesh))
+    return GrpoState(params, optimizer.abstract_state(_tx(setup), params, setup.mesh))
 
 
 def abstract_base(setup: GrpoSetup) -> Tree | None:
@@ -187,10 +192,10 @@ def first_params(setup: GrpoSetup, weights: Tree) -> Tree:
     return param.initialize(setup.declared, setup.mesh, setup.recipe.seed) if setup.recipe.model.lora_rank else weights
 
 
-def new_state(setup: GrpoSetup, params: Tree, rate: optax.Schedule) -> GrpoState:
+def new_state(setup: GrpoSetup, params: Tree) -> GrpoState:
     """A copy of `params` with a fresh optimizer state; updates may take the copy's memory."""
-    shardings = jax.tree.map(lambda s: s.sharding, abstract_state(setup, rate).opt_state)
-    return GrpoState(jax.tree.map(jnp.copy, params), jax.jit(_tx(setup, rate).init, out_shardings=shardings)(params))
+    shardings = jax.tree.map(lambda s: s.sharding, abstract_state(setup).opt_state)
+    return GrpoState(jax.tree.map(jnp.copy, params), jax.jit(_tx(setup).init, out_shardings=shardings)(params))
 
 
 def _array(setup: GrpoSetup, *shape: int, dtype: Any = jnp.int32) -> Any:
@@ -242,9 +247,7 @@ def _score(setup: GrpoSetup, params: Tree) -> Program:
 
 def _update(setup: GrpoSetup) -> Program:
     r = setup.recipe
-    rate = policy_schedule(setup.recipe)
-    tx = _tx(setup, rate)
-    state = abstract_state(setup, rate)
+    state = abstract_state(setup)
 
     def objective(
         params: Tree, part: tuple[qwen3.Group, loss.LossInputs], base: Tree | None
@@ -254,7 +257,9 @@ def _update(setup: GrpoSetup) -> Program:
         value, sums = loss.total(r.grpo, logps, inputs)
         return value, sums | {"entropy": (entropy * inputs.mask_PGT).sum()}
 
-    def step(state: GrpoState, batch: GrpoBatch, base: Tree | None = None) -> tuple[GrpoState, dict[str, Array]]:
+    def step(
+        state: GrpoState, batch: GrpoBatch, rate: Array, base: Tree | None = None
+    ) -> tuple[GrpoState, dict[str, Array]]:
         t = batch.group.completions_PGT.shape[2]
         counted = batch.counted_PG[..., None] & (jnp.arange(t) < batch.lengths_PG[..., None])
         mask = counted.astype(jnp.float32)
@@ -266,7 +271,7 @@ def _update(setup: GrpoSetup) -> Program:
         num = r.training.gradient_accumulation_steps
         sharding = batch_sharding(setup.mesh)
         (value, sums), grads = optimizer.accumulated(gradient, state.params, (batch.group, inputs), num, sharding)
-        new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
+        new, opt_state, norm = optimizer.apply(_tx(setup, rate), grads, state.opt_state, state.params)
         means = {name: x / jnp.maximum(mask.sum(), 1.0) for name, x in sums.items()}
         return GrpoState(new, opt_state), {"loss": value, "grad_norm": norm, **means}
 
@@ -281,31 +286,31 @@ def _update(setup: GrpoSetup) -> Program:
         old_PGT=tokens if r.grpo.num_iterations > 1 else None,
         reference_PGT=tokens if r.grpo.beta > 0 else None,
     )
-    arguments = (state, batch, abstract_base(setup))
+    arguments = (state, batch, RATE, abstract_base(setup))
     return Program("update", jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state)), arguments)
 
 
 def _warm_start(setup: GrpoSetup) -> Program:
     """Supervised step: mean negative log-probability of worked answers, given as groups of one completion."""
     warm = setup.recipe.warm_start
-    rate = warm_schedule(setup.recipe)
     assert warm
-    tx = _tx(setup, rate)
-    state = abstract_state(setup, rate)
+    state = abstract_state(setup)
 
     def objective(params: Tree, group: qwen3.Group, lengths_PG: Array) -> Array:
         logps, _ = setup.logprobs(params, group, 1.0)
         mask = (jnp.arange(group.completions_PGT.shape[2]) < lengths_PG[..., None]).astype(jnp.float32)
         return -(logps * mask).sum() / mask.sum()
 
-    def step(state: GrpoState, group: qwen3.Group, lengths_PG: Array) -> tuple[GrpoState, dict[str, Array]]:
+    def step(
+        state: GrpoState, group: qwen3.Group, lengths_PG: Array, rate: Array
+    ) -> tuple[GrpoState, dict[str, Array]]:
         value, grads = jax.value_and_grad(objective)(state.params, group, lengths_PG)
-        new, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
+        new, opt_state, norm = optimizer.apply(_tx(setup, rate), grads, state.opt_state, state.params)
         return GrpoState(new, opt_state), {"loss": value, "grad_norm": norm}
 
     group = _group(setup, warm.batch_size, 1, setup.recipe.rollout.total_generation_steps)
     jitted = jax.jit(step, donate_argnums=0, out_shardings=_state_out(setup, state))
-    return Program("warm_start", jitted, (state, group, _array(setup, warm.batch_size, 1)))
+    return Program("warm_start", jitted, (state, group, _array(setup, warm.batch_size, 1), RATE))
 
 
 def _state_out(setup: GrpoSetup, state: GrpoState) -> Any:

@@ -67,8 +67,8 @@ def train(
             f"{limits.total_generation_steps} tokens, or their prompt than {limits.max_prompt_length}"
         )
         emit.notice(message)
-    rate = program.warm_schedule(setup.recipe)
-    state = program.new_state(setup.dense, params, rate)
+    schedule = program.warm_schedule(setup.recipe)
+    state = program.new_state(setup.dense, params)
     for number in range(1, warm.max_steps + 1):
         if stopping():
             return None
@@ -76,16 +76,17 @@ def train(
         share = warm.terse_share if number > warm.max_steps * 2 / 3 else 0.0
         drawn = lessons.draw(np.random.default_rng([setup.recipe.seed, number]), warm.batch_size, share)
         tokens, prompt_lengths, answers, lengths = (to_device(x, setup.mesh) for x in drawn)
-        state, measured = step(state, Group(tokens, prompt_lengths, answers[:, None]), lengths[:, None])
+        rate = np.float32(schedule(number - 1))
+        state, measured = step(state, Group(tokens, prompt_lengths, answers[:, None]), lengths[:, None], rate)
         figures = {name: float(x) for name, x in measured.items()}
         clock.mark("step_s", jax.block_until_ready(state))
-        figures |= {"learning_rate": float(rate(number - 1)), "tokens_per_s": int(drawn[3].sum()) / clock.total()}
+        figures |= {"learning_rate": float(rate), "tokens_per_s": int(drawn[3].sum()) / clock.total()}
         emit.metrics("warm_start", number, figures | clock.seconds)
         stepped(0)
         if not np.isfinite([figures["loss"], figures["grad_norm"]]).all():
             wrong = f"step {number} of the warm start: loss={figures['loss']:g}, grad_norm={figures['grad_norm']:g}"
             fix = f"type a lower warm_start.learning_rate than {warm.learning_rate:g}"
-            if not any(rate(n) for n in range(number - 1)):
+            if not any(schedule(n) for n in range(number - 1)):
                 wrong += "; no update had changed the weights yet, so it is not the learning rate"
                 fix = "start from other weights: type model.source=DIRECTORY with another one"
             raise UserError(wrong, fix, "not-finite")

@@ -135,14 +135,15 @@ def step(job: PretrainRun, state: PretrainState, rows: Row, number: int) -> tupl
     begin = time.perf_counter()
     batch = job.feed.on_devices(rows)
     own_s = time.perf_counter() - begin
-    state, measured = job.programs["update"](state, batch)
+    rate = np.float32(program.schedule(job.recipe)(number))
+    state, measured = job.programs["update"](state, batch, rate)
     figures: dict[str, Any] = {name: float(x) for name, x in measured.items()} | {"own_s": own_s}
     seconds = time.perf_counter() - begin
     recipe, devices = job.recipe, job.setup.mesh.size
     tokens = recipe.batch_size * recipe.sequence_length
     if "dead_experts" in figures:
         figures["dead_experts"] = int(figures["dead_experts"])
-    figures["learning_rate"] = float(program.schedule(recipe)(number))
+    figures["learning_rate"] = float(rate)
     figures["tokens_per_s_per_device"] = tokens / seconds / devices
     figures["tokens"] = (number + 1) * tokens
     # a token of a packed row sees the tokens of its own document so far; 3 x a forward pass, recomputation not counted

@@ -21,7 +21,7 @@ from podwright.recipe.models import logits_chunk
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.train import muon, optimizer
 from podwright.train.mesh import token_sharding
-from podwright.train.program import Program
+from podwright.train.program import RATE, Program
 
 Tree = Any
 
@@ -59,18 +59,17 @@ class PretrainSetup:
     def new_bias(self) -> Array | None:
         return hybrid.new_bias(self.dims) if isinstance(self.dims, HybridDims) else None
 
-    @property
-    def optimizer(self) -> optax.GradientTransformation:
+    def optimizer(self, rate: Array | float = 0.0) -> optax.GradientTransformation:
         o = self.recipe.optimizer
-        rate = schedule(self.recipe)
+        schedule = optimizer.of_step(rate)
         if o.name == "adamw":
             return optimizer.adamw(
-                self.declared, rate, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm
+                self.declared, schedule, b1=o.b1, b2=o.b2, weight_decay=o.weight_decay, max_grad_norm=o.max_grad_norm
             )
         return muon.muon(
             self.declared,
             self.mesh,
-            rate,
+            schedule,
             momentum=o.momentum,
             weight_decay=o.muon_weight_decay,
             adam_b1=o.b1,
@@ -93,7 +92,7 @@ def programs(setup: PretrainSetup) -> dict[str, Program]:
     state = abstract_state(setup)
     rows = setup.recipe.batch_size
     return {
-        "update": Program("update", _update(setup), (state, abstract_batch(setup, rows))),
+        "update": Program("update", _update(setup), (state, abstract_batch(setup, rows), RATE)),
         "evaluate": Program(
             "evaluate",
             _evaluate(setup),
@@ -109,7 +108,7 @@ def abstract_state(setup: PretrainSetup) -> PretrainState:
     bias = jax.tree.map(
         lambda x: jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=everywhere), jax.eval_shape(setup.new_bias)
     )
-    return PretrainState(params, optimizer.abstract_state(setup.optimizer, params, setup.mesh), bias)
+    return PretrainState(params, optimizer.abstract_state(setup.optimizer(), params, setup.mesh), bias)
 
 
 def new_state(setup: PretrainSetup) -> PretrainState:
@@ -117,7 +116,7 @@ def new_state(setup: PretrainSetup) -> PretrainState:
     shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup))
 
     def make(params: Tree) -> PretrainState:
-        return PretrainState(params, setup.optimizer.init(params), setup.new_bias())
+        return PretrainState(params, setup.optimizer().init(params), setup.new_bias())
 
     return jax.jit(make, out_shardings=shardings)(params)
 
@@ -151,9 +150,8 @@ def _loss(
 def _update(setup: PretrainSetup) -> Any:
     parts = setup.recipe.training.gradient_accumulation_steps
     shardings = jax.tree.map(lambda x: x.sharding, abstract_state(setup))
-    tx = setup.optimizer
 
-    def step(state: PretrainState, batch: PretrainBatch) -> tuple[PretrainState, dict[str, Array]]:
+    def step(state: PretrainState, batch: PretrainBatch, rate: Array) -> tuple[PretrainState, dict[str, Array]]:
         counted = (batch.targets_BN >= 0).sum()
 
         def loss(params: Tree, micro: PretrainBatch) -> tuple[Array, Array | None]:
@@ -162,6 +160,7 @@ def _update(setup: PretrainSetup) -> Any:
 
         gradient = jax.value_and_grad(loss, has_aux=True)
         (value, load), grads = optimizer.accumulated(gradient, state.params, batch, parts, token_sharding(setup.mesh))
+        tx = setup.optimizer(rate)
         params, opt_state, norm = optimizer.apply(tx, grads, state.opt_state, state.params)
         figures, bias = {"loss": value, "grad_norm": norm, "target_tokens": counted}, None
         if isinstance(setup.dims, HybridDims):

@@ -55,7 +55,7 @@ def test_what_stays_on_the_devices_is_what_the_trainer_declares(other):
             for x in jax.tree.leaves(tree)
         )
 
-    state = program.abstract_state(setup, program.policy_schedule(recipe))
+    state = program.abstract_state(setup)
     base = program.abstract_base(setup)
     assert found.parts["weights"] == pytest.approx(size(state.params) + size(base), rel=0.04)
     assert found.parts["optimizer"] == pytest.approx(size(state.opt_state), rel=0.02)

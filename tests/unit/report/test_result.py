@@ -171,6 +171,27 @@ def test_a_run_shorter_than_the_recipe_is_not_compared_with_what_the_recipe_expe
     assert load.load(DEMO, ["training.max_steps=3", "expect.value=0.5"]).expect.value == 0.5
 
 
+@pytest.mark.parametrize("recipe", [DEMO, "almodel-tiny", "phase1-tiny", "phase2-tiny"])
+def test_a_run_on_other_data_is_not_compared_with_what_the_recipe_expects(recipe: str) -> None:
+    measured = load.load(recipe)
+    assert measured.expect.value is not None
+    other = load.load(recipe, ["data.source=mine.jsonl"])
+    assert other.expect.value is None and other.expect.metric == measured.expect.metric
+    same = load.load(recipe, [f"data.source={measured.data.source}", f"seed={measured.seed + 1}"])
+    assert same.expect.value is not None
+    assert load.load(recipe, ["data.source=mine.jsonl", "expect.value=0.5"]).expect.value == 0.5
+
+
+def test_medians_leave_out_steps_that_compile(tmp_path: Path) -> None:
+    """Completions of another width are met at any step, and its programs compiled then."""
+    made = made_runs.Made(tmp_path / "made").start()
+    for step in range(1, 11):
+        compiled = {"compiled": True} if step % 2 else {}
+        made.metric("grpo", step, 90.0 if compiled else 1.0, **compiled)
+    steady = result(made.run)["steady_state"]
+    assert (steady["step_s"], steady["num_steps"], steady["num_left_out"]) == (1.0, 4, 6)
+
+
 def test_a_report_names_damaged_records_and_denies_no_evaluation(tmp_path: Path) -> None:
     run = made_runs.finished(tmp_path / "made", steps=8)
     assert result(run)["damaged"] == []

@@ -39,6 +39,11 @@ def params(s, seed=0, scale=10.0):
     return jax.tree_util.tree_map_with_path(lambda path, x: x if "norm" in str(path[-1]) else x * scale, values)
 
 
+def rate(s, number):
+    """The learning rate of update `number`, from 0."""
+    return np.float32(program.policy_schedule(s.recipe)(number))
+
+
 def prompts(s, seed=0):
     rng = np.random.default_rng(seed)
     r = s.recipe

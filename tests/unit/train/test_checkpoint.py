@@ -26,7 +26,7 @@ def setup():
 
 @pytest.fixture(scope="module")
 def abstract(setup):
-    return program.abstract_state(setup, program.policy_schedule(setup.recipe))
+    return program.abstract_state(setup)
 
 
 @pytest.fixture(scope="module")
@@ -35,7 +35,7 @@ def two(setup, tmp_path_factory):
     path = tmp_path_factory.mktemp("two") / "checkpoints"
     made = opened(path, 2)
     for step in (2, 4):
-        state = program.new_state(setup, small.params(setup, seed=step), program.policy_schedule(setup.recipe))
+        state = program.new_state(setup, small.params(setup, seed=step))
         made.save(step, state, {"step": step})
     made.close()
     return path
@@ -144,7 +144,7 @@ def test_when_all_are_damaged_it_is_one_line_and_nothing_is_touched(abstract, sa
 )
 @pytest.mark.parametrize("part", [False, True])
 def test_a_checkpoint_of_another_recipe_is_not_taken_for_damage(setup, saved, other, part):
-    wanted = program.abstract_state(small.setup(dims=other), program.policy_schedule(setup.recipe))
+    wanted = program.abstract_state(small.setup(dims=other))
     with pytest.raises(
         UserError, match=r"the checkpoint of step 4 does not fit this recipe .* use the recipe it was made with"
     ):

@@ -146,16 +146,31 @@ def test_a_full_batch_takes_no_further_rollout():
     np.testing.assert_array_equal(sampled.total_PG, [[0, 1]] * 4)
 
 
-def test_evenness_is_of_rewards_and_not_of_length():
-    """Completions of different lengths near the limit differ by the penalty alone: their group says nothing of the task."""
+def test_groups_differ_by_all_that_advantages_are_of():
+    """Completions near the limit differ by the length penalty alone: advantages, dynamic sampling and metrics count it alike."""
     c, numbers = collector(
         lambda q, g, _: "no" if g else "no, no, no...", "grpo.dynamic_sampling=1", "grpo.overlong_buffer=8"
     )
     sampled, rounds = c.collect(None, 0, 0)
-    assert rounds == 2 and numbers == [0, 1]
+    assert rounds == 1 and numbers == [0]
     advantages = collect.advantages(sampled, c.setup.recipe)
     assert (advantages[:, 0] < -0.5).all() and (advantages[:, 1] > 0.5).all()
-    assert collect.figures(sampled, advantages)["frac_reward_zero_std"] == 1
+    assert collect.figures(sampled, advantages)["frac_reward_zero_std"] == 0
+
+
+def test_sums_that_differ_by_rounding_are_equal_for_dynamic_sampling_and_metrics():
+    """One unit of the last place apart in float32."""
+    rewards = [
+        LoadedReward(
+            "a", lambda prompts, completions, **_: [float(n % 2) for n in range(len(completions))], 0.1 + 1e-8
+        ),
+        LoadedReward("b", lambda prompts, completions, **_: [1.0 - n % 2 for n in range(len(completions))], 0.1),
+    ]
+    c, _ = collector(lambda q, g, _: "1", "grpo.dynamic_sampling=2", rewards=rewards)
+    sampled, rounds = c.collect(None, 0, 0)
+    assert rounds == 3 and (np.ptp(sampled.total_PG, axis=1) > 0).all()
+    advantages = collect.advantages(sampled, c.setup.recipe)
+    assert not advantages.any() and collect.figures(sampled, advantages)["frac_reward_zero_std"] == 1
 
 
 def test_a_batch_has_as_many_columns_as_its_longest_completion_needs():
@@ -214,15 +229,16 @@ def test_the_figures_of_a_batch():
     rewards = (LoadedReward("right", right, 2.0), LoadedReward("length", length, 1.0))
     c, _ = collector(text, num=4, rewards=rewards)
     sampled = c.sample(None, 0, 0)
-    advantages = np.array([[1, 2], [3, 4], [5, 6], [7, 12]], np.float32)
+    advantages = np.array([[1, 2], [3, 4], [5, 6], [0, 0]], np.float32)
     # right twice; lengths of text 1, 1, 2, 2 and 2, 2, 5, 2; groups (3, 2), (3, 2), (2, 5) and (2, 2)
     assert collect.figures(sampled, advantages) == pytest.approx(
         {
             "reward": (3 + 2 + 3 + 2 + 2 + 5 + 2 + 2) / 8,
             "reward/right": 2 / 8,
             "reward/length": (1 + 1 + 2 + 2 + 2 + 2 + 5 + 2) / 8,
-            "advantage_std": np.std([1, 2, 3, 4, 5, 6, 7, 12]),
+            "advantage_std": np.std([1, 2, 3, 4, 5, 6, 0, 0]),
             "frac_reward_zero_std": 1 / 4,
+            "equal_reward": 2,
             "completion_length": (2 + 2 + 3 + 3 + 3 + 3 + 5 + 3) / 8,
             "completion_length_max": 5,
             "completion_clipped": 1 / 8,

@@ -172,8 +172,10 @@ def test_programs_from_the_cache_compute_the_same_to_the_last_bit(folder: Path) 
         as_in_a_new_process()
         setup = small.setup()
         made, weights = program.programs(setup), small.params(small.setup())
-        state = program.new_state(setup, weights, program.policy_schedule(setup.recipe))
-        trained, figures = made["update"](state, small.batch(setup, made, weights, small.params(setup, 1)))
+        state = program.new_state(setup, weights)
+        trained, figures = made["update"](
+            state, small.batch(setup, made, weights, small.params(setup, 1)), small.rate(setup, 0)
+        )
         return [np.asarray(x) for x in jax.tree.leaves((trained, figures))]
 
     expected, count = updated(), compile_cache.ProgramCount()

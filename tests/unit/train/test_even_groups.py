@@ -14,8 +14,8 @@ from podwright.train import not_finite
 from podwright.watch import explain
 
 
-def step(even: float, reward: float = 0.0, cut: float = 0.0) -> dict[str, Any]:
-    return {even_groups.FIGURE: even, "reward": reward, "completion_clipped": cut}
+def step(even: float, reward: float = 0.0, cut: float = 0.0, **more: float) -> dict[str, Any]:
+    return {even_groups.FIGURE: even, "reward": reward, "completion_clipped": cut, **more}
 
 
 @pytest.mark.parametrize(
@@ -24,28 +24,41 @@ def step(even: float, reward: float = 0.0, cut: float = 0.0) -> dict[str, Any]:
         (step(1.0), "every reward was 0", "easier questions"),
         (step(1.0, cut=0.9), "every reward was 0, and most completions were cut off", "total_generation_steps"),
         (step(1.0, reward=3.0), "all completions of a question were rewarded alike, 3 on average", "harder questions"),
+        (step(0.88, 0.2, equal_reward=0.0), "every reward was 0", "easier questions"),
+        (
+            step(0.88, 2.6, equal_reward=2.8),
+            "all completions of a question were rewarded alike, 2.8",
+            "harder questions",
+        ),
+        (step(0.88, 0.5, equal_reward=0.3), "0.3 on average, less than in the others", "easier questions"),
     ],
 )
-def test_a_row_of_steps_without_a_difference_is_said_once_with_its_reason(
+def test_groups_whose_rewards_do_not_differ_are_said_with_their_reason(
     figures: dict[str, Any], why: str, fix: str
 ) -> None:
-    said = [even_groups.notice([step(0.5), *[figures] * n][-6:]) for n in range(12)]
-    assert [bool(text) for text in said] == [n == 5 for n in range(12)]
-    assert said[5].startswith("nothing was learned in the last 5 steps") and f"({why});" in said[5] and fix in said[5]
-    assert even_groups.notice([figures] * 5), "from the first step on"
-    assert not even_groups.notice([*[figures] * 4, step(0.9)]) and not even_groups.notice([figures] * 4)
+    said = [even_groups.notice([*[figures] * n]) for n in range(7)]
+    assert [bool(text) for text in said] == [n >= 5 for n in range(7)]
+    share = "88 %" if figures[even_groups.FIGURE] < 1 else "100 %"
+    assert said[5].startswith(f"in the last 5 steps nothing was learned from {share} of the groups: ")
+    assert f"({why}" in said[5] and fix in said[5]
 
 
-def test_a_report_begins_with_it_where_it_was_so_in_half_of_the_steps() -> None:
-    found = even_groups.count([step(1.0)] * 193 + [step(0.5)] * 7)
-    assert found and even_groups.sentence(found).startswith(
-        "In 193 of 200 steps nothing was learned, since in no group did rewards differ: every reward was 0. Next time: "
+def test_groups_count_and_not_steps() -> None:
+    """In no step were all groups equal, in one all differed."""
+    mostly = [step(0.9)] * 4 + [step(0.5), step(0.0)]
+    assert even_groups.notice([*mostly[:5]]) and not even_groups.notice(mostly), "82 % and 64 % of the last five"
+
+
+def test_a_report_begins_with_it_where_it_was_so_in_most_groups() -> None:
+    found = even_groups.count([step(1.0)] * 150 + [step(0.52, reward=0.1, equal_reward=0.0)] * 50)
+    assert found and even_groups.sentence(found) == (
+        "In 200 steps nothing was learned from 88 % of the groups: their rewards did not differ (every reward was 0). Next time: "
+        f"{found.fix}."
     )
-    assert even_groups.sentence(even_groups.count([step(1.0)] * 9 + [step(0.0)] * 11)) == ""
-    assert even_groups.count([step(0.99)] * 20) is None
+    assert even_groups.count([step(0.7)] * 20) is None and even_groups.count([]) is None
     result = {"accuracy_after": 0.5, "accuracy_gain": 0.0, "steps": 200, "num_test_after": 10}
-    assert headline(result | {"even_steps": found._asdict()}).startswith("In 193 of 200 steps nothing was learned")
-    assert headline(result | {"even_steps": None}).startswith("After 200 GRPO steps")
+    assert headline(result | {"even_groups": found._asdict()}).startswith("In 200 steps nothing was learned from 88 %")
+    assert headline(result | {"even_groups": None}).startswith("After 200 GRPO steps")
 
 
 @pytest.fixture
@@ -74,6 +87,11 @@ def test_the_learning_rate_is_lowered_only_where_an_update_has_moved_the_weights
     first = not_finite.outcome(run, GRPO, 1, 0, BAD)
     assert "no update had changed the weights yet, so it is not the learning rate" in first.detail
     assert "learning_rate" not in first.fix and "podwright data check arithmetic" in first.fix
+
+
+def test_a_step_without_an_update_has_moved_no_weight(run: RunDir) -> None:
+    earlier(run, [0.0, 0.0])
+    assert "no update had changed the weights yet" in not_finite.outcome(run, GRPO, 3, 2, BAD).detail
 
 
 def test_further_updates_of_a_step_move_the_weights_too(run: RunDir) -> None:
@@ -120,7 +138,8 @@ def test_diagnose_names_it_too(run: RunDir) -> None:
     run.attempt(1).mkdir(parents=True)
     (run.attempt(1) / "log.txt").write_text("all well\n")
     for n in range(1, 9):
-        append_jsonl(run.metrics, {"stage": "grpo", "step": n, "time": float(n), **step(1.0, reward=1.0)})
+        figures = step(0.88, reward=1.0, equal_reward=1.1)
+        append_jsonl(run.metrics, {"stage": "grpo", "step": n, "time": float(n), **figures})
     (found,) = explain.run(run)
     assert (
         found["rule"] == "even-groups" and "rewarded alike" in found["cause"] and "harder questions" in found["remedy"]

@@ -64,7 +64,7 @@ class Scripted:
         self.setup = scripted.setup("grpo.num_generations=2", *overrides)
         asked = scripted.encoded(self.setup, 40)
         self.sampler = scripted.sampler(self.setup, asked, 2, lambda q, g, number: "1" if g or number % 2 else "no")
-        self.drew, self.scored, self.updates = [], [], []
+        self.drew, self.scored, self.updates, self.rates = [], [], [], []
         programs = {"rollout": dataclasses.replace(self.sampler, step=self.rollout)}
         programs |= {"score": Program("score", self.score, ()), "update": Program("update", self.update, ())}
         ones = LoadedReward("one", lambda prompts, completions, **_: [float(c == "1") for c in completions], 1.0)
@@ -78,8 +78,9 @@ class Scripted:
         self.scored.append(params)
         return jax.numpy.full(group.completions_PGT.shape, len(self.scored))
 
-    def update(self, state, batch, base):
+    def update(self, state, batch, rate, base):
         self.updates.append((state, batch, base))
+        self.rates.append(float(rate))
         return GrpoState(state.params + 1, state.opt_state), {"loss": jax.numpy.float32(len(self.updates))}
 
 
@@ -95,8 +96,17 @@ def test_a_step_moves_on_by_all_rollouts_that_it_took():
     assert batch.old_PGT is None and batch.reference_PGT is None and base is None and params == [7.0, 7.0]
     r = made.setup.recipe.optimizer
     right = rates(r.learning_rate, round(r.warmup_ratio * 10), 10)
-    assert figures["learning_rate"] == pytest.approx(right[3], rel=1e-5)
+    assert figures["learning_rate"] == pytest.approx(right[3], rel=1e-5) and made.rates == [figures["learning_rate"]]
     assert {"rollout_s", "score_s", "update_s", "step_s", "own_s"} <= figures.keys()
+
+
+@pytest.mark.parametrize(("beta", "reference", "updates"), [("0", None, 0), ("0.1", 99.0, 1)])
+def test_equal_rewards_are_an_update_only_where_the_weights_are_held_near_a_reference(beta, reference, updates):
+    made = Scripted(f"grpo.beta={beta}", "grpo.num_iterations=1")
+    cursor = {"step": 0, "used": 0, "rollouts": 1}
+    state, cursor, figures = loop.step(made.collector, GrpoState(7.0, None), reference, cursor)
+    assert len(made.updates) == updates and state.params == 7.0 + updates and cursor["step"] == 1
+    assert figures["frac_reward_zero_std"] == figures["equal_reward"] == 1 and figures["advantage_std"] == 0
 
 
 def test_a_step_without_time_is_dropped_after_its_rollouts_and_leaves_the_state_as_it_was():
@@ -136,6 +146,7 @@ def test_several_updates_share_a_batch_and_the_log_probabilities_from_before_the
     r = made.setup.recipe.optimizer
     right = rates(r.learning_rate, round(r.warmup_ratio * 30), 30)
     assert figures["learning_rate"] == pytest.approx(right[6], rel=1e-5)
+    assert made.rates == pytest.approx(right[6:9], rel=1e-5)
 
 
 def test_a_step_of_adapters_hands_the_base_to_every_program():
@@ -216,7 +227,9 @@ def whole(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         # What it says, and of which steps, is tested in test_even_groups.py.
         patch.setattr(
-            even_groups, "notice", lambda recent: f"even groups of {[round(float(f['reward']), 5) for f in recent]}"
+            even_groups,
+            "notice",
+            lambda recent: f"even groups of {[round(float(f['reward']), 5) for f in recent]}" * (len(recent) > 2),
         )
         run, outcome = train(tmp_path_factory.mktemp("whole") / "run")
     assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5)
@@ -240,7 +253,7 @@ def test_a_run_from_first_to_last(whole):
     assert all(b - a in (1, 2) for a, b in zip([0, *used], used, strict=False)), "one or two rollouts of four questions"
     told = [e["message"] for e in read_jsonl(whole.events) if e["event"] == "notice" and "even groups" in e["message"]]
     rewards = [round(s["reward"], 5) for s in found]
-    assert told == [f"even groups of {rewards[:n]}" for n in range(1, 6)], "each step asks about the last ones"
+    assert told == [f"even groups of {rewards[:3]}"], "it is said once"
     with checkpoint.Checkpoints(RunStorage(whole), None) as kept:
         assert kept.latest() == 5
     cursor = json.loads((whole.checkpoints / "5" / "cursor" / "metadata").read_text())
@@ -457,6 +470,76 @@ def test_a_run_of_adapters_ends_with_an_export_that_has_what_it_trained(tmp_path
     a, b = (np.asarray(policy.adapters["layers"]["up"][k][0]) for k in "ab")
     np.testing.assert_allclose(weight, base + setup.lora_scale * a @ b, rtol=1e-4, atol=1e-6)
     assert np.abs(weight - base).max() > 1e-5
+
+
+class ByStep:
+    """A reward by the number of its rollout, from 1: `varied` in those of `steps`, else 0.7 for every completion."""
+
+    def __init__(self, *steps, begun=0):
+        self.steps, self.asked = steps, begun
+
+    def load(self, rewards):
+        (self.inner,) = reward.load(rewards)
+        return [LoadedReward("by_step", self, 1.0)]
+
+    def __call__(self, prompts, completions, **columns):
+        self.asked += 1
+        if self.asked in self.steps:
+            return self.inner.function(prompts, completions, **columns)
+        return [0.7] * len(completions)
+
+
+GROUPS_OF_7 = (
+    *ONE_ROLLOUT[:2],
+    *("checkpoint.every_n_steps=1", "grpo.beta=0", "grpo.num_generations=7", "training.max_steps=4"),
+)
+
+
+@pytest.fixture
+def states(monkeypatch):
+    """Step -> every array of the state that a run saved behind it."""
+    saved = {}
+
+    class Kept(checkpoint.Checkpoints):
+        def save(self, step, state, cursor):
+            saved[step] = jax.tree.map(np.array, state)
+            super().save(step, state, cursor)
+
+    monkeypatch.setattr(loop.checkpoint, "Checkpoints", Kept)
+    return saved
+
+
+def bits(state):
+    return [x.tobytes() for x in jax.tree.leaves(state)]
+
+
+@pytest.mark.parametrize(
+    "kind", ["grpo", *(pytest.param(x, marks=pytest.mark.long) for x in ("dr_grpo", "dapo", "gspo", "cispo"))]
+)
+def test_a_step_whose_rewards_are_all_equal_changes_no_weight_and_no_moment_and_the_rate_goes_on(
+    states, tmp_path, kind
+):
+    """A warm-up of two steps, and only step 3 has rewards that differ, behind a resume: AdamW moves a weight by its learning rate at first.
+
+    Its moments and weight decay would move the weights in step 4.
+    """
+    sizes = (*GROUPS_OF_7, "grpo.num_iterations=1", "optimizer.warmup_ratio=0.5", f"grpo.loss={kind}")
+    rewards, path = ByStep(3), tmp_path / "run"
+    run, outcome = train(
+        path, *sizes, load_rewards=rewards.load, stopping=lambda: len(read_steps(RunDir(path), "grpo")) == 2
+    )
+    assert (outcome.ending, outcome.step) == (Ending.STOPPED, 2)
+    run, outcome = train(path, *sizes, load_rewards=rewards.load, attempt=2)
+    assert outcome.ending == Ending.FINISHED
+    assert bits(states[1]) == bits(states[2]) != bits(states[3]) == bits(states[4])
+    peak = recipe().optimizer.learning_rate
+    assert [s["learning_rate"] for s in steps(run)] == pytest.approx(rates(peak, 2, 4)[:4], rel=1e-5)
+    moved = np.abs(states[3].params["embed"] - states[2].params["embed"]).max()
+    assert moved == pytest.approx(peak, rel=0.05)
+    *_, differs, equal = read_steps(run, "grpo")
+    nothing = {"grad_norm": 0.0, "loss": 0.0, "advantage_std": 0.0, "frac_reward_zero_std": 1.0, "entropy": None}
+    assert nothing.items() <= equal.items() and equal["equal_reward"] == pytest.approx(0.7)
+    assert differs["grad_norm"] > 0 and differs["frac_reward_zero_std"] < 1
 
 
 @pytest.mark.long

@@ -25,7 +25,7 @@ def begin(s, moved=True):
     adapters = policy.adapters if moved else program.first_params(s, policy.base)
     return (
         program.programs(s),
-        program.new_state(s, adapters, program.policy_schedule(s.recipe)),
+        program.new_state(s, adapters),
         program.freeze(s, policy.base),
     )
 
@@ -36,8 +36,8 @@ def train(*overrides, mesh=(1, 1, 1), steps=3):
     made, state, base = begin(s)
     batch = small.batch(s, made, lora.policy(state.params, base), lora.reference(state.params, base))
     trace = []
-    for _ in range(steps):
-        state, figures = made["update"](state, batch, base)
+    for n in range(steps):
+        state, figures = made["update"](state, batch, small.rate(s, n), base)
         trace.append([float(figures[name]) for name in ("loss", "kl", "grad_norm", "entropy")])
     return (
         gather(batch.group.completions_PGT),
@@ -86,7 +86,7 @@ def test_the_base_stays_and_the_policy_leaves_it():
     kls = []
     for n in range(4):
         batch = small.batch(s, made, lora.policy(state.params, base), reference, seed=n)
-        state, figures = made["update"](state, batch, base)
+        state, figures = made["update"](state, batch, small.rate(s, n), base)
         kls.append(float(figures["kl"]))
     assert abs(kls[0]) < 1e-6 < kls[-1]
     jax.tree.map(np.testing.assert_array_equal, before, base)
@@ -159,7 +159,7 @@ def bytes_of(tree):
 
 def test_a_checkpoint_holds_adapters_and_their_moments_only():
     s = small.setup(ON)
-    state = program.abstract_state(s, program.policy_schedule(s.recipe))
+    state = program.abstract_state(s)
     adapters = 4 * s.dims.num_lora_params(RANK)
     assert bytes_of(state.params) == adapters
     assert 2 * adapters <= bytes_of(state.opt_state) <= 2 * adapters + 16
@@ -181,9 +181,8 @@ def test_the_figures_of_memory_in_the_guide():
     """docs/grpo.md says what LoRA saves for Qwen3-1.7B; it is computed from the abstract shapes of all that is held."""
     whole = dataclasses.replace(small.setup("model.compute_dtype=bfloat16"), dims=models.find("qwen3-1.7b"))
     adapted = dataclasses.replace(small.setup("model.compute_dtype=bfloat16", "model.lora_rank=16"), dims=whole.dims)
-    rate = program.policy_schedule(whole.recipe)
     reference = bytes_of(program.programs(whole)["score"].arguments[0])
-    full = bytes_of(program.abstract_state(whole, rate)) + reference
+    full = bytes_of(program.abstract_state(whole)) + reference
     scored = bytes_of(program.programs(adapted)["score"].arguments[0].adapters)
-    small_one = bytes_of(program.abstract_state(adapted, rate)) + bytes_of(program.abstract_base(adapted)) + scored
+    small_one = bytes_of(program.abstract_state(adapted)) + bytes_of(program.abstract_base(adapted)) + scored
     assert (round(full / 1e9, 1), round(small_one / 1e9, 1)) == (24.1, 3.7)

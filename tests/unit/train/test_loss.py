@@ -134,6 +134,29 @@ def test_advantages_of_an_even_group_are_zero_and_groups_do_not_mix():
     np.testing.assert_allclose(loss.advantages(np.array([[0.0, 0, 0, 4]]), "dr_grpo"), [[-1, -1, -1, 3]])
 
 
+@pytest.mark.parametrize("kind", ["grpo", "dr_grpo", "dapo", "gspo", "cispo"])
+def test_equal_rewards_are_an_advantage_of_exactly_zero(kind):
+    """In groups of any size and at any scale, the mean of which float32 rounds; and where the sums of several rewards differ by rounding."""
+    for value in (0.0, 0.1, 0.7, 1 / 3, 333.3, -1234.5, 1e6 + 0.1, 1e-8, 1e15):
+        for size in range(2, 17):
+            equal = np.full((2, size), value, np.float32)
+            equal[1, 0] = np.nextafter(equal[1, 0], np.float32(np.inf)) if value else 0.0
+            assert not loss.advantages(equal, kind).any(), (value, size)
+    assert loss.advantages(np.array([[1.0, 1.0 + 2e-6]], np.float32), kind).any()
+    assert loss.advantages(np.array([[0.0, 1e-8]], np.float32), kind).any()
+
+
+def test_large_rewards_have_the_advantages_of_what_they_differ_by():
+    """Their mean in float32 would be off by 0.14."""
+    differences = np.array([[0, 0, 20, 33, 0, 11, 7]], np.float32)
+    large = loss.advantages(differences + np.float32(1e7), "grpo")
+    np.testing.assert_allclose(large, loss.advantages(differences, "grpo"), rtol=1e-5)
+
+
+def test_a_reward_that_is_no_number_is_no_reason_to_teach_nothing():
+    assert np.isnan(loss.advantages(np.array([[0.5, np.nan]], np.float32), "grpo")).all()
+
+
 def test_a_standardised_advantage_is_that_of_the_paper_and_of_torch():
     """(r - mean) / std with the sample's standard deviation (torch.std), and 1e-4 beside it as TRL has it (`eps` of its GRPOTrainer)."""
     rewards = np.array([[0.0, 0, 0, 4], [3, 0, 3.5, 1], [0, 0, 0, 4e-4]])

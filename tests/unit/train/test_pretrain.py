@@ -81,10 +81,14 @@ def programs(s):
     }
 
 
+def rate(s, number):
+    return np.float32(program.schedule(s.recipe)(number))
+
+
 def run(s, steps=2):
     made, state, trace = programs(s), program.new_state(s), []
     for i in range(steps):
-        state, figures = made["update"]()(state, batch(s, i))
+        state, figures = made["update"]()(state, batch(s, i), rate(s, i))
         trace.append([float(figures[name]) for name in sorted(figures)])
     return np.array(trace), jax.tree.map(lambda x: gather(x), (state.params, state.bias_LX))
 
@@ -157,8 +161,8 @@ def test_a_model_begins_at_the_entropy_of_its_vocabulary_and_learns_what_it_sees
     s = setup()
     made, state = programs(s), program.new_state(s)
     losses = []
-    for _ in range(8):
-        state, figures = made["update"]()(state, batch(s))
+    for i in range(8):
+        state, figures = made["update"]()(state, batch(s), rate(s, i))
         losses.append(float(figures["loss"]))
     assert losses[0] == pytest.approx(math.log(DIMS.vocab_size), abs=0.1) and losses[-1] < losses[0] - 0.5
     total, count = made["evaluate"]()(state.params, state.bias_LX, batch(s))
@@ -202,7 +206,7 @@ def test_documents_of_a_row_are_strangers_and_the_past_does_not_see_the_future()
 @pytest.mark.long
 def test_the_bias_goes_against_the_load():
     s = setup()
-    state, _ = programs(s)["update"]()(program.new_state(s), batch(s))
+    state, _ = programs(s)["update"]()(program.new_state(s), batch(s), rate(s, 0))
     moved = np.asarray(state.bias_LX)
     assert set(np.unique(np.round(np.abs(moved), 6))) <= {0.0, np.float32(0.001).round(6)} and (moved != 0).mean() > 0.8
 

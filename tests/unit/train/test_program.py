@@ -15,11 +15,11 @@ def run(mesh, *overrides, steps=3):
     """Tokens of a rollout, losses and KLs of some updates, and the weights after them."""
     s = small.setup(*overrides, mesh=mesh)
     made, reference = program.programs(s), small.params(s, scale=3.0)
-    state = program.new_state(s, reference, program.policy_schedule(s.recipe))
+    state = program.new_state(s, reference)
     batch = small.batch(s, made, reference, reference)
     trace = []
-    for _ in range(steps):
-        state, figures = made["update"](state, batch)
+    for n in range(steps):
+        state, figures = made["update"](state, batch, small.rate(s, n))
         trace.append([float(figures[name]) for name in ("loss", "kl", "grad_norm", "entropy")])
     return (
         gather(batch.group.completions_PGT),
@@ -67,7 +67,7 @@ def test_tensor_4_equals_unsharded():
     for s in (a, b):
         made, weights = program.programs(s), small.params(s, scale=3.0)
         batch = small.batch(s, made, weights, weights)
-        _, figures = made["update"](program.new_state(s, weights, program.policy_schedule(s.recipe)), batch)
+        _, figures = made["update"](program.new_state(s, weights), batch, small.rate(s, 0))
         outs.append((gather(batch.group.completions_PGT), float(figures["grad_norm"])))
     np.testing.assert_array_equal(outs[0][0], outs[1][0])
     np.testing.assert_allclose(outs[0][1], outs[1][1], rtol=1e-3)
@@ -92,10 +92,10 @@ def test_a_frozen_reference_stays_frozen_and_kl_grows(unsharded):
     s = small.setup("optimizer.warmup_ratio=0.0")
     made, reference = program.programs(s), small.params(s, scale=3.0)
     before = jax.tree.map(np.array, reference)
-    state = program.new_state(s, reference, program.policy_schedule(s.recipe))
+    state = program.new_state(s, reference)
     kls = []
     for n in range(4):
-        state, figures = made["update"](state, small.batch(s, made, state.params, reference, seed=n))
+        state, figures = made["update"](state, small.batch(s, made, state.params, reference, seed=n), small.rate(s, n))
         kls.append(float(figures["kl"]))
     assert abs(kls[0]) < 1e-6 < kls[-1]
     jax.tree.map(np.testing.assert_array_equal, before, reference)
@@ -125,9 +125,9 @@ def test_update_moves_probability_towards_what_was_rewarded():
     s = small.setup("optimizer.warmup_ratio=0.0", "grpo.beta=0", "optimizer.learning_rate=1e-3")
     made, weights = program.programs(s), small.params(s, scale=3.0)
     batch = small.batch(s, made, weights)
-    state = program.new_state(s, weights, program.policy_schedule(s.recipe))
-    for _ in range(3):
-        state, _ = made["update"](state, batch)
+    state = program.new_state(s, weights)
+    for n in range(3):
+        state, _ = made["update"](state, batch, small.rate(s, n))
     mask = np.arange(8) < np.asarray(batch.lengths_PG)[..., None]
     change = (np.asarray(made["score"](state.params, batch.group)) - np.asarray(batch.sampler_PGT)) * mask
     better = np.asarray(batch.advantages_PG) > 0
@@ -154,9 +154,9 @@ def test_a_test_decodes_no_more_rows_than_there_are_questions(mesh, num_test, ro
 def test_norms_do_not_decay():
     s = small.setup("optimizer.weight_decay=0.5", "optimizer.warmup_ratio=0.0", "grpo.beta=0")
     made, weights = program.programs(s), small.params(s)
-    state = program.new_state(s, weights, program.policy_schedule(s.recipe))
+    state = program.new_state(s, weights)
     batch = small.batch(s, made, weights)._replace(advantages_PG=jnp.zeros((8, 4)))
-    state, _ = made["update"](state, batch)
+    state, _ = made["update"](state, batch, small.rate(s, 0))
     np.testing.assert_array_equal(state.params["norm"], weights["norm"])
     assert (np.abs(state.params["layers"]["q"]) < np.abs(np.asarray(weights["layers"]["q"]))).all()
 
@@ -186,8 +186,8 @@ def test_the_figures_of_an_update_are_those_of_its_log_probabilities(kind, parts
         old_PGT=jnp.asarray(old, jnp.float32),
         reference_PGT=jnp.asarray(scores[1], jnp.float32),
     )
-    state = program.new_state(s, policy, program.policy_schedule(s.recipe))
-    _, figures = made["update"](state, batch)
+    state = program.new_state(s, policy)
+    _, figures = made["update"](state, batch, small.rate(s, 0))
     mask = (np.arange(6) < lengths[..., None]) & counted[..., None]
     advantage, ratio = np.asarray(batch.advantages_PG)[..., None], np.exp(scores[0] - old)
     held = np.clip(ratio, 0.8, 1.2)

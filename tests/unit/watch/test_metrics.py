@@ -42,6 +42,18 @@ def test_time_left_is_the_median_of_recent_steps(tmp_path: Path) -> None:
     assert (progress.step, progress.max_steps, progress.eta_s) == (5, 10, 10.0)
 
 
+def test_time_left_leaves_out_steps_that_compile(tmp_path: Path) -> None:
+    """Such as the first ones with completions of another width, which may be most of a short run."""
+    progress = Progress(RunDir(tmp_path), RECIPE)
+    compiled = [step(n, 100.0 * n, compiled=True) for n in range(1, 5)]
+    write(RunDir(tmp_path).metrics, *compiled)
+    progress.update()
+    assert progress.eta_s is None, "how long a step takes is not known yet"
+    write(RunDir(tmp_path).metrics, step(5, 402.0))
+    progress.update()
+    assert progress.eta_s == 10.0
+
+
 def test_stages_are_counted_apart(tmp_path: Path) -> None:
     run = RunDir(tmp_path)
     progress = Progress(run, RECIPE)
