@@ -260,7 +260,6 @@ def write_json(path: Path, value: Any) -> None:
 
 def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
     """Write whole or not at all; a link stays a link and the file keeps its mode. `mode`: of a new file; None: by the umask.
-
     UserError for what is no file, such as a device or a pipe: a rename would put a file in its place."""
     target = path.resolve()
     if target.exists() and not target.is_file():

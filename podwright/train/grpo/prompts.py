@@ -95,7 +95,7 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
 
 def learned_tokenizer(train: Sequence[Example], vocab_size: int) -> Tokenizer:
     """That of random weights: the same for the same training examples."""
-    return Tokenizer.train(["\n".join(e.texts) for e in train], vocab_size)
+    return Tokenizer.train(["\n".join([*filter(None, [e.system]), e.question, e.solution]) for e in train], vocab_size)
 
 
 def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: schema.GrpoData) -> PromptRows:
