@@ -258,9 +258,8 @@ def write_json(path: Path, value: Any) -> None:
         part.write_text(json.dumps(value, indent=1) + "\n")
 
 
-def replace_file(path: Path, content: bytes, mode: int | None = 0o644) -> None:
+def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
     """Write whole or not at all; a link stays a link and the file keeps its mode. `mode`: of a new file; None: by the umask.
-
     UserError for what is no file, such as a device or a pipe: a rename would put a file in its place."""
     target = path.resolve()
     if target.exists() and not target.is_file():

@@ -89,6 +89,9 @@ def exported(result: Record) -> Iterator[str]:
     step = result.get("step")
     yield f"model{'' if step is None else f' of step {step:,}'} written to {result['directory']}"
     yield f"{abbreviated(result['num_params'])} parameters in {result['dtype']}"
+    if "python" in result:
+        yield "to ask it as the run did, in Python:"
+        yield from result["python"]
     for graph, difference in result.get("onnx_differences", {}).items():
         yield f"{graph}: largest difference from PyTorch {difference:.2g}"
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import datetime
 import json
+import re
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
@@ -34,6 +35,8 @@ TEMPLATE = """\
 {%- endif %}
 {%- endif %}
 """
+_FIRST = re.compile(r"\A\{%- set enable_thinking = enable_thinking \| default\((?:true|false)\) %\}\n")
+"""first line of an exported template"""
 FIX = "fix chat_template.jinja, or remove it to use Qwen3's format"
 
 
@@ -55,6 +58,15 @@ def find_template(config: Mapping[str, Any], file: bytes | None) -> str:
     if isinstance(inline, list):
         inline = {named["name"]: named["template"] for named in inline}.get("default")
     return inline or TEMPLATE
+
+
+def with_thinking(template: str, enable_thinking: bool | None) -> str:
+    """`template` with a first line by which thinking is on or off where the caller does not say. As it is for None, and where the
+    template knows no thinking."""
+    if enable_thinking is None or "enable_thinking" not in template:
+        return template
+    first = f"{{%- set enable_thinking = enable_thinking | default({str(enable_thinking).lower()}) %}}\n"
+    return first + _FIRST.sub("", template)
 
 
 def compiled(template: str) -> jinja2.Template:

@@ -51,7 +51,7 @@ _OTHER_NAMES = {
 }
 """field of a row that names files -> names that others have for it"""
 _NAMES_OF_LINES = frozenset({"response", *_OTHER_NAMES, *itertools.chain(*_OTHER_NAMES.values()), *_NAMES})
-_MARKS = re.compile("<(?:image|audio|video)>\\s*")
+_MARKS = re.compile("<(?:image|audio|video)>\\s*")  # of pictures in chats; here they stand before every prompt
 _SPEAKERS = {"system": "system", "developer": "system", "user": "user", "human": "user"}
 _SPEAKERS |= dict.fromkeys(("assistant", "gpt", "chatgpt", "model", "ai", "bot", "function_call"), "assistant")
 _SPEAKERS |= dict.fromkeys(("tool", "function", "observation", "ipython"), "tool")
@@ -84,6 +84,7 @@ class Example:
     solution: str
     """the worked answer, its `#### n` line included"""
     by_tools: bool = False  # whether tools were called for the answer; a question is asked without them
+    system: str = ""  # what the system says before the question
 
 
 class Turn(NamedTuple):
@@ -97,7 +98,7 @@ class Turn(NamedTuple):
 class _Fields(NamedTuple):
     """A row of a layout, not checked yet; `answer_name`: of the column that holds the answer."""
 
-    question: str
+    question: list[Turn]  # of the user, perhaps after one of the system
     answer_name: str
     answer: object
     solution: object = None
@@ -166,7 +167,7 @@ def example(where: str, row: Row, columns: GrpoColumns | None = None) -> Example
     if not marked:
         worked = fields.solution if isinstance(fields.solution, str) and "####" not in fields.solution else ""
         solution = f"{worked.rstrip()}\n#### {number}".lstrip()
-    return Example(fields.question, number, solution, fields.by_tools)
+    return Example(fields.question[-1].text, number, solution, fields.by_tools, *(t.text for t in fields.question[:-1]))
 
 
 def by_columns(row: Row, columns: Columns) -> Row:
@@ -205,8 +206,8 @@ def with_response(where: str, row: Row) -> dict[str, Any]:
     fields = dict(row) if any(name in row for name in answers.MEDIA) else with_files(row)
     if "response" not in row and _layout(row):
         turns = _fields(where, row)
-        # data sets of chats mark where the picture belongs, which stands before every prompt here
-        fields |= {"instruction": _MARKS.sub("", turns.question).strip(), "response": turns.answer}
+        instruction = _MARKS.sub("", "\n\n".join(turn.text for turn in turns.question))
+        fields |= {"instruction": instruction.strip(), "response": turns.answer}
     if isinstance(fields.get("response"), Mapping):
         # a value of a table that JSON has not becomes a list, which no answer may hold
         fields["response"] = json.dumps(fields["response"], default=lambda value: [str(value)])
@@ -231,25 +232,25 @@ def _layout(row: Row) -> str:
 def _fields(where: str, row: Row) -> _Fields:
     layout = _layout(row)
     if layout in _QUESTIONS:
-        return _Fields(_text(where, layout, row[layout]), "answer", row["answer"], row.get("solution"))
+        return _Fields([Turn("user", _text(where, layout, row[layout]))], "answer", row["answer"], row.get("solution"))
     if layout == "completion":
         answer = _chat(row["completion"])
         if isinstance(answer, list):
             answer = _reply(where, "completion", _turns(where, "completion", answer))
-        return _Fields(_prompt_text(where, row["prompt"]), "completion", answer)
+        return _Fields(_prompt_turns(where, row["prompt"]), "completion", answer)
     if layout == "instruction":
-        question = _text(where, "instruction", row["instruction"])
+        text = _text(where, "instruction", row["instruction"])
         if row.get("input"):
-            question += "\n" + _text(where, "input", row["input"])
-        return _Fields(question.strip(), "output", row["output"])
+            text += "\n" + _text(where, "input", row["input"])
+        return _Fields([Turn("user", text.strip())], "output", row["output"])
     if layout == "reward_model":
         name = "reward_model.ground_truth"
-        return _Fields(_prompt_text(where, row["prompt"]), name, _value(where, row, name))
+        return _Fields(_prompt_turns(where, row["prompt"]), name, _value(where, row, name))
     if layout in _CHATS:
         turns = _turns(where, layout, row[layout])
         answer = _reply(where, layout, turns[-1:])
-        asked = _without_tools(turns[:-1])
-        return _Fields(_question(where, layout, asked), layout, answer, by_tools=len(asked) < len(turns) - 1)
+        rest = _without_tools(turns[:-1])
+        return _Fields(_question(where, layout, rest), layout, answer, by_tools=len(rest) < len(turns) - 1)
     raise UserError(f"{where} is of no layout that GRPO reads; its columns are {_listed(row)}", _COLUMNS, "row-layout")
 
 
@@ -261,7 +262,7 @@ def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
         return _Fields(
             _question(where, columns.question, _turns(where, columns.question, question)), columns.answer, answer
         )
-    return _Fields(_text(where, columns.question, question), columns.answer, answer)
+    return _Fields([Turn("user", _text(where, columns.question, question))], columns.answer, answer)
 
 
 def _value(where: str, row: Row, name: str, fix: str = _COLUMNS) -> object:
@@ -357,21 +358,20 @@ def _without_tools(turns: list[Turn]) -> list[Turn]:
     return turns[:first] if {*speakers[first:]} == {"assistant", "tool"} else turns
 
 
-def _prompt_text(where: str, prompt: object) -> str:
+def _prompt_turns(where: str, prompt: object) -> list[Turn]:
     prompt = _chat(prompt)
     if isinstance(prompt, list):
         return _question(where, "prompt", _turns(where, "prompt", prompt))
-    return _text(where, "prompt", prompt)
+    return [Turn("user", _text(where, "prompt", prompt))]
 
 
-def _question(where: str, name: str, turns: Iterable[Turn]) -> str:
-    """What one user asks, after what the system says before: GRPO has a single turn of a user."""
-    listed = list(turns)
-    speakers = [turn.speaker for turn in listed]
+def _question(where: str, name: str, turns: list[Turn]) -> list[Turn]:
+    """What one user asks, and what the system says before: GRPO has a single turn of a user."""
+    speakers = [turn.speaker for turn in turns]
     if speakers not in (["user"], ["system", "user"]):
         what = f"{where}: {name} has {counted(speakers.count('user'), 'turn')} of the user, and GRPO asks once"
         raise UserError(what, "leave the row out, or keep one question and its answer", "chat-turns")
-    return "\n\n".join(turn.text for turn in listed)
+    return turns
 
 
 def _reply(where: str, name: str, turns: list[Turn]) -> str:

@@ -6,6 +6,8 @@ Documents to train a language model on are ids of plain text between the tokeniz
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -29,6 +31,7 @@ _FILES = (
     *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
 )
+_MARK = "Answer briefly."  # whatever a template may do with a text, it leaves words whole
 _NUM_BYTES = 256
 _START = 1000  # characters of a text that show whether its words are known
 # Words, single digits, punctuation and white space come apart as in Qwen2 and Qwen3.
@@ -54,7 +57,8 @@ class Tokenizer:
         self._inner.no_padding()
         config = self._settings("tokenizer_config.json")
         self._names = _special_names(config)
-        self._template = chat.compiled(chat.find_template(config, self._files.get("chat_template.jinja")))
+        self.template = chat.find_template(config, self._files.get("chat_template.jinja"))
+        self._template = chat.compiled(self.template)
         self.vocab_size = max(self._inner.get_vocab(with_added_tokens=True).values()) + 1
         """one more than the largest id; a model may have more rows than that"""
         self.stop_ids = self._find_stop_ids()
@@ -157,17 +161,30 @@ class Tokenizer:
         for name, content in self._files.items():
             (path / name).write_bytes(content)
 
-    def chat(self, question: str, instruction: str, enable_thinking: bool) -> str:
-        """The prompt that asks `question` (and `instruction` after it) and has the assistant speak next."""
-        content = f"{question} {instruction}" if instruction else question
-        return self.render(
-            [{"role": "user", "content": content}], add_generation_prompt=True, enable_thinking=enable_thinking
-        )
+    def chat(self, question: str, instruction: str, enable_thinking: bool | None, system: str = "") -> str:
+        """The prompt of `turns` that has the assistant speak next."""
+        turns = self.turns(question, instruction, system)
+        return self.render(turns, add_generation_prompt=True, enable_thinking=enable_thinking)
 
-    def chats(self, questions: Sequence[str], instruction: str, enable_thinking: bool) -> list[str]:
-        """`chat` of each question; UserError where the template leaves the question out."""
-        self.require_messages("")
-        return [self.chat(question, instruction, enable_thinking) for question in questions]
+    @functools.cached_property
+    def has_system_turn(self) -> bool:
+        """Whether the chat template has a system turn. Some refuse one, and some leave it out."""
+        turns = [{"role": "system", "content": _MARK}, {"role": "user", "content": "a"}]
+        with contextlib.suppress(UserError):
+            return _MARK in self.render(turns, add_generation_prompt=True)
+        return False
+
+    def turns(self, question: str, instruction: str, system: str) -> list[dict[str, str]]:
+        """The conversation that asks `question`, with `instruction` behind it and after a system turn if `system` is not empty.
+
+        Where the chat template has no system turn, its text begins the user's turn: Gemma's template itself puts it there.
+        """
+        content = f"{question} {instruction}" if instruction else question
+        if system and not self.has_system_turn:
+            content = f"{system}\n\n{content}"
+            system = ""
+        before = [{"role": "system", "content": system}] if system else []
+        return [*before, {"role": "user", "content": content}]
 
     def require_messages(self, system_prompt: str) -> None:
         """UserError where the template gives different messages of a user the same prompt."""
@@ -189,15 +206,18 @@ class Tokenizer:
             what = f"{self._place}the tokenizer has no token for any word of the data: every token is {name}"
             raise UserError(what, "give the tokenizer that the model was trained with", "unusable-tokenizer")
 
-    def render(self, messages: list[dict[str, str]], *, add_generation_prompt: bool, enable_thinking: bool) -> str:
-        """A conversation of {"role", "content"} turns as text, by the tokenizer's own chat template or Qwen3's format."""
+    def render(
+        self, messages: list[dict[str, str]], *, add_generation_prompt: bool, enable_thinking: bool | None = None
+    ) -> str:
+        """A conversation of {"role", "content"} turns as text, by the tokenizer's own chat template or Qwen3's format.
+
+        `enable_thinking` None is not passed on: the template decides. `tools` and `documents` are None as in transformers.
+        """
+        thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
+        variables = {"tools": None, "documents": None, **self._names, **thinking}
         try:
             return chat.render(
-                self._template,
-                messages=messages,
-                add_generation_prompt=add_generation_prompt,
-                enable_thinking=enable_thinking,
-                **self._names,
+                self._template, messages=messages, add_generation_prompt=add_generation_prompt, **variables
             )
         except UserError as e:
             raise UserError(f"{self._place}{e.what}", e.fix, e.code) from e

@@ -1,4 +1,4 @@
-"""Qwen3 weights to and from Hugging Face directories: config.json, (sharded) safetensors, generation config.
+"""Qwen3 weights to and from Hugging Face directories: config.json, (sharded) safetensors.
 
 The names and layouts are a table; reading and writing walk it. Tokenizer files are data/tokenizer.py's.
 """
@@ -123,17 +123,6 @@ def write(
         total = dims.num_params() * jnp.dtype(dtype).itemsize
         write_json(path / "model.safetensors.index.json", {"metadata": {"total_size": total}, "weight_map": where})
     write_json(path / "config.json", _config(dims, dtype, stop_ids, pad_id))
-    write_json(
-        path / "generation_config.json",
-        {
-            "eos_token_id": list(stop_ids),
-            "pad_token_id": pad_id,
-            "do_sample": True,
-            "temperature": 0.6,
-            "top_k": 20,
-            "top_p": 0.95,
-        },
-    )
 
 
 def _save(shard: dict[str, np.ndarray], file: Path) -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import re
 import shlex
+import shutil
 import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -213,3 +214,12 @@ def require_new_directory(typed: str, path: Path) -> None:
         raise UserError(f"{typed} is a file, and a directory is written", fix, "not-a-directory")
     if path.exists() and any(path.iterdir()):
         raise UserError(f"{typed} is there already and not empty", fix, "exists-already")
+
+
+def give_default_modes(folder: Path) -> None:
+    """Every file below `folder` is as a new one of this user, by the umask: safetensors writes files that nobody else may read."""
+    probe = folder / f".{os.getpid()}.mode"
+    probe.touch()
+    for path in filter(Path.is_file, folder.rglob("*")):
+        shutil.copymode(probe, path)
+    probe.unlink()

@@ -151,7 +151,9 @@ class GrpoData(Section):
         None, description="columns of the source, as {question: COLUMN, answer: COLUMN}; null: by its layout"
     )
     instruction: str = Field("", description="text added after each question, as the peers' prompts have it")
-    enable_thinking: bool = Field(False, description="Qwen3's chat template with thinking on or off")
+    enable_thinking: bool | None = Field(
+        False, description="the chat template with thinking on or off; null: as the template has it"
+    )
 
     @property
     def check_options(self) -> str:

@@ -137,7 +137,7 @@ def _write(path: Path, text: str, entries: dict[str, Any], refusal: str) -> None
         written = None
     if written != entries:
         raise UserError(refusal, "change the file by hand", "file-not-changed")
-    replace_file(path, text.encode(), None)
+    replace_file(path, text.encode())
 
 
 def is_reserved(name: str) -> bool:

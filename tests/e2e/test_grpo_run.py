@@ -12,7 +12,7 @@ import pytest
 
 from podwright.counted_steps import read_steps
 from podwright.recipe import load
-from podwright.rundir import read_jsonl
+from podwright.rundir import append_jsonl, read_jsonl
 from tests.e2e.trainer import (
     ROOT,
     environment,
@@ -110,24 +110,41 @@ def test_two_processes_equal_one_of_as_many_devices(tmp_path, meshed, devices):
     assert answers[0] == answers[1]
 
 
-def test_export_loads_in_transformers_and_eval_agrees_with_the_run(whole):
-    import torch
+def evaluated(*words):
+    """What the verb `eval` prints, of a process of its own."""
+    done = subprocess.run(
+        [sys.executable, "-m", "podwright", "eval", *words, "--json"],
+        cwd=ROOT,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr
+    return json.loads(done.stdout)
+
+
+def test_run_eval_of_the_export_and_transformers_give_the_same_answers(whole, tmp_path):
+    """The run is asked without --data, the export the same questions as a file, transformers as people call it."""
     import transformers
 
     weights(whole)
     out = whole.path.parent / f"{whole.name}-export"
-    model = transformers.Qwen3ForCausalLM.from_pretrained(out)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
-    text = tokenizer.apply_chat_template(
-        [{"role": "user", "content": "2+3?"}], tokenize=False, add_generation_prompt=True
-    )
-    assert torch.isfinite(model(torch.tensor([tokenizer(text)["input_ids"]])).logits).all()
-    options = {"path": str(whole.path), "data": "arithmetic", "limit": 12}
-    argv = [sys.executable, "-m", "podwright.train", "eval", json.dumps(options)]
-    done = subprocess.run(argv, cwd=ROOT, env=environment(), capture_output=True, text=True)
-    found = json.loads(done.stdout)
     after = [e for e in read_jsonl(whole.events) if e["event"] == "evaluation"][-1]
-    assert found["strict"] == after["strict"] and found["step"] == 4
+    samples = [sample for sample in read_jsonl(whole.samples) if sample["when"] == "after"]
+    of_run = evaluated(str(whole.path))
+    assert (of_run["strict"], of_run["mean_tokens"], of_run["step"]) == (after["strict"], after["mean_tokens"], 4)
+    for sample in samples:
+        append_jsonl(tmp_path / "a.jsonl", {"question": sample["question"], "answer": f"#### {sample['answer']}"})
+    of_export = evaluated(str(out), "--data", str(tmp_path / "a.jsonl"))
+    completions = [sample["completion"] for sample in samples]
+    assert [sample["completion"] for sample in of_export["samples"]] == completions
+    model = transformers.AutoModelForCausalLM.from_pretrained(out)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(out)
+    for sample in samples:
+        turns = [{"role": "user", "content": sample["question"]}]
+        prompt = tokenizer.apply_chat_template(turns, add_generation_prompt=True, return_dict=True, return_tensors="pt")
+        tokens = model.generate(**prompt)[0][prompt["input_ids"].shape[1] :]
+        assert tokenizer.decode(tokens, skip_special_tokens=True) == sample["completion"]
 
 
 @pytest.mark.long

@@ -51,7 +51,7 @@ def rewards(reference: str, cwd: Path) -> list[Finding]:
 
 def thoughts(reference: str, data: GrpoData) -> list[Finding]:
     """With thinking off Qwen3's template opens and closes an empty thought in the prompt, so completions begin after it."""
-    if data.enable_thinking or reference != _FORMAT_REWARD:
+    if data.enable_thinking is not False or reference != _FORMAT_REWARD:
         return []
     what = "format_reward looks for <think> in completions, which data.enable_thinking=false puts into the prompt"
     fix = "type data.enable_thinking=true, or take format_reward out of rewards"

@@ -38,16 +38,17 @@ def write(folder: Path, files: Mapping[str, str], overwrite: bool = False) -> di
         path = folder / name
         states[name] = "unchanged" if _hash_of(path) == _hash(text) else "written"
         if states[name] == "written":
-            replace_file(path, text.encode(), None)
+            replace_file(path, text.encode())
         if path.suffix == ".sh":
-            path.chmod(0o755)
+            mode = path.stat().st_mode
+            path.chmod(mode | (mode & 0o444) >> 2)  # whoever may read it may run it
     for name in before:
         if name not in files and (folder / name).is_file():
             (folder / name).unlink()
             states[name] = "removed"
     record = json.dumps({name: _hash(text) for name, text in files.items()}, indent=1) + "\n"
     if _hash_of(folder / RECORD) != _hash(record):
-        replace_file(folder / RECORD, record.encode(), None)
+        replace_file(folder / RECORD, record.encode())
     return states
 
 

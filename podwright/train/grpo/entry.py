@@ -40,10 +40,6 @@ class GrpoEntry(TrainerEntry):
             )
 
     def evaluate(self, path: Path, source: str, limit: int, overrides: Sequence[str]) -> Record:
-        if not source:
-            raise UserError(
-                "eval needs questions", "add --data SRC: a .jsonl file, a directory, or a hub id", "no-examples"
-            )
         from podwright.train.grpo import standalone
 
         return standalone.evaluate(path, source, limit, overrides)

@@ -75,6 +75,8 @@ class Evaluator:
             example = self.prompts.examples[index]
             text = self.tokenizer.decode(tokens[p, : lengths[p] - stopped[p]].tolist())
             sample = {"question": example.question, "answer": example.answer, "completion": text}
+            if example.system:
+                sample["system"] = example.system
             correct = grading.grade_one(text, example.answer)[0]
             samples.append(sample | {"extracted": extract_flexible(text), "correct": correct})
         return samples

@@ -88,6 +88,9 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
         setup = GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     heads = heads_of(dims, recipe.model.compute_dtype)
     emit.notice(*notices)
+    systems = {e.system for e in [*train, *test]}
+    if any(systems) and not tokenizer.has_system_turn:
+        emit.notice("the chat template has no system turn: what the system says begins the user's turn")
     emit.notice(*attention_check.refused(mesh, heads, LAYOUTS, cache_folder()))
     limit = recipe.rollout.max_prompt_length
     for name, encoded, of in (("training", training, train), ("test", testing, test)):
@@ -104,6 +107,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
         max_steps=recipe.training.max_steps,
         model_revision=source.revision,
         rows=data,
+        system=systems.pop() if len(systems) == 1 else "",
     )
     programs = program.programs(setup, len(testing))
     collector = Collector(setup, programs, training, tokenizer, rewards, _zeros(run, emit))

@@ -95,12 +95,13 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
 
 def learned_tokenizer(train: Sequence[Example], vocab_size: int) -> Tokenizer:
     """That of random weights: the same for the same training examples."""
-    return Tokenizer.train([f"{e.question}\n{e.solution}" for e in train], vocab_size)
+    return Tokenizer.train(["\n".join([*filter(None, [e.system]), e.question, e.solution]) for e in train], vocab_size)
 
 
 def tokenized(examples: Sequence[Example], tokenizer: Tokenizer, data: schema.GrpoData) -> PromptRows:
     """UserError for a tokenizer or a chat template that makes no prompts of these questions."""
-    texts = tokenizer.chats([e.question for e in examples], data.instruction, data.enable_thinking)
+    tokenizer.require_messages("")
+    texts = [tokenizer.chat(e.question, data.instruction, data.enable_thinking, e.system) for e in examples]
     tokenizer.require_known(e.question for e in examples)
     rows = [tokenizer.encode(text) for text in texts]
     if not all(rows):

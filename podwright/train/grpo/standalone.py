@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,11 +17,11 @@ from podwright.errors import UserError, expanded, warn
 from podwright.models import convert, lora, param, qwen3
 from podwright.recipe import load, positions, schema
 from podwright.recipe.advice import saved_step
-from podwright.recipe.paths import require_new_directory
+from podwright.recipe.paths import give_default_modes, require_new_directory
 from podwright.recipe.schema import GrpoRecipe
-from podwright.rundir import RunDir, part_of, read_events, recipe_of
+from podwright.rundir import RunDir, part_of, read_events, read_jsonl, recipe_of
 from podwright.storage import inputs
-from podwright.train import attention_check, checkpoint, compile_cache, data_record, entry
+from podwright.train import attention_check, checkpoint, compile_cache, data_record, entry, prompt_record
 from podwright.train.grpo import evaluate as evaluation
 from podwright.train.grpo import program, prompts, start
 from podwright.train.mesh import cache_folder, make_mesh
@@ -32,19 +33,31 @@ _READ = ("data", "seed", "mesh", "evaluation.batch_size", "rollout.max_prompt_le
 
 
 def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`."""
+    """Greedy accuracy of a run's newest checkpoint, or of a Hugging Face directory, on the test part of `source`; "": of the run's data."""
     own = _recipe_for(path)
     compiled = compile_cache.ProgramCount()
     recipe = load.require(load.override(own, overrides), GrpoRecipe)
     run = RunDir(path)
-    read = (*_READ, "model" if run.recipe.exists() else "model.compute_dtype")
+    is_run = run.recipe.exists()
+    read = (*_READ, "model" if is_run else "model.compute_dtype")
     for sentence in load.unused(overrides, read, f"eval of {path}"):
         warn(sentence)
+    if not (source or is_run):
+        fix = "add --data SRC: a .jsonl file, a directory, or a hub id"
+        raise UserError("eval of a directory needs questions", fix, "no-examples")
     original = ""
-    if recipe.data.source == own.data.source and run.recipe.exists():
+    if recipe.data.source == own.data.source and is_run:
         original = str(recipe_of(run)["data"]["source"])
     test = _questions(recipe, source, original, run)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
+    record = None if is_run else prompt_record.read(path)
+    system = start.begun_with(run).get("system", "")
+    if record:
+        system = record.system
+        setup = dataclasses.replace(setup, stop_ids=record.stop_ids)
+    elif not is_run:
+        print(f"{path} has no {prompt_record.RECORD}: its chat template alone asks", file=sys.stderr)
+    test = [dataclasses.replace(e, system=e.system or system) for e in test]
     if refused := positions.exceeded(recipe.rollout, setup.dims.max_positions):
         raise refused
     heads = heads_of(setup.dims, recipe.model.compute_dtype)
@@ -59,7 +72,7 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     return {
         "checkpoint": str(path),
         "step": step,
-        "data": source,
+        "data": source or original or recipe.data.source,
         "left_out": encoded.left_out,
         "programs": compiled.take(),
         **figures,
@@ -68,11 +81,11 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
 
 
 def _questions(recipe: GrpoRecipe, source: str, original: str, run: RunDir) -> list[Example]:
-    """The test part of `source`: that of `run` when it is the run's own data, so that no training question is in it. `original`:
+    """The test part of `source`: that of `run` when it is the run's own data or "", so that no training question is in it. `original`:
     where the run's own data was before it was copied."""
     data = recipe.data
     path = expanded(source).resolve()
-    own = path in [expanded(name).resolve() for name in (data.source, original or data.source)]
+    own = not source or path in [expanded(name).resolve() for name in (data.source, original or data.source)]
     try:
         if not own and path.exists():
             return gsm8k.read(path, data.columns)
@@ -81,10 +94,11 @@ def _questions(recipe: GrpoRecipe, source: str, original: str, run: RunDir) -> l
             data = data.model_copy(update={"source": source, "num_train": sizes[0], "num_test": sizes[1]})
         test = gsm8k.parts(data, recipe.seed, data_record.written(run).read if own else {}).test
         if own:
-            data_record.require_held_out(run, source, start.rows_of(test))
+            data_record.require_held_out(run, source or data.source, start.rows_of(test))
         return test
     except UserError as e:  # the words of a recipe, of which the user has typed the option
-        key, option = "data.source=", "--data="
+        key = "data.source="
+        option = "--data=" if source else key
         raise UserError(e.what.replace(key, option), e.fix.replace(key, option), e.code) from e
 
 
@@ -94,16 +108,30 @@ def export(path: Path, out: Path) -> dict[str, Any]:
     recipe = _recipe_for(path)
     setup, tokenizer, params, step = _open(path, recipe)
     params = lora.merge(params, setup.lora_scale, setup.dtype)
+    run = RunDir(path)
+    record = prompt_record.PromptRecord(
+        instruction=recipe.data.instruction,
+        system=start.begun_with(run).get("system", ""),
+        enable_thinking=recipe.data.enable_thinking,
+        stop_ids=setup.stop_ids,
+        max_prompt_length=recipe.rollout.max_prompt_length,
+        max_new_tokens=recipe.rollout.total_generation_steps,
+        compute_dtype=recipe.model.compute_dtype,
+    )
     with part_of(out, f".{out.name}") as part:
         convert.write(
             part, setup.dims, params, setup.mesh, recipe.model.compute_dtype, tokenizer.stop_ids, tokenizer.pad_id
         )
-        tokenizer.save(part)
+        prompt_record.write(part, tokenizer, record)
+        give_default_modes(part)
+    sample = next(read_jsonl(run.samples), {})
+    turns = tokenizer.turns(sample.get("question", "1 + 1?"), record.instruction, sample.get("system", record.system))
     return {
         "directory": str(out),
         "step": step,
         "dtype": recipe.model.compute_dtype,
         "num_params": setup.dims.num_params(),
+        "python": prompt_record.python_lines(out, turns, record),
     }
 
 
@@ -121,12 +149,19 @@ def _recipe_for(path: Path) -> GrpoRecipe:
             "`podwright list` shows the runs",
             "not-a-model",
         )
-    shipped = load.require(load.load("qwen3-1.7b-gsm8k-grpo"), GrpoRecipe)
-    model = shipped.model.model_copy(update={"source": str(path)})
-    room = convert.read_config(path).max_positions - shipped.rollout.max_prompt_length
-    steps = min(shipped.rollout.total_generation_steps, room)
-    rollout = shipped.rollout.model_copy(update={"total_generation_steps": steps})
-    return shipped.model_copy(update={"model": model, "mesh": schema.GrpoMesh(), "rollout": rollout})
+    recipe = load.load("qwen3-1.7b-gsm8k-grpo").model_dump()
+    recipe["mesh"] = {}
+    recipe["model"]["source"] = str(path)
+    lengths = recipe["rollout"]
+    if record := prompt_record.read(path):
+        recipe["model"]["compute_dtype"] = record.compute_dtype
+        recipe["data"] |= record.model_dump(include={"instruction", "enable_thinking"})
+        lengths |= {"max_prompt_length": record.max_prompt_length, "total_generation_steps": record.max_new_tokens}
+    else:
+        recipe["data"] |= {"instruction": "", "enable_thinking": None}
+        room = convert.read_config(path).max_positions - lengths["max_prompt_length"]
+        lengths["total_generation_steps"] = min(lengths["total_generation_steps"], room)
+    return load.require(load.parse(recipe), GrpoRecipe)
 
 
 def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer, Tree, int | None]:

@@ -47,7 +47,7 @@ def begun_with(run: RunDir) -> Record:
 
 
 def rows_of(examples: list[Example]) -> data_record.DataRows:
-    return data_record.rows(json.dumps((e.question, e.solution)) for e in examples)
+    return data_record.rows(json.dumps([*filter(None, [e.system]), e.question, e.solution]) for e in examples)
 
 
 def find_source(recipe: GrpoRecipe, revision: str | None = None) -> Source:

@@ -129,9 +129,20 @@ def test_a_question_that_looks_like_a_list_or_an_object_stays_a_text(question: s
     assert layouts.example("a:1", {"prompt": question, "completion": "#### 2"}).question == question
 
 
-def test_what_the_system_says_is_a_part_of_the_question() -> None:
-    row = {"messages": [{"role": "system", "content": "Be brief."}, *CHAT(1)]}
-    assert layouts.example("a:1", row).question == "Be brief.\n\n1+1?"
+def test_what_the_system_says_stays_apart_from_the_question() -> None:
+    system = {"role": "system", "content": "Be brief."}
+    for row in (
+        {"messages": [system, *CHAT(1)]},
+        {"prompt": [system, *CHAT(1)[:1]], "completion": "#### 2"},
+        {"prompt": [system, *CHAT(1)[:1]], "reward_model": {"ground_truth": "2"}},
+        {"conversations": [{"from": "system", "value": "Be brief."}, *CHAT(1)]},
+    ):
+        example = layouts.example("a:1", row)
+        assert (example.system, example.question, example.answer) == ("Be brief.", "1+1?", "2")
+    chosen = layouts.example("a:1", {"q": [system, *CHAT(1)[:1]], "a": "2"}, GrpoColumns(question="q", answer="a"))
+    assert (chosen.system, chosen.question) == ("Be brief.", "1+1?")
+    line = layouts.with_response("a:1", {"messages": [system, *CHAT(1)]})
+    assert line["instruction"] == "Be brief.\n\n1+1?"
     alpaca = {"instruction": "Add.", "input": "1+1", "output": "2"}
     assert layouts.example("a:1", alpaca) == Example("Add.\n1+1", "2", "#### 2")
 

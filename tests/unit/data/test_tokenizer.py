@@ -225,7 +225,7 @@ def test_a_template_is_judged_by_the_prompts_of_a_model_that_answers(
 ) -> None:
     ours = with_config(folder, tmp_path, chat_template=template)
     ours.require_messages("")
-    assert ours.chats(["1+1?", "2+2?"], "", True) == ["1+1?", "2+2?"]
+    assert [ours.chat(question, "", True) for question in ("1+1?", "2+2?")] == ["1+1?", "2+2?"]
 
 
 def test_a_tokenizer_that_knows_no_word_of_the_data_is_refused(tmp_path: Path) -> None:
@@ -300,3 +300,21 @@ def test_a_tokenizer_that_git_lfs_has_not_fetched_is_called_that(tmp_path: Path)
     ):
         with pytest.raises(UserError, match=re.escape(fault)):
             read()
+
+
+@pytest.mark.parametrize(
+    ("template", "prompt"),
+    [
+        ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}", "<system>Be brief.<user>1?"),
+        ("{% for m in messages if m.role == 'user' %}{{ m.content }}{% endfor %}", "Be brief.\n\n1?"),
+        (
+            "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}{{ messages[0].content }}",
+            "Be brief.\n\n1?",
+        ),
+    ],
+)
+def test_what_the_system_says_has_a_turn_or_begins_the_users(
+    folder: Path, tmp_path: Path, template: str, prompt: str
+) -> None:
+    ours = with_config(folder, tmp_path, chat_template=template)
+    assert ours.chat("1?", "", False, "Be brief.") == prompt

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html.parser
 import json
+import os
 import re
 import stat
 import subprocess
@@ -189,6 +190,16 @@ def test_writing_again_changes_nothing_and_drops_plots_that_are_gone(tmp_path: P
     page.write(run)
     assert {p.name: p.read_bytes() for p in run.report.iterdir()} == first
     assert stat.S_IMODE((run.report / "report.html").stat().st_mode) == 0o644
+
+
+def test_a_report_has_the_modes_that_the_umask_gives(tmp_path: Path) -> None:
+    run = made_runs.empty(tmp_path / "made")
+    before = os.umask(0o027)
+    try:
+        page.write(run)
+    finally:
+        os.umask(before)
+    assert {stat.S_IMODE(path.stat().st_mode) for path in run.report.iterdir()} == {0o640}
 
 
 def test_a_directory_that_cannot_be_written(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from podwright.train.grpo.entry import GrpoEntry
 from podwright.train.multimodal.processes import launch
 from podwright.train.run_storage import AttemptStart, RunStorage
 from podwright.train.verbs import VERBS
+from tests.unit.train.test_start import write_config
 
 # As tensorstore says it through orbax.
 DISK_FULL = (
@@ -212,8 +213,9 @@ def test_too_few_addresses_name_the_limit_and_what_raises_it(tmp_path: Path) -> 
     assert fix.startswith("type ulimit -v unlimited where the run is started") and "podwright resume" in fix
 
 
-def test_an_evaluation_without_questions_says_what_to_type(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"^eval needs questions; add --data SRC"):
+def test_an_evaluation_of_a_directory_without_questions_says_what_to_type(tmp_path: Path) -> None:
+    write_config(tmp_path)
+    with pytest.raises(UserError, match=r"^eval of a directory needs questions; add --data SRC"):
         GrpoEntry().evaluate(tmp_path, "", 0, [])
 
 

@@ -1,11 +1,13 @@
 """Which questions an evaluation asks: all of a foreign file, the held-out part of a run's own."""
 
+import datasets
 import jax
 import numpy as np
 import pytest
 import safetensors.numpy
 
 from podwright.attention_kernels import Layout
+from podwright.data import gsm8k
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
 from podwright.models import param, qwen3
@@ -38,6 +40,22 @@ def test_of_its_own_file_a_run_is_asked_only_what_it_did_not_train_on(file):
     asked = standalone._questions(recipe, str(file), "", run)
     assert len(asked) == 4
     assert asked == standalone._questions(recipe, str(file.parent / "." / "data.jsonl"), "", run)
+    assert asked == standalone._questions(recipe, "", "", run)
+
+
+def test_without_data_a_run_is_asked_the_generated_questions_that_it_was_tested_on(file):
+    recipe = small.recipe("data.num_train=30", "data.num_test=5")
+    asked = standalone._questions(recipe, "", "", RunDir(file.parent))
+    assert asked == gsm8k.parts(recipe.data, recipe.seed).test and len(asked) == 5
+
+
+def test_without_data_the_test_part_of_a_set_on_the_hub_is_asked(file, tmp_path, monkeypatch):
+    table = datasets.Dataset.from_json(str(file), cache_dir=str(tmp_path))
+    parts = {"train": table.select(range(20)), "test": table.select(range(20, 30))}
+    monkeypatch.setattr(datasets, "load_dataset", lambda name, *_, streaming: parts if name == "some/set" else None)
+    recipe = small.recipe("data.source=some/set", "data.num_train=0", "data.num_test=4")
+    asked = standalone._questions(recipe, "", "", RunDir(tmp_path))
+    assert [e.question for e in asked] == ["20+1?", "21+1?", "22+1?", "23+1?"]
 
 
 def test_the_file_that_a_run_in_a_storage_was_started_with_is_its_own(file, tmp_path):

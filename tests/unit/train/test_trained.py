@@ -102,6 +102,12 @@ def test_transformers_reads_the_merged_model(folder: Path, out: Path, run: train
     assert AutoTokenizer.from_pretrained(out)(text)["input_ids"] == run.tokenizer.encode(text)
 
 
+def test_the_files_have_the_modes_of_new_ones(out: Path, tmp_path: Path) -> None:
+    (tmp_path / "new").touch()
+    modes = {path.stat().st_mode for path in out.rglob("*") if path.is_file()}
+    assert modes == {(tmp_path / "new").stat().st_mode}
+
+
 def test_peft_reads_the_adapters(folder: Path, out: Path, run: trained.Trained) -> None:
     from peft import PeftModel
     from transformers import AutoModelForCausalLM
@@ -418,7 +424,7 @@ def test_options_that_are_for_another_kind_of_run(
 ) -> None:
     for verb, options, said in (
         ("export", {"out": "out", "onnx": True}, "--onnx is for multimodal"),
-        ("eval", {"data": "", "limit": 0}, "eval needs questions"),
+        ("eval", {"data": "", "limit": 0}, "is neither a run nor a Hugging Face model directory"),
     ):
         monkeypatch.setattr(sys, "argv", ["podwright.train", verb, json.dumps({"path": str(tmp_path)} | options)])
         assert entry.main() == 2

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from podwright.errors import UserError
 from podwright.recipe.multimodal import MultimodalRecipe
-from podwright.recipe.paths import require_new_directory
+from podwright.recipe.paths import give_default_modes, require_new_directory
 from podwright.rundir import part_of, write_json
 from podwright.train.multimodal.data import features
 from podwright.train.multimodal.inference import onnx_graphs, trained
@@ -37,6 +37,7 @@ def export(path: Path, out: Path, onnx: bool) -> dict[str, Any]:
                 f"{out} cannot be written ({e})", "free some space there, or name another directory", "not-written"
             ) from e
         differences = onnx_graphs.write(part / ONNX, heads, opened.model.projector) if onnx else None
+        give_default_modes(part)
         written = sorted(str(p.relative_to(part)) for p in part.rglob("*") if p.is_file())
     params = sum(p.numel() for p in opened.model.llm.parameters())
     document = {"directory": str(out), "dtype": "float32", "num_params": params, "files": written}

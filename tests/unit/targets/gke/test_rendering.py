@@ -1,6 +1,7 @@
 """`podwright render`: what is filled in, what is refused in one line, and which files are written, kept and replaced."""
 
 import json
+import os
 import shlex
 import subprocess
 from pathlib import Path
@@ -352,6 +353,15 @@ def test_a_directory_in_the_way_of_a_file_is_named_before_anything_is_written(
     assert main([*RENDER, "--overwrite"]) == ExitCode.USAGE
     assert f"out/{name} is a directory; remove it" in capsys.readouterr().err
     assert [path.name for path in (place / "out").iterdir()] == [name]
+
+
+def test_rendered_files_have_the_modes_that_the_umask_gives(tmp_path: Path) -> None:
+    before = os.umask(0o027)
+    try:
+        folder.write(tmp_path / "d", {"a.sh": "1\n", "b": "2\n"})
+    finally:
+        os.umask(before)
+    assert [(tmp_path / "d" / name).stat().st_mode & 0o777 for name in ("a.sh", "b")] == [0o750, 0o640]
 
 
 def test_a_record_that_is_damaged_replaces_no_file(tmp_path: Path) -> None:
