@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.extras import installed_version
 from podwright.plan.compiled import child
 from podwright.plan.compiled.cache import Progress, exclusive
 from podwright.plan.findings import InconclusiveCheck
-from podwright.recipe.extras import installed_version
 from podwright.rundir import write_json
 from podwright.shell import Shell
 
