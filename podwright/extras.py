@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 from importlib import metadata
 
@@ -26,12 +25,11 @@ def of(module: str) -> str:
     return next((extra for extra, modules in _MODULES.items() if name in modules), "")
 
 
-def pip(*extras: str) -> str:
-    """The command that installs this package with an extra: in its clone where it runs from one. Of several extras the user takes one."""
-    in_clone = _is_editable()
-    package = "." if in_clone else "podwright"
-    words = " or ".join(f"'{package}[{extra}]'" for extra in extras)
-    return f"pip install -e {words} in podwright's clone" if in_clone else f"pip install {words}"
+def pip(extra: str) -> str:
+    """The command that installs this package with an extra: in its clone where it runs from one."""
+    if _is_editable():
+        return f"pip install -e '.[{extra}]' in podwright's clone"
+    return f"pip install 'podwright[{extra}]'"
 
 
 def install(extra: str) -> str:
@@ -43,12 +41,11 @@ def gpu_fix(place: str = "") -> str:
     return f"{install('cuda12')}{place}, or cuda13 in its place with a driver of 580 or newer"
 
 
-@functools.cache
 def _is_editable() -> bool:
     """Whether pip installed this package as a link to a clone of its repository (`pip install -e`)."""
     try:
         origin = json.loads(metadata.distribution("podwright").read_text("direct_url.json") or "{}")
-    except (metadata.PackageNotFoundError, ValueError):
+    except metadata.PackageNotFoundError:
         return False
     return bool(origin.get("dir_info", {}).get("editable"))
 

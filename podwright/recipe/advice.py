@@ -26,7 +26,7 @@ class RecipeAdvice:
     """what `podwright resume` does, where the run does not tell more"""
     compiler: str = "install g++ there"
     """when torch.compile finds no compiler"""
-    packages: str = f"install it there, in the target's own environment: {extras.pip('jax', 'torch')}"
+    packages: str = f"install it there, in the target's own environment: {extras.pip('jax')}, or torch in its place"
     """when a Python package is missing"""
     libtpu: str = "install them together, on all workers: pip install -U 'jax[tpu]'"
     """when versions of jax, jaxlib and libtpu do not belong together"""

@@ -31,7 +31,9 @@ def storage_failure(error: UserError) -> StorageFailure | None:
     return StorageFailure(error.what, error.fix, cause) if cause else None
 
 
-_PACKAGES = {"s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}  # of stores for which there is no extra
+_GCS = extras.install("gcs")
+_ADLFS = "type pip install adlfs"
+_INSTALL = {"gs": _GCS, "gcs": _GCS, "s3": "type pip install s3fs", "az": _ADLFS, "abfs": _ADLFS}
 _PIECE = 1 << 22
 
 
@@ -82,9 +84,7 @@ class Location:
 
             fsspec.get_filesystem_class(protocol)
         except ImportError as e:
-            fix = f"type pip install {_PACKAGES.get(protocol, 'fsspec')}"
-            if protocol in ("gs", "gcs"):
-                fix = extras.install("gcs")
+            fix = _INSTALL.get(protocol, extras.install("jax"))
             raise Unreachable(f"reading {typed} needs the package {_package(e)}", fix, "missing-package") from e
         except ValueError as e:
             raise _no_place(typed, e) from e

@@ -14,7 +14,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import IO, Protocol, TypeVar
 
-from podwright import extras
 from podwright.errors import UserError
 from podwright.failures.match import last_line, match
 from podwright.rundir import Ending, Record
@@ -128,8 +127,7 @@ class Host:
 
     def trouble(self, code: int, stderr: str, limit_s: float | None = None) -> Trouble:
         """`code` is the transport's exit code, negative for a signal (of ours, when it took longer than `limit_s`)."""
-        values = {"host": self.name, "packages": extras.pip("jax", "torch")}
-        known = self.transport.explain(stderr) or explained(stderr, values, "host")
+        known = self.transport.explain(stderr) or explained(stderr, {"host": self.name}, "host")
         if known:
             return known
         if code < 0:

@@ -32,8 +32,9 @@ class _OnnxHead(nn.Module):
 def check() -> None:
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if absent:
-        what = f"--onnx needs {', '.join(absent)}, not installed here"
-        raise UserError(what, extras.install("onnx"), "missing-package")
+        raise UserError(
+            f"--onnx needs {', '.join(absent)}, not installed here", extras.install("onnx"), "missing-package"
+        )
 
 
 def write(folder: Path, heads: Aligner, projector: Projector) -> dict[str, float]:
