@@ -179,8 +179,8 @@ def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: Plan
 
 def not_done(option: str) -> Finding:
     """Of a plan that is refused without the compiler or the search that was wanted."""
-    fix = "correct the errors, then type it again"
-    return Finding(option[2:], "info", f"{option} was not done: the plan is refused without it", fix, "not-done")
+    what = f"{option} was not done: the plan is refused without it"
+    return Finding(option[2:], "info", what, "correct the errors, then type it again", "not-done")
 
 
 def checks_named(names: str) -> list[str]:
