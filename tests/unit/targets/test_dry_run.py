@@ -59,9 +59,9 @@ def test_what_depends_on_the_time_is_a_name_in_capitals(
 ) -> None:
     monkeypatch.setattr(ssh_key, "folder", lambda: tmp_path)
     dry = words(TARGETS[name], None)
-    made_by_dry = list(tmp_path.iterdir())
+    created_by_dry_run = list(tmp_path.iterdir())
     first, second = (words(TARGETS[name], created) for created in (CREATED, CREATED + 1000.0))
-    assert not made_by_dry, "a dry run creates nothing"
+    assert not created_by_dry_run, "a dry run creates nothing"
     assert len(dry) == len(first) == len(second)
     names = {shown for shown, one, other in zip(dry, first, second, strict=True) if one != other}
     assert names & {"TAG", "PORT"} and all(map(LATER.fullmatch, names))
