@@ -221,18 +221,20 @@ def of_tpus(text: str, key: str) -> Slice:
 
 def _find(text: str) -> Slice | None:
     """None where no part of the name is known; a UserError where only its size is wrong."""
-    match = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?([a-z][\w-]*(?: [\w-]+)*)\s*", text, re.IGNORECASE)
+    match = re.fullmatch(r"\s*(?:(\d+)\s*x\s*)?(?:(\d+)\s*x\s*)?([a-z][\w-]*(?: [\w-]+)*)\s*", text, re.IGNORECASE)
     if match is None:
         return None
     count = int(match[1] or 1)
-    body = match[2].lower()
+    body = match[3].lower()
     kind, _, size = body.partition("-")
     gpu = gpu_named(body)
     tpu = None
     if " " not in body:
         tpu = next((a for a in TPUS if a.pod and kind in (a.name, a.pod.prefix)), None)
     if (gpu or tpu) and not 1 <= count <= MOST:
-        raise UserError(f"{text!r}: the count is from 1 to {MOST:,}", f"type --on 2x{match[2]}", "wrong-count")
+        raise UserError(f"{text!r}: the count is from 1 to {MOST:,}", f"type --on 2x{match[3]}", "wrong-count")
+    if match[2]:
+        return of_hosts(count, int(match[2]), match[3]) if gpu else None
     if gpu:
         return _gpus(gpu, count)
     if tpu:

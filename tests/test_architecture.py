@@ -20,6 +20,7 @@ PACKAGE = ROOT / "podwright"
 
 # The shared modules: each imports only what stands before it.
 FLOOR_ORDER = (
+    "extras",
     *("errors", "accelerators", "slices", "growing_file", "rundir", "failures", "counted_steps", "storage", "recipe"),
     "attention_kernels",
     "cgroup",

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from podwright import __version__
 from podwright.cli import checkpoints, doctor, log_reports, machines, outcomes, pages, rendered, show, targets
 from podwright.cli import data as data_verbs
 from podwright.cli import recipes as recipe_verbs
@@ -52,6 +53,15 @@ app.command()(rendered.render)
 app.command()(machines.clean)
 app.command()(checkpoints.checkpoints)
 app.command()(pages.ui)
+
+
+@app.callback(invoke_without_command=True)
+def options(version: Annotated[bool, typer.Option("--version", help="print the version")] = False) -> None:
+    """Carry out the options that stand before a verb."""
+    if version:
+        print(f"podwright {__version__}")
+        raise typer.Exit()
+
 
 EXPORTED = "projector.safetensors"  # what only an export has
 

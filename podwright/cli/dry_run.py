@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from podwright.plan.document import Plan
 
 Row = Record
-LATER = re.compile(r"(?<![A-Z_])(TAG|EXPIRES|PORT|CONTROL_PORT|DIGEST|INPUT|MASTER_VERSION|UID|HOST-0)(?![A-Z_])")
+LATER = re.compile(
+    r"(?<![A-Z_])(TAG|EXPIRES|PORT|CONTROL_PORT|DIGEST|INPUT|MASTER_VERSION|PUBLIC_KEY|UID|HOST-0)(?![A-Z_])"
+)
 """what stands for values that only the run or the cloud knows"""
 
 

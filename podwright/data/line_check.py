@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+from podwright import extras
 from podwright.data import annotated, layouts, line_files, media, pairs, rows
 from podwright.data.annotated import AnnotatedExample, Budget
 from podwright.data.layouts import Columns
@@ -15,7 +16,7 @@ from podwright.data.line_files import LineFile, Record, Row, ValidLine, fault
 from podwright.data.pairs import Pair
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, counted, expanded
-from podwright.recipe import answers, extras, held_out
+from podwright.recipe import answers, held_out
 from podwright.recipe.answers import AnswerSchema
 from podwright.recipe.load import load, require
 from podwright.recipe.multimodal import MultimodalRecipe

@@ -14,8 +14,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
+from podwright import extras
 from podwright.errors import UserError, from_os, message_of
-from podwright.recipe import corpus, extras, text_lines
+from podwright.recipe import corpus, text_lines
 from podwright.recipe.corpus import COMPRESSIONS
 from podwright.recipe.location import Location
 from podwright.recipe.paths import absent, require_file

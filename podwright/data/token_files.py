@@ -22,9 +22,9 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from podwright import extras
 from podwright.data.rows import MissingPackage
 from podwright.errors import UserError, counted
-from podwright.recipe import extras
 from podwright.recipe.corpus import ENDS, META, RECORDS, TEXT
 from podwright.recipe.location import Location
 from podwright.recipe.paths import absent, require_all_numbered, require_file

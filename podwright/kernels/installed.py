@@ -9,7 +9,7 @@ from typing import Any
 import jax
 
 from podwright.attention_kernels import Versions
-from podwright.recipe.extras import installed_version
+from podwright.extras import installed_version
 
 
 @functools.cache

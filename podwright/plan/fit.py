@@ -99,7 +99,7 @@ def _ranked(
 ) -> Plan:
     static = make.static(recipe, destination, options, compiling=compiling)
     if any(f.level == "error" and f.check not in _SEARCHED for f in static.findings):
-        return static
+        return static.with_finding(make.not_done("--fit"))
     ranked = candidates(recipe, dims, where, options.cwd)
     most = room(where)
     fits = [candidate for candidate in ranked if candidate.need_bytes <= most]

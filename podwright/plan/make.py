@@ -154,10 +154,9 @@ def _required_where_rented(finding: Finding) -> Finding:
 
 
 def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: PlanOptions) -> Plan:
-    """`plan` with what the compiler says of every program, or a finding that says why it was not run; a plan that is refused already
-    is left as it is."""
+    """`plan` with what the compiler says of every program, or a finding that says why it was not run."""
     if plan.verdict is Verdict.REFUSED:
-        return plan
+        return plan.with_finding(not_done("--compile"))
     if destination.where is None:
         what = f"what `{destination.name}` has is known only when a run starts"
         raise UserError(what, "type --on cpu-1, or a slice such as --on v6e-16", "unknown-devices")
@@ -176,6 +175,12 @@ def compiled(plan: Plan, recipe: Recipe, destination: Destination, options: Plan
         "step": added.step,
     }
     return plan.model_copy(update=changes)
+
+
+def not_done(option: str) -> Finding:
+    """Of a plan that is refused without the compiler or the search that was wanted."""
+    what = f"{option} was not done: the plan is refused without it"
+    return Finding(option[2:], "info", what, "correct the errors, then type it again", "not-done")
 
 
 def checks_named(names: str) -> list[str]:

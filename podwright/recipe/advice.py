@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from podwright import extras
 from podwright.recipe.yaml_file import facts
 from podwright.rundir import Record, RunDir, read_events, read_json
 
@@ -25,9 +26,7 @@ class RecipeAdvice:
     """what `podwright resume` does, where the run does not tell more"""
     compiler: str = "install g++ there"
     """when torch.compile finds no compiler"""
-    packages: str = (
-        "install it there, in the target's own environment: pip install -e '.[jax]' or '.[torch]' in podwright's clone"
-    )
+    packages: str = f"install it there, in the target's own environment: {extras.pip('jax')}, or torch in its place"
     """when a Python package is missing"""
     libtpu: str = "install them together, on all workers: pip install -U 'jax[tpu]'"
     """when versions of jax, jaxlib and libtpu do not belong together"""

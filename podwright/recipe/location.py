@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 from typing import IO, Any
 
+from podwright import extras
 from podwright.errors import UserError, expanded, message_of
 from podwright.recipe.paths import absent
 from podwright.storage.base import StorageFailure, cause_of
@@ -30,8 +31,9 @@ def storage_failure(error: UserError) -> StorageFailure | None:
     return StorageFailure(error.what, error.fix, cause) if cause else None
 
 
-_GCS = "-e '.[gcs]' in podwright's clone"
-_INSTALL = {"gs": _GCS, "gcs": _GCS, "s3": "s3fs", "az": "adlfs", "abfs": "adlfs"}
+_GCS = extras.install("gcs")
+_ADLFS = "type pip install adlfs"
+_INSTALL = {"gs": _GCS, "gcs": _GCS, "s3": "type pip install s3fs", "az": _ADLFS, "abfs": _ADLFS}
 _PIECE = 1 << 22
 
 
@@ -82,11 +84,8 @@ class Location:
 
             fsspec.get_filesystem_class(protocol)
         except ImportError as e:
-            raise Unreachable(
-                f"reading {typed} needs the package {_package(e)}",
-                f"type pip install {_INSTALL.get(protocol, 'fsspec')}",
-                "missing-package",
-            ) from e
+            fix = _INSTALL.get(protocol, extras.install("jax"))
+            raise Unreachable(f"reading {typed} needs the package {_package(e)}", fix, "missing-package") from e
         except ValueError as e:
             raise _no_place(typed, e) from e
 

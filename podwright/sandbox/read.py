@@ -112,12 +112,13 @@ def read(
         what = f"{path.name} line {text.count(chr(10), 0, text.index(chr(0))) + 1}: a NUL byte, which bash leaves out"
         raise UserError(what, f"type tr -d '\\0' < {shlex.quote(str(path))} > COPY.sh", "nul-byte")
     runs = _Runs(path, text, files, now, values, trust)
-    if not script.mentions_xpk(text) and script.starts_maxtext(text):
-        return _training_script(runs, values)
-    if not script.mentions_xpk(text) and not variables.sourced(text, files):
-        raise UserError(
-            f"{path.name} does not call xpk workload create", "name a script that calls it", "no-call-of-xpk"
-        )
+    if not script.mentions_xpk(text):
+        why = script.why_unread(text)
+        has_launcher = why.startswith(script.UNREAD_LAUNCHER)
+        if script.starts_maxtext(text) and not has_launcher:
+            return _training_script(runs, values)
+        if has_launcher or not variables.sourced(text, files):
+            raise UserError(f"{path.name} {why}", "name a script that calls xpk workload create", "no-call-of-xpk")
     return _launch_script(runs, values, xpk_version)
 
 

@@ -1,4 +1,4 @@
-"""A storage in a bucket of Google Cloud Storage. The client library comes with the extra `gcs` and is imported at first use."""
+"""A storage in a bucket of Google Cloud Storage. The client library comes with the extra `gcs`."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
+from podwright import extras
 from podwright.errors import UserError
 from podwright.rundir import part_of
 from podwright.storage.base import Conflict, StoredObject, Versioned, patiently
@@ -20,6 +21,11 @@ class Bucket:
     """Needs the rights of roles/storage.objectAdmin on the bucket, and none on the bucket itself."""
 
     def __init__(self, url: str, patience_s: float | None = None):
+        try:
+            import google.cloud.storage  # noqa: F401  no method of this class works without it
+        except ImportError as e:
+            what = f"storage {url} needs the package google-cloud-storage"
+            raise UserError(what, extras.install("gcs"), "missing-package") from e
         self.url = url.rstrip("/")
         self._patience_s = patience_s
         connect_s, answer_s = _TIMEOUT_S
@@ -145,14 +151,8 @@ class Bucket:
 
     @functools.cached_property
     def _client(self) -> Any:
-        try:
-            from google.cloud import storage
-        except ImportError as e:
-            raise UserError(
-                f"storage {self.url} needs the package google-cloud-storage",
-                "type pip install -e '.[gcs]' in podwright's clone",
-                "missing-package",
-            ) from e
+        from google.cloud import storage
+
         return patiently(
             self.url, lambda: storage.Client(project="podwright"), self._patience_s
         )  # objects need no project

@@ -154,7 +154,7 @@ def _storage_fault(require: Callable[[str], None], url: str) -> list[Remark]:
     except StorageFailure as e:
         return [Remark("inconclusive", e.what, e.fix)]
     except UserError as e:
-        return [Remark("error", e.what, e.fix)]
+        return [Remark("error", e.what, e.fix, unanswered=e.code == "missing-package")]
     return []
 
 

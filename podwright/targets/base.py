@@ -223,7 +223,7 @@ class Remark:
     what: str
     fix: str = ""
     unanswered: bool = False
-    """whether the login of this machine kept the target from answering: a run cannot start, and a plan knows nothing of the target"""
+    """whether this machine lacks the login or the package to ask: a run cannot start, and a plan knows nothing of the target"""
     of_jax: bool = False
     """whether it stands in the way of recipes that jax trains alone"""
 

@@ -41,6 +41,7 @@ from podwright.targets.settings import gpus
 from podwright.targets.settings.slurm import SlurmSettings
 
 _CHOOSING = ("--partition=", "--account=", "--qos=", "--constraint=", "--nodes=", "--gpus-per-node=")
+_GPUS = re.compile(r"--gpus|-G|--gres=(?:\S*,)?gpu\b")  # lines of a target, which stand in place of ours
 _PATIENCE_S = 600  # for free nodes
 _LOG_END = 1 << 16  # bytes that are searched for what srun says of a job that has not ended
 _QUEUES = "a run is queued until they are free; type podwright doctor again then"
@@ -270,7 +271,7 @@ def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:
         "ntasks": own.num_tasks,
         "ntasks-per-node": own.tasks_per_node,
         "cpus-per-task": own.cpus_per_task,
-        "gpus-per-node": own.gpus_per_node,
+        "gpus-per-node": 0 if any(map(_GPUS.match, own.sbatch)) else own.gpus_per_node,
         "mem": own.mem,
         "time": own.time,
         "exclude": ",".join(exclude),

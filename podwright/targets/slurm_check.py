@@ -9,8 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
+from podwright import extras
 from podwright.errors import UserError
-from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
 from podwright.storage.folder import require_folder
 from podwright.targets import slurm_states
 from podwright.targets.base import MachinesBusy, Remark
@@ -172,12 +172,12 @@ def _gpu_plugin(own: SlurmSettings, ask: Ask) -> list[Remark]:
     python = own.python or sys.executable
     if not own.gpus_per_node or not Path(python).exists():
         return []
-    program = f"import importlib.util; print(any(map(importlib.util.find_spec, {GPU_PLUGINS})))"
+    program = f"import importlib.util; print(any(map(importlib.util.find_spec, {extras.GPU_PLUGINS})))"
     code, out, _ = ask(python, "-c", program)
     if code or out.strip() != "False":
         return []
     level: Literal["warning", "error"] = "warning" if own.setup else "error"
-    return [Remark(level, f"python={python} has no jax for NVIDIA GPUs", GPU_FIX, of_jax=True)]
+    return [Remark(level, f"python={python} has no jax for NVIDIA GPUs", extras.gpu_fix(" there"), of_jax=True)]
 
 
 def _syntax(own: SlurmSettings, ask: Ask) -> list[Remark]:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from podwright import extras
 from podwright.errors import UserError, message_of
 from podwright.rundir import RunDir, recipe_of
 from podwright.track import batch, mlflow_server
@@ -99,9 +100,5 @@ def _fault(name: str) -> UserError | None:
     if name not in TRACKERS:
         return UserError(f"there is no tracker {name!r}", f"type one of {', '.join(TRACKERS)}", "unknown-tracker")
     if importlib.util.find_spec(name) is None:
-        return UserError(
-            f"the tracker {name} is not installed",
-            f"type pip install -e '.[{name}]' in podwright's clone",
-            "missing-package",
-        )
+        return UserError(f"the tracker {name} is not installed", extras.install(name), "missing-package")
     return None

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from podwright import extras
 from podwright.data.rows import MissingPackage
 from podwright.errors import UserError, expanded
-from podwright.recipe import extras, hf_weights
+from podwright.recipe import hf_weights
 from podwright.recipe.hf_weights import Shapes
 from podwright.recipe.location import Unreachable
 from podwright.rundir import Record

@@ -20,9 +20,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from podwright import extras
 from podwright.errors import UserError, from_os, message_of
 from podwright.failures.match import match
-from podwright.recipe import extras, load
+from podwright.recipe import load
 from podwright.recipe.advice import of_run, saved_step
 from podwright.recipe.location import storage_failure
 from podwright.rundir import Ending, RunDir, read_events, recipe_of, write_json

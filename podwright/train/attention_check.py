@@ -64,7 +64,7 @@ def _outdated(mesh: Mesh, heads: HeadDims, layouts: Sequence[Layout]) -> list[st
         return []
     needed = f"attention as fast as this card allows takes jax {'.'.join(map(str, OFFSETS_SINCE))} or newer with cuDNN"
     installed = f"jax {jax.__version__}{'' if versions().cudnn else ' without cuDNN'}"
-    fix = "with Python 3.12 type: pip install -c constraints-3.12.txt -e '.[cuda13]'"
+    fix = "with Python 3.12 type: pip install -U 'jax[cuda13]'"
     return [f"{needed}, and this is {installed}; {fix}"]
 
 

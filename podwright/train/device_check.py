@@ -12,7 +12,7 @@ import time
 from typing import Any
 
 from podwright.errors import UserError
-from podwright.recipe.extras import installed_version
+from podwright.extras import installed_version
 
 Facts = dict[str, Any]
 STAGES = ("started", "joined", "devices", "storage")

@@ -26,7 +26,7 @@ import psutil
 from podwright import growing_file
 from podwright.accelerators import by_device_kind
 from podwright.errors import UserError
-from podwright.recipe.extras import installed_version
+from podwright.extras import installed_version
 from podwright.rundir import DEVICE_COLUMNS
 from podwright.train.emit import Emitter
 

@@ -27,11 +27,11 @@ from jax.experimental.mesh_utils import create_hybrid_device_mesh
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from jaxlib import _jax
 
+from podwright import extras
 from podwright.accelerators import GPU_MEMORY_FRACTION, by_device_kind
 from podwright.errors import UserError, expanded
 from podwright.models.param import batch_axes, tokens
 from podwright.recipe import pretrain, schema
-from podwright.recipe.extras import GPU_FIX
 from podwright.recipe.location import storage_failure
 from podwright.slices import outer_shape
 from podwright.storage.base import Cause, StorageFailure
@@ -126,7 +126,9 @@ def require_own_number() -> None:
 def require_gpus() -> None:
     """UserError where the target or this machine has GPUs and jax sees none: it falls back to CPUs without a word."""
     seen = sum(device.platform != "cpu" for device in jax.local_devices())
-    devices.require_gpus(f"jax {jax.__version__}", seen, os.environ, devices.num_nvidia_gpus(), GPU_FIX)
+    devices.require_gpus(
+        f"jax {jax.__version__}", seen, os.environ, devices.num_nvidia_gpus(), extras.gpu_fix(" there")
+    )
 
 
 def make_mesh(want: schema.GrpoMesh | pretrain.PretrainMesh, devices: list[jax.Device] | None = None) -> Mesh:

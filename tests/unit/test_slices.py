@@ -156,7 +156,7 @@ def test_libtpu_gets_hosts_and_wrap_around_links(
         ("v7-8", "there is no target and no slice 'v7-8'; type --on local, cpu-8, or a slice such as v6e-16,"),
         ("9xH101", "9 H100-80GB are no whole machines of 8; type --on 8xH100-80GB or 16xH100-80GB"),
         ("v4-8", "there is no target and no slice 'v4-8'; type --on local"),
-        ("2x 8xH200", "there is no target and no slice '2x 8xH200'; type --on local"),
+        ("2x 8xv6e-8", "there is no target and no slice '2x 8xv6e-8'; type --on local"),
         ("cpu-0", "there is no target and no slice 'cpu-0'; type --on local"),
         ("", "there is no target and no slice ''; type --on local"),
     ],
@@ -329,3 +329,18 @@ def test_a_value_that_is_to_be_one_tpu_slice_is_answered_with_one(text: str, fix
 def test_a_name_is_typed_without_blanks() -> None:
     assert parse("2x v6e-16").typed == "2xv6e-16" and parse(parse("2x v6e-16").typed) == parse("2x v6e-16")
     assert all(parse(name) and " " not in name for name in EXAMPLES.replace(" or ", ", ").split(", "))
+
+
+@pytest.mark.parametrize(
+    ("text", "devices", "hosts"),
+    [("2x4xA100-40GB", 8, 2), ("2 x 4 x A100-40GB", 8, 2), ("3x8xH100-80GB", 24, 3), ("2x1xl4", 2, 2)],
+)
+def test_hosts_of_some_gpus_each_need_no_target(text: str, devices: int, hosts: int) -> None:
+    parsed = parse(text)
+    assert (parsed.num_devices, parsed.num_hosts, parsed.num_granules) == (devices, hosts, hosts)
+
+
+@pytest.mark.parametrize("text", ["2x4xv6e-8", "0x4xA100-40GB", "2x0xA100-40GB", "2x4x", "2x4xcpu-8", "2x2x2xL4"])
+def test_hosts_of_something_else_are_no_slice(text: str) -> None:
+    with pytest.raises(UserError):
+        parse(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from podwright.errors import UserError, abbreviated, expanded, nearest
@@ -92,26 +93,25 @@ def _of_hub(section: GrpoModel, cwd: Path) -> tuple[list[Finding], Qwen3Dims | N
         return [finding], dims
     known = _known(section)
     if known is None and finding.level != "error":
-        guess = nearest(section.name, list(MODELS))
-        fix = f"type model.name={guess} if that is its size, or {DIRECTORY}" if guess else DIRECTORY
-        what = f"the dimensions of model.name={section.name} are not known here: mesh and context were not checked against them"
-        return [finding, Finding("model", "inconclusive", what, fix, "unknown-dimensions")], None
+        what = f"the dimensions of model.source={section.source} are not known here: mesh and context were not checked against them"
+        return [finding, Finding("model", "inconclusive", what, DIRECTORY, "unknown-dimensions")], None
     return [finding], known
 
 
 def _known(section: GrpoModel) -> Qwen3Dims | None:
-    """Dimensions by the id's own name or by model.name, where those are rows of our table."""
-    of_id = _by_id(section.source)
-    if of_id is not None:
-        check_name(section.name, section.source, of_id)
-    return of_id or MODELS.get(section.name)
+    """Dimensions by the id's own name, where that is a row of our table. model.name may be the recipe's, of which another source was typed."""
+    row = name_of_id(section.source, MODELS)
+    if not row:
+        return None
+    check_name(section.name, section.source, MODELS[row])
+    return MODELS[row]
 
 
-def _by_id(source: str) -> Qwen3Dims | None:
-    """Of a row of our table that an id is named after: exactly, or as Qwen's own variants of a size are."""
+def name_of_id(source: str, rows: Iterable[str]) -> str:
+    """The row of a table that an id is named after: exactly, or as Qwen's own variants of a size are; "" for none."""
     owner, _, name = source.lower().rpartition("/")
-    rows = [row for row in MODELS if name == row or (owner == "qwen" and name.startswith(f"{row}-"))]
-    return MODELS[max(rows, key=len)] if rows else None
+    alike = [row for row in rows if name == row or (owner == "qwen" and name.startswith(f"{row}-"))]
+    return max(alike, key=len, default="")
 
 
 def missing_source(source: str, cwd: Path) -> UserError | None:

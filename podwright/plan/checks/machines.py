@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
+from podwright import extras
 from podwright.accelerators import GIB
 from podwright.errors import counted, listed
 from podwright.plan.findings import MISSING_PACKAGE, Finding, Level
-from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
 from podwright.rundir import Record
 
 Facts = Record
@@ -61,10 +61,12 @@ def _packages(node: Facts, needed: Sequence[str], gpus_wanted: int) -> Iterator[
     installed = {name.replace("-", "_") for name in node["versions"]}
     if missing:
         extra = "torch" if "torch" in needed else "jax"
-        fix = f"type there: pip install -e '.[{extra}]' in podwright's clone"
+        fix = f"type there: {extras.pip(extra)}"
         yield Finding("packages", "error", f"{node['host']} lacks {', '.join(missing)}", fix, MISSING_PACKAGE)
-    elif "jax" in needed and (gpus_wanted or node["gpus"]) and installed.isdisjoint(GPU_PLUGINS):
-        yield Finding("packages", "error", f"{node['host']} has no jax for NVIDIA GPUs", GPU_FIX, MISSING_PACKAGE)
+    elif "jax" in needed and (gpus_wanted or node["gpus"]) and installed.isdisjoint(extras.GPU_PLUGINS):
+        yield Finding(
+            "packages", "error", f"{node['host']} has no jax for NVIDIA GPUs", extras.gpu_fix(" there"), MISSING_PACKAGE
+        )
 
 
 def _gpus(node: Facts, wanted: int) -> Iterator[Finding]:
@@ -148,7 +150,7 @@ def _network(nodes: Sequence[Facts]) -> Iterator[Finding]:
     lacking = ", ".join(node["host"] for node in nodes if "torch" not in node["versions"])
     if lacking:
         what = f"the network between the machines was not tried: PyTorch, by which it is tried, is not on {lacking}"
-        fix = "type there: pip install -e '.[torch]' in podwright's clone"
+        fix = f"type there: {extras.pip('torch')}"
         yield Finding("network", "inconclusive", what, fix, MISSING_PACKAGE)
         return
     answers = {node["host"]: node["network"] for node in nodes if "network" in node}

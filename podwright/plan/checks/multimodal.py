@@ -11,7 +11,7 @@ from pathlib import Path
 
 from podwright.errors import UserError, abbreviated, counted, expanded
 from podwright.plan.checks import encoders, hub, patience, token_lengths
-from podwright.plan.checks.inputs import DIRECTORY, in_source, lora_rank, missing_source
+from podwright.plan.checks.inputs import DIRECTORY, in_source, lora_rank, missing_source, name_of_id
 from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, of_error
 from podwright.recipe import hf_config, llm
 from podwright.recipe.contrastive import ContrastiveRecipe
@@ -132,8 +132,8 @@ def dimensions(section: MultimodalModel, cwd: Path) -> LlmDims:
             return hf_config.qwen2(config)
         except UserError as e:
             raise UserError(f"model.source={section.source}: {e.what}", e.fix, e.code) from e
-    if section.name in llm.MODELS:
-        return llm.find(section.name)
+    if row := name_of_id(section.source, llm.MODELS):
+        return llm.find(row)
     what = f"the dimensions of model.source={section.source} are not known here"
     raise InconclusiveCheck(what, DIRECTORY, "unknown-dimensions")
 

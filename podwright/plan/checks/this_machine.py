@@ -9,11 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from podwright import cgroup, slices
+from podwright import cgroup, extras, slices
 from podwright.accelerators import GIB
 from podwright.plan.checks import meshes
 from podwright.plan.findings import MISSING_PACKAGE, Finding
-from podwright.recipe import extras
 from podwright.recipe.kinds import JaxRecipe, Recipe
 from podwright.shell import Shell
 from podwright.slices import Slice
@@ -42,7 +41,7 @@ def gpu_plugin(gpus: Path = Path("/proc/driver/nvidia/gpus")) -> list[Finding]:
     """What keeps jax from the GPUs of this machine, as their driver lists them: a run takes these unless it is to train on CPUs."""
     if not any(gpus.glob("*")) or Shell.hides_gpus() or any(map(importlib.util.find_spec, extras.GPU_PLUGINS)):
         return []
-    fix = f"{extras.GPU_FIX.replace(' there', '')}; to train on CPUs, type --on cpu-1"
+    fix = f"{extras.gpu_fix()}; to train on CPUs, type --on cpu-1"
     what = "jax is installed here without its plugin for NVIDIA GPUs"
     return [Finding("packages", "error", what, fix, MISSING_PACKAGE)]
 

@@ -13,10 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
+from podwright import extras
 from podwright.errors import expanded
 from podwright.plan.checks import hub, patience
 from podwright.plan.findings import MISSING_PACKAGE, Finding, missing_package
-from podwright.recipe import extras
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record

@@ -20,13 +20,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
+from podwright import extras
 from podwright.accelerators import CPU, GIB
 from podwright.errors import UserError
 from podwright.plan.checks.meshes import axes, resolved
 from podwright.plan.compiled import cache, calibrate, child, costs, dump, environment
 from podwright.plan.compiled.cache import Progress
 from podwright.plan.findings import InconclusiveCheck, missing_package
-from podwright.recipe import extras
 from podwright.recipe.dimensions import Dims
 from podwright.recipe.kinds import JaxRecipe
 from podwright.rundir import Record, flat

@@ -16,10 +16,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError
+from podwright.extras import installed_version
 from podwright.plan.compiled import child
 from podwright.plan.compiled.cache import Progress, exclusive
 from podwright.plan.findings import InconclusiveCheck
-from podwright.recipe.extras import installed_version
 from podwright.rundir import write_json
 from podwright.shell import Shell
 
@@ -159,10 +159,11 @@ def _interpreters() -> Iterator[str]:
 
 
 def interpreter(version: str) -> str | None:
-    """The path of a Python of this version, such as 3.12."""
+    """The path of a Python of this version, such as 3.12, that runs: pyenv has a shim for each version, also where no Python is behind it."""
     name = f"python{version}"
-    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}"))
-    return str(kept[-1]) if kept else shutil.which(name)
+    kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}"), reverse=True)
+    paths = filter(None, (*map(str, kept), shutil.which(name)))
+    return next((path for path in paths if Shell().ask([path, "-c", ""])[0] == 0), None)
 
 
 def _requirements() -> list[str]:

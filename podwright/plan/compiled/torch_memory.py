@@ -8,6 +8,7 @@ import sys
 import time
 from pathlib import Path
 
+from podwright import extras
 from podwright.accelerators import GIB
 from podwright.errors import UserError, counted
 from podwright.plan.checks.multimodal import dimensions
@@ -15,7 +16,6 @@ from podwright.plan.compiled.compile import CompileContext, limit_bytes
 from podwright.plan.document import ProgramEntry
 from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, missing_package
 from podwright.plan.kinds import CompiledPrograms
-from podwright.recipe import extras
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import Record
 from podwright.slices import Slice

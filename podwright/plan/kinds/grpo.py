@@ -109,7 +109,7 @@ class GrpoPlan(PlanPart[GrpoRecipe]):
 
         dims = self.dimensions(recipe, options.cwd)
         if dims is None:
-            raise verdict.unknown_dimensions(recipe.model.name)
+            raise verdict.unknown_dimensions(recipe.model.source)
         recipe = examples.in_steps(recipe, options.cwd)
         compiled = verdict.compile_programs(self, recipe, dims, where, options)
         num_test = examples.num_test_examples(recipe, options.cwd)

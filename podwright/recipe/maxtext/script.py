@@ -14,12 +14,21 @@ _STATED = {
     "xpk": r"\bxpk==([A-Za-z0-9][A-Za-z0-9_.]*)",
     "python": r"(?m)^\s*(?:export\s+)?UV_PYTHON_VERSION=[\"']?([0-9][0-9.]*)",
 }
-_CALL = re.compile(r"(?:xpk(?:\.py)?|\$\{?\w+\}?)[\"']?\s+(?:\\\n\s*)?workload\s+create\b")
+UNREAD_LAUNCHER = "starts its training by"
+_CALL = re.compile(r"(?:xpk(?:\.py)?|\$\{?\w+\}?)[\"']?\s+(?:\\\n\s*)?workload\s+create\b(?!-)")
 
 
 def mentions_xpk(text: str) -> bool:
     """Whether a script seems to call xpk workload create."""
     return bool(_CALL.search(_code(text)))
+
+
+def why_unread(text: str) -> str:
+    """What a script does instead of calling xpk workload create, behind its name."""
+    launcher = re.search(r"benchmark_runner|workload\s+create-pathways", _code(text))
+    if launcher:
+        return f"{UNREAD_LAUNCHER} {launcher[0]}, which is not read yet"
+    return "does not call xpk workload create"
 
 
 def starts_maxtext(text: str) -> bool:

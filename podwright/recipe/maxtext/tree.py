@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from podwright.errors import UserError, from_os
-from podwright.recipe.maxtext.script import mentions_xpk, name_of, starts_maxtext
+from podwright.recipe.maxtext.script import mentions_xpk, name_of, starts_maxtext, why_unread
 
 _STARTS = re.compile(
-    r"benchmark_runner|gcloud\s.*compute\s+tpus|kubectl\s+(?:apply|create)|docker\s+run|python[\d.]*\s.*train",
+    r"benchmark_runner|workload\s+create-pathways|gcloud\s.*compute\s+tpus|kubectl\s+(?:apply|create)|docker\s+run|python[\d.]*\s.*train",
     re.DOTALL,
 )
 _FILES, _FILE_SIZE = 200, 1 << 20  # of the files beside a script: those that the evaluation by bash takes too
@@ -80,11 +80,10 @@ def training_script(folder: Path, others: Sequence[Path]) -> Path:
             f"name one: {', '.join(map(str, starting[:6]))}",
             "several-recipes",
         )
-    raise UserError(
-        f"no script in {folder} calls xpk workload create or starts MaxText",
-        "name a launch script or a configuration file",
-        "no-call-of-xpk",
-    )
+    what = f"no script in {folder} calls xpk workload create or starts MaxText"
+    if others:
+        what = f"{others[0]} {why_unread(text_of(others[0]))}"
+    raise UserError(what, "name a launch script or a configuration file", "no-call-of-xpk")
 
 
 def distinct(names: Mapping[Path, str]) -> dict[Path, str]:

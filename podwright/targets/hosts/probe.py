@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+from podwright import extras
 from podwright.errors import UserError, counted
-from podwright.recipe.extras import GPU_FIX, GPU_PLUGINS
 from podwright.rundir import Record
 from podwright.storage.folder import require_folder
 from podwright.targets.base import Remark, facts_in
@@ -55,7 +55,9 @@ def check(profile: HostProfile, hosts: Sequence[Host], storage: str = "") -> lis
     folder = profile.runs or profile.folder
     home = profile.runs or profile.folder.removeprefix("~/")
     with _mark(profile.runs) as probe, _mark("" if "://" in storage else storage) as stored:
-        script = shlex.join(["-c", _PROBE, home, probe, stored, ",".join(GPU_PLUGINS) if profile.gpus_per_node else ""])
+        script = shlex.join(
+            ["-c", _PROBE, home, probe, stored, ",".join(extras.GPU_PLUGINS) if profile.gpus_per_node else ""]
+        )
         command = prepared(
             profile,
             f"cd && {{ (exec {profile.python_word} {script}) || {_NO_PYTHON.format(profile.python_word, shlex.quote(profile.python))}; }}",
@@ -105,7 +107,7 @@ def _of_host(profile: HostProfile, name: str, folder: str, storage: str, facts: 
             )
         )
     if facts["lacks"]:
-        fix = "install the trainer's packages there (pip install -e '.[torch]' in podwright's clone), or set python of the target to theirs"
+        fix = f"install the trainer's packages there ({extras.pip('torch')}), or set python of the target to theirs"
         remarks.append(Remark("error", f"the Python of host {name} lacks {', '.join(facts['lacks'])}", fix))
     if facts["free"] < _LEAST_FREE:
         free = f"host {name} has {facts['free'] / (1 << 30):.1f} GiB of free disk space for {folder}"
@@ -121,7 +123,11 @@ def _of_host(profile: HostProfile, name: str, folder: str, storage: str, facts: 
         what = f"host {name} does not see a file that this machine has written in storage={storage}: the folder there is another one"
         remarks.append(Remark("error", what, "mount the same folder there, or correct storage of the target"))
     if profile.gpus_per_node and not facts["plugin"]:
-        remarks.append(Remark("error", f"the Python of host {name} has no jax for NVIDIA GPUs", GPU_FIX, of_jax=True))
+        remarks.append(
+            Remark(
+                "error", f"the Python of host {name} has no jax for NVIDIA GPUs", extras.gpu_fix(" there"), of_jax=True
+            )
+        )
     return remarks + _gpus(name, profile.gpus_per_node, facts["gpus"])
 
 

@@ -71,7 +71,10 @@ class SlurmSettings(BaseModel):
     warn_s: int = Field(
         120, ge=1, description="seconds before the time limit at which the trainer saves and the job is queued again"
     )
-    sbatch: tuple[str, ...] = Field((), description="further options of sbatch, such as --exclusive")
+    sbatch: tuple[str, ...] = Field(
+        (),
+        description="further options of sbatch, such as --exclusive, or --gres=gpu:a100:2 and --mem-per-gpu=40G in place of what gpus_per_node and mem say",
+    )
 
     @field_validator("time")
     @classmethod
@@ -100,7 +103,9 @@ class SlurmSettings(BaseModel):
             if option is None or "\n" in text:
                 raise ValueError(f"has {text!r}, which is no option; write it like [--exclusive, --mail-type=END]")
             if (option[1] or option[2]) in decided_options("sbatch"):
-                raise ValueError(f"has {text!r}, which is set for each job; write the key of the target for it")
+                raise ValueError(
+                    f"has {text!r}, which is set for each job; write the key of the target, or leave it out"
+                )
         return value
 
     @field_validator("runs", "python")
@@ -117,6 +122,9 @@ class SlurmSettings(BaseModel):
             raise ValueError(
                 f"time={self.time} is not longer than warn_s={self.warn_s}; write a longer time, or a smaller warn_s"
             )
+        memory = [option for option in (f"--mem={self.mem}", *self.sbatch) if re.match("--mem.*=.", option)]
+        if len(memory) > 1:
+            raise ValueError(f"{' and '.join(memory[:2])} exclude each other in SLURM; leave one of them out")
         self.devices()
         return self
 

@@ -59,12 +59,17 @@ class SliceProvisioner:
             details={"project": own.project, "queued": own.queued and not own.node, "run_dir": str(run_dir)},
             borrowed=bool(own.node),
         )
-        return request if request.borrowed else replace(request, argv=self._creation(request))
+        if request.borrowed:
+            return request
+        key = "PUBLIC_KEY"  # a dry run creates none
+        if created is not None:
+            key = ssh_key.public_key(self._shell)
+        return replace(request, argv=self._creation(request, key))
 
     def create(self, request: Request) -> Allocation:
         if request.borrowed:
             return self.describe(request)
-        creation = self._creation(request)
+        creation = self._creation(request, ssh_key.public_key(self._shell))
         log = ssh_key.creation_log(request.name)
         with alive.held(ssh_key.creating(request.name)) as lock:  # gcloud holds it too, and may outlive this process
             if not request.details["queued"]:  # whether a node can be had, gcloud says after a minute or more
@@ -135,8 +140,7 @@ class SliceProvisioner:
     def list_owned(self) -> list[Owned]:
         return inventory.listed(self._gcloud, self._settings)
 
-    def _creation(self, request: Request) -> Argv:
-        key = ssh_key.public_key(self._shell)
+    def _creation(self, request: Request, key: str) -> Argv:
         run_dir = request.details.get("run_dir", "")
         return calls.create(Place.of(request), self._settings, request.labels, ssh_key.USER, key, run_dir)
 

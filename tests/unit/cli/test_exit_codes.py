@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from podwright import __version__
 from podwright.cli.app import main
 from podwright.cli.exit_codes import ExitCode, of_run
 from podwright.recipe.load import load
@@ -228,3 +229,9 @@ def test_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(listing, "rows", interrupted)
     assert main(["list"]) == ExitCode.INTERRUPTED
+
+
+def test_the_version_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == ExitCode.OK
+    assert capsys.readouterr().out == f"podwright {__version__}\n"
+    assert main([]) == ExitCode.USAGE and "--version" in capsys.readouterr().err

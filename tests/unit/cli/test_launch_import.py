@@ -686,3 +686,20 @@ def test_a_file_with_the_keys_of_two_kinds_is_refused(
     path.write_text(f"project_id: p\ndefault_zone: us-central1-a\n{text}")
     code, out, error = call(capsys, str(path))
     assert (code, out) == (2, "") and refusal in error and len(error.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "launcher"),
+    [
+        ("python3 benchmarks/benchmark_runner.py xpk --device_type=v6e-256", "benchmark_runner"),
+        ("xpk workload create-pathways --tpu-type=v6e-16", "workload create-pathways"),
+    ],
+)
+def test_a_folder_whose_script_has_another_launcher_is_named_as_that(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, launcher: str
+) -> None:
+    (tmp_path / "run.sh").write_text(f"#!/bin/bash\n{text}\n")
+    for place in (tmp_path, tmp_path / "run.sh"):
+        assert app.main(["recipe", "import", str(place)]) == 2
+        error = capsys.readouterr().err
+        assert f"run.sh starts its training by {launcher}, which is not read yet; name " in error

@@ -94,3 +94,25 @@ def test_gpus_whose_kind_the_target_does_not_say_are_one_line(home: Path, capsys
         "error: --on gpus does not name its GPUs, so --fit has no limit of memory; "
         f"add a line such as accelerator: H100-80GB to gpus in {home}/targets.yaml\n"
     )
+
+
+@pytest.mark.parametrize(("option", "check"), [("--compile", "compile"), ("--fit", "fit")])
+def test_a_search_or_compile_that_a_refusal_left_out_is_said(
+    option: str, check: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    argv = [
+        "plan",
+        "almodel-tiny",
+        "optimizer.learning_rate=1",
+        "data.source=gone",
+        "mesh.fsdp=4",
+        "--on",
+        "v6e-4",
+        option,
+    ]
+    assert main(argv) == 3
+    said = f"info: {option} was not done: the plan is refused without it; correct the errors, then type it again"
+    assert said in capsys.readouterr().out.splitlines()
+    main([*argv, "--json"])
+    findings = json.loads(capsys.readouterr().out)["findings"]
+    assert [f["check"] for f in findings if f["code"] == "not-done"] == [check]

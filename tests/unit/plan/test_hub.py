@@ -13,8 +13,8 @@ from huggingface_hub import constants
 
 from podwright.cli.app import main
 from podwright.errors import both_ends
-from podwright.plan.checks import hub
-from podwright.plan.findings import Finding
+from podwright.plan.checks import hub, multimodal
+from podwright.plan.findings import Finding, InconclusiveCheck
 from podwright.recipe.load import load
 from podwright.recipe.paths import looks_like_path
 from tests.unit.plan.static import SMALL_CONFIG, check
@@ -124,7 +124,7 @@ def test_without_a_network_an_id_is_named_as_unchecked(tmp_path: Path) -> None:
     found = findings(tmp_path, "data.source=someone/sums", "model.source=someone/small")
     assert [f.level for f in found] == ["inconclusive"] * 3
     assert all("not checked: HF_HUB_OFFLINE is set" in f.message and f.fix for f in (found[0], found[2]))
-    assert "dimensions of model.name=mine are not known" in found[1].message
+    assert "dimensions of model.source=someone/small are not known" in found[1].message
 
 
 def test_the_hub_is_asked_for_an_id_and_its_config_decides(tmp_path: Path, online: None) -> None:
@@ -173,3 +173,35 @@ def test_data_of_the_other_kinds_is_no_device_and_no_pipe(tmp_path: Path, recipe
     for source in ("/dev/zero", str(pipe)):
         found = check(load(recipe, [f"data.source={source}"]), None, tmp_path)
         assert any(f.level == "error" and f.check == "data" for f in found), source
+
+
+@pytest.mark.parametrize(
+    ("source", "is_known"),
+    [("Qwen/Qwen3-1.7B", True), ("qwen/qwen3-1.7b-base", True), ("someone/finetune", False), ("Qwen/Qwen9-1T", False)],
+)
+def test_an_id_that_nobody_answers_for_has_the_size_in_its_own_name_or_none(
+    source: str, is_known: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The name of the recipe's model says nothing of another id."""
+    argv = [
+        "plan",
+        "qwen3-1.7b-gsm8k-grpo",
+        f"model.source={source}",
+        "--on",
+        "v6e-16",
+        "--only",
+        "model,memory",
+        "--json",
+    ]
+    assert main(argv) in (3, 4)
+    planned = json.loads(capsys.readouterr().out)
+    unknown = {f["code"] for f in planned["findings"] if f["level"] == "inconclusive"}
+    assert ("unknown-dimensions" not in unknown) == is_known == bool(planned["memory"])
+
+
+def test_a_multimodal_model_that_nobody_answers_for_is_not_the_recipe_s_own(tmp_path: Path) -> None:
+    section = load("phase2-qwen2.5-0.5b-cluster", ["model.source=someone/finetune"]).model
+    with pytest.raises(InconclusiveCheck, match=r"the dimensions of model\.source=someone/finetune are not known here"):
+        multimodal.dimensions(section, tmp_path)
+    section = section.model_copy(update={"source": "Qwen/Qwen2.5-0.5B-Instruct"})
+    assert multimodal.dimensions(section, tmp_path).hidden_size == 896

@@ -188,13 +188,13 @@ def test_a_mesh_that_cannot_be_held_against_a_model_is_not_ok(capsys: pytest.Cap
     assert code == 3 and plan["findings"][-1]["check"] == "model"
 
 
-def test_a_name_without_dimensions_is_said_to_leave_mesh_and_context_unchecked(
+def test_an_id_without_dimensions_is_said_to_leave_mesh_and_context_unchecked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     code, plan = planned(capsys, DEMO, "model.source=someone/other", "model.name=qwen3-1.7", "--only", "model")
     assert code == 4
     (unknown,) = (f for f in plan["findings"] if "dimensions" in f["message"])
-    assert "model.name=qwen3-1.7" in unknown["message"] and "type model.name=qwen3-1.7b" in unknown["fix"]
+    assert "model.source=someone/other" in unknown["message"] and "config.json" in unknown["fix"]
 
 
 FOUR = "--xla_force_host_platform_device_count=4"

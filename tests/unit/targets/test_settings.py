@@ -112,7 +112,17 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
         ("a: {kind: slurm, partition: 'a, b'}", "partition=a, b has a space or a line break in it", "fix it in"),
         ("a: {kind: slurm, nodes: 2, sbatch: [--nodes=3]}", "has '--nodes=3', which is set for each job", "fix it in"),
         ("a: {kind: slurm, sbatch: [-N3]}", "has '-N3', which is set for each job", "fix it in"),
-        ("a: {kind: slurm, sbatch: [--mem=lots]}", "has '--mem=lots', which is set for each job", "fix it in"),
+        ("a: {kind: slurm, sbatch: [--error=x]}", "has '--error=x', which is set for each job", "fix it in"),
+        (
+            "a: {kind: slurm, mem: 2G, sbatch: [--mem-per-gpu=1G]}",
+            "--mem=2G and --mem-per-gpu=1G exclude each",
+            "fix it in",
+        ),
+        (
+            "a: {kind: slurm, sbatch: [--mem=2G, --mem-per-cpu=1G]}",
+            "--mem=2G and --mem-per-cpu=1G exclude",
+            "fix it in",
+        ),
         ("a: {kind: slurm, sbatch: [-t soon]}", "has '-t soon', which is set for each job", "fix it in"),
         (
             "a: {kind: slurm, sbatch: [--output=x]}",

@@ -102,6 +102,17 @@ DOWN = "Unable to contact slurm controller (connect failure)\n"
 NO_ACCOUNTING = (1, "", "Slurm accounting storage is disabled")
 
 
+@pytest.mark.parametrize(
+    "line", ["--gres=gpu:a100:2", "--gres=lscratch:9,gpu:2", "--gpus=2", "-G2", "--gpus-per-task=1"]
+)
+def test_a_line_for_gpus_of_the_target_stands_in_place_of_ours(line: str) -> None:
+    own = SlurmSettings(kind="slurm", gpus_per_node=2, mem="2G", sbatch=(line,))
+    options = slurm._options(own)
+    assert line in options and "--mem=2G" in options and "--gpus-per-node=2" not in options
+    others = slurm._options(own.model_copy(update={"sbatch": ("--gres=lscratch:9", "--mem-per-cpu=1G"), "mem": ""}))
+    assert "--gpus-per-node=2" in others and [each for each in others if "mem" in each] == ["--mem-per-cpu=1G"]
+
+
 def attempt(folder: Path, sbatch: str = "12\n", starts: int = 0, **ended: object) -> Handle:
     run = RunDir(folder)
     run.attempt(1).mkdir()

@@ -281,3 +281,18 @@ def test_whose_log_it_is_shows_in_its_first_bytes(tmp_path: Path) -> None:
     padding = "x\n" * (5 << 19)
     (tmp_path / "a.log").write_text(f"{padding}{OF_MAXTEXT[0]}\n{HBM_FULL}")
     assert "arguments." not in explain.file(tmp_path / "a.log")[0]["remedy"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.",
+        "srun: fatal: SLURM_MEM_PER_CPU, SLURM_MEM_PER_GPU, and SLURM_MEM_PER_NODE are mutually exclusive.",
+        "srun: fatal: --cpus-per-task, --tres-per-task=cpu:#, and --cpus-per-gpu are mutually exclusive",
+    ],
+)
+def test_options_of_slurm_that_exclude_each_other_are_explained(tmp_path: Path, line: str) -> None:
+    (tmp_path / "log").write_text(f"starting stage 2\n{line}\n")
+    (match,) = explain.file(tmp_path / "log")
+    assert match["rule"] == "slurm-options-exclude" and line.split(": ")[2].rstrip(".") in match["cause"]
+    assert "unset SLURM_MEM_PER_CPU" in match["remedy"]

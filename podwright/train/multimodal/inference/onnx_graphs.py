@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
+from podwright import extras
 from podwright.errors import UserError
 from podwright.train.multimodal.networks.aligner import Aligner
 from podwright.train.multimodal.networks.model import MODALITIES, Projector
@@ -32,9 +33,7 @@ def check() -> None:
     absent = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if absent:
         raise UserError(
-            f"--onnx needs {', '.join(absent)}, not installed here",
-            "type pip install -e '.[onnx]' in podwright's clone",
-            "missing-package",
+            f"--onnx needs {', '.join(absent)}, not installed here", extras.install("onnx"), "missing-package"
         )
 
 

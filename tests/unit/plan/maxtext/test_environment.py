@@ -112,6 +112,13 @@ def test_a_machine_without_python_3_12_is_inconclusive(tmp_path: Path, monkeypat
         InconclusiveCheck, match=r"needs Python 3\.12, and python3\.12 is not installed here; install it"
     ):
         maxtext._interpreter()
+    shim = tmp_path / "python3.12"  # of pyenv, for a version that is not installed
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    with pytest.raises(InconclusiveCheck, match=r"python3\.12 is not installed here"):
+        maxtext._interpreter()
+    shim.write_text("#!/bin/sh\n")
+    assert maxtext._interpreter() == str(shim)
 
 
 def test_the_installer_s_own_words_decide_what_to_type() -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from podwright.errors import UserError
 from podwright.recipe import load
+from podwright.recipe.maxtext import script
 from podwright.recipe.maxtext.imported import ImportedScript
 from podwright.recipe.maxtext.schema import MaxTextRecipe, command, filled
 from podwright.sandbox import container, read
@@ -290,8 +291,23 @@ def test_a_call_of_xpk_in_a_comment_does_not_count() -> None:
 
 
 def test_a_script_without_xpk_is_refused() -> None:
-    with pytest.raises(UserError, match="does not call xpk workload create; name a script that calls it"):
-        imported("python3 -m benchmarks.benchmark_runner xpk --device_type=v6e-256\n")
+    with pytest.raises(UserError, match="does not call xpk workload create; name a script that calls xpk"):
+        imported("python3 -m benchmarks.other xpk --device_type=v6e-256\n")
+
+
+@pytest.mark.parametrize(
+    ("text", "launcher"),
+    [
+        ("python3 benchmarks/benchmark_runner.py xpk --device_type=v6e-256\n", "benchmark_runner"),
+        ("python3 -m MaxText.benchmark_runner xpk --device_type=v6e-256\n", "benchmark_runner"),
+        ("xpk workload create-pathways --cluster=c --tpu-type=v6e-16\n", "workload create-pathways"),
+        ("xpk.py workload  create-pathways \\\n --cluster=c\n", "workload  create-pathways"),
+    ],
+)
+def test_a_script_of_another_launcher_is_named_as_one(text: str, launcher: str) -> None:
+    with pytest.raises(UserError, match=f"starts its training by {launcher}, which is not read yet"):
+        imported(f"# not xpk workload create\n{text}")
+    assert "benchmark_runner" not in script.why_unread("# benchmark_runner\n")
 
 
 @pytest.mark.parametrize("before", ["exit 0", "xpk() { echo no; }"])

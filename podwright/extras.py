@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from importlib import metadata
 
 _MODULES = {
@@ -10,15 +11,12 @@ _MODULES = {
         *("datasets", "pyarrow"),
     ),
     "torch": ("torch", "transformers", "peft", "timm", "av", "PIL", "pillow", "numpy"),
-    "gcs": ("gcsfs",),
+    "gcs": ("gcsfs", "google"),
 }
 
 
 GPU_PLUGINS = ("jax_cuda12_plugin", "jax_cuda13_plugin")
 """modules without one of which jax sees no NVIDIA GPU; their packages have the same names"""
-GPU_FIX = (
-    "type pip install -e '.[cuda12]' in podwright's clone there, or cuda13 in its place with a driver of 580 or newer"
-)
 
 
 def of(module: str) -> str:
@@ -27,8 +25,29 @@ def of(module: str) -> str:
     return next((extra for extra, modules in _MODULES.items() if name in modules), "")
 
 
+def pip(extra: str) -> str:
+    """The command that installs this package with an extra: in its clone where it runs from one."""
+    if _is_editable():
+        return f"pip install -e '.[{extra}]' in podwright's clone"
+    return f"pip install 'podwright[{extra}]'"
+
+
 def install(extra: str) -> str:
-    return f"type pip install -e '.[{extra}]' in podwright's clone"
+    return f"type {pip(extra)}"
+
+
+def gpu_fix(place: str = "") -> str:
+    """What to type at a `place`, such as " there", whose jax has no plugin for NVIDIA GPUs."""
+    return f"{install('cuda12')}{place}, or cuda13 in its place with a driver of 580 or newer"
+
+
+def _is_editable() -> bool:
+    """Whether pip installed this package as a link to a clone of its repository (`pip install -e`)."""
+    try:
+        origin = json.loads(metadata.distribution("podwright").read_text("direct_url.json") or "{}")
+    except metadata.PackageNotFoundError:
+        return False
+    return bool(origin.get("dir_info", {}).get("editable"))
 
 
 def installed_version(package: str) -> str:
