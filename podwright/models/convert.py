@@ -70,17 +70,10 @@ def read(path: Path, dims: Qwen3Dims, mesh: Mesh) -> Tree:
 def _opener(path: Path, dims: Qwen3Dims) -> Callable[[str], np.ndarray]:
     """What fetches a tensor by Hugging Face's name, in float32."""
     tensors = hf_weights.check(path, hf_weights.qwen3(dims))
-    try:
-        files = {file: safe_open(file, "np") for file in {tensor.file for tensor in tensors.values()}}
-    except (OSError, SafetensorError) as e:
-        raise UserError(
-            f"{path} holds no readable safetensors weights ({e})",
-            "check that the download is complete",
-            "not-safetensors",
-        ) from e
+    files = {file: safe_open(file, "np") for file in {tensor.file for tensor in tensors.values()}}
 
     def stored(name: str) -> np.ndarray:
-        return files[tensors[name].file].get_tensor(name)
+        return files[tensors[name].file].get_tensor(tensors[name].name)
 
     if dims.tie_word_embeddings and hf_weights.HEAD in tensors:
         head, embedding = stored(hf_weights.HEAD), stored(hf_weights.EMBEDDING)
