@@ -144,13 +144,6 @@ def qwen2_class(path: Path) -> None:
 
 
 @directory()
-def qwen2_class_without_end_of_text(path: Path) -> None:
-    """The class adds its <|endoftext|> to a vocabulary that lacks it."""
-    byte_level(()).save(str(path / "tokenizer.json"))
-    model(3).save_pretrained(path)
-
-
-@directory()
 def llama3_style(path: Path) -> None:
     from tokenizers import processors
 
@@ -263,7 +256,7 @@ def names_without_tokens(path: Path) -> None:
     model(BASE + 1).save_pretrained(path)
 
 
-@directory()
+@directory("4")
 def lower_case_words(path: Path) -> None:
     from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizers
 
@@ -366,7 +359,7 @@ def tokens_in_tokenizer_json_only(path: Path) -> None:
     model(BASE + 2).save_pretrained(path)
 
 
-@directory()
+@directory("5")
 def templates_by_name(path: Path) -> None:
     tokenizer = fast(byte_level(CHAT), eos_token="<|im_end|>")
     tokenizer.chat_template = {"default": TEMPLATE, "tool_use": "tools"}
@@ -382,7 +375,7 @@ def template_in_the_config(path: Path) -> None:
     model(BASE + 2).save_pretrained(path)
 
 
-@directory()
+@directory("4")
 def named_extras(path: Path) -> None:
     """Tokens of a model with images."""
     extras = {"image_token": "<image>"}
@@ -394,7 +387,7 @@ def named_extras(path: Path) -> None:
 # Ids that end an answer
 
 
-@directory()
+@directory("5")
 def ends_in_the_config_only(path: Path) -> None:
     """The tokenizer names none, and generation_config.json was not copied."""
     fast(byte_level(CHAT[1:])).save_pretrained(path)
@@ -402,7 +395,7 @@ def ends_in_the_config_only(path: Path) -> None:
     (path / "generation_config.json").unlink()
 
 
-@directory()
+@directory("4")
 def one_end_in_the_config(path: Path) -> None:
     fast(byte_level(CHAT[1:])).save_pretrained(path)
     model(BASE + 1).config.save_pretrained(path)
@@ -417,7 +410,7 @@ def ends_differ(path: Path) -> None:
     built.save_pretrained(path)
 
 
-@directory()
+@directory("5")
 def generation_config_without_an_end(path: Path) -> None:
     fast(byte_level(CHAT[1:])).save_pretrained(path)
     built = model(BASE + 1)
@@ -688,9 +681,9 @@ def keep(folder: Path, out: Path) -> None:
         has_weights = WRITERS[path.name if path.name in WRITERS else path.name[:-2]][2]
         shutil.copytree(path, out / path.name)
         for file in (out / path.name).iterdir():
-            if file.suffix == ".safetensors" and not has_weights or file.name == "README.md":
+            if (file.suffix == ".safetensors" and not has_weights) or file.name == "README.md":
                 file.unlink()
-    text = f'{about[:-1]}, "directories": {{\n{(",%s" % chr(10)).join(rows)}\n}}}}\n'
+    text = about[:-1] + ', "directories": {\n' + ",\n".join(rows) + "\n}}\n"
     json.loads(text)
     (out / "answers.json").write_text(text)
 

@@ -80,7 +80,7 @@ class Tokenizer:
             )
         files = {name: (path / name).read_bytes() for name in FILES if (path / name).is_file()}
         model = hf_config.read(path) if (path / "config.json").is_file() else {}
-        if _GENERATION not in files and model.get("eos_token_id") is not None:
+        if _GENERATION not in files and "eos_token_id" in model:
             # transformers makes the file of config.json where it is missing, and reads no other id from there
             files[_GENERATION] = json.dumps({"eos_token_id": model["eos_token_id"]}).encode()
         loaded = cls.of_files(files, str(path))
@@ -248,7 +248,7 @@ class Tokenizer:
         if name.startswith(("Qwen2Tokenizer", "qwen2", "qwen3")):
             is_qwens = pieces and json.dumps(_PIECES).encode() in pieces.__getstate__()
             num_listed = self._inner.get_vocab_size(False) + len(decoder or ())
-            if not is_qwens or decoder and num_listed < self._inner.get_vocab_size():
+            if not is_qwens or (decoder and num_listed < self._inner.get_vocab_size()):
                 fix = '"tokenizer_class": "PreTrainedTokenizerFast"'
         # Version 4, which has no TokenizersBackend, takes the config's value, version 5 that of tokenizer.json.
         prefix = getattr(pieces, "add_prefix_space", None)

@@ -114,7 +114,7 @@ def _refuse_other_contents(directory: Path, key: str) -> None:
 def refuse_adapter(directory: Path) -> None:
     """UserError for what peft saves of a model, its adapter: transformers adds it to the weights, which nothing here does."""
     if (directory / "adapter_config.json").exists():
-        what = f"{directory} holds an adapter (adapter_config.json) that is not merged into its model"
+        what = f"{directory} holds an adapter (adapter_config.json) that is not merged"
         fix = "type in Python: peft.AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(NEW), or move that file away"
         raise UserError(what, fix, "adapter-only")
 

@@ -187,9 +187,9 @@ def check(directory: Path, wanted: Shapes, by_transformers: bool = False) -> dic
     for stored_name, tensor in stored(directory).items():
         plain = _WRAPPERS.sub("", stored_name)
         name = plain if plain.startswith(("model.", HEAD)) else f"model.{plain}"
-        if "lora_" in plain or by_transformers and plain != stored_name or name in tensors:
-            what = f"weight {stored_name} in {directory} is of a module around the model, of peft, torch.compile or DataParallel"
-            fix = "save the model inside it, for peft by model.merge_and_unload().save_pretrained(DIRECTORY)"
+        if "lora_" in plain or (by_transformers and plain != stored_name) or name in tensors:
+            what = f"weight {stored_name} in {directory} is named by peft, torch.compile or DataParallel"
+            fix = "save the model inside, for peft by model.merge_and_unload().save_pretrained(DIR)"
             raise UserError(what, fix, "wrapped-weights")
         tensors[name] = tensor
     for name, tensor in tensors.items():

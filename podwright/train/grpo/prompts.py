@@ -83,7 +83,11 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
     outside = [i for i in loaded.stop_ids if not 0 <= i < vocab_size]
     if outside:
         what = f"eos_token_id={outside[0]} of {path} is outside the model's vocabulary of {vocab_size}"
-        raise UserError(what, "write the id of the token that ends an answer into its generation_config.json", "token-outside-vocabulary")
+        raise UserError(
+            what,
+            "write the id of the token that ends an answer into its generation_config.json",
+            "token-outside-vocabulary",
+        )
     return loaded
 
 
