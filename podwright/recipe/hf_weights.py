@@ -30,8 +30,11 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _OWN = "give a checkpoint whose config.json is its own"
 _BYTES = MappingProxyType({"F64": 8, "F32": 4, "F16": 2, "BF16": 2})  # dtypes that are read
-_WRAPPERS = re.compile(r"^(?:module\.|_orig_mod\.|base_model\.model\.)+|(?<=\.)_orig_mod\.")
-"""what DataParallel, torch.compile and peft put before and into the names of a module that they wrap"""
+_WRAPPERS = re.compile(
+    r"^(?:module\.|base_model\.model\.|model\.(?=model\.|lm_head\.)|_orig_mod\.|_fsdp_wrapped_module\.)+"
+    r"|(?<=\.)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+"""what DataParallel, peft, Lightning, torch.compile, FSDP and checkpointing put before and into the names of a module that they wrap"""
 _RECOMPUTED = ".rotary_emb.inv_freq"  # a buffer that old files hold; it follows from config.json
 _OTHER_WEIGHTS = re.compile(r"(pytorch_model|consolidated|flax_model|tf_model).*\.(bin|pth?|h5|msgpack)|.*\.gguf")
 _SAMPLE, _SAMPLES = 1 << 16, 32
@@ -188,7 +191,7 @@ def check(directory: Path, wanted: Shapes, by_transformers: bool = False) -> dic
         plain = _WRAPPERS.sub("", stored_name)
         name = plain if plain.startswith(("model.", HEAD)) else f"model.{plain}"
         if "lora_" in plain or (by_transformers and plain != stored_name) or name in tensors:
-            what = f"weight {stored_name} in {directory} is named by peft, torch.compile or DataParallel"
+            what = f"weight {stored_name} in {directory} has a name of peft, torch.compile or another wrapper"
             fix = "save the model inside, for peft by model.merge_and_unload().save_pretrained(DIR)"
             raise UserError(what, fix, "wrapped-weights")
         tensors[name] = tensor
