@@ -191,7 +191,7 @@ def check(directory: Path, wanted: Shapes, by_transformers: bool = False) -> dic
         plain = _WRAPPERS.sub("", stored_name)
         name = plain if plain.startswith(("model.", HEAD)) else f"model.{plain}"
         if "lora_" in plain or (by_transformers and plain != stored_name) or name in tensors:
-            what = f"weight {stored_name} in {directory} has a name of peft, torch.compile or another wrapper"
+            what = f"weight {stored_name} in {directory} has the name of a wrapper (peft, torch.compile)"
             fix = "save the model inside, for peft by model.merge_and_unload().save_pretrained(DIR)"
             raise UserError(what, fix, "wrapped-weights")
         tensors[name] = tensor
