@@ -17,9 +17,9 @@ from typing import Any
 import tokenizers
 from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
-from podwright.data import chat
+from podwright.data import added_tokens, chat
 from podwright.errors import UserError, message_of
-from podwright.recipe import text_lines
+from podwright.recipe import hf_config, text_lines
 
 END_OF_TEXT, START_OF_TURN, END_OF_TURN = "<|endoftext|>", "<|im_start|>", "<|im_end|>"
 SPECIAL = (END_OF_TEXT, START_OF_TURN, END_OF_TURN)
@@ -27,10 +27,12 @@ BEGIN, PAD = "<|bos|>", "<|pad|>"
 THINK = ("<think>", "</think>")
 """Tokens of their own in Qwen3, but not special ones: decoding keeps them."""
 
-_FILES = (
-    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "generation_config.json"),
+_GENERATION = "generation_config.json"
+FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", _GENERATION),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "merges.txt"),
 )
+"""of a tokenizer in a Hugging Face directory"""
 _MARK = "Answer briefly."  # whatever a template may do with a text, it leaves words whole
 _NUM_BYTES = 256
 _START = 1000  # characters of a text that show whether its words are known
@@ -56,10 +58,11 @@ class Tokenizer:
         self._inner.no_truncation()
         self._inner.no_padding()
         config = self._settings("tokenizer_config.json")
-        self._names = _special_names(config)
+        names, ids = self._settings("special_tokens_map.json"), self._settings("added_tokens.json")
+        self._names = added_tokens.add(self._inner, config, names, ids)
         self.template = chat.find_template(config, self._files.get("chat_template.jinja"))
         self._template = chat.compiled(self.template)
-        self.vocab_size = max(self._inner.get_vocab(with_added_tokens=True).values()) + 1
+        self.vocab_size = max(self._inner.get_vocab().values()) + 1
         """one more than the largest id; a model may have more rows than that"""
         self.stop_ids = self._find_stop_ids()
         """ids that end an answer, the end of a turn first"""
@@ -79,7 +82,14 @@ class Tokenizer:
             raise UserError(
                 f"{path} has no tokenizer.json", "bring it back from a copy" if of_run else fix, "no-tokenizer"
             )
-        return cls.of_files({name: (path / name).read_bytes() for name in _FILES if (path / name).is_file()}, str(path))
+        files = {name: (path / name).read_bytes() for name in FILES if (path / name).is_file()}
+        model = hf_config.read(path) if (path / "config.json").is_file() else {}
+        if _GENERATION not in files and "eos_token_id" in model:
+            # transformers makes the file of config.json where it is missing, and reads no other id from there
+            files[_GENERATION] = json.dumps({"eos_token_id": model["eos_token_id"]}).encode()
+        loaded = cls.of_files(files, str(path))
+        loaded._require_one_reading(model.get("model_type"))
+        return loaded
 
     @classmethod
     def of_files(cls, files: Mapping[str, bytes], place: str) -> Tokenizer:
@@ -110,12 +120,9 @@ class Tokenizer:
             )
         inner = tokenizers.Tokenizer(models.BPE())
         inner.normalizer = normalizers.NFC()
-        inner.pre_tokenizer = pre_tokenizers.Sequence(
-            [
-                pre_tokenizers.Split(Regex(_PIECES), "isolated"),
-                pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-            ]
-        )
+        split = pre_tokenizers.Split(Regex(_PIECES), "isolated")
+        to_bytes = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        inner.pre_tokenizer = pre_tokenizers.Sequence([split, to_bytes])
         inner.decoder = decoders.ByteLevel()
         trainer = trainers.BpeTrainer(
             vocab_size=vocab_size - added,
@@ -125,13 +132,7 @@ class Tokenizer:
         inner.train_from_iterator(_with_roles(texts), trainer)
         inner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in SPECIAL])
         inner.add_tokens([AddedToken(token, special=False, normalized=False) for token in THINK])
-        return cls(
-            {
-                "tokenizer.json": inner.to_str(pretty=True).encode(),
-                "tokenizer_config.json": _config(inner),
-                "chat_template.jinja": chat.TEMPLATE.encode(),
-            }
-        )
+        return cls(_files_of(inner) | {"chat_template.jinja": chat.TEMPLATE.encode()})
 
     @classmethod
     def bytes(cls) -> Tokenizer:
@@ -142,13 +143,8 @@ class Tokenizer:
         inner.decoder = decoders.ByteLevel()
         inner.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
         inner.post_processor = processors.TemplateProcessing(single=f"{BEGIN} $A", special_tokens=[(BEGIN, _NUM_BYTES)])
-        config = json.loads(_config(inner, special)) | {"bos_token": BEGIN, "eos_token": END_OF_TEXT, "pad_token": PAD}
-        config["tokenizer_class"] = "PreTrainedTokenizerFast"
-        files = {
-            "tokenizer.json": inner.to_str(pretty=True).encode(),
-            "tokenizer_config.json": (json.dumps(config, indent=2) + "\n").encode(),
-        }
-        return cls(files, ids_are_bytes=True)
+        names = {"bos_token": BEGIN, "eos_token": END_OF_TEXT, "pad_token": PAD}
+        return cls(_files_of(inner, **names, tokenizer_class="PreTrainedTokenizerFast"), ids_are_bytes=True)
 
     @property
     def texts(self) -> dict[str, str]:
@@ -262,6 +258,26 @@ class Tokenizer:
             "unusable-tokenizer",
         )
 
+    def _require_one_reading(self, model_type: object) -> None:
+        """UserError where versions of transformers have different ids for a text, or none has those of tokenizer.json."""
+        config = self._settings("tokenizer_config.json")
+        decoder, name = config.get(added_tokens.DECODER), config.get("tokenizer_class") or str(model_type)
+        pieces = self._inner.pre_tokenizer
+        fix = ""
+        # Version 5 makes Qwen2Tokenizer, also that of such a model, of vocabulary, merges and decoder, with pieces of its own.
+        if name.startswith(("Qwen2Tokenizer", "qwen2", "qwen3")):
+            is_qwens = pieces and json.dumps(_PIECES).encode() in pieces.__getstate__()
+            num_listed = self._inner.get_vocab_size(False) + len(decoder or ())
+            if not is_qwens or (decoder and num_listed < self._inner.get_vocab_size()):
+                fix = '"tokenizer_class": "PreTrainedTokenizerFast"'
+        # Version 4, which has no TokenizersBackend, takes the config's value, version 5 that of tokenizer.json.
+        prefix = getattr(pieces, "add_prefix_space", None)
+        if prefix not in (None, config.get("add_prefix_space", False)) and name != "TokenizersBackend":
+            fix = f'"add_prefix_space": {json.dumps(prefix)}'
+        if fix:
+            what = f"{self._place}versions of transformers differ on the ids of its tokenizer.json"
+            raise UserError(what, f"write {fix} into its tokenizer_config.json", "unusable-tokenizer")
+
     def _settings(self, name: str) -> dict[str, Any]:
         """The JSON object in the file `name`; {} where there is no such file."""
         try:
@@ -273,13 +289,13 @@ class Tokenizer:
         return settings
 
     def _find_stop_ids(self) -> tuple[int, ...]:
-        """<|im_end|>, <|endoftext|>, the configured end of sequence and those of generation_config.json, each once."""
+        """<|im_end|>, <|endoftext|>, the configured end of sequence and those at which `generate` of transformers stops, each once."""
         names = [END_OF_TURN, END_OF_TEXT, self._names.get("eos_token", "")]
         ids = [i for name in names if (i := self._inner.token_to_id(name)) is not None]
-        listed = self._settings("generation_config.json").get("eos_token_id")
+        listed = self._settings(_GENERATION).get("eos_token_id")
         listed = [] if listed is None else listed if isinstance(listed, list) else [listed]
         if not all(isinstance(i, int) for i in listed):
-            what = f"eos_token_id in generation_config.json is {json.dumps(listed)}"
+            what = f"eos_token_id in {_GENERATION}, or in config.json without it, is {json.dumps(listed)}"
             raise UserError(what, "write the id of a token, or a list of ids", "unusable-tokenizer")
         ids += listed
         if not ids:
@@ -289,13 +305,6 @@ class Tokenizer:
                 "unusable-tokenizer",
             )
         return tuple(dict.fromkeys(ids))
-
-
-def _special_names(config: Mapping[str, Any]) -> dict[str, str]:
-    """{"eos_token": "<|im_end|>", ...} from a tokenizer_config.json, where each is a text or a record with its text."""
-    special_tokens = {key: config.get(key) for key in ("bos_token", "eos_token", "pad_token", "unk_token")}
-    texts = {key: value.get("content") if isinstance(value, dict) else value for key, value in special_tokens.items()}
-    return {key: text for key, text in texts.items() if text}
 
 
 def _with_roles(texts: Sequence[str]) -> Iterator[str]:
@@ -317,16 +326,16 @@ def _letters() -> Iterator[str]:
         yield chr(byte if printable else next(others))
 
 
-def _config(inner: tokenizers.Tokenizer, special: Sequence[str] = SPECIAL) -> bytes:
-    plain = dict.fromkeys(("lstrip", "normalized", "rstrip", "single_word"), False)
-    names = [t for t in dict.fromkeys((*special, *SPECIAL, *THINK)) if inner.token_to_id(t) is not None]
-    added = {str(inner.token_to_id(token)): {"content": token, "special": token in special, **plain} for token in names}
+def _files_of(inner: tokenizers.Tokenizer, **settings: str) -> dict[str, bytes]:
+    """Those of a tokenizer of Qwen's class, unless `settings` has another."""
+    added = {str(n): token.__getstate__() for n, token in sorted(inner.get_added_tokens_decoder().items())}
     config = {
         "add_prefix_space": False,
-        "added_tokens_decoder": added,
+        added_tokens.DECODER: added,
         "clean_up_tokenization_spaces": False,
         "eos_token": END_OF_TURN,
         "pad_token": END_OF_TEXT,
         "tokenizer_class": "Qwen2Tokenizer",
     }
-    return (json.dumps(config, indent=2) + "\n").encode()
+    content = json.dumps(config | settings, indent=2) + "\n"
+    return {"tokenizer.json": inner.to_str(pretty=True).encode(), "tokenizer_config.json": content.encode()}

@@ -70,17 +70,12 @@ def read(path: Path, dims: Qwen3Dims, mesh: Mesh) -> Tree:
 def _opener(path: Path, dims: Qwen3Dims) -> Callable[[str], np.ndarray]:
     """What fetches a tensor by Hugging Face's name, in float32."""
     tensors = hf_weights.check(path, hf_weights.qwen3(dims))
-    try:
-        files = {file: safe_open(file, "np") for file in {tensor.file for tensor in tensors.values()}}
-    except (OSError, SafetensorError) as e:
-        raise UserError(
-            f"{path} holds no readable safetensors weights ({e})",
-            "check that the download is complete",
-            "not-safetensors",
-        ) from e
 
     def stored(name: str) -> np.ndarray:
-        return files[tensors[name].file].get_tensor(name)
+        tensor = tensors[name]
+        with safe_open(tensor.file, "np") as file:
+            value: np.ndarray = file.get_tensor(tensor.name)
+        return value
 
     if dims.tie_word_embeddings and hf_weights.HEAD in tensors:
         head, embedding = stored(hf_weights.HEAD), stored(hf_weights.EMBEDDING)

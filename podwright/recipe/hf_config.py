@@ -103,14 +103,20 @@ def _refuse_other_contents(directory: Path, key: str) -> None:
         export = shlex.join(["podwright", "export", str(directory), written])
         fix = f"type {export}, and give {key} {written}" if key == "model.source" else f"give {key} a model's directory"
         raise UserError(f"{directory} is a run, not a model", fix, "not-a-model")
-    if (directory / "adapter_config.json").exists():
-        what = f"{directory} holds an adapter only, not a model"
-        raise UserError(what, "merge it into its model, and give that", "adapter-only")
+    refuse_adapter(directory)
     inner = [path for pattern in _INNER for path in directory.glob(f"{pattern}/config.json")]
     if inner:
         newest = max(inner, key=lambda path: path.stat().st_mtime).parent
         what = f"{directory} has no config.json, but {newest.relative_to(directory)} in it has"
         raise UserError(what, f"type {shlex.quote(f'{key}={newest}')}", "not-a-model")
+
+
+def refuse_adapter(directory: Path) -> None:
+    """UserError for what peft saves of a model, its adapter: transformers adds it to the weights, which nothing here does."""
+    if (directory / "adapter_config.json").exists():
+        what = f"{directory} holds an adapter (adapter_config.json) that is not merged"
+        fix = "type in Python: peft.AutoPeftModelForCausalLM.from_pretrained(DIR).merge_and_unload().save_pretrained(NEW), or move that file away"
+        raise UserError(what, fix, "adapter-only")
 
 
 def _unreadable(directory: Path, reason: str) -> UserError:

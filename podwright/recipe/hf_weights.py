@@ -19,7 +19,7 @@ from types import MappingProxyType
 from pydantic import BaseModel, Field, ValidationError
 
 from podwright.errors import UserError
-from podwright.recipe.hf_config import refuse_pointer
+from podwright.recipe.hf_config import refuse_adapter, refuse_pointer
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
 from podwright.recipe.paths import require_file
@@ -30,6 +30,11 @@ SINGLE, INDEX = "model.safetensors", "model.safetensors.index.json"
 EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _OWN = "give a checkpoint whose config.json is its own"
 _BYTES = MappingProxyType({"F64": 8, "F32": 4, "F16": 2, "BF16": 2})  # dtypes that are read
+_WRAPPERS = re.compile(
+    r"^(?:module\.|base_model\.model\.|model\.(?=model\.|lm_head\.)|_orig_mod\.|_fsdp_wrapped_module\.)+"
+    r"|(?<=\.)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
+)
+"""what DataParallel, peft, Lightning, torch.compile, FSDP and checkpointing put before and into the names of a module that they wrap"""
 _RECOMPUTED = ".rotary_emb.inv_freq"  # a buffer that old files hold; it follows from config.json
 _OTHER_WEIGHTS = re.compile(r"(pytorch_model|consolidated|flax_model|tf_model).*\.(bin|pth?|h5|msgpack)|.*\.gguf")
 _SAMPLE, _SAMPLES = 1 << 16, 32
@@ -69,6 +74,8 @@ class StoredTensor:
     file: Path
     dtype: str
     shape: tuple[int, ...]
+    name: str
+    """in the file"""
     start: int
     """its first byte in the file"""
 
@@ -85,6 +92,7 @@ def refuse_other_layouts(directory: Path) -> None:
     """UserError for a directory without weights that are read here, but with a link to some or with weights in another layout."""
     if present(directory):
         return
+    refuse_adapter(directory)
     for name in (SINGLE, INDEX):
         require_regular(directory / name)
     for name in sorted(path.name for path in directory.iterdir()):
@@ -159,7 +167,7 @@ def _header(file: Path) -> dict[str, StoredTensor]:
         raise _unreadable(file, "it is cut off, damaged, or not in the safetensors format") from e
     header.pop("__metadata__", None)
     return {
-        name: StoredTensor(file, entry["dtype"], tuple(entry["shape"]), 8 + size + entry["data_offsets"][0])
+        name: StoredTensor(file, entry["dtype"], tuple(entry["shape"]), name, 8 + size + entry["data_offsets"][0])
         for name, entry in header.items()
     }
 
@@ -170,16 +178,31 @@ def _unreadable(file: Path, reason: str) -> UserError:
     )
 
 
-def check(directory: Path, wanted: Shapes) -> dict[str, StoredTensor]:
+def check(directory: Path, wanted: Shapes, by_transformers: bool = False) -> dict[str, StoredTensor]:
     """What is stored, when it is exactly `wanted` in a floating dtype. A model without a head of its own may have a copy
-    of the embedding as its head, as many published files do."""
+    of the embedding as its head, as many published files do.
+
+    Names may lack `model.`, as of a body that was saved without its head, and be those of a wrapped module, which transformers takes
+    for other weights.
+    """
     refuse_adapter(directory)
-    tensors = stored(directory)
+    tensors: dict[str, StoredTensor] = {}
+    for stored_name, tensor in stored(directory).items():
+        plain = _WRAPPERS.sub("", stored_name)
+        name = plain if plain.startswith(("model.", HEAD)) else f"model.{plain}"
+        if "lora_" in plain or (by_transformers and plain != stored_name) or name in tensors:
+            what = f"weight {stored_name} in {directory} has the name of a wrapper (peft, torch.compile)"
+            fix = "save the model inside, for peft by model.merge_and_unload().save_pretrained(DIR)"
+            raise UserError(what, fix, "wrapped-weights")
+        tensors[name] = tensor
     for name, tensor in tensors.items():
         require_float(name, tensor, directory)
     for name, shape in wanted.items():
         if name not in tensors:
-            raise UserError(f"weight {name} is not in {directory}", _OWN, "weights-differ")
+            fix = _OWN
+            if name == HEAD:
+                fix = "write tie_word_embeddings: true into config.json if the embedding is its head, or add the weight"
+            raise UserError(f"weight {name} is not in {directory}", fix, "weights-differ")
         if tensors[name].shape != shape:
             what = f"weight {name} in {directory} has shape {list(tensors[name].shape)}"
             raise UserError(f"{what}; its config.json asks for {list(shape)}", _OWN, "weight-shape")
@@ -210,13 +233,6 @@ def require_finite(name: str, tensor: StoredTensor, directory: Path) -> None:
         raise not_finite(name, directory)
     if tensor.dtype == "F64" and not _ends_are_below(_BEYOND_FLOAT32, tensor):
         raise beyond_float32(name, directory)
-
-
-def refuse_adapter(directory: Path) -> None:
-    """UserError for an adapter beside weights: transformers would load it too, and models that are read here would not."""
-    if (directory / "adapter_config.json").exists():
-        what = f"{directory} holds an adapter (adapter_config.json) beside its weights"
-        raise UserError(what, "merge the adapter into its model, or move adapter_config.json away", "adapter-only")
 
 
 def not_finite(name: str, where: Path) -> UserError:

@@ -35,7 +35,7 @@ def collected(check: str, ask: Callable[[], Iterable[Record]], extra: str = "tor
     return records
 
 
-def without_weights(source: str, wanted: Shapes) -> list[Record]:
+def without_weights(source: str, wanted: Shapes, by_transformers: bool = False) -> list[Record]:
     """That the directory of a model has no weights yet; [] where it has, and UserError for weights that training refuses."""
     directory = expanded(source)
     if not hf_weights.present(directory):
@@ -43,5 +43,5 @@ def without_weights(source: str, wanted: Shapes) -> list[Record]:
         what = f"model.source={source} has a config.json and no weights, which a run needs"
         fix = f"put {hf_weights.SINGLE} there, or shards with their index, or type model.source=random"
         return [record("model", "inconclusive", what, fix, "no-weights")]
-    hf_weights.check(directory, wanted)
+    hf_weights.check(directory, wanted, by_transformers)
     return []

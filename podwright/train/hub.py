@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from podwright.data.tokenizer import FILES
 from podwright.errors import UserError, expanded, from_os
 from podwright.recipe.location import Unreachable
 
 _WEIGHTS = ("*.json", "*.safetensors", "*.jinja", "*.txt")
-_TOKENIZER = ("config.json", "generation_config.json", "tokenizer.json", "tokenizer_config.json", "chat_template.jinja")
+_TOKENIZER = ("config.json", *FILES)
 
 
 def weights(source: str, revision: str | None = None) -> Path | None:

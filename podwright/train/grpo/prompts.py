@@ -11,7 +11,7 @@ import numpy as np
 from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError
-from podwright.recipe import hf_config, schema
+from podwright.recipe import schema
 from podwright.train.grpo.token_limits import PromptTokens, TokenLimits
 
 
@@ -80,16 +80,14 @@ def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
             "give a checkpoint whose embeddings were resized with its tokenizer",
             "vocabulary-too-small",
         )
-    name, ids = "generation_config.json", list(loaded.stop_ids)
-    if not (path / name).is_file() and (path / "config.json").is_file():  # then transformers takes its ids
-        listed = hf_config.read(path).get("eos_token_id")
-        if listed is None:
-            listed = []
-        name, ids = "config.json", listed if isinstance(listed, list) else [listed]
-    outside = [i for i in ids if not 0 <= i < vocab_size]
+    outside = [i for i in loaded.stop_ids if not 0 <= i < vocab_size]
     if outside:
-        what = f"eos_token_id={outside[0]} in {path}/{name} is outside the model's vocabulary of {vocab_size}"
-        raise UserError(what, "write the id of the token that ends an answer", "token-outside-vocabulary")
+        what = f"eos_token_id={outside[0]} of {path} is outside the model's vocabulary of {vocab_size}"
+        raise UserError(
+            what,
+            "write the id of the token that ends an answer into its generation_config.json",
+            "token-outside-vocabulary",
+        )
     return loaded
 
 

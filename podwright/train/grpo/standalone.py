@@ -153,7 +153,8 @@ def _recipe_for(path: Path) -> GrpoRecipe:
     recipe["mesh"] = {}
     recipe["model"]["source"] = str(path)
     lengths = recipe["rollout"]
-    if record := prompt_record.read(path):
+    record = prompt_record.read(path)
+    if record:
         recipe["model"]["compute_dtype"] = record.compute_dtype
         recipe["data"] |= record.model_dump(include={"instruction", "enable_thinking"})
         lengths |= {"max_prompt_length": record.max_prompt_length, "total_generation_steps": record.max_new_tokens}

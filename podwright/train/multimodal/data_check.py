@@ -141,7 +141,7 @@ def _language_model(source: str) -> Iterator[Record]:
     if source == "random" or not directory.is_dir():
         return
     dims = hf_config.qwen2(hf_config.read(directory))
-    records = without_weights(source, hf_weights.qwen2(dims))
+    records = without_weights(source, hf_weights.qwen2(dims), by_transformers=True)
     if not records and not (directory / "tokenizer.json").is_file():
         raise no_tokenizer(str(directory), directory)
     yield from records

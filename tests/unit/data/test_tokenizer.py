@@ -257,7 +257,10 @@ def test_a_damaged_file_beside_the_tokenizer_is_named(
 def test_an_end_that_is_no_id_is_refused(folder: Path, tmp_path: Path) -> None:
     with_config(folder, tmp_path)
     (tmp_path / "generation_config.json").write_text('{"eos_token_id": "end"}')
-    with pytest.raises(UserError, match=r'eos_token_id in generation_config\.json is \["end"\]; write the id'):
+    with pytest.raises(
+        UserError,
+        match=r'eos_token_id in generation_config\.json, or in config\.json without it, is \["end"\]; write the id',
+    ):
         Tokenizer.load(tmp_path)
 
 

@@ -457,7 +457,7 @@ def test_a_prefix_too_much_is_refused(tmp_path, prefix):
         ("models--Qwen--Q3/snapshots/abc/config.json", "type model.source=/.*/models--Qwen--Q3/snapshots/abc$"),
         ("model-q4.gguf", "has no readable config.json"),
         ("_METADATA", "has no readable config.json"),
-        ("adapter_config.json", "holds an adapter only, not a model"),
+        ("adapter_config.json", r"holds an adapter \(adapter_config.json\) that is not merged"),
     ],
 )
 def test_a_directory_of_something_else_is_called_what_it_is(tmp_path, file, words):
@@ -486,4 +486,4 @@ def test_a_run_is_no_model_and_says_how_to_export_it(tmp_path):
 def test_an_adapter_beside_weights_is_refused(tmp_path):
     reference.checkpoint(tmp_path)
     (tmp_path / "adapter_config.json").write_text("{}")
-    assert "holds an adapter (adapter_config.json) beside its weights; merge" in refusal_of_weights(tmp_path)
+    assert "holds an adapter (adapter_config.json) that is not merged; type in Python" in refusal_of_weights(tmp_path)

@@ -216,7 +216,10 @@ def test_a_checkpoint_of_other_dimensions_is_one_line(tmp_path, one_device):
             Qwen3Dims(48, 96, 3, 4, 2, 16, 97, True),
             r"gate_proj\.weight in .* has shape .*; its config\.json asks for \[96, 48\]",
         ),
-        (Qwen3Dims(48, 80, 3, 4, 2, 16, 97, False), r"weight lm_head\.weight is not in .*; give a checkpoint whose"),
+        (
+            Qwen3Dims(48, 80, 3, 4, 2, 16, 97, False),
+            r"weight lm_head\.weight is not in .*; write tie_word_embeddings: true",
+        ),
     ):
         with pytest.raises(UserError, match=words):
             convert.read(tmp_path, wrong, one_device)

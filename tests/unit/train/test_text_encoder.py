@@ -85,7 +85,7 @@ def test_a_text_as_long_as_is_allowed_has_positions_in_a_roberta(tmp_path):
         ("tokenizer.json", "", "no text encoder"),
         ("tokenizer.json", "{}", "no text encoder"),
         ("tokenizer_config.json", "nope", "no text encoder"),
-        ("adapter_config.json", "{}", "holds an adapter .* beside its weights"),
+        ("adapter_config.json", "{}", "holds an adapter .* that is not merged"),
         ("model.safetensors", "version https://git-lfs.github.com/spec/v1\n", "git-lfs, .* lfs pull"),
     ],
 )

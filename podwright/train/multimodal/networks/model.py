@@ -181,7 +181,7 @@ def _loaded(recipe: MultimodalRecipe, directory: Path) -> Any:
     from transformers import AutoModelForCausalLM
 
     sizes = hf_config.qwen2(hf_config.read(directory))
-    hf_weights.check(directory, hf_weights.qwen2(sizes))
+    hf_weights.check(directory, hf_weights.qwen2(sizes), by_transformers=True)
     try:
         built = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32, attn_implementation="sdpa")
     except (OSError, ValueError, KeyError, SafetensorError, StrictDataclassError) as e:

@@ -93,7 +93,7 @@ def _of_directory(source: str, max_tokens: int) -> tuple[Any, Any]:
         fix = "put MiniLM-L6-H384-uncased there, or type text_encoder.source=random"
         raise UserError(f"text_encoder.source={source} is not there", fix, "no-such-file")
     hf_config.require_unquantized(hf_config.read(directory, "text_encoder.source"))
-    hf_weights.refuse_adapter(directory)
+    hf_config.refuse_adapter(directory)
     if hf_weights.present(directory):
         for name, tensor in hf_weights.stored(directory).items():
             if not name.endswith("_ids"):  # buffers of positions
