@@ -11,6 +11,7 @@ files of two programs, as users' directories do, it has files of both or lacks s
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import shutil
 import subprocess
@@ -77,14 +78,14 @@ def byte_level(special: Sequence[str], pieces: str = QWEN2_PIECES, ignore_merges
 
 
 def fast(inner: Any, **options: Any) -> Any:
-    import transformers
+    transformers: Any = importlib.import_module("transformers")
 
     return transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **options)
 
 
 def qwen2(**options: Any) -> Any:
     """The class of Qwen2 and Qwen3, in either version made from a vocabulary and merges."""
-    import transformers
+    transformers: Any = importlib.import_module("transformers")
 
     model = json.loads(byte_level(()).to_str())["model"]
     if transformers.__version__.startswith("5"):
@@ -98,8 +99,8 @@ def qwen2(**options: Any) -> Any:
 
 def model(eos: Any = None, *, tie: bool = True, **options: Any) -> Any:
     """A random Qwen3 of one layer."""
-    import torch
-    import transformers
+    torch: Any = importlib.import_module("torch")
+    transformers: Any = importlib.import_module("transformers")
 
     torch.manual_seed(0)
     sizes: dict[str, Any] = dict(vocab_size=128, hidden_size=8, intermediate_size=16, num_hidden_layers=1)
@@ -109,7 +110,7 @@ def model(eos: Any = None, *, tie: bool = True, **options: Any) -> Any:
 
 
 def logits(built: Any) -> list[float]:
-    import torch
+    torch: Any = importlib.import_module("torch")
 
     with torch.no_grad():
         values = built.float().eval()(torch.tensor([IDS])).logits[0, -1, :6]
@@ -204,7 +205,7 @@ def added_tokens_file_only(path: Path) -> None:
 @directory("4")
 def slow_qwen2(path: Path) -> None:
     """Without tokenizer.json."""
-    import transformers
+    transformers: Any = importlib.import_module("transformers")
 
     qwen2().save_pretrained(path)
     tokenizer = transformers.Qwen2Tokenizer(str(path / "vocab.json"), str(path / "merges.txt"))
@@ -273,7 +274,7 @@ def lower_case_words(path: Path) -> None:
 @directory()
 def llama2_style(path: Path) -> None:
     """Pieces as of SentencePiece, in the class of Llama."""
-    import transformers
+    transformers: Any = importlib.import_module("transformers")
     from tokenizers import AddedToken, Tokenizer, models, normalizers, trainers
 
     inner = Tokenizer(models.BPE(unk_token="<unk>", byte_fallback=True, fuse_unk=True))
@@ -299,7 +300,7 @@ def llama2_style(path: Path) -> None:
 
 @directory()
 def gpt2_class(path: Path) -> None:
-    import transformers
+    transformers: Any = importlib.import_module("transformers")
     from tokenizers import pre_tokenizers
 
     inner = byte_level(CHAT[:1])
@@ -437,7 +438,7 @@ def untied_in_shards(path: Path) -> Any:
 
 @directory("4", weights=True)
 def bfloat16(path: Path) -> Any:
-    import torch
+    torch: Any = importlib.import_module("torch")
 
     built = model(BASE + 2).to(torch.bfloat16)
     built.save_pretrained(path)
@@ -466,7 +467,7 @@ def untied_without_a_head(path: Path) -> None:
 
 @directory("5", weights=True)
 def compiled_state(path: Path) -> Any:
-    import torch
+    torch: Any = importlib.import_module("torch")
 
     built = model(BASE + 2)
     save_states(path, torch.compile(built).state_dict())
@@ -476,7 +477,7 @@ def compiled_state(path: Path) -> Any:
 
 @directory("5", weights=True)
 def compiled_layers(path: Path) -> Any:
-    import torch
+    torch: Any = importlib.import_module("torch")
 
     built = model(BASE + 2)
     for n, layer in enumerate(built.model.layers):
@@ -488,7 +489,7 @@ def compiled_layers(path: Path) -> Any:
 
 @directory("5", weights=True)
 def data_parallel(path: Path) -> Any:
-    import torch
+    torch: Any = importlib.import_module("torch")
 
     built = model(BASE + 2, tie=False)
     save_states(path, torch.nn.DataParallel(torch.compile(built)).state_dict())
@@ -498,7 +499,8 @@ def data_parallel(path: Path) -> Any:
 
 def adapted(base: Any, **options: Any) -> Any:
     import peft
-    import torch
+
+    torch: Any = importlib.import_module("torch")
 
     config = peft.LoraConfig(r=2, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM", **options)
     torch.manual_seed(1)
@@ -581,7 +583,7 @@ def ask(out: Path) -> dict[str, Any]:
 
 
 def tokenizer_of(path: Path) -> dict[str, Any]:
-    import transformers
+    transformers: Any = importlib.import_module("transformers")
 
     if not list(path.glob("*token*")) and not (path / "vocab.json").exists():
         return {}
@@ -603,8 +605,8 @@ def tokenizer_of(path: Path) -> dict[str, Any]:
 
 
 def model_of(path: Path) -> dict[str, Any]:
-    import torch
-    import transformers
+    torch: Any = importlib.import_module("torch")
+    transformers: Any = importlib.import_module("transformers")
 
     if not (path / "config.json").exists():
         return {}
