@@ -309,7 +309,7 @@ def _parquet_file(path: Path) -> Iterator[Any]:
         raise not_utf8(path) from e
     except (OSError, pyarrow.ArrowException, OverflowError, ValueError) as e:  # the last two: values Python has not
         of_disk = from_os(e, path) if isinstance(e, OSError) else None
-        what = f"{path} cannot be read as parquet ({message_of(e, 80)})"
+        what = f"{path} cannot be read as parquet ({message_of(e, 60)})"
         raise of_disk or UserError(what, "write or fetch it again", "unreadable") from e
 
 
@@ -351,7 +351,7 @@ def _saved(path: Path) -> Any:
         saved = datasets.load_from_disk(path) if path.is_dir() else datasets.Dataset.from_file(str(path))
         return (saved["train"] if isinstance(saved, dict) else saved).with_format(None)
     except Exception as e:  # files that are missing, damaged, or of another program
-        what = f"{path} cannot be read by the package datasets ({type(e).__name__}: {message_of(e, 80)})"
+        what = f"{path} cannot be read by the package datasets ({type(e).__name__}: {message_of(e, 60)})"
         raise UserError(what, "save or copy it again", "unreadable") from e
 
 

@@ -147,7 +147,7 @@ def _code_spans(text: Any) -> str:
     """HTML of `text` with what stands in backticks as code, as advice is written."""
     from markupsafe import Markup, escape
 
-    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", escape(wording.visible(text))))
+    return Markup(re.sub("`([^`]+)`", r"<code>\1</code>", str(escape(wording.visible(text)))))
 
 
 def markdown_templates() -> Environment:

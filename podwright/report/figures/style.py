@@ -90,7 +90,8 @@ def legend(fig: Figure, *axes: Axes) -> None:
 def to_svg(fig: Figure, title: str) -> str:
     """An SVG element without XML prologue, date or generator; colours are CSS variables with the light palette behind them."""
     for line in (line for ax in fig.axes for line in ax.lines):
-        if len(line.get_path()) < 3 and line.get_linestyle() != "--":  # a line of one point is not seen
+        # A line of one point is not seen; a broken one from edge to edge marks a value.
+        if len(line.get_path()) < (2 if line.get_linestyle() == "--" else 3):
             line.set_marker("o")
     out = io.StringIO()
     fig.savefig(out, format="svg", metadata=dict.fromkeys(("Date", "Creator", "Format", "Type")))

@@ -119,16 +119,26 @@ def test_a_panel_without_anything_to_see_is_left_out(tmp_path: Path, drawn: list
     run = made_runs.finished(tmp_path / "made", steps=4)
     text = run.metrics.read_text()
     draw(run)
-    titles = {ax.get_title() for figure in drawn for ax in figure.axes}
+    titles = {ax.get_title("left") for figure in drawn for ax in figure.axes}
     assert "cut off at the limit" in titles
     drawn.clear()
     run.metrics.write_text(re.sub(r'"completion_clipped": [\d.e-]+', '"completion_clipped": 0.0', text))
     draw(run)
-    titles = {ax.get_title() for figure in drawn for ax in figure.axes}
+    titles = {ax.get_title("left") for figure in drawn for ax in figure.axes}
     assert "tokens per completion" in titles and "cut off at the limit" not in titles
 
 
-def test_a_run_of_one_step_has_points_and_no_area_without_width(tmp_path: Path, drawn: list[Figure]) -> None:
+def test_a_run_of_one_step_has_points_and_no_area_without_width(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: list[Figure] = []
+    to_svg = style.to_svg
+
+    def kept(fig: Figure, title: str) -> str:
+        drawn.append(fig)
+        return to_svg(fig, title)
+
+    monkeypatch.setattr(style, "to_svg", kept)
     run = made_runs.finished(tmp_path / "made", steps=1)
     names = [plot.name for plot in draw(run)]
     assert "completion-length" in names and "step-time" not in names
