@@ -237,7 +237,9 @@ def _all(request: ImportRequest, folder: Path, scripts: Sequence[Path], others: 
         for row, recipe in rows:
             place = request.out / f"{recipe.name}.recipe.yaml"
             row["out"] = str(_written(recipe.model_dump(mode="json"), place))
-    unread |= {str(path.relative_to(folder)): f"it {script.why_unread(tree.text_of(path))}" for path in others}
+    unread |= {
+        str(path.relative_to(folder)): f"it {script.why_unread(path.read_text(errors='replace'))}" for path in others
+    }
     if request.as_json:
         show.document({"rows": [row for row, _ in rows], "unread": unread})
         return

@@ -79,7 +79,7 @@ def plan(
     context = _context(cache, jax) if compile_ or fit else None
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
     place = destination.find(on, resolved, generation=fit, only=checks_named(only))
-    resolved, planned = _planned(resolved, overrides, lambda changed: make(changed, place, options))
+    resolved, planned = _planned(resolved, [] if smoke else overrides, lambda changed: make(changed, place, options))
     if price is not None and not context and planned.step is None and planned.verdict is not Verdict.REFUSED:
         raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile", "no-step-time")
     if svg:
@@ -136,7 +136,9 @@ def run(
     profiled = create.steps(profile, ready.kept) if profile else []
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
-    changed, planned = _planned(ready.planned, changes, lambda r: make(r, destination.of(target, r), options))
+    changed, planned = _planned(
+        ready.planned, [] if smoke else changes, lambda r: make(r, destination.of(target, r), options)
+    )
     resolved = ready.kept if changed is ready.planned else changed
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])

@@ -32,7 +32,7 @@ TINY = [
     "training.max_steps=4",
 ]
 # what a repetition changes: the clock, and whether a step was traced
-TIMES = ("profiled", "time", "attempt", "_s", "per_s", "per_s_per_device", "mfu", "peak_memory", "tflops")
+TIMES = ("profiled", "compiled", "time", "attempt", "_s", "per_s", "per_s_per_device", "mfu", "peak_memory", "tflops")
 
 
 DEMO = "qwen3-tiny-arithmetic-grpo"

@@ -34,6 +34,7 @@ _SHARED = (
     *(
         "__init__.py",
         "errors.py",
+        "extras.py",
         "accelerators.py",
         "accelerators.yaml",
         "attention_kernels.py",

@@ -163,7 +163,7 @@ def test_a_tree_becomes_a_table_and_with_out_files(tree: Path, capsys: pytest.Ca
     code, out, _ = call(capsys, str(tree), "--out", "recipes")
     lines = out.splitlines()
     assert code == 0 and lines[1].split()[:5] == ["big-2b-8k-bf16-tpu7x-4x4x4", "toy-1b", "tpu7x-4x4x4", "bf16", "30"]
-    assert "not read: training/old.sh: it does not call xpk workload create" in out
+    assert "not read: training/old.sh: it starts its training by benchmark_runner, which is not read yet" in out
     assert sorted(path.name for path in Path("recipes").iterdir()) == [
         f"{row.split()[0]}.recipe.yaml" for row in lines[1:4]
     ]
@@ -517,7 +517,7 @@ def test_a_script_that_is_no_utf8_is_a_row_of_its_tree(tree: Path, capsys: pytes
     code, out, err = call(capsys, str(tree))
     assert code == 0, err
     assert "2 recipes in" in out and f"not read: {path.relative_to(tree)}: {path} is not text in UTF-8: byte" in out
-    assert "not read: training/old.sh: it does not call xpk workload create" in out
+    assert "not read: training/old.sh: it starts its training by benchmark_runner, which is not read yet" in out
 
 
 def test_a_redirection_behind_the_arguments_is_no_finding(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

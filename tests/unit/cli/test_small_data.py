@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from podwright.cli import runs
+from podwright.cli.app import main
 from podwright.plan.make import make
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.kinds import Recipe
@@ -59,6 +60,25 @@ def test_a_smoke_run_of_few_questions_holds_out_the_usual_share(tmp_path: Path) 
     recipe = smoke(load(GRPO, ["data.num_train=0", SIZE, f"data.source={path}"]), 3)
     changed, faults = planned(recipe, [f"data.source={path}"])
     assert (changed.data.num_test, faults) == (0, [])
+
+
+def test_a_smoke_run_insists_on_no_number_of_test_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """It cuts that number down itself."""
+    path = questions(tmp_path / "a.jsonl", 20)
+    words = [
+        GRPO,
+        f"data.source={path}",
+        "data.num_train=0",
+        "data.num_test=64",
+        SIZE,
+        "--on",
+        "cpu-1",
+        "--only",
+        "data",
+    ]
+    assert main(["plan", *words]) == 3
+    assert main(["plan", *words, "--smoke", "3"]) == 0
+    assert "data.num_test=0" in capsys.readouterr().err
 
 
 def test_a_short_text_holds_out_one_batch(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ ANSWER = {"role": "assistant", "content": "#### 391"}
 QUESTIONS: list[tuple[list[dict[str, Any]], str]] = [
     ([{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}, ANSWER], "1+1?"),
     ([{"role": "user", "content": [{"type": "input_text", "text": "1"}, "+1?"]}, ANSWER], "1\n+1?"),
-    ([{"role": "developer", "content": "Briefly."}, ASKED, ANSWER], "Briefly.\n\nWhat is 17*23?"),
+    ([{"role": "developer", "content": "Briefly."}, ASKED, ANSWER], "What is 17*23?"),
     ([{"role": "system", "content": None}, ASKED, ANSWER], "What is 17*23?"),
     ([{"role": "User", "content": "1+1?"}, {"role": "Assistant", "content": "#### 391"}], "1+1?"),
     ([{"role": "user", "parts": [{"text": "1+1?"}]}, {"role": "model", "parts": [{"text": "#### 391"}]}], "1+1?"),
@@ -45,6 +45,7 @@ def lines(path: Path, conversations: list[list[dict[str, Any]]]) -> Path:
 def test_a_question_is_read_from_the_turns_of_an_api(turns: list[dict[str, Any]], question: str) -> None:
     example = layouts.example("a:1", {"messages": turns})
     assert (example.question, example.answer) == (question, "391")
+    assert example.system == ("Briefly." if turns[0].get("content") == "Briefly." else "")
 
 
 @pytest.mark.parametrize(("turn", "named"), UNREAD)

@@ -114,7 +114,7 @@ def test_lines_are_judged_before_a_run(tmp_path: Path) -> None:
     errors = told(tmp_path, "error", lines(tmp_path, BOTH, *bad))
     assert "a.jsonl has 4 bad lines, such as line 2: text 3 is not a text; type podwright data check" in errors
     assert "--fix" in errors
-    absent = told(tmp_path, "error", lines(tmp_path, BOTH, {"text": "a", "image": "none.png"}))
+    absent = told(tmp_path, "error", lines(tmp_path, BOTH, {"text": "a", "image": "none.png"}, BOTH, BOTH))
     assert "a.jsonl has 1 bad line, such as line 2: image 'none.png': there is no such file" in absent
     alone = lines(tmp_path, *[BOTH] * 128, {"text": "alone"}, {"image": "a.png"})
     assert "a.jsonl has 2 lines with a single modality, and training leaves those out" in told(
@@ -208,8 +208,9 @@ def test_the_demo_says_what_it_cannot_have(
 
 def test_held_out_lines_are_at_least_two(tmp_path: Path) -> None:
     source, size = lines(tmp_path, *[BOTH] * 15), "per_device_batch_size=2"
-    assert "1 line held out" in (wrong := told(tmp_path, "error", source, size)) and "type data.num_test=2" in wrong
-    assert told(tmp_path, "error", source, size, "data.num_test=2") == ""
+    wrong = told(tmp_path, "error", source, size, "data.num_test=1")
+    assert "1 line held out" in wrong and "type data.num_test=2" in wrong
+    assert told(tmp_path, "error", source, size) == ""
 
 
 def test_more_devices_than_lines_are_told_how_many_lines_they_need(tmp_path: Path) -> None:

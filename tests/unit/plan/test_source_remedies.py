@@ -41,7 +41,7 @@ def typed(fix: str) -> None:
 
 
 def test_questions_below_a_directory_or_in_its_single_file_are_named(tmp_path: Path) -> None:
-    folder = tmp_path / "main"
+    folder = tmp_path / "questions"
     folder.mkdir()
     assert refused(folder).what == f"data.source={folder} has no file of its train part"
     for name in ("train", "test"):

@@ -218,7 +218,7 @@ def test_the_fullest_expert_is_held_against_the_mean_of_its_own_layer(monkeypatc
     monkeypatch.setattr(program.optimizer, "apply", lambda tx, grads, state, params: (params, state, 0.0))
     state = program.PretrainState({"w": np.float32(1)}, None, np.zeros_like(load))
     with jax.disable_jit():
-        _, figures = program._update(s)(state, batch(s))
+        _, figures = program._update(s)(state, batch(s), np.float32(0))
     assert (float(figures["expert_load_max"]), int(figures["dead_experts"])) == (4.0, 3)
 
 

@@ -50,7 +50,7 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     def trained(
         *overrides: str, attempt: int = 1, figures: dict[int, dict[str, float]] | None = None
     ) -> tuple[RunDir, TrainingOutcome]:
-        def update(state: PretrainState, batch: object) -> tuple[PretrainState, dict[str, float]]:
+        def update(state: PretrainState, batch: object, rate: float) -> tuple[PretrainState, dict[str, float]]:
             updates = state.params["updates"] + 1
             usual = {"loss": 2.0, "grad_norm": 1.0}
             return PretrainState({"updates": updates}, {}, None), usual | (figures or {}).get(int(updates[0]), {})
