@@ -259,9 +259,8 @@ def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
     question, answer = (_value(where, row, name) for name in (columns.question, columns.answer))
     question = _chat(question)
     if isinstance(question, list):
-        return _Fields(
-            _question(where, columns.question, _turns(where, columns.question, question)), columns.answer, answer
-        )
+        turns = _turns(where, columns.question, question)
+        return _Fields(_question(where, columns.question, turns), columns.answer, answer)
     return _Fields([Turn("user", _text(where, columns.question, question))], columns.answer, answer)
 
 
@@ -333,8 +332,9 @@ def _turns(where: str, name: str, value: object) -> list[Turn]:
             raise UserError(f"{where}: a turn of {name} is by {role[:_SHOWN]!r}", fix, "chat-turns")
         content = next((turn[key] for key in ("content", "value", "parts") if turn.get(key)), turn.get("content"))
         calls = turn.get("tool_calls")
-        is_silent = not content and (calls or speaker in ("system", "tool"))
-        parts = [] if is_silent else content if content and isinstance(content, list) else [content]
+        parts = content if content and isinstance(content, list) else [content]
+        if not content and (calls or speaker in ("system", "tool")):
+            parts = []
         texts = [_part_text(where, f"a turn of {name}", part) for part in parts]
         if calls:
             texts.append(json.dumps(calls, ensure_ascii=False, default=str))  # as they stand
