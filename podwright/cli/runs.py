@@ -79,7 +79,7 @@ def plan(
     context = _context(cache, jax) if compile_ or fit else None
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
     place = destination.find(on, resolved, generation=fit, only=checks_named(only))
-    resolved, planned = _planned(resolved, [] if smoke else overrides, lambda changed: make(changed, place, options))
+    resolved, planned = _planned(resolved, overrides, smoke, lambda changed: make(changed, place, options))
     if price is not None and not context and planned.step is None and planned.verdict is not Verdict.REFUSED:
         raise UserError(f"--price {price:g}: this plan predicts no step time", "add --compile", "no-step-time")
     if svg:
@@ -136,9 +136,7 @@ def run(
     profiled = create.steps(profile, ready.kept) if profile else []
     context = _context(cache, "") if compile_ or fit else None
     options = PlanOptions(depth=compile_, fit=fit, context=context, starting=True)
-    changed, planned = _planned(
-        ready.planned, [] if smoke else changes, lambda r: make(r, destination.of(target, r), options)
-    )
+    changed, planned = _planned(ready.planned, changes, smoke, lambda r: make(r, destination.of(target, r), options))
     resolved = ready.kept if changed is ready.planned else changed
     if planned.fit:
         resolved = load.override(resolved, [f"{key}={value}" for key, value in planned.fit.overrides.items()])
@@ -226,16 +224,18 @@ def _recipe(name: str, overrides: list[str] | None, smoke: int) -> Recipe:
     return load.smoke(resolved, smoke) if smoke else resolved
 
 
-def _planned(recipe: Recipe, typed: Sequence[str] | None, make: Callable[[Recipe], Plan]) -> tuple[Recipe, Plan]:
+def _planned(
+    recipe: Recipe, typed: Sequence[str] | None, smoke: int, make: Callable[[Recipe], Plan]
+) -> tuple[Recipe, Plan]:
     """The plan, and the recipe that it is of: where the data at hand is too small for what `recipe` holds out, and nobody typed that, the
-    usual share is held out."""
+    usual share is held out. A smoke run cuts down what was typed."""
     from podwright.recipe import kinds, load
 
     planned = make(recipe)
     override = kinds.find(recipe.kind).held_out
     key = override.partition("=")[0]
     is_typed = any(f"{key}.".startswith(f"{text.partition('=')[0]}.") for text in typed or ())
-    if not override or is_typed or not any(f.code in _TOO_SMALL for f in planned.errors):
+    if not override or (is_typed and not smoke) or not any(f.code in _TOO_SMALL for f in planned.errors):
         return recipe, planned
     changed = load.override(recipe, [override])
     source = cast("JaxRecipe", changed).data.source

@@ -6,6 +6,7 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from podwright import extras
@@ -24,6 +25,8 @@ def without_gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In an empty directory with a target whose storage is a bucket, and without the packages that reach buckets."""
     for module in ("gcsfs", "google.api_core", "google.api_core.exceptions", "google.cloud", "google.cloud.storage"):
         monkeypatch.setitem(sys.modules, module, None)
+    for protocol in ("gs", "gcs"):  # of which another test may have loaded the class
+        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, protocol, raising=False)
     entry = "boxes: {kind: ssh, hosts: ['127.0.0.1:2'], storage: 'gs://bucket/runs'}\n"
     (tmp_path / "targets.yaml").write_text(entry)
     monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))

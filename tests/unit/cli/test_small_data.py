@@ -26,7 +26,7 @@ def questions(path: Path, number: int) -> Path:
 def planned(recipe: Recipe, typed: list[str]) -> tuple[Recipe, list[str]]:
     """The recipe that is planned, and the codes of what refuses its data."""
     here = Destination("cpu-1", parse("cpu-1"))
-    changed, plan = runs._planned(recipe, typed, lambda each: make(each, here, PlanOptions(only="data,batch")))
+    changed, plan = runs._planned(recipe, typed, 0, lambda each: make(each, here, PlanOptions(only="data,batch")))
     return changed, [f.code for f in plan.errors]
 
 
