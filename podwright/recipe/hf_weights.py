@@ -5,15 +5,16 @@ The compute half reads them, in training and where a plan asks it (`python -m po
 
 from __future__ import annotations
 
+import array
 import dataclasses
 import json
 import math
 import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -36,10 +37,12 @@ _WRAPPERS = re.compile(
 """what DataParallel, peft, Lightning, torch.compile, FSDP and checkpointing put before and into the names of a module that they wrap"""
 _RECOMPUTED = ".rotary_emb.inv_freq"  # a buffer that old files hold; it follows from config.json
 _OTHER_WEIGHTS = re.compile(r"(pytorch_model|consolidated|flax_model|tf_model).*\.(bin|pth?|h5|msgpack)|.*\.gguf")
-_SAMPLES = 1 << 18  # values of a head and an embedding that are compared
-_LOOKED_AT = 1 << 10  # values at each end of a weight that are looked at for NaN
-_INFINITY = MappingProxyType({"F64": 0x7FF << 52, "F32": 0xFF << 23, "F16": 0x1F << 10, "BF16": 0xFF << 7})
-"""its bits by dtype"""
+_SAMPLE, _SAMPLES = 1 << 16, 32
+_LOOKED_AT = 1 << 12  # bytes at each end of a weight that are looked at for NaN
+_EXPONENTS = MappingProxyType(
+    {"F64": ("Q", 0x7FF << 52), "F32": ("I", 0xFF << 23), "F16": ("H", 0x1F << 10), "BF16": ("H", 0xFF << 7)}
+)
+"""code of module array by dtype, and the bits of infinity"""
 _BEYOND_FLOAT32 = 0x47EFFFFFF0000000  # 2**128 - 2**103 in float64, the least that is rounded to infinity
 
 QWEN3_LAYER: Mapping[str, str] = MappingProxyType(
@@ -226,10 +229,9 @@ def require_float(name: str, tensor: StoredTensor, directory: Path) -> None:
 
 def require_finite(name: str, tensor: StoredTensor, directory: Path) -> None:
     """UserError for NaN, infinity or a value beyond float32 at either end of a weight."""
-    largest = _largest(tensor)
-    if largest >= _INFINITY[tensor.dtype]:
+    if not _ends_are_below(_EXPONENTS[tensor.dtype][1], tensor):
         raise not_finite(name, directory)
-    if tensor.dtype == "F64" and largest >= _BEYOND_FLOAT32:
+    if tensor.dtype == "F64" and not _ends_are_below(_BEYOND_FLOAT32, tensor):
         raise beyond_float32(name, directory)
 
 
@@ -245,31 +247,25 @@ def beyond_float32(name: str, where: Path) -> UserError:
     return UserError(what, "give a checkpoint whose weights fit float32", "beyond-float32")
 
 
-def _bits(tensor: StoredTensor) -> Any:
-    """The values of a weight in its file, as unsigned integers of the same bits."""
-    import numpy as np
-
-    width = _BYTES[tensor.dtype]
-    if not tensor.num_bytes:
-        return np.zeros(0, f"<u{width}")
-    return np.memmap(tensor.file, f"<u{width}", "r", tensor.start, (tensor.num_bytes // width,))
-
-
-def _largest(tensor: StoredTensor) -> int:
-    """The bits of the largest magnitude at both ends of a weight: magnitudes are ordered as their bits. Whoever loads it looks at the rest."""
-    bits = _bits(tensor)
-    without_sign = (1 << 8 * bits.itemsize - 1) - 1
-    return max(int((end & without_sign).max(initial=0)) for end in (bits[:_LOOKED_AT], bits[-_LOOKED_AT:]))
+def _ends_are_below(bits: int, tensor: StoredTensor) -> bool:
+    """Whether the magnitudes of the first and last values are, which are ordered as their bits; whoever loads it looks at the rest."""
+    code, _ = _EXPONENTS[tensor.dtype]
+    magnitude = (1 << 8 * _BYTES[tensor.dtype] - 1) - 1  # all bits but the sign
+    size = min(_LOOKED_AT, tensor.num_bytes)
+    with tensor.file.open("rb") as f:
+        for start in {tensor.start, tensor.start + tensor.num_bytes - size}:
+            f.seek(start)
+            values = array.array(code, f.read(size))
+            if sys.byteorder == "big":
+                values.byteswap()
+            if any(value & magnitude >= bits for value in values):
+                return False
+    return True
 
 
 def _require_tied(directory: Path, tensors: Mapping[str, StoredTensor]) -> None:
-    """UserError where some values differ, from first to last, all of a small weight; whoever loads it compares the rest."""
     head, embedding = tensors[HEAD], tensors[EMBEDDING]
-    if (head.dtype, head.shape) != (embedding.dtype, embedding.shape):
-        raise untied(directory)
-    values, others = _bits(head), _bits(embedding)
-    step = max(1, len(values) // _SAMPLES)
-    if (values[::step] != others[::step]).any():
+    if (head.dtype, head.shape) != (embedding.dtype, embedding.shape) or _samples(head) != _samples(embedding):
         raise untied(directory)
 
 
@@ -279,6 +275,17 @@ def untied(directory: Path) -> UserError:
         "write tie_word_embeddings: false into config.json if the model was trained with a head of its own",
         "untied-head",
     )
+
+
+def _samples(tensor: StoredTensor) -> list[bytes]:
+    """Pieces from its first byte to its last, all of it where it is small; whoever loads it compares the rest."""
+    last = max(0, tensor.num_bytes - _SAMPLE)
+    with tensor.file.open("rb") as f:
+        pieces = []
+        for i in range(_SAMPLES):
+            f.seek(tensor.start + last * i // (_SAMPLES - 1))
+            pieces.append(f.read(min(_SAMPLE, tensor.num_bytes)))
+        return pieces
 
 
 def qwen3(dims: Qwen3Dims) -> Shapes:

@@ -6,7 +6,6 @@ import tomllib
 from importlib import metadata
 from pathlib import Path
 
-import fsspec
 import pytest
 
 from podwright import extras

@@ -170,7 +170,7 @@ def test_a_head_that_differs_between_the_samples_is_refused_by_the_reader(tmp_pa
     head[50, 7] += 1
     change_tensors(tmp_path, {"lm_head.weight": head})
     assert "differs from model.embed_tokens.weight" in refusal(tmp_path)
-    monkeypatch.setattr(hf_weights, "_SAMPLES", 1)
+    monkeypatch.setattr(hf_weights, "_SAMPLE", 4)
     dims = convert.read_config(tmp_path)
     with pytest.raises(UserError, match=r"differs from model\.embed_tokens\.weight"):
         convert.read(tmp_path, dims, one_device)
@@ -354,7 +354,7 @@ def test_a_weight_that_is_not_finite_is_refused_by_plan_and_reader(tmp_path, val
 @pytest.mark.parametrize("at", [0, 100, -1])
 def test_a_weight_beyond_float32_is_refused_as_such(tmp_path, one_device, monkeypatch, at):
     reference.checkpoint(tmp_path)
-    monkeypatch.setattr(hf_weights, "_LOOKED_AT", 1)
+    monkeypatch.setattr(hf_weights, "_LOOKED_AT", 8)
     change_tensors(tmp_path, {GATE: not_finite(tmp_path, 3.4e38, torch.float64, at)})
     assert not planned(tmp_path)
     change_tensors(tmp_path, {GATE: not_finite(tmp_path, -1e300, torch.float64, at)})
@@ -369,7 +369,7 @@ def test_a_value_that_is_not_finite_between_the_ends_of_a_weight_is_refused_by_t
     tmp_path, one_device, monkeypatch
 ):
     reference.checkpoint(tmp_path)
-    monkeypatch.setattr(hf_weights, "_LOOKED_AT", 1)
+    monkeypatch.setattr(hf_weights, "_LOOKED_AT", 8)
     change_tensors(tmp_path, {GATE: not_finite(tmp_path, float("nan"), torch.float32, 100)})
     assert not planned(tmp_path)
     with pytest.raises(UserError, match=f"weight {GATE} .* not finite"):
