@@ -37,6 +37,7 @@ def test_a_file_whose_tests_are_all_long_is_not_imported_by_make_test() -> None:
     assert conftest.has_tests("tests/unit/plan/test_compile.py", "test")
     assert conftest.has_tests("tests/unit/plan/test_compile.py", "long")
     assert not conftest.has_tests("tests/unit/test_slices.py", "long")
+    assert conftest.has_tests("tests/unit/test_tiers.py", "test")
 
 
 def test_seconds_of_other_files_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -99,9 +100,9 @@ def test_a_part_counts_as_passed_only_where_all_of_it_ran(
     assert len(tiers.times_passed("1/4")) == (0 if code or skipped else 2)
 
 
+# The mark is not at the beginning of a line, or this file itself would be taken for one of long tests.
 LONG_TESTS = """
-import os, pathlib, pytest
-pytestmark = pytest.mark.long
+import os, pathlib, pytest; pytestmark = pytest.mark.long
 def once(name):
     seen = pathlib.Path(name)
     return seen.exists() or seen.touch()
