@@ -7,6 +7,7 @@ import pytest
 
 from podwright.cli import runs
 from podwright.cli.app import main
+from podwright.data import gsm8k
 from podwright.plan.make import make
 from podwright.plan.options import Destination, PlanOptions
 from podwright.recipe.kinds import Recipe
@@ -55,11 +56,13 @@ def test_a_test_that_leaves_enough_to_train_on_stays(tmp_path: Path) -> None:
     assert planned(recipe, []) == (recipe, [])
 
 
-def test_a_smoke_run_of_few_questions_holds_out_the_usual_share(tmp_path: Path) -> None:
-    path = questions(tmp_path / "a.jsonl", 20)
-    recipe = smoke(load(GRPO, ["data.num_train=0", SIZE, f"data.source={path}"]), 3)
+@pytest.mark.parametrize(("number", "held_out"), [(2, 1), (20, 2), (32, 3)])
+def test_a_smoke_run_of_few_questions_holds_out_the_usual_share(tmp_path: Path, number: int, held_out: int) -> None:
+    path = questions(tmp_path / "a.jsonl", number)
+    recipe = smoke(load(GRPO, ["data.num_train=0", "batch_size=1", f"data.source={path}"]), 3)
     changed, faults = planned(recipe, [f"data.source={path}"])
     assert (changed.data.num_test, faults) == (0, [])
+    assert [len(part) for part in gsm8k.parts(changed.data, 0)[:2]] == [number - held_out, held_out]
 
 
 def test_a_smoke_run_insists_on_no_number_of_test_questions(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
