@@ -67,8 +67,7 @@ def from_os(error: OSError, at: object = "") -> UserError | None:
     is_full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     if error.errno is None or not (path or is_full):
         return None
-    path = path if len(path) <= 255 else f"{path[:60]}..."
-    what = f"{path}: {os.strerror(error.errno)}".removeprefix(": ")
+    what = f"{both_ends(path, 255)}: {os.strerror(error.errno)}".removeprefix(": ")
     fix = (
         "free some space there: `df -h` shows how much each disk has"
         if is_full

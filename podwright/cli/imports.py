@@ -51,12 +51,6 @@ class ImportRequest:
 
 
 def run(request: ImportRequest) -> None:
-    if not " ".join(request.words).strip():
-        raise UserError(
-            "the name of the source is empty",
-            "name a launch script, a configuration file or a folder of them",
-            "missing-argument",
-        )
     _require_single(request.words)
     place = expanded(request.words[0])
     if len(request.words) > 1 or not place.exists():

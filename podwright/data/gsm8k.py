@@ -17,7 +17,7 @@ from typing import NamedTuple
 from podwright.data import arithmetic, example_files, hub, layouts, rows
 from podwright.data.example_files import ExampleFiles
 from podwright.data.layouts import Example
-from podwright.errors import UserError, counted, expanded
+from podwright.errors import UserError, expanded
 from podwright.recipe import arithmetic_capacity, held_out
 from podwright.recipe.paths import looks_like_path, missing
 from podwright.recipe.schema import GrpoColumns, GrpoData
@@ -119,9 +119,6 @@ def _sampled_files(files: ExampleFiles, data: GrpoData, seed: int) -> SampledDat
         if equal := held_out.shared(*questions):
             names = files.train[0].name, files.test[0].name
             warnings.append(held_out.warning(data.source, names, equal, len(questions[1])))
-    if by_tools := sum(example.by_tools for example in (*train, *test)):
-        what = f"{counted(by_tools, 'answer')} of {data.source} came by calls of tools, which GRPO does not make"
-        warnings.append((what, "leave these rows out if their questions need the tools"))
     return SampledData(*parts, complete, tuple(warnings))
 
 

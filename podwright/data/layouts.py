@@ -28,7 +28,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
-from podwright.errors import UserError, counted
+from podwright.errors import UserError, counted, listed
 from podwright.recipe import answers, text_lines
 from podwright.recipe.answer_numbers import gold, same_number
 from podwright.recipe.pretrain import TextColumns
@@ -83,7 +83,6 @@ class Example:
     """the right number as text, without commas"""
     solution: str
     """the worked answer, its `#### n` line included"""
-    by_tools: bool = False  # whether tools were called for the answer; a question is asked without them
     system: str = ""  # what the system says before the question
 
 
@@ -102,7 +101,6 @@ class _Fields(NamedTuple):
     answer_name: str
     answer: object
     solution: object = None
-    by_tools: bool = False
 
 
 def names_read(columns: GrpoColumns | None) -> set[str]:
@@ -167,7 +165,7 @@ def example(where: str, row: Row, columns: GrpoColumns | None = None) -> Example
     if not marked:
         worked = fields.solution if isinstance(fields.solution, str) and "####" not in fields.solution else ""
         solution = f"{worked.rstrip()}\n#### {number}".lstrip()
-    return Example(fields.question[-1].text, number, solution, fields.by_tools, *(t.text for t in fields.question[:-1]))
+    return Example(fields.question[-1].text, number, solution, *(t.text for t in fields.question[:-1]))
 
 
 def by_columns(row: Row, columns: Columns) -> Row:
@@ -249,8 +247,7 @@ def _fields(where: str, row: Row) -> _Fields:
     if layout in _CHATS:
         turns = _turns(where, layout, row[layout])
         answer = _reply(where, layout, turns[-1:])
-        rest = _without_tools(turns[:-1])
-        return _Fields(_question(where, layout, rest), layout, answer, by_tools=len(rest) < len(turns) - 1)
+        return _Fields(_question(where, layout, _without_tools(turns[:-1])), layout, answer)
     raise UserError(f"{where} is of no layout that GRPO reads; its columns are {_listed(row)}", _COLUMNS, "row-layout")
 
 
@@ -298,8 +295,7 @@ def _parsed(value: object) -> object:
 
 
 def _listed(row: Row) -> str:
-    names = ", ".join(json.dumps(str(name), ensure_ascii=False) for name in row) or "none"
-    return names if len(names) <= _LISTED else f"{names[:_LISTED]} ..."
+    return listed((json.dumps(str(name), ensure_ascii=False) for name in row), _LISTED) or "none"
 
 
 def _text(where: str, name: str, value: object) -> str:

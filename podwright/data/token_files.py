@@ -24,7 +24,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from podwright import extras
 from podwright.data.rows import MissingPackage
-from podwright.errors import UserError, counted
+from podwright.errors import UserError, counted, listed
 from podwright.recipe.corpus import ENDS, META, RECORDS, TEXT
 from podwright.recipe.location import Location
 from podwright.recipe.paths import absent, require_all_numbered, require_file
@@ -37,7 +37,6 @@ DTYPES = ("uint8", "uint16", "uint32", "int32", "int64")
 _HEADER = 1 << 14  # bytes of a .npy file, more than its header has
 _LEAST_HEADER = 10  # bytes, of the magic number, the version and the length of the rest
 _SCAN = 1 << 22  # tokens at a time
-_NAMED = 3  # files of a message
 _NOTES = {"readme", "license", "notice"}  # .txt files that are no data
 _COPY_AGAIN = "copy the directory again"
 
@@ -172,10 +171,9 @@ def unread(place: Location, read: Sequence[Location]) -> list[tuple[str, str]]:
             others.append(name)
     if not others:
         return []
-    listed = ", ".join(others[:_NAMED]) + ", ..." * (len(others) > _NAMED)
     folder = place.typed.rstrip("/")
     are = "is" if len(others) == 1 else "are"
-    what = f"{folder} holds {counted(len(others), 'file')} that {are} not read: {listed}"
+    what = f"{folder} holds {counted(len(others), 'file')} that {are} not read: {listed(others)}"
     fix = f"type {shlex.quote(f'data.source={folder}/{others[0]}')} to read that, or move it out of {folder}"
     return [(what, fix)]
 

@@ -282,8 +282,8 @@ class Tokenizer:
         """The JSON object in the file `name`; {} where there is no such file."""
         try:
             settings = json.loads(self._files.get(name, b"{}"))
-        except ValueError as e:
-            raise UserError(f"{name} is not JSON ({e})", "fetch the directory again", "unusable-tokenizer") from e
+        except ValueError:
+            settings = None
         if not isinstance(settings, dict):
             raise UserError(f"{name} is no JSON object", "fetch the directory again", "unusable-tokenizer")
         return settings

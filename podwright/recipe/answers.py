@@ -14,7 +14,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 
-from podwright.errors import UserError, expanded, nearest
+from podwright.errors import UserError, both_ends, expanded, nearest
 from podwright.recipe import yaml_file
 from podwright.recipe.text_lines import JsonFault, is_encodable, parse_json
 from podwright.recipe.wrong_values import in_words
@@ -272,7 +272,7 @@ def _cause(floor: Floor, values: Mapping[str, Any]) -> str:
 def shown(value: Any) -> str:
     """A value as it stands in a message: on one line, and not longer than that."""
     text = repr(value) if isinstance(value, str) or not is_encodable(typed(value)) else typed(value)
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return both_ends(text, 60)
 
 
 def nested(values: dict[str, Any]) -> dict[str, Any]:

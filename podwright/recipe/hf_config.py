@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from podwright.errors import UserError, nearest
+from podwright.errors import UserError, both_ends, nearest
 from podwright.recipe import text_lines
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
@@ -260,5 +260,4 @@ def _unsupported(key: str, value: object) -> UserError:
 
 
 def _short(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 80 else f"{text[:77]}..."
+    return both_ends(repr(value))

@@ -37,13 +37,12 @@ _WRAPPERS = re.compile(
 """what DataParallel, peft, Lightning, torch.compile, FSDP and checkpointing put before and into the names of a module that they wrap"""
 _RECOMPUTED = ".rotary_emb.inv_freq"  # a buffer that old files hold; it follows from config.json
 _OTHER_WEIGHTS = re.compile(r"(pytorch_model|consolidated|flax_model|tf_model).*\.(bin|pth?|h5|msgpack)|.*\.gguf")
-_SAMPLE, _SAMPLES = 1 << 16, 32
+_SAMPLES = (32, 1 << 16)  # pieces of a weight, and their bytes, by which two are compared
 _LOOKED_AT = 1 << 12  # bytes at each end of a weight that are looked at for NaN
 _EXPONENTS = MappingProxyType(
-    {"F64": ("Q", 0x7FF << 52), "F32": ("I", 0xFF << 23), "F16": ("H", 0x1F << 10), "BF16": ("H", 0xFF << 7)}
+    {"F64": ("Q", 0x47EFFFFFF0000000), "F32": ("I", 0xFF << 23), "F16": ("H", 0x1F << 10), "BF16": ("H", 0xFF << 7)}
 )
-"""code of module array by dtype, and the bits of infinity"""
-_BEYOND_FLOAT32 = 0x47EFFFFFF0000000  # 2**128 - 2**103 in float64, the least that is rounded to infinity
+"""code of module array by dtype, and the bits of the least value that is infinity in float32, such as 2**128 - 2**103 in float64"""
 
 QWEN3_LAYER: Mapping[str, str] = MappingProxyType(
     {
@@ -228,44 +227,29 @@ def require_float(name: str, tensor: StoredTensor, directory: Path) -> None:
 
 
 def require_finite(name: str, tensor: StoredTensor, directory: Path) -> None:
-    """UserError for NaN, infinity or a value beyond float32 at either end of a weight."""
-    if not _ends_are_below(_EXPONENTS[tensor.dtype][1], tensor):
-        raise not_finite(name, directory)
-    if tensor.dtype == "F64" and not _ends_are_below(_BEYOND_FLOAT32, tensor):
-        raise beyond_float32(name, directory)
+    """UserError for a value at either end of a weight that is NaN or infinite in float32, to which weights are converted; whoever loads
+    it looks at the rest."""
+    code, infinity = _EXPONENTS[tensor.dtype]
+    magnitude = (1 << 8 * _BYTES[tensor.dtype] - 1) - 1  # all bits but the sign; magnitudes are ordered as their bits
+    for piece in _pieces(tensor, 2, _LOOKED_AT):
+        values = array.array(code, piece)
+        if sys.byteorder == "big":
+            values.byteswap()
+        if any(value & magnitude >= infinity for value in values):
+            raise not_finite(name, directory)
 
 
 def not_finite(name: str, where: Path) -> UserError:
     """Of a weight with NaN or infinity, with which no learning rate helps."""
-    what = f"weight {name} in {where} holds values that are not finite (NaN or infinity)"
+    what = f"weight {name} in {where} holds values that are not finite in float32 (NaN or infinity)"
     return UserError(what, "give a checkpoint from before its training diverged, or copy it again", "not-finite")
-
-
-def beyond_float32(name: str, where: Path) -> UserError:
-    """Of a weight that is finite in float64, and infinite in float32, to which weights are converted."""
-    what = f"weight {name} in {where} is float64 and holds values beyond the largest of float32 (3.4e38), to which it is converted"
-    return UserError(what, "give a checkpoint whose weights fit float32", "beyond-float32")
-
-
-def _ends_are_below(bits: int, tensor: StoredTensor) -> bool:
-    """Whether the magnitudes of the first and last values are, which are ordered as their bits; whoever loads it looks at the rest."""
-    code, _ = _EXPONENTS[tensor.dtype]
-    magnitude = (1 << 8 * _BYTES[tensor.dtype] - 1) - 1  # all bits but the sign
-    size = min(_LOOKED_AT, tensor.num_bytes)
-    with tensor.file.open("rb") as f:
-        for start in {tensor.start, tensor.start + tensor.num_bytes - size}:
-            f.seek(start)
-            values = array.array(code, f.read(size))
-            if sys.byteorder == "big":
-                values.byteswap()
-            if any(value & magnitude >= bits for value in values):
-                return False
-    return True
 
 
 def _require_tied(directory: Path, tensors: Mapping[str, StoredTensor]) -> None:
     head, embedding = tensors[HEAD], tensors[EMBEDDING]
-    if (head.dtype, head.shape) != (embedding.dtype, embedding.shape) or _samples(head) != _samples(embedding):
+    if (head.dtype, head.shape) != (embedding.dtype, embedding.shape) or _pieces(head, *_SAMPLES) != _pieces(
+        embedding, *_SAMPLES
+    ):
         raise untied(directory)
 
 
@@ -277,14 +261,14 @@ def untied(directory: Path) -> UserError:
     )
 
 
-def _samples(tensor: StoredTensor) -> list[bytes]:
-    """Pieces from its first byte to its last, all of it where it is small; whoever loads it compares the rest."""
-    last = max(0, tensor.num_bytes - _SAMPLE)
+def _pieces(tensor: StoredTensor, number: int, size: int) -> list[bytes]:
+    """Pieces from its first byte to its last, of `size` bytes or all of it where it is smaller."""
+    last = max(0, tensor.num_bytes - size)
     with tensor.file.open("rb") as f:
         pieces = []
-        for i in range(_SAMPLES):
-            f.seek(tensor.start + last * i // (_SAMPLES - 1))
-            pieces.append(f.read(min(_SAMPLE, tensor.num_bytes)))
+        for i in range(number):
+            f.seek(tensor.start + last * i // (number - 1))
+            pieces.append(f.read(min(size, tensor.num_bytes)))
         return pieces
 
 

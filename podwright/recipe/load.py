@@ -191,16 +191,10 @@ def _find(name_or_path: str) -> Path:
     names = shipped()
     if name_or_path in names:
         return names[name_or_path]
-    if not name_or_path.strip():
-        raise UserError(
-            "the recipe has no name",
-            "name a YAML file; `podwright recipes list` shows shipped recipes",
-            "unknown-recipe",
-        )
     path = expanded(name_or_path)
     if path.is_file():
         return path
-    if path.is_dir():
+    if name_or_path and path.is_dir():
         raise UserError(f"{name_or_path} is a folder, and a recipe is a YAML file", _in_folder(path), "not-a-file")
     if path.suffix in (".yaml", ".yml"):
         raise UserError(f"there is no recipe file {name_or_path}", "check the path", "no-such-file")

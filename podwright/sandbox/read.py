@@ -28,7 +28,6 @@ from podwright.sandbox.stage import Script, Surroundings, has_proc
 from podwright.sandbox.variables import Variables
 from podwright.shell import Shell
 
-_LONGEST_SCRIPT = 1 << 20  # characters
 _CANONICAL = xpk.OF_TARGET | dict.fromkeys(xpk.IMAGES, "WORKLOAD_IMAGE")
 
 
@@ -105,12 +104,6 @@ def read(
     name. `xpk_version`: that counts in place of the one that the script states. `trust`: where there can be no
     sandbox, bash runs without. UserError for what cannot be read exactly, and where bash cannot run.
     """
-    if len(text) > _LONGEST_SCRIPT:
-        what = f"{path.name} has {len(text):,} characters: a script of more than {_LONGEST_SCRIPT:,} is not read"
-        raise UserError(what, "take long values out into a file of the image", "script-too-long")
-    if "\0" in text:
-        what = f"{path.name} line {text.count(chr(10), 0, text.index(chr(0))) + 1}: a NUL byte, which bash leaves out"
-        raise UserError(what, f"type tr -d '\\0' < {shlex.quote(str(path))} > COPY.sh", "nul-byte")
     runs = _Runs(path, text, files, now, values, trust)
     if not script.mentions_xpk(text):
         why = script.why_unread(text)

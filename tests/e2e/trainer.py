@@ -90,7 +90,7 @@ def start_several(run, attempt=1, processes=2, devices=4, module="podwright.trai
     return started
 
 
-def finish_several(run, processes, attempt=1, timeout=300):
+def finish_several(run, processes, attempt=1, timeout=900):
     """The exit codes by process, and exit.json."""
     codes = [process.wait(timeout) for process in processes]
     return codes, json.loads(run.exit(attempt).read_text())
@@ -100,7 +100,7 @@ def logs(run):
     return "\n".join(path.read_text() for path in sorted(run.path.parent.glob("?.txt")))
 
 
-def finish(run, process, attempt=1, timeout=300):
+def finish(run, process, attempt=1, timeout=900):
     process.wait(timeout)
     record = json.loads(run.exit(attempt).read_text())
     return record | {"log": run.log(attempt).read_text()}

@@ -121,7 +121,9 @@ def points(
     )
 
 
-def in_percent(ax: style.Axes) -> None:
+def in_percent(ax: style.Axes, most: float) -> None:
+    """Shares from 0 to `most`."""
+    ax.set_ylim(0, most)
     ax.yaxis.set_major_formatter(lambda value, _: f"{100 * value:.3g} %")
 
 
@@ -148,8 +150,7 @@ class BarChart:
             places = [i + (n - (len(self.series) - 1) / 2) * width for i in range(len(rows))]
             ax.bar(places, [row[key] or 0.0 for row in rows], width, color=style.color(color), label=name)
         ax.set_xticks(range(len(rows)), [self.label.format(**row).replace("_", "\n") for row in rows])
-        ax.set_ylim(0, 1.03)
-        in_percent(ax)
+        in_percent(ax, 1.03)
         style.legend(fig, ax)
         return Plot(
             self.name, self.title, self.caption, style.to_svg(fig, f"{self.y.capitalize()} {self.title.lower()}")

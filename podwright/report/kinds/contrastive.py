@@ -94,8 +94,7 @@ def retrieval(records: Records, result: Result) -> Plot | None:
         points(ax, places, color, f"{query} to {target}", width=1.3, line="--" if back else "-")
     if (chance := result["chance_at_1"]) is not None:
         ax.axhline(chance, color=style.color("grey"), linestyle=":", linewidth=1.0, label="chance")
-    ax.set_ylim(0, 1.03)
-    in_percent(ax)
+    in_percent(ax, 1.03)
     style.legend(fig, ax)
     caption = "Recall@1 on held-out lines, for each direction between two modalities."
     return Plot("retrieval", "Retrieval", caption, style.to_svg(fig, "Retrieval over steps"))

@@ -97,10 +97,9 @@ def accuracy(records: Records, result: Result) -> Plot | None:
         steps, values, [low, high], color=style.color("blue"), marker="o", markersize=4.5, capsize=3, label="strict"
     )
     highest = max(value + above for value, above in zip(values, high, strict=True))
-    ax.set_ylim(0, min(1.03, max(0.1, 1.12 * highest)))
     last = max(*steps, result["steps"], 1)
     ax.set_xlim(-0.02 * last, 1.02 * last)
-    in_percent(ax)
+    in_percent(ax, min(1.03, max(0.1, 1.12 * highest)))
     style.legend(fig, ax)
     count = {t["num"] for t in tests if t["num"]}
     questions = f" of {max(count)} questions" if count else ""
@@ -138,8 +137,7 @@ def completion_length(records: Records, result: Result) -> Plot | None:
     ax.set_ylim(bottom=0)
     for low in below:
         low.plot(clipped.steps, clipped.values, color=style.color("red"), linewidth=1.4)
-        low.set_ylim(0, max(0.05, 1.15 * cut_off))
-        in_percent(low)
+        in_percent(low, max(0.05, 1.15 * cut_off))
     style.legend(fig, ax)
     caption = "Length of the sampled completions, and the fraction cut off at the token limit, if any was." + note(mean)
     return Plot(

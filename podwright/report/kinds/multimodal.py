@@ -95,8 +95,7 @@ def accuracy(records: Records, result: Result) -> Plot | None:
             points(ax, places, color, label)
     if (majority := result["majority"]) is not None:
         ax.axhline(majority, color=style.color("grey"), linestyle="--", linewidth=1.0, label="majority-class baseline")
-    ax.set_ylim(0, 1.03)
-    in_percent(ax)
+    in_percent(ax, 1.03)
     style.legend(fig, ax)
     caption = "Field accuracy on held-out answers, and the ablations: the same lines without images or without audio."
     return Plot("accuracy", "Field accuracy", caption, style.to_svg(fig, "Accuracy over steps"))

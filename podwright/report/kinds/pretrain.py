@@ -138,8 +138,7 @@ def waiting(records: Records, result: Result) -> Plot | None:
         return None
     fig, (ax,) = style.figure("data wait / step time", x="step")
     raw_and_smooth(ax, raw, "red")
-    ax.set_ylim(0, max(0.02, 1.1 * max(known(steps, "share"))))
-    in_percent(ax)
+    in_percent(ax, max(0.02, 1.1 * max(known(steps, "share"))))
     return Plot(
         "data-wait",
         "Data wait",

@@ -11,6 +11,7 @@ import statistics
 from collections.abc import Iterator
 
 from podwright.accelerators import ACCELERATORS
+from podwright.errors import listed
 from podwright.report.maxtext.facts import RunFacts
 from podwright.report.maxtext.logged import LoggedRun
 from podwright.report.maxtext.steady import Steady, is_time, known
@@ -22,8 +23,6 @@ CLOSE = 0.01
 """relative difference that rounding explains"""
 SAME_FORMULA = 0.1
 """two counts of FLOPs that differ by less differ in what they leave out, such as gates and norms"""
-MOST_GAPS = 12
-"""runs of missing steps that are named"""
 _FASTEST = max(max(row.bf16_flops, row.fp8_flops) for row in ACCELERATORS)
 """FLOP/s of a device, of all that are known"""
 
@@ -201,11 +200,9 @@ def _of_times(log: LoggedRun, chosen: Steady) -> Iterator[Record]:
 def _missing(log: LoggedRun) -> Iterator[Record]:
     """Steps between the first and the last that the log does not have."""
     gaps = [(before + 1, after - 1) for before, after in itertools.pairwise(log.steps.step) if after - before > 1]
-    names = [str(first) if first == last else f"{first}-{last}" for first, last in gaps[:MOST_GAPS]]
-    if len(gaps) > MOST_GAPS:
-        names.append("...")
+    names = [str(first) if first == last else f"{first}-{last}" for first, last in gaps]
     if gaps:
-        yield _warning("missing", num=sum(last - first + 1 for first, last in gaps), what=", ".join(names))
+        yield _warning("missing", num=sum(last - first + 1 for first, last in gaps), what=listed(names))
 
 
 def _of_lines(log: LoggedRun) -> Iterator[Record]:

@@ -248,7 +248,7 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         ),
         (["export", "zzz", "out"], "there is no run 'zzz' in runs", "`podwright list` shows all"),
         (["report", "taken", "taken"], "report takes one run, not 2", "type podwright report taken"),
-        (["plan", ""], "the recipe has no name", "name a YAML file; `podwright recipes list`"),
+        (["plan", ""], "there is no recipe ''", "`podwright recipes list` shows all"),
         (["predict", "taken"], "predict needs an input", "give --image, --audio, --video or --text"),
     ],
 )

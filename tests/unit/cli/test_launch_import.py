@@ -484,12 +484,6 @@ def test_a_variable_of_bash_itself_is_not_typed(tree: Path, capsys: pytest.Captu
     assert code == 2 and "RANDOM is set by bash itself; write a value in place of $RANDOM in a copy" in err
 
 
-def test_an_empty_name_is_refused(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for words in ([""], [" "], ["", ""]):
-        code, _, err = call(capsys, *words, "--tree", str(tree))
-        assert code == 2 and "the name of the source is empty" in err
-
-
 @pytest.mark.parametrize(
     ("words", "refusal"),
     [
@@ -530,8 +524,6 @@ def test_a_redirection_behind_the_arguments_is_no_finding(tree: Path, capsys: py
 def test_what_is_no_script_of_lines_is_refused_at_once(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     os.mkfifo("pipe.sh")
     assert "pipe.sh is no regular file; write the script to a file" in call(capsys, "pipe.sh")[2]
-    Path("nul.sh").write_text(SCRIPT.replace("steps=30", "steps=3\0000"))
-    assert "a NUL byte, which bash leaves out; type tr -d '\\0' < nul.sh > COPY.sh" in call(capsys, "nul.sh")[2]
 
 
 @pytest.mark.parametrize(

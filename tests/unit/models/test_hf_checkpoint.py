@@ -100,8 +100,8 @@ def same_logits(path, mesh):
         ({"tie_word_embeddings": None}, "tie_word_embeddings=None"),
         ({"rms_norm_eps": "1e-6"}, "rms_norm_eps='1e-6'"),
         ({"rope_theta": None, "rope_parameters": None}, "rope_theta=None"),
-        ({"rope_theta": 10**400, "rope_parameters": None}, r"rope_theta=1000+\.\.\.: "),
-        ({"rms_norm_eps": 10**400}, r"rms_norm_eps=1000+\.\.\.: "),
+        ({"rope_theta": 10**400, "rope_parameters": None}, r"rope_theta=1000+\.\.\.0+: "),
+        ({"rms_norm_eps": 10**400}, r"rms_norm_eps=1000+\.\.\.0+: "),
         ({"head_dim": None}, "head_dim=None"),
         ({"hidden_size": 48.0}, r"hidden_size=48\.0"),
         ({"num_key_value_heads": 3}, "num_key_value_heads=3"),
@@ -170,7 +170,7 @@ def test_a_head_that_differs_between_the_samples_is_refused_by_the_reader(tmp_pa
     head[50, 7] += 1
     change_tensors(tmp_path, {"lm_head.weight": head})
     assert "differs from model.embed_tokens.weight" in refusal(tmp_path)
-    monkeypatch.setattr(hf_weights, "_SAMPLE", 4)
+    monkeypatch.setattr(hf_weights, "_SAMPLES", (32, 4))
     dims = convert.read_config(tmp_path)
     with pytest.raises(UserError, match=r"differs from model\.embed_tokens\.weight"):
         convert.read(tmp_path, dims, one_device)
@@ -352,13 +352,13 @@ def test_a_weight_that_is_not_finite_is_refused_by_plan_and_reader(tmp_path, val
 
 
 @pytest.mark.parametrize("at", [0, 100, -1])
-def test_a_weight_beyond_float32_is_refused_as_such(tmp_path, one_device, monkeypatch, at):
+def test_a_weight_beyond_float32_is_refused(tmp_path, one_device, monkeypatch, at):
     reference.checkpoint(tmp_path)
     monkeypatch.setattr(hf_weights, "_LOOKED_AT", 8)
     change_tensors(tmp_path, {GATE: not_finite(tmp_path, 3.4e38, torch.float64, at)})
     assert not planned(tmp_path)
     change_tensors(tmp_path, {GATE: not_finite(tmp_path, -1e300, torch.float64, at)})
-    words = f"weight {GATE} in {tmp_path} is float64 and holds values beyond the largest of float32"
+    words = f"weight {GATE} in {tmp_path} holds values that are not finite in float32"
     if at != 100:
         assert words in refusal(tmp_path)
     with pytest.raises(UserError, match=re.escape(words)):

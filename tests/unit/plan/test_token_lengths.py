@@ -119,7 +119,7 @@ def test_a_good_checkpoint_has_no_faults_and_its_longest_prompt_is_said(folder: 
             lambda text: text[: len(text) // 2],
             "the tokenizer in m cannot be read (",
         ),
-        ("tokenizer_config.json", lambda text: text[:-9], "m: tokenizer_config.json is not JSON"),
+        ("tokenizer_config.json", lambda text: text[:-9], "m: tokenizer_config.json is no JSON object"),
         (
             "chat_template.jinja",
             lambda text: "{{ raise_exception('no user') }}",

@@ -1000,7 +1000,8 @@ def test_steps_that_are_missing_are_named() -> None:
     assert (check(r, "missing")["num"], check(r, "missing")["what"]) == (3, "3, 5-6")
     assert "warning: Steps that are missing in the log: 3 (3, 5-6)." in page.summary(r)
     many = report("\n".join(step(n, 2.0) for n in range(0, 60, 2)) + "\n")
-    assert check(many, "missing")["num"] == 29 and check(many, "missing")["what"].endswith("21, 23, ...")
+    what = check(many, "missing")["what"]
+    assert check(many, "missing")["num"] == 29 and what.startswith("1, 3, 5, ") and what.endswith(", ...")
     resumed = report(log(*[2.0] * 4, first=100) + log(*[2.0] * 4, first=102))
     assert not [c for c in resumed["checks"] if c["check"] == "missing"]
 

@@ -104,19 +104,10 @@ def test_a_script_keeps_its_words() -> None:
     }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("n", "message"),
-    [
-        (
-            131_072,
-            "run_recipe.sh does not reach its call of xpk workload create.*Argument list too long",
-        ),
-        (3_000_000, "run_recipe.sh has 3,00[0-9],[0-9]{3} characters: a script of more than 1,048,576 is not read"),
-    ],
-)
-def test_a_word_or_script_that_is_too_long_is_refused_at_once(n: int, message: str) -> None:
+@pytest.mark.parametrize("n", [131_072, 3_000_000])
+def test_a_word_that_is_too_long_for_bash_is_refused(n: int) -> None:
     began = time.process_time()
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=r"does not reach its call of xpk workload create.*Argument list too long"):
         recipe(changed("steps=30", f"steps=30 long={'a' * n}"))
     assert time.process_time() - began < 60
 
