@@ -262,6 +262,7 @@ class Slurm:
 
 def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:
     """Of sbatch, but for where a job is and what it is called."""
+    left_out = [option.removeprefix("--exclude=") for option in own.sbatch if option.startswith("--exclude=")]
     named = {
         "partition": own.partition,
         "account": own.account,
@@ -274,7 +275,6 @@ def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:
         "gpus-per-node": 0 if any(map(_GPUS.match, own.sbatch)) else own.gpus_per_node,
         "mem": own.mem,
         "time": own.time,
-        "exclude": ",".join(exclude),
         "signal": f"USR1@{own.warn_s}",  # to the trainer, not to the script
     }
     return [
@@ -282,6 +282,7 @@ def _options(own: SlurmSettings, exclude: Sequence[str] = ()) -> list[str]:
         "--requeue",
         "--open-mode=append",
         *own.sbatch,
+        *([f"--exclude={','.join([*left_out, *exclude])}"] if exclude else []),  # of two, sbatch takes the last
     ]
 
 

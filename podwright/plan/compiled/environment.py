@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import json
+import os
 import re
 import shutil
 import sys
@@ -162,7 +163,8 @@ def interpreter(version: str) -> str | None:
     """The path of a Python of this version, such as 3.12, that runs: pyenv has a shim for each version, also where no Python is behind it."""
     name = f"python{version}"
     kept = sorted(Path.home().glob(f".pyenv/versions/{version}.*/bin/{name}"), reverse=True)
-    paths = filter(None, (*map(str, kept), shutil.which(name)))
+    on_path = (shutil.which(name, path=folder) for folder in os.get_exec_path())
+    paths = filter(None, (*map(str, kept), *on_path))
     return next((path for path in paths if Shell().ask([path, "-c", ""])[0] == 0), None)
 
 

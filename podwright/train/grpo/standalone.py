@@ -15,7 +15,7 @@ from podwright.data.layouts import Example
 from podwright.data.tokenizer import Tokenizer
 from podwright.errors import UserError, expanded, warn
 from podwright.models import convert, lora, param, qwen3
-from podwright.recipe import load, positions, schema
+from podwright.recipe import hf_config, load, positions, schema
 from podwright.recipe.advice import saved_step
 from podwright.recipe.paths import give_default_modes, require_new_directory
 from podwright.recipe.schema import GrpoRecipe
@@ -143,6 +143,7 @@ def _recipe_for(path: Path) -> GrpoRecipe:
         with entry.naming(run.recipe):
             parsed = load.parse(raw)
         return load.require(parsed, GrpoRecipe).model_copy(update={"mesh": schema.GrpoMesh()})
+    hf_config.refuse_adapter(path)
     if not (path / "config.json").exists():
         raise UserError(
             f"{path} is neither a run nor a Hugging Face model directory",

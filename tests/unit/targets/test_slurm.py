@@ -489,9 +489,12 @@ def test_a_process_that_the_kernel_kills_for_memory_says_so_in_its_log(tmp_path:
     assert endings == [(Ending.OUT_OF_MEMORY, True), (Ending.UNKNOWN, False)]
 
 
-def test_hosts_are_left_out_by_name() -> None:
-    rendered = target().render(Job(Path("/runs/r"), 1, Path("/"), 1.0, exclude=("n1", "n2")))
-    assert any("#SBATCH --exclude=n1,n2\n" in text for text in rendered.files.values())
+def test_hosts_are_left_out_by_name_beside_those_of_the_target() -> None:
+    job = Job(Path("/runs/r"), 1, Path("/"), 1.0, exclude=("n1", "n2"))
+    assert any("#SBATCH --exclude=n1,n2\n" in text for text in target().render(job).files.values())
+    rendered = target(TWO_NODES.model_copy(update={"sbatch": ("--exclude=n3",)})).render(job)
+    options = [line for text in rendered.files.values() for line in text.splitlines() if "--exclude" in line]
+    assert options[-1] == "#SBATCH --exclude=n3,n1,n2"
 
 
 def test_a_machine_that_is_not_of_the_cluster_is_one_line(folder: Path) -> None:

@@ -429,6 +429,12 @@ def test_options_that_are_for_another_kind_of_run(
         monkeypatch.setattr(sys, "argv", ["podwright.train", verb, json.dumps({"path": str(tmp_path)} | options)])
         assert entry.main() == 2
         assert said in json.loads(capsys.readouterr().out)["error"]
+    (tmp_path / "adapter_config.json").write_text("{}")
+    monkeypatch.setattr(
+        sys, "argv", ["podwright.train", "eval", json.dumps({"path": str(tmp_path), "data": ""} | options)]
+    )
+    assert entry.main() == 2
+    assert "holds an adapter (adapter_config.json) that is not merged" in json.loads(capsys.readouterr().out)["error"]
 
 
 def test_lines_without_files_are_left_out(folder: Path, tmp_path: Path) -> None:

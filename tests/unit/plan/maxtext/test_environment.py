@@ -117,6 +117,12 @@ def test_a_machine_without_python_3_12_is_inconclusive(tmp_path: Path, monkeypat
     shim.chmod(0o755)
     with pytest.raises(InconclusiveCheck, match=r"python3\.12 is not installed here"):
         maxtext._interpreter()
+    later = tmp_path / "later" / "python3.12"
+    later.parent.mkdir()
+    later.write_text("#!/bin/sh\n")
+    later.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{later.parent}")
+    assert maxtext._interpreter() == str(later)
     shim.write_text("#!/bin/sh\n")
     assert maxtext._interpreter() == str(shim)
 
