@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import AfterValidator, Field
 
 from podwright.recipe.multimodal import (
     Column,
@@ -101,7 +101,7 @@ class ContrastiveRecipe(Section):
     encoders: Encoders = Encoders()
     text_encoder: TextEncoder = TextEncoder()
     aligner: Heads = Heads()
-    data: Pairs
+    data: Annotated[Pairs, AfterValidator(require_drawn)]
     per_device_batch_size: BatchSize = Field(
         description="lines that a device holds; each is scored against those of all devices, so there is no gradient accumulation"
     )
@@ -111,9 +111,3 @@ class ContrastiveRecipe(Section):
     checkpoint: MultimodalCheckpoint = MultimodalCheckpoint()
     trackers: Trackers = ()
     seed: Count = Field(0, description="seed of weights and data order")
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> ContrastiveRecipe:
-        if self.data.source == "drawn":
-            require_drawn(self.data.num_train, self.data.num_test, self.data.root)
-        return self

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator
 
 from podwright.errors import UserError
 from podwright.recipe import answers
@@ -204,20 +204,25 @@ def completed(raw: dict[str, Any]) -> dict[str, Any]:
     return raw | {"aligner": section | {"features": "scaled"}}
 
 
-def require_drawn(num_train: int, num_test: int, root: str) -> None:
-    """RefusedValue for lines that cannot be generated as a recipe has it."""
-    if not (num_train and num_test):
-        fixes = {"data.num_train=2000": num_train, "data.num_test=64": num_test}
+def require_drawn(data: Any) -> Any:
+    """The section `data` of Phase 1 or Phase 2; RefusedValue where its source is `drawn` and its lines cannot be generated."""
+    if data.source != "drawn":
+        return data
+    counts = {"num_train": data.num_train, "num_test": data.num_test}
+    if not all(counts.values()):
+        fixes = {"data.num_train=2000": data.num_train, "data.num_test=64": data.num_test}
         raise RefusedValue(
-            f"data.source=drawn makes at least 1 line of each part, and has data.num_train={num_train} and data.num_test={num_test}",
+            f"data.source=drawn makes at least 1 line of each part, and has data.num_train={data.num_train} and data.num_test={data.num_test}",
             "type " + " ".join(fix for fix, number in fixes.items() if not number),
         )
-    for key, number in (("num_train", num_train), ("num_test", num_test)):
+    for key, number in counts.items():
         if number > MOST_DRAWN:
             what = f"data.{key}={number} is more than {MOST_DRAWN:,}, which data.source=drawn makes at most: each line writes its files"
             raise RefusedValue(what, f"type data.{key}={MOST_DRAWN}")
-    if root:
-        raise RefusedValue(f"data.root={root} is for lines in files, and data.source=drawn has none", "type data.root=")
+    if data.root:
+        what = f"data.root={data.root} is for lines in files, and data.source=drawn has none"
+        raise RefusedValue(what, "type data.root=")
+    return data
 
 
 class MultimodalRecipe(Section):
@@ -229,7 +234,7 @@ class MultimodalRecipe(Section):
     encoders: Encoders = Encoders()
     aligner: AlignerSection
     projector: ProjectorSection = ProjectorSection()
-    data: MultimodalData
+    data: Annotated[MultimodalData, AfterValidator(require_drawn)]
     per_device_batch_size: BatchSize = Field(description="lines that a device holds at a time")
     optimizer: MultimodalOptimizer = MultimodalOptimizer()
     training: MultimodalTraining = MultimodalTraining()
@@ -237,9 +242,3 @@ class MultimodalRecipe(Section):
     checkpoint: MultimodalCheckpoint = MultimodalCheckpoint()
     trackers: Trackers = ()
     seed: Count = Field(0, description="seed of weights, data order and dropout")
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> MultimodalRecipe:
-        if self.data.source == "drawn":
-            require_drawn(self.data.num_train, self.data.num_test, self.data.root)
-        return self
