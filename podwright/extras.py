@@ -8,7 +8,7 @@ from importlib import metadata
 _MODULES = {
     "jax": (
         *("jax", "jaxlib", "optax", "orbax", "safetensors", "tokenizers", "huggingface_hub", "grain", "fsspec"),
-        *("datasets", "pyarrow"),
+        *("datasets", "pyarrow", "array_record"),
     ),
     "torch": ("torch", "transformers", "peft", "timm", "av", "PIL", "pillow", "numpy"),
     "gcs": ("gcsfs", "google"),

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from podwright import extras
 from podwright.data import annotated, layouts, line_files, media, pairs, rows
 from podwright.data.annotated import AnnotatedExample, Budget
 from podwright.data.layouts import Columns
@@ -149,7 +148,7 @@ def _record(
     faults = list(file.faults)
     valid = []
     for line in file.good:
-        wrong = [*unusable(line, _decoded), *more(line)]
+        wrong = [*unusable(line, media.check), *more(line)]
         faults += wrong
         if not wrong:
             valid.append(line)
@@ -169,15 +168,6 @@ def unusable(line: ValidLine, opened: Opened) -> Iterator[Record]:
             yield fault(
                 line.line, field, "unreadable", f"line {line.line}: {field} {answers.shown(path.name)}: {wrong}"
             )
-
-
-def _decoded(field: str, path: Path) -> str:
-    try:
-        return media.check(field, path)
-    except ImportError as e:
-        raise UserError(
-            "PIL and av, which decode files, are not installed", extras.install("torch"), "missing-package"
-        ) from e
 
 
 def repeated(file: LineFile[Pair]) -> Iterator[tuple[str, str]]:

@@ -22,8 +22,6 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from podwright import extras
-from podwright.data.rows import MissingPackage
 from podwright.errors import UserError, counted, listed
 from podwright.recipe.corpus import ENDS, META, RECORDS, TEXT
 from podwright.recipe.location import Location
@@ -311,12 +309,8 @@ def require_record(file: Location) -> None:
 
 @contextlib.contextmanager
 def _opened(file: Location) -> Iterator[Any]:
-    try:
-        from array_record.python.array_record_module import ArrayRecordReader
-    except ImportError as e:
-        raise MissingPackage(
-            f"reading {file.name} needs the package array_record", extras.install("jax"), "missing-package"
-        ) from e
+    from array_record.python.array_record_module import ArrayRecordReader
+
     try:
         reader = ArrayRecordReader(file.path)
         yield reader

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
+from numbers import Real
 from typing import Any, NamedTuple
 
 SAID_AFTER = 5
@@ -27,7 +28,7 @@ class EvenGroups(NamedTuple):
 
 def count(steps: Iterable[Mapping[str, Any]]) -> EvenGroups | None:
     """Among the figures of steps; None where most groups had rewards that differed."""
-    listed = [step for step in steps if isinstance(step.get(FIGURE), int | float)]
+    listed = [step for step in steps if isinstance(step.get(FIGURE), Real)]
     share = statistics.fmean(step[FIGURE] for step in listed) if listed else 0.0
     return EvenGroups(share, len(listed), *_reason(listed, share)) if share >= MOST else None
 
@@ -49,7 +50,7 @@ def _reason(steps: Sequence[Mapping[str, Any]], share: float) -> tuple[str, str]
 
 
 def _known(step: Mapping[str, Any], *names: str) -> float:
-    return next((float(step[name]) for name in names if isinstance(step.get(name), int | float)), 0.0)
+    return next((float(step[name]) for name in names if isinstance(step.get(name), Real)), 0.0)
 
 
 def notice(recent: Sequence[Mapping[str, Any]]) -> str:

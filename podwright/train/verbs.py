@@ -14,6 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from podwright import extras
 from podwright.errors import UserError, from_os
 from podwright.recipe import load
 from podwright.recipe.paths import require_new_directory
@@ -35,6 +36,12 @@ def answer(verb: Callable[[list[str]], Document | list[Document]], argv: list[st
         if (explained := from_os(e)) is None:
             raise
         return _refused(explained)
+    except ModuleNotFoundError as e:
+        extra = extras.of(e.name or "")
+        if not extra:
+            raise
+        what = f"the package {e.name} is not installed here"
+        return _refused(UserError(what, extras.install(extra), "missing-package"))
     return 0
 
 

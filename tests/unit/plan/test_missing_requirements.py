@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from podwright import extras
 from podwright.cli.app import main
 from podwright.plan.compiled import environment
 from tests.unit.plan.static import DRAWN_GRPO
@@ -154,3 +155,19 @@ def test_an_environment_whose_packages_cannot_be_fetched(capsys, tmp_path, monke
 def test_only_a_version_that_nobody_released_is_a_wrong_one(output, unreleased):
     refused = "ERROR: No matching distribution found for jax[tpu]==0.11.2"
     assert environment._is_unreleased("0.11.2", output.format(refused=refused)) is unreleased
+
+
+def test_a_verb_that_needs_a_package_that_is_missing_names_its_extra(capsys, tmp_path, monkeypatch):
+    """As in a wheel without extras: eval, export and predict of a run, and the verbs of data."""
+    (tmp_path / "a.jsonl").write_text('{"text": "a"}\n')
+    (tmp_path / "drawn.jsonl").write_text('{"text": "a", "image": "a.png"}\n')
+    (tmp_path / "a.png").write_bytes(b"x")
+    for package, extra, argv in (
+        ("jax", "jax", ["eval", str(tmp_path), "--data", str(tmp_path / "a.jsonl")]),
+        ("tokenizers", "jax", ["data", "count", str(tmp_path / "a.jsonl"), "--tokenizer", "bytes"]),
+        ("PIL", "torch", ["data", "check", str(tmp_path / "drawn.jsonl")]),
+    ):
+        without(package, tmp_path, monkeypatch)
+        assert main(argv) == 2
+        err = capsys.readouterr().err
+        assert err == f"error: the package {package} is not installed here; {extras.install(extra)}\n", argv

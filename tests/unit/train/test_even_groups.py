@@ -5,6 +5,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from podwright.recipe import even_groups, load
@@ -41,6 +42,8 @@ def test_groups_whose_rewards_do_not_differ_are_said_with_their_reason(
     share = "88 %" if figures[even_groups.FIGURE] < 1 else "100 %"
     assert said[5].startswith(f"in the last 5 steps nothing was learned from {share} of the groups: ")
     assert f"({why}" in said[5] and fix in said[5]
+    in_the_run = {name: np.float32(value) for name, value in figures.items()}  # as a step returns them
+    assert even_groups.notice([in_the_run] * 5) == said[5]
 
 
 def test_groups_count_and_not_steps() -> None:
