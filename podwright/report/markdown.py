@@ -24,7 +24,16 @@ def escape(value: Any) -> str:
     """One line of plain text."""
     if isinstance(value, Safe):
         return value
-    text = " ".join(visible(value).split())
+    return _escaped(" ".join(visible(value).split()))
+
+
+def code_spans(value: Any) -> Safe:
+    """One line of text with what stands in backticks as code, as advice is written."""
+    parts = re.split("`([^`]+)`", " ".join(visible(value).split()))
+    return Safe("".join(code(part) if number % 2 else _escaped(part) for number, part in enumerate(parts)))
+
+
+def _escaped(text: str) -> str:
     text = re.sub(rf"([\\`*_\[\]<>|~&$]|@(?!{_RANK}))", r"\\\1", text)
     return re.sub(
         r"^(?:[#+=-](?!\d)|\d+(?=[.)](?:\s|$)))|(?<=\w):(?=//)|(?<=www)(?=\.)", lambda m: _backslash(m.group()), text

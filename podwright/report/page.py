@@ -152,7 +152,7 @@ def _code_spans(text: Any) -> str:
 
 def markdown_templates() -> Environment:
     environment = _environment(finalize=markdown.escape, keep_trailing_newline=True)
-    environment.filters |= {"code": markdown.code, "fence": markdown.fence}
+    environment.filters |= {"code": markdown.code, "code_spans": markdown.code_spans, "fence": markdown.fence}
     return environment
 
 

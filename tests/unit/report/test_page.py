@@ -167,7 +167,7 @@ def test_how_it_ended_with_advice(tmp_path: Path) -> None:
     assert "<strong>What to do:</strong> type <code>podwright resume made</code>" in html_of(run)
     text = (run.report / "report.md").read_text()
     assert "The run was stopped after 73 of 80 GRPO steps. In the last test, before GRPO, 33.4 %" in text
-    assert "The run was stopped: Ctrl-C. What to do: type \\`podwright resume made\\`" in text
+    assert "The run was stopped: Ctrl-C. What to do: type `podwright resume made`" in text
 
 
 def test_samples_stand_side_by_side(tmp_path: Path) -> None:
