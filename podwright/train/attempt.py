@@ -45,7 +45,7 @@ _OF_DISKS = (
 )
 _DISK_FULL = re.compile(r"(?i)no space left|disk quota exceeded|inline_container.*(unexpected pos|failed writing)")
 _NO_ADDRESSES = re.compile(
-    r"(?i)(can't|cannot) allocate memory|not enough memory|bad_alloc|start new thread|failed to map segment"
+    r"(?i)(can't|cannot) allocate memory|not enough memory|out of memory allocating|bad_alloc|start new thread|failed to map segment"
 )
 _OPEN_FILES = 1 << 20
 STATUS = {Ending.FINISHED: 0, Ending.STOPPED: 3}
