@@ -222,7 +222,8 @@ def test_scores_of_a_long_row_never_exist_whole():
     assert compiled.memory_analysis().temp_size_in_bytes < h * long * long * 4
 
 
-MESHES = [{"fsdp": 8}, {"data": 2, "fsdp": 2, "tensor": 2}, {"fsdp": 2, "expert": 4}, {"fsdp": 2, "context": 4}]
+MESHES = [{"fsdp": 2, "context": 2, "tensor": 2}, {"fsdp": 8}, {"data": 2, "fsdp": 2, "tensor": 2}]
+MESHES += [{"fsdp": 2, "expert": 4}, {"fsdp": 2, "context": 4}]
 
 
 @pytest.mark.brief(1)

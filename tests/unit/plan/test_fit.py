@@ -3,6 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,7 +12,9 @@ from podwright.accelerators import TPUS
 from podwright.cli.app import main
 from podwright.plan import fit, kinds
 from podwright.plan.checks.meshes import resolved
+from podwright.plan.document import Plan
 from podwright.plan.estimates.step_time_estimate import step_seconds
+from podwright.plan.findings import Verdict
 from podwright.recipe import load
 from podwright.recipe.models import MODELS
 from tests.unit.plan.static import check
@@ -289,3 +292,34 @@ def test_hosts_and_their_network_count_in_the_time_of_a_step():
     together, apart, far = (step(where, "mesh.data=2", "mesh.fsdp=4") for where in (node, nodes, slow))
     assert together["rollout"] == far["rollout"] and together["score"] == far["score"]
     assert together["update"] < apart["update"] < far["update"]
+
+
+def test_of_settings_that_were_compiled_the_fastest_that_fits_is_chosen():
+    def compiled(seconds, *verdicts, verdict=Verdict.OK):
+        programs = [SimpleNamespace(verdict=each) for each in verdicts]
+        step = SimpleNamespace(step_s=seconds) if seconds else None
+        return Plan.model_construct(programs=programs, step=step, verdict=verdict)
+
+    plans = {
+        "too large": compiled(1.0, "fits", "too large"),
+        "refused": compiled(0.5, "fits", verdict=Verdict.REFUSED),
+        "unknown": compiled(0.7, "fits", "unknown"),
+        "without a time": compiled(None, "fits"),
+        "slow": compiled(3.0, "fits"),
+        "fast": compiled(2.0, "fits"),
+    }
+    ranked = sorted(plans, key=lambda name: fit._rank(plans[name]))
+    assert ranked[:3] == ["fast", "slow", "without a time"]
+    assert [fit._fits(plans[name]) for name in ("too large", "refused", "unknown", "fast")] == [
+        False,
+        False,
+        None,
+        True,
+    ]
+
+
+def test_of_each_mesh_the_fastest_setting_is_compiled():
+    fits = [each for each in search() if each.need_bytes <= fit.room(slices.parse("v6e-8"))]
+    chosen = fit._of_each_mesh(fits)
+    meshes, all_meshes = ([each.recipe.mesh for each in listed] for listed in (chosen, fits))
+    assert len(set(meshes)) == len(meshes) > 1 and chosen[0] is fits[0] and set(all_meshes) == set(meshes)

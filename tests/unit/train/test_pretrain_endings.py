@@ -48,7 +48,10 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
     """Trains a run whose update counts itself, with `figures` by the number of the step."""
 
     def trained(
-        *overrides: str, attempt: int = 1, figures: dict[int, dict[str, float]] | None = None
+        *overrides: str,
+        attempt: int = 1,
+        figures: dict[int, dict[str, float]] | None = None,
+        stop_after: int | None = None,
     ) -> tuple[RunDir, TrainingOutcome]:
         def update(state: PretrainState, batch: object, rate: float) -> tuple[PretrainState, dict[str, float]]:
             updates = state.params["updates"] + 1
@@ -61,7 +64,11 @@ def train(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Train:
         monkeypatch.setattr(program, "abstract_state", abstract)
         run, recipe = RunDir(tmp_path / "run"), load.load("almodel-tiny", [*SMALL, *overrides])
         write_json(run.recipe, recipe.model_dump(mode="json"))
-        return run, loop.train(run, recipe, Emitter(run, attempt, True), lambda: False)  # type: ignore[arg-type]
+
+        def stopping() -> bool:
+            return stop_after is not None and len(read_steps(run, "pretrain")) >= stop_after
+
+        return run, loop.train(run, recipe, Emitter(run, attempt, True), stopping)  # type: ignore[arg-type]
 
     return trained
 
@@ -99,6 +106,20 @@ def test_data_that_is_used_up_is_an_ending_of_its_own_that_keeps_the_last_step(t
     assert [e["when"] for e in read_events(run.events, "evaluation")] == ["before"], "it is not at its end"
     assert train(attempt=2)[1] == outcome, "a resume on the same data repeats no step"
     assert trained_steps(run) == list(range(1, last + 1))
+
+
+def test_a_stop_keeps_the_step_it_comes_after_and_a_resume_goes_on_from_there(train: Train) -> None:
+    run, outcome = train("data.num_documents=200", "checkpoint.every_n_steps=400", stop_after=3)
+    assert outcome == TrainingOutcome(Ending.STOPPED, 3, "stopped after step 3") and kept(run) == (3, 3.0)
+    assert train("data.num_documents=200", attempt=2)[1] == TrainingOutcome(Ending.FINISHED, 6)
+    assert kept(run) == (6, 6.0) and trained_steps(run) == [*range(1, 7)]
+
+
+def test_a_stop_before_the_first_step_keeps_nothing(train: Train) -> None:
+    run, outcome = train("data.num_documents=200", stop_after=0)
+    assert outcome == TrainingOutcome(Ending.STOPPED, 0, "stopped after step 0") and not trained_steps(run)
+    with checkpoint.Checkpoints(RunStorage(run), None) as checkpoints:
+        assert checkpoints.latest() is None
 
 
 @pytest.mark.parametrize(("name", "value"), [("loss", math.nan), ("loss", math.inf), ("grad_norm", math.nan)])
