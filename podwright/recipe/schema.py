@@ -14,7 +14,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationInfo, field_validator, model_validator
 
-from podwright.errors import UserError, counted
+from podwright.errors import counted
 from podwright.recipe.paths import check_options
 
 LIMIT = 2**31
@@ -273,18 +273,11 @@ class GrpoRecipe(Section):
     def in_steps(self, num_examples: int) -> GrpoRecipe:
         """With `training.max_steps` in the place of `training.num_epochs`, for so many training examples.
 
-        The examples that remain after the last whole batch are not used, and there is at least one step. UserError for more than 2^31 steps.
+        The examples that remain after the last whole batch are not used. There is at least one step, and fewer than 2^31.
         """
         if self.training.max_steps:
             return self
-        steps = max(1, self.training.num_epochs * num_examples // self.batch_size)
-        if steps >= LIMIT:
-            what = f"training.num_epochs={self.training.num_epochs} of {num_examples:,} examples are {steps:,} steps, more than {LIMIT - 1:,}"
-            raise UserError(
-                what,
-                f"type training.num_epochs={LIMIT * self.batch_size // num_examples - 1} or less",
-                "too-many-steps",
-            )
+        steps = min(LIMIT - 1, max(1, self.training.num_epochs * num_examples // self.batch_size))
         training = self.training.model_copy(update={"max_steps": steps, "num_epochs": 0})
         return self.model_copy(update={"training": training})
 
