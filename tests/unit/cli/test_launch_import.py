@@ -356,6 +356,7 @@ def test_without_a_sandbox_a_script_is_read_only_where_it_is_trusted(
         ("echo x 2>&1 &>> {home}/file", "file: restricted: cannot redirect output"),
         ("eval 'echo x >| {victim}/new' 2> /dev/null", "new: restricted: cannot redirect output"),
         ("source {home}/file; echo ${{SECRET?none}}", "none"),
+        ('echo "${{NEEDED:?is needed}}"', "type NEEDED=VALUE"),
         ("history -s x; history -w {victim}/new", "calls history"),
         ("read -r line < /dev/tcp/127.0.0.1/9", "/dev/tcp/127.0.0.1/9: restricted"),
         ("kill -0 $PPID", "calls kill"),

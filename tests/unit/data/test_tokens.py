@@ -12,7 +12,7 @@ from array_record.python.array_record_module import ArrayRecordWriter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from podwright.data import documents, faults, token_files, tokens
+from podwright.data import documents, faults, shards, token_files, tokens
 from podwright.data.documents import Documents
 from podwright.data.tokenizer import Tokenizer
 from podwright.data.tokens import Rows, batches, split
@@ -362,6 +362,14 @@ def test_a_token_outside_the_vocabulary_is_named(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", ids.astype(np.int32) - 2)
     with pytest.raises(UserError, match=r"token -1 at offset (0|999) "):
         list(batches(split(documents.load(str(tmp_path), vocab_size=301), 999)[0], 1))
+
+
+def test_shards_of_a_larger_vocabulary_than_the_model_s_are_refused_whatever_ids_they_hold(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"text": "abc abc"}\n' * 9)
+    shards.tokenize([str(tmp_path / "a.jsonl")], "bytes", tmp_path / "t", 1000, None)
+    assert documents.load(str(tmp_path / "t"), vocab_size=259).tokens
+    with pytest.raises(UserError, match="has a vocabulary of 259, the model one of 258"):
+        documents.load(str(tmp_path / "t"), vocab_size=258)
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(tmp_path: Path) -> None:

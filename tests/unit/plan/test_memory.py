@@ -18,7 +18,7 @@ from podwright.plan.compiled import work
 from podwright.plan.document import MemoryEntry
 from podwright.plan.estimates import memory, memory_grpo, step_time_estimate
 from podwright.recipe import load
-from podwright.recipe.models import MODELS, find
+from podwright.recipe.models import MODELS, find, logits_chunk
 from podwright.recipe.schema import GrpoMesh
 from podwright.report.figures import memory_chart
 from podwright.train.grpo import program, rollout
@@ -263,3 +263,7 @@ def test_the_picture_has_all_programs_and_parts():
     assert drawn.startswith("<svg") and all(
         f">{name}<" in drawn for name in ("update", "rollout", "activations", "cache", "GiB per device")
     )
+
+
+def test_logits_of_large_vocabularies_exist_for_more_tokens_at_a_time() -> None:
+    assert [logits_chunk(size) for size in (1000, (1 << 15) - 1, 1 << 15, 151_936)] == [512, 512, 2048, 2048]

@@ -144,3 +144,11 @@ def test_a_run_of_one_step_has_points_and_no_area_without_width(
     assert "completion-length" in names and "step-time" not in names
     lines = [line for figure in drawn for ax in figure.axes for line in ax.lines]
     assert lines and all(line.get_marker() != "None" for line in lines if len(line.get_xdata()) == 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "rounded"),
+    [("1.25", "1.2"), ("123.456", "123.5"), ("0.9994", "0.999"), ("0.5678", "0.568"), ("0.01234", "0.0123"), ("0.00", "0")],
+)
+def test_a_coordinate_keeps_a_tenth_or_three_digits(text: str, rounded: str) -> None:
+    assert style._rounded(text) == rounded

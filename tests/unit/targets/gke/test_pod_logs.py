@@ -269,3 +269,12 @@ def test_logs_are_those_of_pods_that_have_begun() -> None:
         ("w-1", "jax-tpu-1", 2),
         ("w-1", "jax-tpu-2", 3),
     ]
+
+
+def test_a_stream_that_is_closed_ends_its_program() -> None:
+    stream = pod_logs._Stream(Shell(), ("yes",))  # which never ends by itself
+    while not stream.lines():
+        time.sleep(0.01)
+    stream.close()
+    stream._thread.join(120)
+    assert not stream.alive and not stream.failure
