@@ -20,6 +20,7 @@ from podwright.train.grpo import standalone
 from podwright.train.mesh import make_mesh
 from podwright.train.run_storage import RunStorage
 from tests.unit.models import made as random_weights
+from tests.unit.models import reference
 from tests.unit.train import small
 
 
@@ -193,3 +194,10 @@ def test_overrides_that_an_evaluation_does_not_use_are_named(begun, file, tmp_pa
     standalone.evaluate(exported, str(file), 2, [*small_test, "model.source=x", "data.instruction=Answer."])
     warnings = [line for line in capsys.readouterr().err.splitlines() if line.startswith("warning: ")]
     assert warnings == [f"warning: model.source=x has no effect on eval of {exported}: leave it out"]
+
+
+def test_a_directory_without_a_record_is_asked_for_answers_that_its_positions_hold(tmp_path):
+    """Its checkpoint has 512 positions, and the shipped recipe prompts of up to 256 and answers of up to 2048 tokens."""
+    reference.checkpoint(tmp_path)
+    rollout = standalone._recipe_for(tmp_path).rollout
+    assert (rollout.max_prompt_length, rollout.total_generation_steps) == (256, 256)
