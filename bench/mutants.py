@@ -58,6 +58,11 @@ EQUIVALENT: dict[tuple[str, str, str], str] = {
         "1.0",
     ): "the seconds of a stop are read once it is acknowledged, and are measured then",
     (
+        "podwright/run/strays.py",
+        "if time.monotonic() >= self._next:",
+        "time.monotonic() > self._next",
+    ): "two readings of a clock are never equal",
+    (
         "podwright/train/grpo/entry.py",
         "return program.programs(program.GrpoSetup(recipe, Qwen3Dims(**dims), mesh, _STOP_IDS, 0))",
         "1",
