@@ -57,5 +57,5 @@ def verdict_of(findings: Iterable[Finding]) -> Verdict:
 
 def missing_package(error: str) -> str:
     """The package that a process of the compute half did not find, by the last line that it wrote; "" for another error."""
-    named = re.search(r"No module named '(\w+)'", error)
+    named = re.search(r"(?:No module named '|the package )(\w+)", error)
     return named[1] if named else ""

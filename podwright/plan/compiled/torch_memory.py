@@ -8,13 +8,12 @@ import sys
 import time
 from pathlib import Path
 
-from podwright import extras
 from podwright.accelerators import GIB
 from podwright.errors import UserError, counted
 from podwright.plan.checks.multimodal import dimensions
 from podwright.plan.compiled.compile import CompileContext, limit_bytes
 from podwright.plan.document import ProgramEntry
-from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck, missing_package
+from podwright.plan.findings import MISSING_PACKAGE, Finding, InconclusiveCheck
 from podwright.plan.kinds import CompiledPrograms
 from podwright.recipe.multimodal import MultimodalRecipe
 from podwright.rundir import Record
@@ -61,12 +60,11 @@ def _count(recipe: MultimodalRecipe, where: Slice, limit: float | None, shop: Co
         counts: Record = json.loads(out)
     except ValueError:
         reason = (errors.strip().splitlines() or ["the process ended without output"])[-1]
-        missing = missing_package(reason)
-        if missing:
-            reason = f"{missing} is not installed here"
-        fix = extras.install("torch") if missing else "leave --compile out"
-        code = MISSING_PACKAGE if missing else "not-compiled"
-        raise InconclusiveCheck(f"the memory of an update was not counted: {reason}", fix, code) from None
+        what = f"the memory of an update was not counted: {reason}"
+        raise InconclusiveCheck(what, "leave --compile out", "not-compiled") from None
+    if counts.get("code") == MISSING_PACKAGE:
+        what = f"the memory of an update was not counted: {counts['error']}"
+        raise InconclusiveCheck(what, counts["fix"], MISSING_PACKAGE)
     if "error" in counts:
         raise UserError(counts["error"], counts["fix"], counts.get("code", ""))
     return counts

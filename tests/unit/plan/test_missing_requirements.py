@@ -109,7 +109,7 @@ def test_without_torch_the_memory_of_multimodal_training_is_not_counted(capsys, 
         "check": "compile",
         "level": "inconclusive",
         "code": "missing-package",
-        "message": "the memory of an update was not counted: torch is not installed here",
+        "message": "the memory of an update was not counted: the package torch is not installed here",
         "fix": "type pip install -e '.[torch]' in podwright's clone",
     }
 
