@@ -8,9 +8,9 @@ from importlib import metadata
 _MODULES = {
     "jax": (
         *("jax", "jaxlib", "optax", "orbax", "safetensors", "tokenizers", "huggingface_hub", "grain", "fsspec"),
-        *("datasets", "pyarrow", "array_record"),
+        *("datasets", "pyarrow", "array_record", "numpy"),
     ),
-    "torch": ("torch", "transformers", "peft", "timm", "av", "PIL", "pillow", "numpy"),
+    "torch": ("torch", "transformers", "peft", "timm", "av", "PIL", "pillow"),
     "gcs": ("gcsfs", "google"),
 }
 

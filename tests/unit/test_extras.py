@@ -1,5 +1,6 @@
 """What a machine without an extra is told: one line with the command that installs it, by every verb, and never a traceback."""
 
+import importlib
 import re
 import sys
 import tomllib
@@ -25,7 +26,7 @@ def without_gcs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("gcsfs", "google.api_core", "google.api_core.exceptions", "google.cloud", "google.cloud.storage"):
         monkeypatch.setitem(sys.modules, module, None)
     for protocol in ("gs", "gcs"):  # of which another test may have loaded the class
-        monkeypatch.delitem(sys.modules["fsspec.registry"]._registry, protocol, raising=False)
+        monkeypatch.delitem(importlib.import_module("fsspec.registry")._registry, protocol, raising=False)
     entry = "boxes: {kind: ssh, hosts: ['127.0.0.1:2'], storage: 'gs://bucket/runs'}\n"
     (tmp_path / "targets.yaml").write_text(entry)
     monkeypatch.setenv("PODWRIGHT_TARGETS", str(tmp_path / "targets.yaml"))

@@ -13,10 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from podwright import extras
 from podwright.errors import expanded
 from podwright.plan.checks import hub, patience
-from podwright.plan.findings import MISSING_PACKAGE, Finding, missing_package
+from podwright.plan.findings import MISSING_PACKAGE, Finding
 from podwright.recipe.pretrain import PretrainRecipe
 from podwright.recipe.schema import GrpoRecipe
 from podwright.rundir import Record
@@ -135,21 +134,19 @@ def _checked(
 ) -> list[Record]:
     question = json.loads(recipe)
     records, why = _ask(["check", *without], question, cwd)
-    if records is None:
+    refused = [record for record in records or () if "error" in record]
+    missing = [record for record in refused if record["code"] == MISSING_PACKAGE]
+    if records is None or missing:
+        fix, code = "plan again when this machine is less busy, or try the run with --smoke 3", "not-checked"
+        for record in missing:
+            why, fix, code = record["error"], record["fix"], MISSING_PACKAGE
         about = "data and tokenizer" if question["kind"] == "pretrain" else "data, tokenizer, chat template and lengths"
-        missing = missing_package(why)
-        extra = extras.of(missing) if missing else ""
-        fix = "plan again when this machine is less busy, or try the run with --smoke 3"
-        if extra:
-            fix = extras.install(extra)
-        code = MISSING_PACKAGE if missing else "not-checked"
         what = f"{about} were not checked: {why}"
         return [{"check": "", "level": "inconclusive", "message": what, "fix": fix, "code": code}]
-    refused = []
-    for record in records:
-        if "error" in record:
-            refused.append({"check": "data", "level": "error", "message": record["error"], "fix": record["fix"]})
-    return refused or records
+    errors = [
+        {"check": "data", "level": "error", "message": record["error"], "fix": record["fix"]} for record in refused
+    ]
+    return errors or records
 
 
 def _ask(words: list[str], recipe: Record, cwd: Path) -> tuple[list[Record] | None, str]:

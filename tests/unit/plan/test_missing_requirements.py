@@ -171,3 +171,15 @@ def test_a_verb_that_needs_a_package_that_is_missing_names_its_extra(capsys, tmp
         assert main(argv) == 2
         err = capsys.readouterr().err
         assert err == f"error: the package {package} is not installed here; {extras.install(extra)}\n", argv
+
+
+def test_without_numpy_data_and_tokenizer_are_not_checked(capsys, tmp_path, monkeypatch):
+    """As in a wheel without extras."""
+    without("numpy", tmp_path, monkeypatch)
+    rows = [json.dumps({"question": f"{n}+1?", "answer": f"#### {n + 1}"}) for n in range(200)]
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    argv = ["plan", "qwen3-tiny-arithmetic-grpo", f"data.source={tmp_path}/rows.jsonl", "--on", "cpu-1"]
+    code, plan = planned(capsys, tmp_path, *argv)
+    named = [f for f in plan["findings"] if f["code"] == "missing-package"]
+    assert code == 4 and [f["level"] for f in named] == ["inconclusive"]
+    assert "numpy" in named[0]["message"] and named[0]["fix"].startswith("type pip install -e")

@@ -148,7 +148,14 @@ def test_a_run_of_one_step_has_points_and_no_area_without_width(
 
 @pytest.mark.parametrize(
     ("text", "rounded"),
-    [("1.25", "1.2"), ("123.456", "123.5"), ("0.9994", "0.999"), ("0.5678", "0.568"), ("0.01234", "0.0123"), ("0.00", "0")],
+    [
+        ("1.25", "1.2"),
+        ("123.456", "123.5"),
+        ("0.9994", "0.999"),
+        ("0.5678", "0.568"),
+        ("0.01234", "0.0123"),
+        ("0.00", "0"),
+    ],
 )
 def test_a_coordinate_keeps_a_tenth_or_three_digits(text: str, rounded: str) -> None:
     assert style._rounded(text) == rounded
