@@ -264,6 +264,9 @@ def _compiles(whether: object, price: float | None, jax: str) -> None:
 
 
 def _refused(plan: Plan, as_json: bool) -> NoReturn:
+    for finding in plan.findings:
+        if finding.code == "not-done":  # --compile or --fit
+            warn(finding.message)
     try:
         plan.refuse()
     except UserError as e:

@@ -77,7 +77,7 @@ def check(source: str, vocab_size: int | None = None, columns: Columns = None) -
 def _examples(source: str, path: Path, columns: Columns) -> Record:
     """Of a directory as of a file, and besides {files: {NAME: the same}}."""
     try:
-        files = example_files.files(source, path)
+        files = example_files.files(source, path, training=False)
     except UserError as e:
         return {"lines": 0, "valid": 0, **_listed([fault(0, None, e.code, str(e))])}
     by_file = {str(file): _text(Location.of(str(file)), columns) for file in (*files.train, *files.test)}
@@ -130,6 +130,8 @@ def _text(place: Location, columns: Columns) -> Record:
                 number = int(line) if line.isdigit() else num_rows
                 field = "text" if "text" in e.what.removeprefix(where) and e.code not in _OF_LINE else None
                 faults.append(fault(number, field, e.code, str(e)))
+    except rows.MissingPackage:
+        raise
     except UserError as e:  # of the file, which is not read further
         faults.append(fault(0, None, e.code, str(e)))
     if not num_rows and not faults:

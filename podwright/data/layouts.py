@@ -42,7 +42,7 @@ NO_COLUMNS: Columns = MappingProxyType({})
 _QUESTIONS = ("question", "problem")
 _CHATS = ("messages", "conversations")
 _NAMES = {*_QUESTIONS, *_CHATS, "answer", "solution", "prompt", "completion", "reward_model"}
-_NAMES |= {"instruction", "input", "output"}
+_NAMES |= {"instruction", "input", "output", "system"}
 _OTHER_NAMES = {
     "text": ("caption", "sentence", "description"),
     "image": ("image_path", "file_name", "img", "picture"),
@@ -62,7 +62,6 @@ _REPLYING = ("solution", "answer", "completion", "response", "output")
 """a solution is the worked form of the answer beside it"""
 _SHOWN = 60  # characters of an answer in a message
 _LISTED = 70  # of the names of columns
-_LINE_COLUMNS = "name columns that are there"
 NO_GOOD_LINE = "name its columns by data.columns, or give lines as docs/multimodal.md shows them"
 _COLUMNS = "type 'data.columns={question: COLUMN, answer: COLUMN}' with the names of the two"
 _TEXT_COLUMN = "type 'data.columns={text: COLUMN}' with the name of the column"
@@ -110,10 +109,7 @@ def names_read(columns: GrpoColumns | None) -> set[str]:
 
 def names_of_text(columns: TextColumns | None) -> set[str]:
     """Columns of a table that may be read for a text to pretrain on."""
-    names = {*_TEXTS, *_CHATS, *_ASKING, *_REPLYING, "input"}
-    if columns:
-        names |= _with_outer((columns.text,))
-    return names
+    return {*_TEXTS, *_CHATS, *_ASKING, *_REPLYING, "input", "system"} | _with_outer((columns.text,) if columns else ())
 
 
 def names_of_lines(columns: Columns) -> frozenset[str]:
@@ -133,22 +129,22 @@ def text(where: str, row: Row, columns: TextColumns | None = None) -> str:
     for name in _TEXTS:
         if name in row:
             return text_lines.require_text(where, name, row[name])
-    for name in _CHATS:
-        if name in row:
-            return "\n\n".join(turn.text for turn in _turns(where, name, row[name]) if turn.text)
-    asking = next((name for name in _ASKING if row.get(name)), "")
-    replying = next((name for name in _REPLYING if row.get(name)), "")
-    if not asking or not replying:
-        what = f"{where} has no column 'text' and is of no layout that is read; its columns are {_listed(row)}"
-        raise UserError(what, _TEXT_COLUMN, "row-layout")
-    parts = []
-    for name in (asking, "input", replying):
+    names = [name for name in _CHATS if name in row][:1]
+    if not names:
+        asking = next((name for name in _ASKING if row.get(name)), "")
+        replying = next((name for name in _REPLYING if row.get(name)), "")
+        if not asking or not replying:
+            what = f"{where} has no column 'text' and is of no layout that is read; its columns are {_listed(row)}"
+            raise UserError(what, _TEXT_COLUMN, "row-layout")
+        names = [asking, "input", replying]
+    turns = []
+    for name in names:
         value = _chat(row.get(name))
-        if isinstance(value, list):
-            parts += [turn.text for turn in _turns(where, name, value)]
+        if isinstance(value, list) or name in _CHATS:
+            turns += _turns(where, name, value)
         elif value or name != "input":
-            parts.append(text_lines.require_text(where, name, value))
-    return "\n\n".join(parts)
+            turns.append(Turn("user", text_lines.require_text(where, name, value)))
+    return "\n\n".join(turn.text for turn in _with_system(row, turns) if turn.text)
 
 
 def is_question(row: Row) -> bool:
@@ -158,14 +154,15 @@ def is_question(row: Row) -> bool:
 
 def example(where: str, row: Row, columns: GrpoColumns | None = None) -> Example:
     """What a row holds; UserError naming the place and what is wrong with it."""
-    fields = _chosen(where, row, columns) if columns else _fields(where, row)
+    fields = _chosen(where, row, columns.question, columns.answer) if columns else _fields(where, row)
     answer = _answer_text(where, fields.answer_name, fields.answer)
     number, marked = _gold(where, answer)
     solution = answer
     if not marked:
         worked = fields.solution if isinstance(fields.solution, str) and "####" not in fields.solution else ""
         solution = f"{worked.rstrip()}\n#### {number}".lstrip()
-    return Example(fields.question[-1].text, number, solution, *(t.text for t in fields.question[:-1]))
+    *system, question = _with_system(row, fields.question)
+    return Example(question.text, number, solution, "\n\n".join(turn.text for turn in system))
 
 
 def by_columns(row: Row, columns: Columns) -> Row:
@@ -182,18 +179,14 @@ def require_columns(path: Path, row: Row, absent: Collection[str]) -> None:
     """UserError for columns that a recipe names and no row of a file has; `row`: one of them."""
     for name in absent:
         what = f"{path} has no column {name!r} of data.columns; its columns are {_listed(row)}"
-        raise UserError(what, _LINE_COLUMNS, "no-column")
+        raise UserError(what, "name columns that are there", "no-column")
 
 
 def with_files(row: Row) -> dict[str, Any]:
     """A row with `text`, `image`, `audio` and `video` under these names, where it has one text for each under another name."""
     fields = dict(row)
     for field, names in _OTHER_NAMES.items():
-        present = []
-        for name in names:
-            value = row.get(name)
-            if isinstance(value, str) and value.strip():
-                present.append(name)
+        present = [name for name in names if isinstance(row.get(name), str) and row[name].strip()]
         if field not in row and len(present) == 1:
             fields[field] = row[present[0]]
     return fields
@@ -204,7 +197,7 @@ def with_response(where: str, row: Row) -> dict[str, Any]:
     fields = dict(row) if any(name in row for name in answers.MEDIA) else with_files(row)
     if "response" not in row and _layout(row):
         turns = _fields(where, row)
-        instruction = _MARKS.sub("", "\n\n".join(turn.text for turn in turns.question))
+        instruction = _MARKS.sub("", "\n\n".join(turn.text for turn in _with_system(row, turns.question)))
         fields |= {"instruction": instruction.strip(), "response": turns.answer}
     if isinstance(fields.get("response"), Mapping):
         # a value of a table that JSON has not becomes a list, which no answer may hold
@@ -230,20 +223,19 @@ def _layout(row: Row) -> str:
 def _fields(where: str, row: Row) -> _Fields:
     layout = _layout(row)
     if layout in _QUESTIONS:
-        return _Fields([Turn("user", _text(where, layout, row[layout]))], "answer", row["answer"], row.get("solution"))
+        return _chosen(where, row, layout, "answer")._replace(solution=row.get("solution"))
     if layout == "completion":
         answer = _chat(row["completion"])
         if isinstance(answer, list):
             answer = _reply(where, "completion", _turns(where, "completion", answer))
-        return _Fields(_prompt_turns(where, row["prompt"]), "completion", answer)
+        return _Fields(_prompt_turns(where, "prompt", row["prompt"]), "completion", answer)
     if layout == "instruction":
         text = _text(where, "instruction", row["instruction"])
         if row.get("input"):
             text += "\n" + _text(where, "input", row["input"])
         return _Fields([Turn("user", text.strip())], "output", row["output"])
     if layout == "reward_model":
-        name = "reward_model.ground_truth"
-        return _Fields(_prompt_turns(where, row["prompt"]), name, _value(where, row, name))
+        return _chosen(where, row, "prompt", "reward_model.ground_truth")
     if layout in _CHATS:
         turns = _turns(where, layout, row[layout])
         answer = _reply(where, layout, turns[-1:])
@@ -251,14 +243,10 @@ def _fields(where: str, row: Row) -> _Fields:
     raise UserError(f"{where} is of no layout that GRPO reads; its columns are {_listed(row)}", _COLUMNS, "row-layout")
 
 
-def _chosen(where: str, row: Row, columns: GrpoColumns) -> _Fields:
-    """By the columns that a recipe names, which may lie in an object: reward_model.ground_truth."""
-    question, answer = (_value(where, row, name) for name in (columns.question, columns.answer))
-    question = _chat(question)
-    if isinstance(question, list):
-        turns = _turns(where, columns.question, question)
-        return _Fields(_question(where, columns.question, turns), columns.answer, answer)
-    return _Fields([Turn("user", _text(where, columns.question, question))], columns.answer, answer)
+def _chosen(where: str, row: Row, question: str, answer: str) -> _Fields:
+    """By the names of two columns, which may lie in an object: reward_model.ground_truth."""
+    turns = _prompt_turns(where, question, _value(where, row, question))
+    return _Fields(turns, answer, _value(where, row, answer))
 
 
 def _value(where: str, row: Row, name: str, fix: str = _COLUMNS) -> object:
@@ -327,7 +315,7 @@ def _turns(where: str, name: str, value: object) -> list[Turn]:
             fix = "write system, user, assistant or tool, or human and gpt"
             raise UserError(f"{where}: a turn of {name} is by {role[:_SHOWN]!r}", fix, "chat-turns")
         content = next((turn[key] for key in ("content", "value", "parts") if turn.get(key)), turn.get("content"))
-        calls = turn.get("tool_calls")
+        calls = turn.get("tool_calls") or turn.get("function_call")
         parts = content if content and isinstance(content, list) else [content]
         if not content and (calls or speaker in ("system", "tool")):
             parts = []
@@ -337,6 +325,14 @@ def _turns(where: str, name: str, value: object) -> list[Turn]:
         if texts or speaker != "system":
             turns.append(Turn(speaker, "\n".join(texts)))
     return turns
+
+
+def _with_system(row: Row, turns: list[Turn]) -> list[Turn]:
+    """Turns behind what the system says in a column `system` of the row, unless one of them is of the system."""
+    system = row.get("system")
+    if not isinstance(system, str) or not system.strip() or any(turn.speaker == "system" for turn in turns):
+        return turns
+    return [Turn("system", system), *turns]
 
 
 def _part_text(where: str, name: str, part: object) -> str:
@@ -354,18 +350,18 @@ def _without_tools(turns: list[Turn]) -> list[Turn]:
     return turns[:first] if {*speakers[first:]} == {"assistant", "tool"} else turns
 
 
-def _prompt_turns(where: str, prompt: object) -> list[Turn]:
+def _prompt_turns(where: str, name: str, prompt: object) -> list[Turn]:
     prompt = _chat(prompt)
     if isinstance(prompt, list):
-        return _question(where, "prompt", _turns(where, "prompt", prompt))
-    return [Turn("user", _text(where, "prompt", prompt))]
+        return _question(where, name, _turns(where, name, prompt))
+    return [Turn("user", _text(where, name, prompt))]
 
 
 def _question(where: str, name: str, turns: list[Turn]) -> list[Turn]:
     """What one user asks, and what the system says before: GRPO has a single turn of a user."""
     speakers = [turn.speaker for turn in turns]
-    if speakers not in (["user"], ["system", "user"]):
-        what = f"{where}: {name} has {counted(speakers.count('user'), 'turn')} of the user, and GRPO asks once"
+    if speakers[-1:] != ["user"] or {*speakers[:-1]} - {"system"}:
+        what = f"{where}: {name} has {counted(speakers.count('user'), 'turn')} of the user, and GRPO takes one, after the system"
         raise UserError(what, "leave the row out, or keep one question and its answer", "chat-turns")
     return turns
 

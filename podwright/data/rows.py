@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import IO, Any, NamedTuple
 
 from podwright import extras
-from podwright.errors import UserError, from_os, message_of
+from podwright.errors import UserError, from_os, listed, message_of
 from podwright.recipe import corpus, text_lines
 from podwright.recipe.corpus import COMPRESSIONS
 from podwright.recipe.location import Location
@@ -92,7 +92,9 @@ def rows_and_faults(
     place = _place(source)
     suffix = container(place)
     if suffix == ".parquet":
-        yield from _parquet(_path(place), columns)
+        path = _path(place)
+        with _parquet_file(path) as file:
+            yield from _parquet_rows(path, file, range(file.num_row_groups), columns)
     elif suffix == corpus.ARROW:
         table = _saved(_path(place))
         yield from of_table(place.typed, table, columns, range(len(table)))
@@ -313,11 +315,6 @@ def _parquet_file(path: Path) -> Iterator[Any]:
         raise of_disk or UserError(what, "write or fetch it again", "unreadable") from e
 
 
-def _parquet(path: Path, columns: Collection[str] | None) -> LocatedRows:
-    with _parquet_file(path) as file:
-        yield from _parquet_rows(path, file, range(file.num_row_groups), columns)
-
-
 def _sampled_parquet(path: Path, columns: Collection[str]) -> SampledRows:
     with _parquet_file(path) as file:
         groups = range(file.num_row_groups)
@@ -349,10 +346,14 @@ def _saved(path: Path) -> Any:
         raise not_installed("datasets", path.name) from e
     try:
         saved = datasets.load_from_disk(path) if path.is_dir() else datasets.Dataset.from_file(str(path))
-        return (saved["train"] if isinstance(saved, dict) else saved).with_format(None)
+        parts = saved if isinstance(saved, dict) else {"train": saved}
+        if "train" in parts:
+            return parts["train"].with_format(None)
     except Exception as e:  # files that are missing, damaged, or of another program
         what = f"{path} cannot be read by the package datasets ({type(e).__name__}: {message_of(e, 60)})"
         raise UserError(what, "save or copy it again", "unreadable") from e
+    fix = f"type data.source={path}/{next(iter(parts))}"
+    raise UserError(f"data.source={path} has the parts {listed(parts)}", fix, "no-examples")
 
 
 def _sampled_saved(name: str, table: Any, columns: Collection[str]) -> SampledRows:

@@ -58,6 +58,7 @@ class Tokenizer:
         self._inner.no_truncation()
         self._inner.no_padding()
         config = self._settings("tokenizer_config.json")
+        self._is_plain = bool(config.get("split_special_tokens"))
         names, ids = self._settings("special_tokens_map.json"), self._settings("added_tokens.json")
         self._names = added_tokens.add(self._inner, config, names, ids)
         self.template = chat.find_template(config, self._files.get("chat_template.jinja"))
@@ -219,10 +220,11 @@ class Tokenizer:
             raise UserError(f"{self._place}{e.what}", e.fix, e.code) from e
 
     def encode(self, text: str) -> list[int]:
-        """Ids of `text`; special tokens written in it become their ids, and nothing is added.
+        """Ids of `text`; special tokens written in it become their ids, unless `split_special_tokens` is set, and nothing is added.
 
         UserError where the vocabulary has no ids for it.
         """
+        self._inner.encode_special_tokens = self._is_plain
         try:
             return self._inner.encode(text, add_special_tokens=False).ids
         except Exception as e:  # the library raises bare Exception
@@ -233,8 +235,11 @@ class Tokenizer:
 
         A special token written in a text is plain text here: a document ends where it ends.
         """
-        before = self._inner.encode("").ids[:1]
-        begin = before if before and before[0] == self._inner.token_to_id(self._names.get("bos_token", "")) else []
+        begin = [
+            first
+            for first in self._inner.encode("").ids[:1]
+            if first == self._inner.token_to_id(self._names.get("bos_token", ""))
+        ]
         if self._ids_are_bytes:
             return [[*begin, *text.encode(), self.end_id] for text in texts]
         self._inner.encode_special_tokens = True
@@ -242,8 +247,6 @@ class Tokenizer:
             encodings = self._inner.encode_batch_fast(list(texts), add_special_tokens=False)
         except Exception as e:  # the library raises bare Exception
             raise self._not_encoded(e) from e
-        finally:
-            self._inner.encode_special_tokens = False
         return [[*begin, *e.ids, self.end_id] for e in encodings]
 
     def decode(self, ids: Sequence[int], *, skip_special_tokens: bool = True) -> str:

@@ -17,7 +17,7 @@ GENERATED = 20_000
 COMPRESSIONS = MappingProxyType({".gz": "gzip", ".bz2": "bz2", ".xz": "xz", ".zst": "zstd"})
 """suffix -> name of the compression in fsspec"""
 ARROW = ".arrow"
-SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".parquet", ARROW)
+SUFFIXES = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet", ARROW)
 """of files of rows"""
 TEXT = ".txt"
 """a file that is one document"""

@@ -18,7 +18,7 @@ from types import MappingProxyType
 
 from pydantic import BaseModel, Field, ValidationError
 
-from podwright.errors import UserError
+from podwright.errors import UserError, listed
 from podwright.recipe.hf_config import refuse_adapter, refuse_pointer
 from podwright.recipe.llm import LlmDims
 from podwright.recipe.models import Qwen3Dims
@@ -31,11 +31,14 @@ EMBEDDING, HEAD = "model.embed_tokens.weight", "lm_head.weight"
 _OWN = "give a checkpoint whose config.json is its own"
 _BYTES = MappingProxyType({"F64": 8, "F32": 4, "F16": 2, "BF16": 2})  # dtypes that are read
 _WRAPPERS = re.compile(
-    r"^(?:module\.|base_model\.model\.|model\.(?=model\.|lm_head\.)|_orig_mod\.|_fsdp_wrapped_module\.)+"
+    r"^(?:module\.|base_model\.model\.|model\.(?=model\.|lm_head\.)|_orig_mod\.|_fsdp_wrapped_module\.|_forward_module\."
+    r"|pretrained_model\.|actor_module\.)+"
     r"|(?<=\.)(?:_orig_mod|_fsdp_wrapped_module|_checkpoint_wrapped_module)\."
 )
-"""what DataParallel, peft, Lightning, torch.compile, FSDP and checkpointing put before and into the names of a module that they wrap"""
-_RECOMPUTED = ".rotary_emb.inv_freq"  # a buffer that old files hold; it follows from config.json
+"""what DataParallel, peft, Lightning, torch.compile, FSDP, DeepSpeed, TRL, verl and checkpointing put before and into the names of a module
+that they wrap"""
+_UNUSED = re.compile(r".*\.rotary_emb\.inv_freq|model\.v_head\..*")
+"""a buffer that old files hold, which follows from config.json, and the value head of PPO beside a model"""
 _OTHER_WEIGHTS = re.compile(r"(pytorch_model|consolidated|flax_model|tf_model).*\.(bin|pth?|h5|msgpack)|.*\.gguf")
 _SAMPLES = (32, 1 << 16)  # pieces of a weight, and their bytes, by which two are compared
 _LOOKED_AT = 1 << 12  # bytes at each end of a weight that are looked at for NaN
@@ -201,14 +204,15 @@ def check(directory: Path, wanted: Shapes, by_transformers: bool = False) -> dic
             fix = _OWN
             if name == HEAD:
                 fix = "write tie_word_embeddings: true into config.json if the embedding is its head, or add the weight"
-            raise UserError(f"weight {name} is not in {directory}", fix, "weights-differ")
+            what = f"weight {name} is not in {directory}, which has {listed((t.name for t in tensors.values()), 50)}"
+            raise UserError(what, fix, "weights-differ")
         if tensors[name].shape != shape:
             what = f"weight {name} in {directory} has shape {list(tensors[name].shape)}"
             raise UserError(f"{what}; its config.json asks for {list(shape)}", _OWN, "weight-shape")
     for name in tensors.keys() - wanted.keys():
         if name == HEAD:
             _require_tied(directory, tensors)
-        elif not name.endswith(_RECOMPUTED):
+        elif not _UNUSED.fullmatch(name):
             raise UserError(
                 f"weight {name} in {directory} has no place in the model of its config.json",
                 _OWN,

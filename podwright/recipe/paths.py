@@ -21,7 +21,20 @@ from podwright.recipe.yaml_file import Dumper
 
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]{0,95}(/[\w.-]{1,95})?")
 _MISSPELT, _LIKE = 0.85, 0.7  # how like a name that is here: so that it is that name misspelt, and so that it may be
-_SUFFIXES = {".jsonl", ".json", ".parquet", ".csv", ".tsv", ".txt", ".arrow", ".npy", ".array_record", ".gz", ".zip"}
+_SUFFIXES = {
+    ".jsonl",
+    ".ndjson",
+    ".json",
+    ".parquet",
+    ".csv",
+    ".tsv",
+    ".txt",
+    ".arrow",
+    ".npy",
+    ".array_record",
+    ".gz",
+    ".zip",
+}
 _SUFFIXES |= {".tar", ".zst", ".bin", ".pt", ".pth", ".safetensors", ".gguf", ".yaml", ".py"}
 # What people call the folders in which weights and data lie; nobody's name on the hub.
 _FOLDERS = {"data", "dataset", "datasets", "model", "models", "checkpoint", "checkpoints", "weights", "runs", "out"}

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import shutil
 import socket
+import sys
 import time
 from typing import Any
 
@@ -54,4 +55,4 @@ def _storage_fault(url: str) -> Facts:
 
 
 def _tell(facts: Facts) -> None:
-    print(json.dumps(facts), flush=True)
+    print(json.dumps(facts), file=sys.__stdout__, flush=True)

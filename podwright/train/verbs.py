@@ -8,7 +8,9 @@ machines were created for the run.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
+import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -27,7 +29,8 @@ Document = dict[str, Any]
 def answer(verb: Callable[[list[str]], Document | list[Document]], argv: list[str]) -> int:
     """Print what a verb answers, or what a user has to change; the exit status."""
     try:
-        documents = verb(argv)
+        with contextlib.redirect_stdout(sys.stderr):  # what is said on the way is no part of the answer
+            documents = verb(argv)
         for document in documents if isinstance(documents, list) else [documents]:
             print(json.dumps(document))
     except UserError as e:

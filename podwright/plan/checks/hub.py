@@ -37,17 +37,16 @@ def _look_up(check: str, source: str, kind: str) -> tuple[Finding, Record | None
         from huggingface_hub import constants, try_to_load_from_cache
     except ImportError:
         return _unchecked(check, key, "the package huggingface_hub is not installed here")
-    cached = try_to_load_from_cache(source, "config.json") if kind == "model" else None
-    if isinstance(cached, str):
-        config = _config(cached)
+    try:
+        cached = try_to_load_from_cache(source, "config.json") if kind == "model" else None
+        config = _config(cached) if isinstance(cached, str) else None
         if config is not None:
             return Finding(check, "info", f"{key} is in the cache of the Hugging Face hub"), config
-    if constants.HF_HUB_OFFLINE:
-        return _unchecked(check, key, "HF_HUB_OFFLINE is set")
-    try:
+        if constants.HF_HUB_OFFLINE:
+            return _unchecked(check, key, "HF_HUB_OFFLINE is set")
         answer = patience.soon(_PATIENCE_S, lambda: _ask(source, kind))
-    except Exception as e:  # the hub's client raises dozens of types
-        if type(e).__name__ == "RepositoryNotFoundError":
+    except Exception as e:  # the hub's client raises dozens of types, also for what can be no id
+        if type(e).__name__ in ("RepositoryNotFoundError", "HFValidationError"):
             what = f"{key} is no path here, and the Hugging Face hub has no {kind} of that name that you may read"
             return Finding(check, "error", what, "check the name, or log in with `hf auth login`", "not-on-hub"), None
         return _unchecked(check, key, f"the hub was asked and failed ({type(e).__name__}: {message_of(e, 120)})")

@@ -19,7 +19,7 @@ _Size = Annotated[
     matching(r"(?i)\d+(\.\d+)?([KMGTP]i?B?)?", "is no size of memory; write it like 200G, or 0 for all of a node"),
 ]
 _Word = Annotated[str, matching(r"\S+", "has a space or a line break in it, which no such name has")]
-_OPTION = re.compile(r"--([a-z][a-z0-9-]*)(?:=.*)?|-([A-Za-z]).*", re.DOTALL)
+_OPTION = re.compile(r"(?!.*\s--[a-z])(?:--([a-z][a-z0-9-]*)(?:=.*)?|-([A-Za-z]).*)", re.DOTALL)
 _TIME = re.compile(r"(?:(\d+)-)?(\d+)(?::(\d+))?(?::(\d+))?")
 
 
@@ -122,7 +122,7 @@ class SlurmSettings(BaseModel):
             raise ValueError(
                 f"time={self.time} is not longer than warn_s={self.warn_s}; write a longer time, or a smaller warn_s"
             )
-        memory = [option for option in (f"--mem={self.mem}", *self.sbatch) if re.match("--mem.*=.", option)]
+        memory = [option for option in (f"--mem={self.mem}", *self.sbatch) if re.match("--mem(-per-[cg]pu)?=.", option)]
         if len(memory) > 1:
             raise ValueError(f"{' and '.join(memory[:2])} exclude each other in SLURM; leave one of them out")
         self.devices()

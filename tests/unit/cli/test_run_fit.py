@@ -116,3 +116,9 @@ def test_a_search_or_compile_that_a_refusal_left_out_is_said(
     main([*argv, "--json"])
     findings = json.loads(capsys.readouterr().out)["findings"]
     assert [f["check"] for f in findings if f["code"] == "not-done"] == [check]
+
+
+def test_a_run_that_is_refused_says_that_it_was_not_compiled(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "almodel-tiny", "data.source=gone", "--compile"]) == 3
+    out, err = capsys.readouterr()
+    assert "warning: --compile was not done: the plan is refused without it" in err.splitlines() and not out

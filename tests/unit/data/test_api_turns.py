@@ -4,6 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow
+import pyarrow.parquet
 import pytest
 
 from podwright.data import gsm8k, layouts, texts
@@ -24,6 +26,8 @@ QUESTIONS: list[tuple[list[dict[str, Any]], str]] = [
     ([{"role": "user", "parts": [{"text": "1+1?"}]}, {"role": "model", "parts": [{"text": "#### 391"}]}], "1+1?"),
     ([{"from": "human", "value": "1+1?"}, {"from": "chatgpt", "value": "#### 391"}], "1+1?"),
     ([*BY_TOOL, ANSWER], "What is 17*23?"),
+    ([ASKED, {"role": "assistant", "content": None, "function_call": CALL["function"]},
+      {"role": "function", "name": "multiply", "content": "391"}, ANSWER], "What is 17*23?"),
     ([{"from": "human", "value": "?"}, {"from": "function_call", "value": "f()"}, {"from": "observation", "value": ""},
       {"from": "gpt", "value": "#### 391"}], "?"),
 ]  # fmt: skip
@@ -70,3 +74,38 @@ def test_pretraining_keeps_calls_and_answers_of_tools(tmp_path: Path) -> None:
     (text,) = texts.read(str(path))
     asked, called, answered, said = text.split("\n\n")
     assert (asked, json.loads(called), answered, said) == ("What is 17*23?", [CALL], "391", "#### 391")
+
+
+def test_turns_of_the_system_are_joined() -> None:
+    system = [{"role": "system", "content": "A."}, {"role": "developer", "content": "B."}]
+    assert layouts.example("a:1", {"messages": [*system, ASKED, ANSWER]}).system == "A.\n\nB."
+    with pytest.raises(UserError, match="has 1 turn of the user, and GRPO takes one, after the system; "):
+        layouts.example("a:1", {"messages": [ASKED, *system, ANSWER]})
+
+
+@pytest.mark.parametrize(
+    ("row", "question"),
+    [
+        ({"messages": [ASKED, ANSWER]}, "What is 17*23?"),
+        ({"conversations": [{"from": "human", "value": "?"}, {"from": "gpt", "value": "#### 391"}]}, "?"),
+        ({"instruction": "?", "input": "17*23", "output": "#### 391"}, "?\n17*23"),
+        ({"question": "?", "answer": "#### 391"}, "?"),
+        ({"prompt": [ASKED], "completion": "#### 391"}, "What is 17*23?"),
+    ],
+)
+def test_what_the_system_says_beside_the_turns_is_its_turn(row: dict[str, Any], question: str, tmp_path: Path) -> None:
+    brief = row | {"system": "Be brief."}
+    example = layouts.example("a:1", brief)
+    assert (example.system, example.question, example.answer) == ("Be brief.", question, "391")
+    plain = layouts.text("a:1", row)
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.Table.from_pylist([brief]), path)
+    assert [*texts.read(str(path))] == [f"Be brief.\n\n{plain}"]
+    fields = layouts.with_response("a:1", brief)
+    assert (fields["instruction"], fields["response"]) == (f"Be brief.\n\n{question}", "#### 391")
+    for other in ("", " ", None, 7):
+        assert layouts.text("a:1", row | {"system": other}) == plain
+        assert layouts.example("a:1", row | {"system": other}).system == ""
+    if "messages" in row:
+        first = {"role": "system", "content": "Think."}
+        assert layouts.example("a:1", brief | {"messages": [first, ASKED, ANSWER]}).system == "Think."

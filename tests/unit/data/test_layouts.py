@@ -254,6 +254,18 @@ def test_without_its_package_a_container_is_not_called_bad(tmp_path: Path, monke
         assert (finding.level, finding.code) == ("inconclusive", "missing-package"), finding
         assert finding.fix.startswith("type pip install")
         assert verdicts == [Verdict.REFUSED, *[Verdict.INCONCLUSIVE] * 3]
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, package, None)
+            with pytest.raises(UserError, match=r"needs the package .*; type pip install"):
+                faults.check(str(tmp_path / name))
+
+
+def test_a_file_may_be_called_ndjson(tmp_path: Path) -> None:
+    rows = '{"question": "1?", "answer": "#### 1"}\n{"question": "2?", "answer": "#### 2"}\n'
+    (tmp_path / "a.ndjson").write_text(rows)
+    train, test, _ = gsm8k.parts(GrpoData(source=str(tmp_path / "a.ndjson")), 0)
+    assert len(train) == len(test) == 1
+    assert faults.check(str(tmp_path / "a.ndjson"))["valid"] == 2
 
 
 def test_zstd_is_read_or_its_package_is_named(tmp_path: Path) -> None:

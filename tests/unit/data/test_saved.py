@@ -8,6 +8,7 @@ import datasets
 import pytest
 
 from podwright.data import gsm8k
+from podwright.errors import UserError
 from podwright.plan.checks import examples
 from podwright.recipe.load import load
 from podwright.rundir import RunDir
@@ -93,3 +94,33 @@ def test_eval_needs_no_train_part(tmp_path: Path) -> None:
     run, own = RunDir(tmp_path / "none"), recipe(Path("arithmetic"))
     for source, number in ((only_test, 7), (tables, 6), (both, 8), (held, 5), (saved(tmp_path / "one", ROWS), 40)):
         assert len(standalone._questions(own, str(source), "", run)) == number, source
+
+
+def test_parts_of_other_names_are_listed_with_what_to_type(tmp_path: Path) -> None:
+    source = saved_parts(tmp_path / "chats", train_sft=ROWS[:32], test_sft=ROWS[32:])
+    (finding,) = examples.check(recipe(source), tmp_path)
+    assert (finding.message, finding.fix) == (
+        f"data.source={source} has the parts train_sft, test_sft",
+        f"type data.source={source}/train_sft",
+    )
+    assert sizes(source / "train_sft") == (29, 3)
+    with pytest.raises(UserError, match=f"^--data={source} has the parts .*; type --data={source}/train_sft$"):
+        standalone._questions(recipe(Path("arithmetic")), str(source), "", RunDir(tmp_path / "none"))
+
+
+@pytest.mark.parametrize("name", ["test", "validation", "val"])
+@pytest.mark.parametrize("form", ["lines", "saved"])
+def test_a_directory_with_a_part_to_evaluate_on_alone_is_evaluated_and_checked(
+    form: str, name: str, tmp_path: Path
+) -> None:
+    source = tmp_path / "held"
+    if form == "saved":
+        saved_parts(source, **{name: ROWS[:5]})
+    else:
+        source.mkdir()
+        (source / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in ROWS[:5]))
+    assert len(standalone._questions(recipe(Path("arithmetic")), str(source), "", RunDir(tmp_path / "none"))) == 5
+    record = json.loads(call("data", "check", str(source), "--json").stdout)
+    assert (record["lines"], record["valid"], record["num_faults"]) == (5, 5, 0)
+    (finding,) = examples.check(recipe(source), tmp_path)
+    assert finding.level == "error"

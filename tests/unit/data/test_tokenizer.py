@@ -319,3 +319,13 @@ def test_what_the_system_says_has_a_turn_or_begins_the_users(
 ) -> None:
     ours = with_config(folder, tmp_path, chat_template=template)
     assert ours.chat("1?", "", False, "Be brief.") == prompt
+
+
+def test_special_tokens_in_texts_may_be_plain_text_as_in_transformers(folder: Path, tmp_path: Path) -> None:
+    loaded = with_config(folder, tmp_path, split_special_tokens=True, eos_token="<|im_end|>")
+    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    text = "<|im_start|>user\n2+3?<|im_end|><think>"
+    ids = theirs(text, add_special_tokens=False)["input_ids"]
+    assert loaded.encode(text) == ids and loaded.stop_ids[0] not in ids
+    (document,) = loaded.documents([text])
+    assert document[:-1] == ids and loaded.encode(text) == ids

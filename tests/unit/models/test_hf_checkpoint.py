@@ -443,7 +443,18 @@ def test_a_prefix_of_no_wrapper_is_refused(tmp_path, prefix):
     reference.checkpoint(tmp_path)
     tensors = load_file(tmp_path / "model.safetensors")
     save_file({prefix + name: value for name, value in tensors.items()}, tmp_path / "model.safetensors")
-    assert re.search("weight model.* is not in", refusal_of_weights(tmp_path))
+    assert re.search(f"weight model.* is not in .*, which has {prefix}model", refusal_of_weights(tmp_path))
+
+
+@pytest.mark.parametrize("prefix", ["_forward_module.", "pretrained_model.", "actor_module.", "actor_module.module."])
+def test_names_of_deepspeed_trl_and_verl_are_read(tmp_path, prefix):
+    reference.checkpoint(tmp_path)
+    shapes = hf_weights.qwen3(hf_config.qwen3(hf_config.read(tmp_path)))
+    tensors = load_file(tmp_path / "model.safetensors")
+    wrapped = {prefix + name: value for name, value in tensors.items()}
+    head = {"v_head.summary.weight": torch.ones(1, 48), "v_head.summary.bias": torch.ones(1)}
+    save_file(wrapped | head, tmp_path / "model.safetensors")
+    assert shapes.keys() <= hf_weights.check(tmp_path, shapes).keys()
 
 
 @pytest.mark.parametrize(

@@ -110,7 +110,7 @@ def test_most_of_a_large_file_in_another_format_is_noticed(tmp_path: Path) -> No
             {"train-0.parquet": "", "train-1.parquet": ""},
             "has no file of its test part; add test.jsonl, or name the files train*.parquet",
         ),
-        ({"train.parquet": "", "validation.parquet": ""}, "has no file of its test part; add it, or type data.source="),
+        ({"train.parquet": "", "dev.parquet": ""}, "has no file of its test part; add it, or type data.source="),
         ({"test.parquet": ""}, "has no file of its train part; add train.jsonl"),
         ({"train.parquet": "PAR1", "test.parquet": "PAR1"}, "train.parquet cannot be read as parquet"),
         ({"train.parquet": "", "test.parquet": ""}, "train.parquet cannot be read as parquet"),
@@ -252,6 +252,8 @@ def test_test_questions_that_training_has_too_are_named(tmp_path: Path) -> None:
     assert faults.check(str(tmp_path))["warnings"][0] == f"{warning.message}; {warning.fix}"
     (tmp_path / "train-0.parquet").unlink()
     (tmp_path / "test.jsonl").rename(tmp_path / "validation.jsonl")
+    assert all(f.level != "error" for f in examples.check(recipe, tmp_path)), "it is the test part"
+    (tmp_path / "validation.jsonl").rename(tmp_path / "dev.jsonl")
     (error,) = examples.check(recipe, tmp_path)
     assert error.level == "error" and "has no file of its test part" in error.message
 

@@ -205,3 +205,19 @@ def test_a_multimodal_model_that_nobody_answers_for_is_not_the_recipe_s_own(tmp_
         multimodal.dimensions(section, tmp_path)
     section = section.model_copy(update={"source": "Qwen/Qwen2.5-0.5B-Instruct"})
     assert multimodal.dimensions(section, tmp_path).hidden_size == 896
+
+
+@pytest.mark.parametrize(
+    "source",
+    ["/abs/nope", "./nope", "~/models/x", "org/name/", "Qwen/Qwen3-0.6B@main", "-x", " Qwen/x", "a" * 120, "gs://b/m",
+     "https://huggingface.co/a/b", "a--b", "x.git"],
+)  # fmt: skip
+def test_a_model_that_can_be_no_id_is_refused_in_one_line(source: str, tmp_path: Path) -> None:
+    for base in (["data.source=arithmetic"], ["data.source=n.jsonl"]):
+        (tmp_path / "n.jsonl").write_text('{"question": "1?", "answer": "#### 1"}\n' * 9)
+        refused = [f for f in findings(tmp_path, *base, f"model.source={source}") if f.check == "model"]
+        (finding,) = [f for f in refused if f.level == "error"]
+        assert "model.source=" in finding.message and len(finding.message + finding.fix) < 240
+        assert finding.code == (
+            "not-local" if "://" in source else "not-on-hub" if source in ("a--b", "x.git") else "no-such-file"
+        )

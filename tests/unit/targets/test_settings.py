@@ -130,6 +130,12 @@ def test_without_gpus_the_devices_are_cpus_and_without_a_name_they_are_not_known
             "fix it in",
         ),
         ("a: {kind: slurm, sbatch: [--nodes 3]}", "has '--nodes 3', which is no option", "fix it in"),
+        (
+            "a: {kind: slurm, sbatch: [--mem-per-cpu=2G --mem-per-gpu=3G]}",
+            "has '--mem-per-cpu=2G --mem-per-gpu=3G', which is no option",
+            "fix it in",
+        ),
+        ("a: {kind: slurm, sbatch: [-x a --exclusive]}", "has '-x a --exclusive', which is no option", "fix it in"),
         ("a: {kind: slurm, sbatch: [exclusive]}", "has 'exclusive', which is no option", "fix it in"),
         (
             "a: {kind: slurm, gpus_per_node: 8, tasks_per_node: 3}",

@@ -711,3 +711,8 @@ def test_a_process_has_the_environment_of_its_job_with_the_targets_own_variables
     done = subprocess.run(["bash"], input=task, text=True, env=there, capture_output=True, check=True)
     flags = "--of-the-user=1 --of-the-kind=1 --xla_force_host_platform_device_count=1"
     assert done.stdout.splitlines()[-1] == str([given["GREETING"], "0", flags])
+
+
+def test_where_memory_is_bound_is_no_second_size_of_it() -> None:
+    options = ("--mem-bind=local", "--comment=two words - here")
+    assert SlurmSettings(kind="slurm", mem="200G", sbatch=options).sbatch == options

@@ -25,7 +25,7 @@ from podwright.recipe.location import Location
 from podwright.run.states import advice
 from podwright.rundir import Ending, RunDir, read_json, write_json
 from podwright.storage.base import Cause, StorageFailure
-from podwright.train import attempt, entry, mesh
+from podwright.train import attempt, entry, mesh, verbs
 from podwright.train.attempt import explain
 from podwright.train.grpo.entry import GrpoEntry
 from podwright.train.multimodal.processes import launch
@@ -435,3 +435,16 @@ def test_a_trainer_may_open_as_many_files_as_the_hard_limit_allows() -> None:
         "print(expected, *r.getrlimit(r.RLIMIT_NOFILE))\n"
     )
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "4096 4096 4096\n"
+
+
+def test_what_is_printed_while_a_verb_answers_is_no_part_of_the_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    def verb(argv: list[str]) -> dict[str, Any]:
+        print("checkpoint 4: FileNotFoundError")
+        if argv:
+            raise UserError("a is not b", "type b", "bad-value")
+        return {"step": 3}
+
+    for argv, status, answer in (([], 0, {"step": 3}), (["a"], 2, {"error": "a is not b", "fix": "type b"})):
+        assert verbs.answer(verb, argv) == status
+        out, err = capsys.readouterr()
+        assert answer.items() <= json.loads(out).items() and err == "checkpoint 4: FileNotFoundError\n"
