@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import math
@@ -65,13 +66,13 @@ def override(recipe: Recipe, overrides: Sequence[str]) -> Recipe:
 
 
 def _parse_with(raw: Raw, overrides: Sequence[str]) -> Recipe:
-    before, source = _steps(raw), _source(raw)
+    before, data = _steps(raw), copy.deepcopy(raw.get("data"))
     for text in overrides:
         _override(raw, text)
-    unlike = 0 < _steps(raw) < before or _source(raw) != source
+    section = raw.get("data")
+    unlike = 0 < _steps(raw) < before or section != data
     if unlike and not any(text.startswith("expect") for text in overrides):
         raw = _without_figure(raw)
-    section = raw.get("data")
     if raw.get("kind") == "multimodal" and isinstance(section, dict) and "answers" in section:
         raw["data"] = section | {"answers": answers.content(section["answers"])}
     return parse(raw)
@@ -104,12 +105,6 @@ def _steps(raw: Raw) -> float:
     training = raw.get("training")
     steps = training.get("max_steps") if isinstance(training, dict) else None
     return steps if isinstance(steps, int) and steps else math.inf
-
-
-def _source(raw: Raw) -> Any:
-    """Where the data of a recipe come from, as it is written."""
-    section = raw.get("data")
-    return section.get("source") if isinstance(section, dict) else None
 
 
 SMOKE_STEPS = (3, 10)

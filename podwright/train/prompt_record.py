@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pydantic import ValidationError
+from pydantic import Field, ValidationError
 
 from podwright.data import chat
 from podwright.data.tokenizer import Tokenizer
@@ -29,7 +29,7 @@ class PromptRecord(Section):
     """system turn of every row"""
     enable_thinking: bool | None
     """None: as the chat template has it"""
-    stop_ids: tuple[int, ...]
+    stop_ids: tuple[int, ...] = Field(min_length=1)
     max_prompt_length: PositiveInt
     """longer prompts were left out"""
     max_new_tokens: PositiveInt
@@ -59,8 +59,14 @@ def write(directory: Path, tokenizer: Tokenizer, record: PromptRecord) -> None:
     settings = read_json(config)
     if settings.pop("chat_template", None):
         write_json(config, settings)
-    ends = {"eos_token_id": record.stop_ids, "pad_token_id": tokenizer.pad_id, "max_new_tokens": record.max_new_tokens}
-    write_json(generation, {"do_sample": False} | read_json(generation) | ends)
+    answers = {
+        "bos_token_id": read_json(generation).get("bos_token_id"),
+        "do_sample": False,
+        "eos_token_id": record.stop_ids,
+        "pad_token_id": tokenizer.pad_id,
+        "max_new_tokens": record.max_new_tokens,
+    }
+    write_json(generation, answers)
     write_json(directory / RECORD, record.model_dump())
 
 

@@ -45,7 +45,7 @@ def test_a_whole_run_leaves_every_record(whole):
     steps = {stage: read_steps(whole, stage) for stage in ("warm_start", "grpo")}
     assert [r["step"] for r in steps["warm_start"]] == [1, 2, 3] and [r["step"] for r in steps["grpo"]] == [1, 2, 3, 4]
     promised = {
-        "loss reward advantage_std frac_reward_zero_std kl entropy clip_ratio importance_mismatch completion_length completion_length_max",
+        "loss reward advantage_std frac_reward_zero_std frac_masked kl entropy clip_ratio importance_mismatch completion_length completion_length_max",
         "completion_clipped grad_norm learning_rate rollout_s score_s update_s step_s sequences_per_s tokens_per_s mfu peak_memory_gib",
     }
     assert set(" ".join(promised).split()) | {"reward/check_answer", "epoch"} <= set(steps["grpo"][0])

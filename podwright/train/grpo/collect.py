@@ -173,14 +173,17 @@ def counted(sampled: Sampled, recipe: GrpoRecipe) -> np.ndarray:
 
 
 def advantages(sampled: Sampled, recipe: GrpoRecipe) -> np.ndarray:
-    """[P, G] float32, after the length penalty; all 0 in a group that teaches nothing."""
+    """[P, G] float32, after the length penalty; 0 where a completion is not in the loss, and all 0 in a group that teaches nothing.
+
+    The one test of it, for updates, dynamic sampling and figures.
+    """
     limit, buffer = recipe.rollout.total_generation_steps, recipe.grpo.overlong_buffer
-    return loss.advantages(
+    return counted(sampled, recipe) * loss.advantages(
         sampled.total_PG + loss.overlong_penalty(sampled.lengths_PG, limit, buffer), recipe.grpo.loss
     )
 
 
-def figures(sampled: Sampled, advantages_PG: np.ndarray) -> dict[str, Any]:
+def figures(sampled: Sampled, advantages_PG: np.ndarray, recipe: GrpoRecipe) -> dict[str, Any]:
     """What metrics.jsonl says of a batch of completions."""
     equal_P = ~advantages_PG.any(axis=1)
     return {
@@ -188,6 +191,7 @@ def figures(sampled: Sampled, advantages_PG: np.ndarray) -> dict[str, Any]:
         **{f"reward/{name}": values.mean() for name, values in sampled.rewards.items()},
         "advantage_std": advantages_PG.std(),
         "frac_reward_zero_std": equal_P.mean(),
+        "frac_masked": 1 - counted(sampled, recipe).any(axis=1).mean(),
         "equal_reward": sampled.total_PG[equal_P].mean() if equal_P.any() else None,
         "completion_length": sampled.lengths_PG.mean(),
         "completion_length_max": int(sampled.lengths_PG.max()),

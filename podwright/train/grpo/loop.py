@@ -184,7 +184,7 @@ def _train(job: GrpoRun, checkpoints: checkpoint.Checkpoints, watchdog: Watchdog
             number = cursor["step"]
             recent = [*recent, figures][-even_groups.SAID_AFTER :]
             if not even:  # once is enough
-                even = even_groups.notice(recent)
+                even = even_groups.notice(recent, number)
                 emit.notice(*filter(None, [even]))
             emit.notice(*times.stepped(figures.pop("own_s"), figures["step_s"]))
             emit.metrics("grpo", number, figures | marks)
@@ -253,7 +253,7 @@ def step(
     if hurried():
         return None
     advantages = collect.advantages(sampled, recipe)
-    updates = reference is not None or bool(advantages[collect.counted(sampled, recipe)].any())
+    updates = reference is not None or bool(advantages.any())
     old = None
     if updates and recipe.grpo.num_iterations > 1:
         old = programs["score"](program.scored(collector.setup, policy), sampled.group)
@@ -279,7 +279,7 @@ def step(
         "used": cursor["used"] + rounds * recipe.batch_size,
         "rollouts": cursor["rollouts"] + rounds,
     }
-    figures |= collect.figures(sampled, advantages) | {"own_s": sampled.own_s}
+    figures |= collect.figures(sampled, advantages, recipe) | {"own_s": sampled.own_s}
     figures |= speed.figures(
         collector.setup.dims, recipe, int(sampled.prompt_lengths_P.sum()), sampled.lengths_PG, clock, updates
     )

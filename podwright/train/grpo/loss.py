@@ -20,9 +20,9 @@ _ROUNDING = 1e-6
 
 
 def equal_rewards(rewards_PG: np.ndarray) -> np.ndarray:
-    """Which groups teach nothing, [P] bool: their rewards (float32, all that is added up in them) differ by rounding at most.
+    """Which groups have equal rewards, [P] bool: they (float32, all that is added up in them) differ by rounding at most.
 
-    The one test of it, for advantages, dynamic sampling and metrics. A reward that is not a number is equal to none.
+    A reward that is not a number is equal to none.
     """
     spread_P = np.ptp(rewards_PG, axis=1)
     return (spread_P == 0) | (spread_P < _ROUNDING * np.abs(rewards_PG).max(axis=1))

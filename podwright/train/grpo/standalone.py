@@ -50,7 +50,7 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
         original = str(recipe_of(run)["data"]["source"])
     test = _questions(recipe, source, original, run)[: limit or None]
     setup, tokenizer, params, step = _open(path, recipe)
-    record = None if is_run else prompt_record.read(path)
+    record = prompt_record.read(path)
     system = start.begun_with(run).get("system", "")
     if record:
         system = record.system
@@ -171,14 +171,15 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
     if uncached := compile_cache.use():
         warn(uncached)
     run = RunDir(path)
+    is_run = run.recipe.exists()
     mesh = make_mesh(recipe.mesh)
     source = start.Source(path)
-    if run.recipe.exists():
+    if is_run:
         source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
-    dims = start.dimensions(recipe, source) if run.recipe.exists() else convert.read_config(path)
+    dims = start.dimensions(recipe, source) if is_run else convert.read_config(path)
     tokenizer = prompts.load_tokenizer(source.path or run.tokenizer, dims.vocab_size)
     setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
-    if not run.recipe.exists():
+    if not is_run:
         return setup, tokenizer, convert.read(path, dims, mesh), None
     storage = RunStorage.of(run)
     checkpoints = checkpoint.Checkpoints(storage, None)

@@ -182,6 +182,18 @@ def test_a_run_on_other_data_is_not_compared_with_what_the_recipe_expects(recipe
     assert load.load(recipe, ["data.source=mine.jsonl", "expect.value=0.5"]).expect.value == 0.5
 
 
+@pytest.mark.parametrize(
+    "override",
+    [
+        *("data.max_operations=8", "data.num_train=100", "data.num_test=20", "data.instruction=x"),
+        "data={source: arithmetic, num_train: 200, num_test: 50, max_operations: 7}",
+    ],
+)
+def test_any_other_data_setting_drops_what_the_recipe_expects(override: str) -> None:
+    assert load.load(DEMO, [override]).expect.value is None
+    assert load.override(load.load(DEMO), [override]).expect.value is None
+
+
 def test_medians_leave_out_steps_that_compile(tmp_path: Path) -> None:
     """Completions of another width are met at any step, and its programs compiled then."""
     made = made_runs.Made(tmp_path / "made").start()

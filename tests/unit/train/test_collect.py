@@ -155,7 +155,7 @@ def test_groups_differ_by_all_that_advantages_are_of():
     assert rounds == 1 and numbers == [0]
     advantages = collect.advantages(sampled, c.setup.recipe)
     assert (advantages[:, 0] < -0.5).all() and (advantages[:, 1] > 0.5).all()
-    assert collect.figures(sampled, advantages)["frac_reward_zero_std"] == 0
+    assert collect.figures(sampled, advantages, c.setup.recipe)["frac_reward_zero_std"] == 0
 
 
 def test_sums_that_differ_by_rounding_are_equal_for_dynamic_sampling_and_metrics():
@@ -170,7 +170,24 @@ def test_sums_that_differ_by_rounding_are_equal_for_dynamic_sampling_and_metrics
     sampled, rounds = c.collect(None, 0, 0)
     assert rounds == 3 and (np.ptp(sampled.total_PG, axis=1) > 0).all()
     advantages = collect.advantages(sampled, c.setup.recipe)
-    assert not advantages.any() and collect.figures(sampled, advantages)["frac_reward_zero_std"] == 1
+    assert not advantages.any() and collect.figures(sampled, advantages, c.setup.recipe)["frac_reward_zero_std"] == 1
+
+
+def test_groups_whose_completions_are_all_cut_off_and_masked_teach_nothing():
+    """Their rewards differ; of a group with one whole completion that one is in the loss, for advantages, dynamic sampling and figures."""
+    masked = ("grpo.mask_truncated=true", "grpo.dynamic_sampling=2")
+    c, _ = collector(lambda q, g, _: "no..." if g else f"{answer(q)}...", *masked)
+    sampled, rounds = c.collect(None, 0, 0)
+    advantages = collect.advantages(sampled, c.setup.recipe)
+    figures = collect.figures(sampled, advantages, c.setup.recipe)
+    assert rounds == 3 and not advantages.any() and (np.ptp(sampled.total_PG, axis=1) > 0).all()
+    assert figures["frac_reward_zero_std"] == figures["frac_masked"] == 1
+    c, _ = collector(lambda q, g, _: "no..." if g else answer(q), *masked)
+    sampled, rounds = c.collect(None, 0, 0)
+    advantages = collect.advantages(sampled, c.setup.recipe)
+    figures = collect.figures(sampled, advantages, c.setup.recipe)
+    assert rounds == 1 and (advantages[:, 0] > 0.5).all() and not advantages[:, 1].any()
+    assert figures["frac_reward_zero_std"] == figures["frac_masked"] == 0
 
 
 def test_a_batch_has_as_many_columns_as_its_longest_completion_needs():
@@ -231,13 +248,14 @@ def test_the_figures_of_a_batch():
     sampled = c.sample(None, 0, 0)
     advantages = np.array([[1, 2], [3, 4], [5, 6], [0, 0]], np.float32)
     # right twice; lengths of text 1, 1, 2, 2 and 2, 2, 5, 2; groups (3, 2), (3, 2), (2, 5) and (2, 2)
-    assert collect.figures(sampled, advantages) == pytest.approx(
+    assert collect.figures(sampled, advantages, c.setup.recipe) == pytest.approx(
         {
             "reward": (3 + 2 + 3 + 2 + 2 + 5 + 2 + 2) / 8,
             "reward/right": 2 / 8,
             "reward/length": (1 + 1 + 2 + 2 + 2 + 2 + 5 + 2) / 8,
             "advantage_std": np.std([1, 2, 3, 4, 5, 6, 0, 0]),
             "frac_reward_zero_std": 1 / 4,
+            "frac_masked": 0,
             "equal_reward": 2,
             "completion_length": (2 + 2 + 3 + 3 + 3 + 3 + 5 + 3) / 8,
             "completion_length_max": 5,

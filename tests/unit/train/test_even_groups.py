@@ -31,32 +31,45 @@ def step(even: float, reward: float = 0.0, cut: float = 0.0, **more: float) -> d
             "all completions of a question were rewarded alike, 2.8",
             "harder questions",
         ),
-        (step(0.88, 0.5, equal_reward=0.3), "0.3 on average, less than in the others", "easier questions"),
+        (
+            step(0.88, 0.5, equal_reward=0.3),
+            "all completions of a question were rewarded alike, 0.3 on average, less than in the others",
+            "easier questions",
+        ),
+        (
+            step(1.0, reward=-1.0),
+            "all completions of a question were rewarded alike, -1 on average",
+            "easier questions",
+        ),
+        (
+            step(0.88, 0.5, 0.7, equal_reward=0.6, frac_masked=0.7),
+            "all their completions were cut off, and grpo.mask_truncated leaves these out",
+            "total_generation_steps",
+        ),
     ],
 )
 def test_groups_whose_rewards_do_not_differ_are_said_with_their_reason(
     figures: dict[str, Any], why: str, fix: str
 ) -> None:
-    said = [even_groups.notice([*[figures] * n]) for n in range(7)]
+    said = [even_groups.notice([*[figures] * n], 123460) for n in range(7)]
     assert [bool(text) for text in said] == [n >= 5 for n in range(7)]
     share = "88 %" if figures[even_groups.FIGURE] < 1 else "100 %"
-    assert said[5].startswith(f"in the last 5 steps nothing was learned from {share} of the groups: ")
-    assert f"({why}" in said[5] and fix in said[5]
+    assert said[5].startswith(f"in steps 123456 to 123460 nothing was learned from {share} of the groups: {why}")
+    assert fix in said[5] and len(said[5]) <= 240
     in_the_run = {name: np.float32(value) for name, value in figures.items()}  # as a step returns them
-    assert even_groups.notice([in_the_run] * 5) == said[5]
+    assert even_groups.notice([in_the_run] * 5, 123460) == said[5]
 
 
 def test_groups_count_and_not_steps() -> None:
     """In no step were all groups equal, in one all differed."""
     mostly = [step(0.9)] * 4 + [step(0.5), step(0.0)]
-    assert even_groups.notice([*mostly[:5]]) and not even_groups.notice(mostly), "82 % and 64 % of the last five"
+    assert even_groups.notice([*mostly[:5]], 5) and not even_groups.notice(mostly, 6), "82 % and 64 % of the last five"
 
 
 def test_a_report_begins_with_it_where_it_was_so_in_most_groups() -> None:
     found = even_groups.count([step(1.0)] * 150 + [step(0.52, reward=0.1, equal_reward=0.0)] * 50)
     assert found and even_groups.sentence(found) == (
-        "In 200 steps nothing was learned from 88 % of the groups: their rewards did not differ (every reward was 0). Next time: "
-        f"{found.fix}."
+        f"In 200 steps nothing was learned from 88 % of the groups: every reward was 0. Next time: {found.fix}."
     )
     assert even_groups.count([step(0.7)] * 20) is None and even_groups.count([]) is None
     result = {"accuracy_after": 0.5, "accuracy_gain": 0.0, "steps": 200, "num_test_after": 10}

@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import json
 import os
 import stat
 
@@ -54,8 +55,9 @@ def other(folder):
     theirs = transformers.PreTrainedTokenizerFast(tokenizer_object=inner, **names)
     theirs.save_pretrained(folder)
     write_json(folder / "tokenizer_config.json", read_json(folder / "tokenizer_config.json") | {"chat_template": OTHER})
-    generation = {"eos_token_id": theirs.convert_tokens_to_ids("<turn>"), "do_sample": True, "top_k": 7}
-    write_json(folder / "generation_config.json", generation)
+    ids = {"bos_token_id": 3, "eos_token_id": theirs.convert_tokens_to_ids("<turn>")}
+    penalties = {"repetition_penalty": 1.3, "min_new_tokens": 3, "no_repeat_ngram_size": 2, "suppress_tokens": [5]}
+    write_json(folder / "generation_config.json", ids | penalties | {"do_sample": True, "top_k": 7})
 
 
 TOKENIZERS = {"qwen3": qwen3_like, "other": other}
@@ -188,11 +190,14 @@ def test_a_template_without_thinking_stays_as_it_is():
 
 
 def test_transformers_stops_where_the_run_stopped(tmp_path, sources):
-    """What the model's author chose besides stays; without a choice the export answers as the test of the run, greedily."""
+    """What the model's author chose besides is left out: the test of the run asks greedily, without penalties."""
     generation = transformers.GenerationConfig.from_pretrained(exported(tmp_path / "a", sources, "other"))
     stops = Tokenizer.load(sources[0]["other"]).stop_ids
     assert len(stops) == 2 and generation.eos_token_id == list(stops)
-    assert (generation.do_sample, generation.top_k, generation.max_new_tokens) == (True, 7, 8)
+    assert (generation.do_sample, generation.max_new_tokens) == (False, 8)
+    assert generation.bos_token_id == 3
+    left_out = ("top_k", "repetition_penalty", "min_new_tokens", "no_repeat_ngram_size", "suppress_tokens")
+    assert not set(left_out) & read_json(tmp_path / "a" / "out" / "generation_config.json").keys()
     generation = transformers.GenerationConfig.from_pretrained(exported(tmp_path / "b", sources, "qwen3"))
     assert not generation.do_sample
     assert generation.eos_token_id == list(Tokenizer.load(sources[0]["qwen3"]).stop_ids)
@@ -220,7 +225,13 @@ def test_a_directory_without_a_record_is_asked_by_its_template_alone(tmp_path, s
     assert "podwright.json" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"stop_ids": "1"}'])
+RECORD = {"instruction": "", "system": "", "enable_thinking": None, "max_prompt_length": 8, "max_new_tokens": 8}
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["", "[]", "{}", '{"stop_ids": "1"}', json.dumps(RECORD | {"compute_dtype": "float32", "stop_ids": []})],
+)
 def test_a_damaged_record_is_named(tmp_path, content):
     (tmp_path / prompt_record.RECORD).write_text(content)
     with pytest.raises(UserError, match=r"podwright\.json is damaged or of another version; export the run again, or"):

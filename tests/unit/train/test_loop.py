@@ -229,7 +229,7 @@ def whole(tmp_path_factory):
         patch.setattr(
             even_groups,
             "notice",
-            lambda recent: f"even groups of {[round(float(f['reward']), 5) for f in recent]}" * (len(recent) > 2),
+            lambda recent, step: f"even groups of {[round(float(f['reward']), 5) for f in recent]}" * (len(recent) > 2),
         )
         run, outcome = train(tmp_path_factory.mktemp("whole") / "run")
     assert (outcome.ending, outcome.step) == (Ending.FINISHED, 5)
