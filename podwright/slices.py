@@ -41,7 +41,9 @@ class Slice:
     @property
     def name(self) -> str:
         if self.accelerator.node:
-            return f"{self.num_chips}x{self.accelerator.name}"
+            machines = self.num_chips // (self.gpus_per_host or self.num_chips)
+            count = f"{machines}x{self.gpus_per_host}" if machines > 1 else self.num_chips
+            return f"{count}x{self.accelerator.name}"
         own = self.topology if len(self.dims) == 3 else str(math.prod(self.chips))
         return f"{self._times}{self.accelerator.name}-{own}"
 

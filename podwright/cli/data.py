@@ -46,7 +46,9 @@ def tokenize(
     ],
     tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="T", help=TOKENIZER)],
     out: Annotated[Path, typer.Option("--out", parser=typed_path, metavar="DIR", help="write to this new directory")],
-    shard_tokens: Annotated[int, typer.Option("--shard-tokens", metavar="N", help="tokens of a shard")] = 100_000_000,
+    shard_tokens: Annotated[
+        int, typer.Option("--shard-tokens", metavar="N", min=1, help="tokens of a shard")
+    ] = 100_000_000,
     columns: Columns = "",
     as_json: Json = False,
 ) -> None:
@@ -129,8 +131,8 @@ def check(
 @verbs.command()
 def draw(
     folder: Annotated[Path, typer.Argument(parser=typed_path, metavar="DIR", help="a new directory")],
-    num_train: Annotated[int, typer.Option("--num-train", metavar="N", help="lines to train on")] = 1000,
-    num_test: Annotated[int, typer.Option("--num-test", metavar="N", help="lines to hold out")] = 100,
+    num_train: Annotated[int, typer.Option("--num-train", metavar="N", min=1, help="lines to train on")] = 1000,
+    num_test: Annotated[int, typer.Option("--num-test", metavar="N", min=0, help="lines to hold out")] = 100,
     seed: Annotated[int, typer.Option("--seed", metavar="S", help="the same seed draws the same files")] = 0,
     pairs: Annotated[
         bool, typer.Option("--pairs", help="write pairs with texts, for Phase 1, instead of questions and answers")

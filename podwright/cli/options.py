@@ -110,7 +110,7 @@ Jax = Annotated[
 ]
 Price = Annotated[
     float | None,
-    typer.Option("--price", metavar="X", help="USD per chip-hour; the plan prints the cost of the run"),
+    typer.Option("--price", metavar="X", min=0, help="USD per chip-hour; the plan prints the cost of the run"),
 ]
 Svg = Annotated[
     Path | None, typer.Option("--svg", parser=typed_path, metavar="FILE", help="draw the memory of each program as SVG")

@@ -74,7 +74,8 @@ def plan(
     from podwright.plan.make import checks_named, make
     from podwright.plan.options import PlanOptions
 
-    _compiles(compile_ or fit, price=price, jax=jax)
+    if jax and not (compile_ or fit):
+        raise UserError(f"--jax {jax} needs --compile", "add --compile", "option-needs-other")
     resolved = _recipe(recipe, overrides, smoke)
     context = _context(cache, jax) if compile_ or fit else None
     options = PlanOptions(only=only, depth=compile_, fit=fit, price=price, context=context)
@@ -250,17 +251,6 @@ def _context(cache: Path, jax: str) -> CompileContext:
 
     progress = CompileProgress()
     return CompileContext(expanded(cache), progress, jax, announce=progress.announce)
-
-
-def _compiles(whether: object, price: float | None, jax: str) -> None:
-    if price is not None and not 0 < price < float("inf"):
-        raise UserError(
-            f"--price {price:g} is not a valid price per chip-hour",
-            "type --price USD with a number above 0",
-            "not-a-price",
-        )
-    if jax and not whether:
-        raise UserError(f"--jax {jax} needs --compile", "add --compile", "option-needs-other")
 
 
 def _refused(plan: Plan, as_json: bool) -> NoReturn:

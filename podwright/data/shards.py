@@ -40,10 +40,6 @@ def tokenize(
             "not-local",
         )
     require_new_directory(f"--out {out}", out)
-    if shard_tokens < 1:
-        raise UserError(
-            f"--shard-tokens {shard_tokens} makes no shards", "type one such as --shard-tokens 100000000", "wrong-value"
-        )
     loaded = texts.named_tokenizer(tokenizer)
     total = sum(map(_text_bytes, files))
     with part_of(out.absolute(), f".{out.name}") as part:

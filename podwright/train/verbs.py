@@ -111,9 +111,6 @@ def _check_data(*, source: str, vocab_size: int, options: dict[str, Any]) -> Doc
 def _draw(*, folder: str, num_train: int, num_test: int, seed: int, pairs: bool) -> Document:
     from podwright.data import synthetic_images, synthetic_pairs
 
-    for option, count, least in (("--num-train", num_train, 1), ("--num-test", num_test, 0)):
-        if count < least:
-            raise UserError(f"{option} {count} is less than {least}", f"type {option} 100", "bad-value")
     require_new_directory(folder, Path(folder))
     (synthetic_pairs if pairs else synthetic_images).write(Path(folder), num_train, num_test, seed)
     return {"out": folder, "train": num_train, "val": num_test}

@@ -344,3 +344,9 @@ def test_hosts_of_some_gpus_each_need_no_target(text: str, devices: int, hosts: 
 def test_hosts_of_something_else_are_no_slice(text: str) -> None:
     with pytest.raises(UserError):
         parse(text)
+
+
+@pytest.mark.parametrize("name", ["2x4xA100-40GB", "8xA100-40GB", "4xA100-40GB", "16xH100-80GB", "3x2xL4"])
+def test_machines_that_are_not_whole_keep_their_number_in_the_name(name: str) -> None:
+    assert parse(name).name == parse(parse(name).typed).typed
+    assert parse(name).name.startswith(name)

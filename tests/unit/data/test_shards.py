@@ -73,7 +73,6 @@ def test_shards_are_whole_or_not_there(source: Path, made: Path, tmp_path: Path)
         ({"files": ["a.bin"]}, "a.bin is not text to tokenize; give files of texts"),
         ({"files": ["none.jsonl"]}, "there is no none.jsonl; check the path"),
         ({"tokenizer": "bites"}, "there is no tokenizer bites; did you mean bytes"),
-        ({"shard_tokens": 0}, "--shard-tokens 0 makes no shards"),
         ({"out": Path("gs://bucket/out")}, "is not on this machine"),
     ],
 )
