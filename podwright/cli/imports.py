@@ -51,7 +51,6 @@ class ImportRequest:
 
 
 def run(request: ImportRequest) -> None:
-    _require_single(request.words)
     place = expanded(request.words[0])
     if len(request.words) > 1 or not place.exists():
         place = tree.lookup(request.words, _tree(request, place))
@@ -71,14 +70,6 @@ def run(request: ImportRequest) -> None:
     out = _written(imported.recipe, request.out or place.with_name(f"{imported.recipe['name']}.recipe.yaml"))
     command = ["podwright", "run", str(out)]
     _show(request, imported, out, command)
-
-
-def _require_single(words: Sequence[str]) -> None:
-    """UserError for a path among several words: nobody can tell which of them is meant."""
-    paths = [word for word in words if "/" in word or expanded(word).suffix in _SUFFIXES or expanded(word).exists()]
-    if len(words) > 1 and paths:
-        what = f"{', '.join(words)} are {len(words)} sources, and an import reads one"
-        raise UserError(what, f"type podwright recipe import {shlex.quote(paths[0])}", "several-sources")
 
 
 def _tree(request: ImportRequest, place: Path) -> Path:

@@ -116,7 +116,10 @@ Svg = Annotated[
     Path | None, typer.Option("--svg", parser=typed_path, metavar="FILE", help="draw the memory of each program as SVG")
 ]
 Smoke = Annotated[
-    int, typer.Option("--smoke", metavar="3|10", show_default=False, help="train only 3 or 10 steps on little data")
+    int,
+    typer.Option(
+        "--smoke", metavar="N", min=0, show_default=False, help="train only N steps, such as 3, on little data"
+    ),
 ]
 Seeds = Annotated[str | None, typer.Option("--seeds", metavar="N,...", help="one run per seed, such as 0,1,2 or 0-4")]
 Profile = Annotated[

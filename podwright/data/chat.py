@@ -5,7 +5,6 @@ Templates come with downloaded files, so they see plain data only and can neithe
 
 from __future__ import annotations
 
-import datetime
 import json
 import re
 from collections.abc import Mapping
@@ -87,13 +86,12 @@ def render(template: jinja2.Template, **variables: Any) -> str:
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """White space, filters and functions as transformers gives them to templates."""
+    """White space, filters and functions as transformers gives them to templates, but for the date, which is `Tokenizer`'s."""
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, "jinja2.ext.loopcontrols"]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _refuse
-    environment.globals["strftime_now"] = lambda form: datetime.datetime.now().strftime(form)
     return environment
 
 

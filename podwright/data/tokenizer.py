@@ -7,6 +7,7 @@ Documents to train a language model on are ids of plain text between the tokeniz
 from __future__ import annotations
 
 import contextlib
+import datetime
 import functools
 import json
 import re
@@ -57,6 +58,8 @@ class Tokenizer:
         self._inner = tokenizers.Tokenizer.from_str(self._files["tokenizer.json"].decode())
         self._inner.no_truncation()
         self._inner.no_padding()
+        self.date = datetime.date.today()
+        """that templates have for today's"""
         config = self._settings("tokenizer_config.json")
         self._is_plain = bool(config.get("split_special_tokens"))
         names, ids = self._settings("special_tokens_map.json"), self._settings("added_tokens.json")
@@ -211,7 +214,7 @@ class Tokenizer:
         `enable_thinking` None is not passed on: the template decides. `tools` and `documents` are None as in transformers.
         """
         thinking = {} if enable_thinking is None else {"enable_thinking": enable_thinking}
-        variables = {"tools": None, "documents": None, **self._names, **thinking}
+        variables = {"tools": None, "documents": None, "strftime_now": self.date.strftime, **self._names, **thinking}
         try:
             return chat.render(
                 self._template, messages=messages, add_generation_prompt=add_generation_prompt, **variables

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 
 from podwright.errors import UserError
 from podwright.plan.document import Plan, StepEntry
-from podwright.recipe.load import SMOKE_STEPS
 from podwright.report.records import Records, Result, inner, known, number
 from podwright.rundir import Ending, Record, RunDir
 
@@ -84,7 +83,7 @@ def _totals(step: StepEntry, figures: Result) -> Iterator[Record]:
     the hours that it took on the chips of the plan."""
     seconds = number(inner(figures, "wall_time.total_s"))
     hours = seconds / 3600 if seconds is not None and figures["ending"] == Ending.FINISHED else None
-    if step.run is None or step.run.steps <= max(SMOKE_STEPS):  # which mostly loads and compiles
+    if step.run is None or step.run.steps <= 10:  # a smoke run, which mostly loads and compiles
         return
     source = "estimated" if step.estimated else "compiled"
     chips = _ratio(step.run.chip_hours, step.run.hours)

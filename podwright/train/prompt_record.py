@@ -7,6 +7,7 @@ twice where the caller writes one, as in a chat or in lm-eval.
 
 from __future__ import annotations
 
+import datetime
 from pathlib import Path
 
 from pydantic import Field, ValidationError
@@ -27,6 +28,8 @@ class PromptRecord(Section):
     """text behind each question"""
     system: str
     """system turn of every row"""
+    date: datetime.date
+    """that a chat template has for today's"""
     enable_thinking: bool | None
     """None: as the chat template has it"""
     stop_ids: tuple[int, ...] = Field(min_length=1)
@@ -67,7 +70,7 @@ def write(directory: Path, tokenizer: Tokenizer, record: PromptRecord) -> None:
         "max_new_tokens": record.max_new_tokens,
     }
     write_json(generation, answers)
-    write_json(directory / RECORD, record.model_dump())
+    write_json(directory / RECORD, record.model_dump(mode="json"))
 
 
 def python_lines(directory: Path, turns: list[dict[str, str]], record: PromptRecord) -> list[str]:

@@ -77,6 +77,7 @@ def prepare(run: RunDir, recipe: GrpoRecipe, emit: Emitter, stopping: Stopping, 
         source = start.find_source(recipe, revision)
         dims = start.dimensions(recipe, source)
     tokenizer = start.tokenizer(run, source, dims, train)
+    tokenizer.date = start.date_of(begun)
     with together():
         mesh = make_mesh(recipe.mesh)
         sizes = {"batch_size": recipe.batch_size // recipe.training.gradient_accumulation_steps}

@@ -53,7 +53,7 @@ def evaluate(path: Path, source: str, limit: int, overrides: Sequence[str] = ())
     record = prompt_record.read(path)
     system = start.begun_with(run).get("system", "")
     if record:
-        system = record.system
+        system, tokenizer.date = record.system, record.date
         setup = dataclasses.replace(setup, stop_ids=record.stop_ids)
     elif not is_run:
         print(f"{path} has no {prompt_record.RECORD}: its chat template alone asks", file=sys.stderr)
@@ -112,6 +112,7 @@ def export(path: Path, out: Path) -> dict[str, Any]:
     record = prompt_record.PromptRecord(
         instruction=recipe.data.instruction,
         system=start.begun_with(run).get("system", ""),
+        date=tokenizer.date,
         enable_thinking=recipe.data.enable_thinking,
         stop_ids=setup.stop_ids,
         max_prompt_length=recipe.rollout.max_prompt_length,
@@ -174,10 +175,12 @@ def _open(path: Path, recipe: GrpoRecipe) -> tuple[program.GrpoSetup, Tokenizer,
     is_run = run.recipe.exists()
     mesh = make_mesh(recipe.mesh)
     source = start.Source(path)
+    begun = start.begun_with(run)
     if is_run:
-        source = start.find_source(recipe, start.begun_with(run).get("model_revision"))
+        source = start.find_source(recipe, begun.get("model_revision"))
     dims = start.dimensions(recipe, source) if is_run else convert.read_config(path)
     tokenizer = prompts.load_tokenizer(source.path or run.tokenizer, dims.vocab_size)
+    tokenizer.date = start.date_of(begun)
     setup = program.GrpoSetup(recipe, dims, mesh, tokenizer.stop_ids, tokenizer.pad_id)
     if not is_run:
         return setup, tokenizer, convert.read(path, dims, mesh), None

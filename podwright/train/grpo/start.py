@@ -6,7 +6,9 @@ The weights at step 0 are written to start/ when no other place holds them, so t
 from __future__ import annotations
 
 import dataclasses
+import datetime
 import json
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -44,6 +46,11 @@ class Source:
 def begun_with(run: RunDir) -> Record:
     """What the first attempt that got so far wrote about its surroundings; {} before that."""
     return next(iter(read_events(run.events, "environment")), {})
+
+
+def date_of(begun: Record) -> datetime.date:
+    """The day on which the run `begun_with` that has rendered its prompts, which a template may name; today before that."""
+    return datetime.date.fromtimestamp(begun.get("time", time.time()))
 
 
 def rows_of(examples: list[Example]) -> data_record.DataRows:

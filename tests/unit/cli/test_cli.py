@@ -216,7 +216,6 @@ def test_seeds_are_a_run_each(call: Any, folder: Path) -> None:
         ),
         (["plan", RECIPE, "--on", "gpu"], "there is no target and no slice 'gpu'", "type --on local"),
         (["run", RECIPE, "--on", "v6e-8", "mesh.fsdp=3"], "v6e-8 is a slice, not a target", "type --on local"),
-        (["run", *GOOD, "--smoke", "5"], "--smoke 5 is not a smoke run", "type --smoke 3 or --smoke 10"),
         (["run", *GOOD, "--name", "a/b"], "--name 'a/b' cannot be the name of a directory", "use letters"),
         (["run", *GOOD, "--name", "taken"], "run name 'taken' is in use", "type `podwright resume taken`"),
         (["run", *GOOD, "--profile", "3-2"], "--profile '3-2' names no steps", "type --profile 10, or --profile 10-12"),

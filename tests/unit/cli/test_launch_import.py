@@ -485,24 +485,12 @@ def test_a_variable_of_bash_itself_is_not_typed(tree: Path, capsys: pytest.Captu
     assert code == 2 and "RANDOM is set by bash itself; write a value in place of $RANDOM in a copy" in err
 
 
-@pytest.mark.parametrize(
-    ("words", "refusal"),
-    [
-        (["A.sh", "B.sh"], "A.sh, B.sh are 2 sources, and an import reads one; type podwright recipe import A.sh"),
-        (["A.sh", "none.sh", "ZONE=us-east5-a"], "A.sh, none.sh are 2 sources, and an import reads one"),
-        (["x", "y", "c.yml"], "x, y, c.yml are 3 sources, and an import reads one; type podwright recipe import x"),
-        (["A.sh", "bf16"], "A.sh, bf16 are 2 sources"),
-    ],
-)  # fmt: skip
-def test_an_import_has_one_source(
-    tree: Path, capsys: pytest.CaptureFixture[str], words: list[str], refusal: str
-) -> None:
+@pytest.mark.parametrize("words", [["A.sh", "B.sh"], ["A.sh", "none.sh", "ZONE=us-east5-a"], ["A.sh", "bf16"]])
+def test_an_import_has_one_source(tree: Path, capsys: pytest.CaptureFixture[str], words: list[str]) -> None:
     for name in ("A.sh", "B.sh"):
         Path(name).write_text(SUBMIT)
-    for name in ("x", "y"):
-        Path(name).mkdir()
     code, out, err = call(capsys, *words)
-    assert (code, out) == (2, "") and err.startswith(f"error: {refusal}") and err.count("\n") == 1
+    assert (code, out) == (2, "") and "leave a word out" in err and err.count("\n") == 1
 
 
 def test_a_script_that_is_no_utf8_is_a_row_of_its_tree(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,9 +1,11 @@
 """An export asks as its run did: the tokens of the run, of transformers by the printed lines, and of `podwright eval DIR`."""
 
 import contextlib
+import datetime
 import io
 import json
 import os
+import shutil
 import stat
 
 import jax
@@ -20,7 +22,7 @@ from podwright.recipe import load, schema
 from podwright.recipe.models import Qwen3Dims
 from podwright.rundir import RunDir, append_jsonl, read_json, write_json
 from podwright.train import checkpoint, prompt_record
-from podwright.train.grpo import loop, standalone
+from podwright.train.grpo import loop, standalone, start
 from podwright.train.mesh import make_mesh
 from podwright.train.run_storage import RunStorage
 
@@ -225,7 +227,14 @@ def test_a_directory_without_a_record_is_asked_by_its_template_alone(tmp_path, s
     assert "podwright.json" not in capsys.readouterr().err
 
 
-RECORD = {"instruction": "", "system": "", "enable_thinking": None, "max_prompt_length": 8, "max_new_tokens": 8}
+RECORD = {
+    "instruction": "",
+    "system": "",
+    "date": "2026-01-31",
+    "enable_thinking": None,
+    "max_prompt_length": 8,
+    "max_new_tokens": 8,
+}
 
 
 @pytest.mark.parametrize(
@@ -245,3 +254,18 @@ def test_a_system_turn_of_every_row_is_asked_with_other_rows_too(tmp_path, sourc
     for folder in (run.path, tmp_path / "out"):
         prompts, _ = ids_of_eval(folder, plain, monkeypatch)
         assert prompts.texts[0].startswith(f"<|im_start|>system\n{RULES}<|im_end|>\n<|im_start|>user\n0 + 1?")
+
+
+def test_a_template_that_names_the_day_gets_that_on_which_the_run_began(tmp_path, sources, monkeypatch):
+    """Also on another day: the event of the run that is read here is of 1970."""
+    dated = tmp_path / "dated"
+    shutil.copytree(sources[0]["qwen3"], dated)
+    tokenizer = Tokenizer.load(dated)
+    template = "{{ strftime_now('%d %b %Y') }}\n" + tokenizer.template
+    (dated / "chat_template.jinja").write_text(template)
+    run, _ = begun(tmp_path, ({"dated": dated}, sources[1]), "dated", RECIPES[0])
+    standalone.export(run.path, tmp_path / "out")
+    for place in (run.path, tmp_path / "out"):
+        prompts, _ = ids_of_eval(place, tmp_path / "rows.jsonl", monkeypatch)
+        assert tokenizer.decode(ids(prompts)[0]).startswith("01 Jan 1970"), place
+    assert start.date_of({}) == datetime.date.today()
