@@ -155,8 +155,8 @@ class GkeCloud:
             for key, texts in of_run.items():
                 trains["metadata"][key] |= texts
             self._kube.create(trains)
-        wait_for(lambda: [pod.get("status", {}).get("phase") for pod in self._kube.objects("pods")] == ["Running"] * 2, 60)  # fmt: skip
-        wait_for(lambda: len(self._kube.objects("nodes")) == 5, 60)  # one without a TPU
+        wait_for(lambda: [pod.get("status", {}).get("phase") for pod in self._kube.objects("pods")] == ["Running"] * 2)  # fmt: skip
+        wait_for(lambda: len(self._kube.objects("nodes")) == 5)  # one without a TPU
 
     def _snapshot(self) -> dict[str, str]:
         """Everything that exists, without its status, by its kind and its identity."""

@@ -136,7 +136,7 @@ class Farm(Bench):
         return [r["ending"] for r in self.records("journal.jsonl") if r["event"] == "ended"]
 
 
-def wait_for(true: Callable[[], bool], seconds: float = 300) -> None:
+def wait_for(true: Callable[[], bool], seconds: float = 900) -> None:
     """`seconds`: at most; a busy machine needs many times as long as an idle one."""
     end = time.monotonic() + seconds
     while not true():

@@ -53,7 +53,7 @@ def provisioner(lab: cloud.Lab) -> LabProvisioner:
 
 
 def until(provisioner: LabProvisioner, request: Request, state: AllocationState) -> Allocation:
-    limit = time.monotonic() + 30
+    limit = time.monotonic() + 900
     while (allocation := provisioner.describe(request)).state is not state:
         assert time.monotonic() < limit, allocation
         time.sleep(0.05)
@@ -139,7 +139,7 @@ def test_a_lab_ends_with_the_test_that_owns_it() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, cwd=cloud.REPOSITORY, check=False
     )
     root = Path(owner.stdout.strip())
-    limit = time.monotonic() + 20
+    limit = time.monotonic() + 900
     while (root / "allocations/left-over").exists():
         assert time.monotonic() < limit
         time.sleep(0.05)
@@ -168,7 +168,7 @@ def test_an_attempt_runs_on_created_hosts_and_ends_when_they_are_taken_away(lab:
     def attempt(number: int) -> Polled:
         command = ("bash", "{run_dir}/work.sh", "{attempt}")
         handle = target.submit(target.render(Job(run.path, number, tmp_path, 1.0, command=command), hosts))
-        limit = time.monotonic() + 60
+        limit = time.monotonic() + 900
         while (polled := target.poll(handle)).process is not Process.ENDED:
             if number == 2 and not polled.waiting:
                 lab.preempt(request.name)
@@ -220,7 +220,7 @@ def test_a_run_continues_on_new_hosts_when_the_old_ones_are_taken_away(lab: clou
         (first,) = lab.allocations()
         lab.preempt(first)
         wait_for(lambda: [name for name in lab.allocations() if name != first] != [])
-        out, err = launcher.communicate(timeout=240)
+        out, err = launcher.communicate(timeout=900)
     finally:
         bench.close()
     assert launcher.returncode == 0, (out, err)
@@ -277,19 +277,19 @@ def test_a_run_whose_hosts_are_taken_away_resumes_from_its_bucket_bit_for_bit(
             finished(bench.train("calm"))
             launcher = bench.train("lossy")
             lossy = bench.directory("lossy")
-            wait_for(lambda: bench.committed("lossy", "start"), 400)
+            wait_for(lambda: bench.committed("lossy", "start"))
             (first,) = lab.allocations()
             bucket.faults.status = 503
             time.sleep(OUTAGE_S)
             refused = sum(request.status == 503 for request in bucket.log)
             bucket.faults.only = lambda request: "checkpoints/4" in request.object_name  # nothing later is saved
-            wait_for(lambda: bench.committed("lossy", "checkpoints/2"), 400)
+            wait_for(lambda: bench.committed("lossy", "checkpoints/2"))
             holder = bench.claim("lossy")
             lab.preempt(first)
             wait_for(lambda: (cloud.describe(lab.root, first) or {"state": "gone"})["state"] != "ready")
             bucket.faults.status = 0
             assert refused and not bench.committed("lossy", "checkpoints/4")
-            wait_for(lambda: bench.claim("lossy")["attempt"] == 2, 400)
+            wait_for(lambda: bench.claim("lossy")["attempt"] == 2)
             assert_refused(lossy, holder, first)
             finished(launcher)
         finally:

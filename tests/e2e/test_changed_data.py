@@ -82,13 +82,13 @@ class Stopped(NamedTuple):
         """The exit code of a verb and what it shows. Ctrl-C leaves it behind an evaluation between two steps of this attempt."""
         env = environment() | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
         process = fork_server.shared().start_piped(ROOT / "podwright" / "__main__.py", argv, self.folder, env)
-        deadline = time.monotonic() + 240
+        deadline = time.monotonic() + 900
         while process.poll() is None and time.monotonic() < deadline:
             if any(e["when"] == "during" for e in self.evaluations(attempt)):
                 break
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        shown = "".join(process.communicate(240))
+        shown = "".join(process.communicate(900))
         assert process.returncode is not None
         return process.returncode, shown
 

@@ -47,7 +47,7 @@ class Sleeper(Launchers):
 
     def ended(self, verb: str, deadly: Sequence[str] = ()) -> Launcher:
         launcher = self.start(verb, deadly)
-        launcher.process.wait(60)
+        launcher.process.wait(900)
         return launcher
 
 
@@ -78,7 +78,7 @@ def test_a_launcher_hears_a_signal_though_nohup_has_the_tests_ignore_it(
     while "begun" not in launcher.out.read_text():
         time.sleep(0.02)
     os.kill(launcher.process.pid, number)
-    assert launcher.process.wait(60) == -number
+    assert launcher.process.wait(900) == -number
 
 
 def test_the_death_that_the_script_has_is_no_fault_and_any_other_one_is(tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ def test_almodel_runs_by_its_name_on_the_pods_of_its_slice(bench: Calls, slice_:
     rendered = yaml.safe_load((bench.folder / "scripts" / "jobset.yaml").read_text())
 
     launcher = bench.start("run", *words, "--on", "pod", "--name", "r", "--json")
-    out, err = launcher.communicate(timeout=300)
+    out, err = launcher.communicate(timeout=900)
     assert launcher.returncode == 0, out + err
     created = [call["body"] for call in bench.calls.made() if call["body"] and "create" in call["argv"]]
     (jobset,) = [body for body in created if body["kind"] == "JobSet"]

@@ -39,7 +39,7 @@ class Secrecy:
             assert launcher.poll() is None, launcher.communicate()
             (pool,) = [row["name"] for row in own.gcloud.pools() if not row["foreign"]]
             own.gcloud.lose_node(pool, None)
-            printed += launcher.communicate(timeout=300)
+            printed += launcher.communicate(timeout=900)
             for verb in (("list", "--json"), ("logs", "r"), ("report", "r"), ("target", "check", "pod")):
                 printed += own.call(*verb)[1:]
         assert launcher.returncode == 0, printed

@@ -224,7 +224,7 @@ def test_what_a_run_saved_when_a_colleague_deleted_it_is_collected_and_resumed(
             cluster.wait(lambda kind=kind: cluster.committed(kind, "checkpoints/2"), launcher)  # type: ignore[misc]
             (name,) = [each["metadata"]["name"] for each in kube.objects(f"{kind}s")]
             kube.call("delete", kind, name, "--wait=false")
-            out, err = launcher.communicate(timeout=600)
+            out, err = launcher.communicate(timeout=900)
             run = cluster.directory(kind)
             assert cluster.endings(kind) == ["STOPPED"], (out, err, run.log(1).read_text())
             wait_for(lambda: cluster.left() == [])
@@ -273,7 +273,7 @@ def test_local_weights_and_data_are_uploaded_once_and_a_stopped_run_resumes_with
         cluster.wait(lambda: cluster.committed("r", "checkpoints/2"), launcher)
         code, out, err = cluster.call("stop", "r")
         assert code == 0, out + err
-        launcher.communicate(timeout=600)
+        launcher.communicate(timeout=900)
         run = cluster.directory("r")
         assert cluster.endings("r") == ["STOPPED"] and cluster.left() == [], run.log(1).read_text()
         assert "stopped after step" in next(r for r in read_jsonl(run.journal) if r["event"] == "ended")["detail"]
@@ -297,7 +297,7 @@ def test_a_file_that_is_not_there_is_one_line_before_anything_is_created(
 ) -> None:
     cluster = TrainingCluster(tmp_path, kube, bucket, "v6e-4", devices=4)
     launcher = cluster.train("r", "data.source=questions.jsonl")  # --force: also where the plan has said so
-    out, err = launcher.communicate(timeout=120)
+    out, err = launcher.communicate(timeout=900)
     assert launcher.returncode == 1 and "data.source=questions.jsonl is not there" in out + err, out + err
     assert not [call for call in kube.requests() if call["verb"] == "create" and "review" not in call["resource"]]
     assert cluster.endings("r") == [] and cluster.left() == []

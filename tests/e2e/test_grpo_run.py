@@ -58,7 +58,7 @@ def test_a_whole_run_leaves_every_record(whole):
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     run = prepare(tmp_path / "run")
     process = start(run)
-    deadline = time.time() + 240
+    deadline = time.time() + 900
     while not (run.checkpoints / "2").is_dir() or len(figures(run).get("grpo", [])) < 3:
         assert process.poll() is None and time.time() < deadline
         time.sleep(0.05)

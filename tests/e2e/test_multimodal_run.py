@@ -114,7 +114,7 @@ def test_a_stopped_run_goes_on_to_the_same_weights(whole, tmp_path):
     run = prepare(tmp_path / "run", *SMALL, recipe=RECIPE)
     put_foreign_names(run)
     process = start(run, **ONE_THREAD)
-    until = time.monotonic() + 120
+    until = time.monotonic() + 900
     while not run.metrics.exists() and time.monotonic() < until:
         time.sleep(0.02)
     process.send_signal(signal.SIGTERM)
@@ -156,7 +156,7 @@ def test_two_processes_are_one(whole, tmp_path):
                     argv, cwd=ROOT, env=os.environ | ONE_THREAD | env, stdout=log, stderr=subprocess.STDOUT
                 )
             )
-    codes = [process.wait(300) for process in started]
+    codes = [process.wait(900) for process in started]
     assert codes == [0, 0], logs(run)
     (seen,) = [e for e in read_jsonl(run.events) if e["event"] == "environment"]
     assert (seen["processes"], seen["max_steps"]) == (2, 6)
@@ -201,7 +201,7 @@ def begun(folder: Path, name: str) -> tuple[subprocess.Popen[bytes], RunDir]:
         name,
     ]
     process = subprocess.Popen(argv, cwd=folder, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    run, until = RunDir(folder / "runs" / name), time.monotonic() + 240
+    run, until = RunDir(folder / "runs" / name), time.monotonic() + 900
     while sum(1 for _ in read_jsonl(run.metrics)) < 2:
         assert process.poll() is None and time.monotonic() < until, logs(run)
         time.sleep(0.05)
@@ -212,7 +212,7 @@ def begun(folder: Path, name: str) -> tuple[subprocess.Popen[bytes], RunDir]:
 def test_a_target_of_two_devices_gets_two_processes_that_stop_together(tmp_path):
     process, run = begun(tmp_path, "r")
     assert podwright(tmp_path, "stop", "r").returncode == 0
-    process.wait(120)
+    process.wait(900)
     end = json.loads(run.exit(1).read_text())
     assert (
         end["ending"] == "STOPPED"
@@ -237,7 +237,7 @@ def test_a_process_that_is_killed_takes_the_others_along_and_is_named(tmp_path, 
     ranks[rank].kill()
     _, alive = psutil.wait_procs([launcher, *ranks.values()], timeout=60)
     assert not alive
-    process.wait(60)
+    process.wait(900)
     (ended,) = [e for e in read_jsonl(run.journal) if e["event"] == "ended"]
     assert ended["ending"] == "UNKNOWN", ended
     assert ended["detail"].startswith(f"process {rank} on {socket.gethostname()}: killed by SIGKILL"), ended

@@ -82,7 +82,7 @@ def test_chosen_steps_leave_traces_and_are_marked(whole):
 def test_killed_and_resumed_equals_uninterrupted_bit_for_bit(whole, tmp_path):
     run = prepare(tmp_path / "run", *SMALL, recipe=RECIPE)
     put_foreign_names(run)
-    process, deadline = start(run), time.time() + 240
+    process, deadline = start(run), time.time() + 900
     while not (run.checkpoints / "2").is_dir() or len(figures(run).get("pretrain", [])) < 3:
         assert process.poll() is None and time.time() < deadline
         time.sleep(0.02)

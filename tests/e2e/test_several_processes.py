@@ -58,7 +58,7 @@ def begin(folder, run, attempt=1, **more):
 
 
 def wait_for_steps(run, processes, number):
-    end = time.time() + 300
+    end = time.time() + 900
     while len(figures(run).get("grpo", [])) < number:
         assert time.time() < end and all(p.poll() is None for p in processes), logs(run)
         time.sleep(0.02)
@@ -70,7 +70,7 @@ def saved(run):
 
 def ended(run, survivor):
     """The survivor leaves by itself, and the launcher can tell why the run ended."""
-    assert survivor.wait(120) != 0, logs(run)
+    assert survivor.wait(900) != 0, logs(run)
     run.log(1).write_text((run.path.parent / "0.txt").read_text())
     found = outcome(run, 1, Polled(Process.ENDED, survivor.returncode), False)
     assert found.ending is Ending.CRASHED and found.detail.startswith("another process of the run "), (found, logs(run))
@@ -92,7 +92,7 @@ def test_each_completion_is_rewarded_once_and_every_process_knows_the_same(tmp_p
     for number, more in enumerate(joined(2)):
         argv = [sys.executable, str(script), str(tmp_path / f"{number}.json")]
         processes.append(subprocess.Popen(argv, cwd=ROOT, env=environment(3) | {"PYTHONPATH": str(ROOT)} | more))
-    assert [p.wait(300) for p in processes] == [0, 0]
+    assert [p.wait(900) for p in processes] == [0, 0]
     zero, one = (json.loads((tmp_path / f"{number}.json").read_text()) for number in range(2))
     for mine, other in zip(zero, one, strict=True):
         refused = mine["known"].pop("refused")
@@ -182,7 +182,7 @@ def test_a_process_that_the_others_wait_for_is_named_in_the_records_and_to_whoev
         watching.refresh("running", 1)
         return "takes" in out.getvalue()
 
-    wait_for(named, 300)
+    wait_for(named)
     processes[0].send_signal(signal.SIGTERM)
     codes, end = finish_several(run, processes)
     assert codes == [3, 3] and end["ending"] == "STOPPED" and end["step"] >= 60, logs(run)

@@ -39,7 +39,7 @@ def test_what_is_known_of_a_dead_node_is_said_long_before_slurm_says_it(tmp_path
         wait_for(lambda: farm.path("waits").exists() and farm.path("waits").read_text().count("\n") == 2)
         lab.kill(dies)
         farm.path("lost").touch()
-        wait_for(lambda: farm.standing()["state"] == "waiting", 20)
+        wait_for(lambda: farm.standing()["state"] == "waiting")
         job, row = farm.job(), farm.standing()
         assert row["ending"] is None and row["detail"].startswith(
             f"Ending: {known}; SLURM has not ended job {job} ("
@@ -49,7 +49,7 @@ def test_what_is_known_of_a_dead_node_is_said_long_before_slurm_says_it(tmp_path
         line = watching.stdout.readline()
         assert known in line, line
         watching.kill()
-        wait_for(lambda: f"it waits for {dies}, which does not answer it" in farm.standing()["detail"], 80)
+        wait_for(lambda: f"it waits for {dies}, which does not answer it" in farm.standing()["detail"])
         _, table, err = farm.call("list")
         assert "waiting (Ending)" in table and known in err, (table, err)
         lab.wait(lambda: lab.state(job) == "PENDING", 180)

@@ -190,7 +190,7 @@ def test_a_training_kept_in_a_bucket_goes_on_from_there_as_often_as_it_is_warned
     watching = farm.start("watch", url, *elsewhere)
     farm.wait_for_step(saved[-1] + 3)
     assert farm.call("stop", "r")[0] == 0
-    seen, err = watching.communicate(timeout=60)
+    seen, err = watching.communicate(timeout=900)
     resumed = [e["step"] for e in farm.records("events.jsonl") if e["event"] == "resumed"]
     assert resumed == saved and farm.submitted() == 1 and farm.ended() == ["STOPPED"]
     last = farm.steps()[-1]

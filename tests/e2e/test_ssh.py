@@ -205,7 +205,7 @@ def test_a_stop_that_no_host_received_is_repeated_until_one_did_and_saves_every_
     finally:
         for host in sshd.HOSTS:
             pair.lab.unpause(host)
-    stopping.communicate(timeout=60)
+    stopping.communicate(timeout=900)
     events = [r["event"] for r in pair.records("journal.jsonl")]
     assert events.count("signalled") == 1 and pair.ended() == ["STOPPED"], events
     assert pair.path("checkpoint").read_text() == str(max(pair.steps())) and pair.steps()[-1] > 20
@@ -442,7 +442,7 @@ def test_training_on_two_hosts_that_share_no_disk_is_stopped_and_ends_as_on_one_
     stopping = pair.start("stop", "r")
     wait_for(lambda: any(r["event"] == "signalled" for r in pair.records("journal.jsonl")))
     os.kill(held, signal.SIGCONT)
-    out, err = stopping.communicate(timeout=300)
+    out, err = stopping.communicate(timeout=900)
     assert stopping.returncode == 0 and pair.ended() == ["STOPPED"] and pair.brought() == [], (out, err)
     code, out, err = pair.call("resume", "r", OMP_NUM_THREADS="1")
     assert code == 0 and pair.ended() == ["STOPPED", "FINISHED"], (out, err)

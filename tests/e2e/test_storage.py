@@ -34,7 +34,7 @@ def start(tmp_path, url, attempt=1, hosts=2, **more):
 
 def results(tmp_path, processes, attempt=1):
     for process in processes:
-        process.wait(240)
+        process.wait(900)
     folders = [tmp_path / f"host-{attempt}-{number}" / "run" for number in range(len(processes))]
     missing = [folder for folder in folders if not (folder / "result.json").exists()]
     assert not missing, (missing[0] / "log.txt").read_text()[-4000:]

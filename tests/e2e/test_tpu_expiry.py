@@ -84,7 +84,7 @@ def test_the_timer_ends_a_slice_without_launcher_once_its_run_has_ended(
     lose_launcher(stood_in, 800, LIFE_S)
     time.sleep(LIFE_S + 2)
     assert nodes(gcloud), "the trainer lives, and its keeper says so"
-    wait_for(lambda: gcloud.resources() == [], 300)
+    wait_for(lambda: gcloud.resources() == [])
     assert all(row["gone_at"] for row in gcloud.ledger())
 
 

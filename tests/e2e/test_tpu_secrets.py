@@ -54,7 +54,7 @@ def whole_life(bench: TpuBench, gcloud: Gcloud, watch: Watch, given: dict[str, s
             wait_for(lambda: len(bench.steps()) > 2)
             (node,) = (row["name"] for row in gcloud.resources() if row["kind"] == "node")
             gcloud.preempt(node, notice_s=5.0)
-            out, err = launcher.communicate(timeout=200)
+            out, err = launcher.communicate(timeout=900)
             shown = bench.call("list")[1] + bench.call("logs", "r")[1] + bench.call("report", "r")[1]
         assert launcher.returncode == 0, (out, err)
         assert [ending for ending, _ in endings(bench)] == ["PREEMPTED", "FINISHED"]

@@ -237,7 +237,7 @@ def test_machines_of_a_living_run_are_shown_used_and_kept(gcloud: Gcloud, lab: c
         address = next(line for line in page.stderr if line.startswith("TensorBoard") and "http://" in line)
         assert urllib.request.urlopen(re.findall(r"http://\S+", address)[0], timeout=30).status == 200
         page.send_signal(signal.SIGINT)
-        out, err = page.communicate(timeout=30)
+        out, err = page.communicate(timeout=900)
         assert page.returncode == 130 and f"localhost:{port} is forwarded" in out, (out, err)
         assert not answers(port)
         code, out, _ = bench.call("ui", "r", "--forward", "--json")
