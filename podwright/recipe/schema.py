@@ -19,6 +19,7 @@ from podwright.recipe.paths import check_options
 
 LIMIT = 2**31
 """of whole numbers: sizes, steps and seeds are of 32 bits in jax"""
+_SMALLEST, _LARGEST = 1.2e-38, 3.4e38  # of floats, in the 32 bits that trainers compute with
 _LEAST_TEMPERATURE = 1e-3  # sampling is greedy before; at 1e-36 the tempered logits are infinite in 32 bits
 PositiveInt = Annotated[int, Field(gt=0, lt=LIMIT)]
 MOST_ROWS = 1 << 20
@@ -90,6 +91,14 @@ class Section(BaseModel):
         annotation = cls.model_fields[info.field_name or ""].annotation
         if isinstance(value, bool) and annotation in (int, float):
             raise ValueError("must be a number")
+        return value
+
+    @field_validator("*", mode="after")
+    @classmethod
+    def _is_a_float_of_32_bits(cls, value: object) -> object:
+        """Beyond them a float is infinite where it is used, or 0, by which a temperature divides."""
+        if isinstance(value, float) and value and not _SMALLEST <= abs(value) <= _LARGEST:
+            raise ValueError(f"must be 0, or from {_SMALLEST:g} to {_LARGEST:g} in size, as floats of 32 bits are")
         return value
 
 

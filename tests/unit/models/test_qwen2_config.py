@@ -28,7 +28,7 @@ CONFIG = {
         ({"rope_parameters": [1]}, r"config.json says rope_parameters=\[1\]: "),
         ({"rope_scaling": 3}, "config.json says rope_scaling=3: "),
         ({"rope_theta": "x"}, "config.json says rope_theta='x': "),
-        ({"rope_theta": 10**400}, r"config.json says rope_theta=10+\.\.\.: "),
+        ({"rope_theta": 10**400}, r"config.json says rope_theta=10+\.\.\.0+: "),
         ({"dtype": "float31"}, "config.json says dtype='float31', which is no dtype"),
     ],
     ids=lambda value: str(value)[:40],
