@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from podwright.errors import UserError
 from podwright.rundir import Record
 from podwright.targets import clock
 from podwright.targets.base import RUN_LABEL, Handle, Released
@@ -20,7 +21,10 @@ may give its pods an hour to end first"""
 
 
 def labels(handle: Handle) -> str:
-    """The selector of the jobs and pods of an attempt."""
+    """Of the jobs and pods of an attempt. An earlier version submitted by xpk, whose objects have no labels of a run."""
+    if handle.get("by_xpk"):
+        what = f"JobSet {handle['jobset']} was submitted by xpk, which only an earlier version can follow"
+        raise UserError(what, f"type kubectl delete jobset {handle['jobset']}", "other-version")
     return f"{RUN_LABEL}={handle['tag']},{ATTEMPT_LABEL}={handle['attempt']}"
 
 

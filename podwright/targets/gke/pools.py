@@ -100,7 +100,7 @@ class NodePoolProvisioner:
     def deleting(self, request: Request) -> list[PlannedCall]:
         """For a dry run, in order."""
         names = request.details["pools"]
-        policy = request.details["policy"]
+        policy = self._own_policy(request)
         return [
             *(PlannedCall(pool_calls.delete_pool(self._settings, name)) for name in names),
             PlannedCall(self._kubectl.argv(attempt_inventory.deletion(request))),
@@ -232,7 +232,7 @@ class NodePoolProvisioner:
             if failure:
                 return [], failure
             left += [f"{each['kind']} {request.name}" for each in queues.objects]
-        if policy := request.details["policy"]:
+        if policy := self._own_policy(request):
             rows, failure = self._policies()
             if failure:
                 return [], failure
@@ -261,10 +261,15 @@ class NodePoolProvisioner:
         if not no_cluster:
             self._kubectl.do(attempt_inventory.deletion(request))  # of attempts that nobody has released
             failures.append(self._queues.delete(request))
-        if request.details["policy"] and not ours:
+        if self._own_policy(request) and not ours:
             failures.append(self._delete_policy(request))
         for each in failures:
             require_deletable(each, request)
+
+    def _own_policy(self, request: Request) -> str:
+        """The workload policy that goes with the pools; "" for that of xpk, which runs of earlier versions used and other workloads ask for."""
+        policy = str(request.details["policy"])
+        return policy if policy == request.name else ""
 
     def _delete_policy(self, request: Request) -> Reply | None:
         rows, failure = self._policies()

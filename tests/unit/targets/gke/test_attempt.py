@@ -16,7 +16,7 @@ from podwright.run.attempt_job import job_of
 from podwright.rundir import Record, RunDir, write_json
 from podwright.shell import Shell
 from podwright.targets.base import Job, Polled, Process, Stopped, run_tag
-from podwright.targets.gke import attempt, jobset
+from podwright.targets.gke import attempt, attempt_parts, jobset
 from podwright.targets.gke import target as target_module
 from podwright.targets.gke.target import Gke
 from tests.unit.recipe.maxtext.example import example
@@ -215,3 +215,9 @@ def test_an_ended_attempt_waits_for_its_logs_as_long_as_a_cluster_keeps_them(
     later = time.monotonic() + target_module.GATHER_LIMIT_S + 1
     monkeypatch.setattr(time, "monotonic", lambda: later)
     assert own.poll(handle_of(run)) == Polled(Process.ENDED, 0)
+
+
+def test_an_attempt_that_an_earlier_version_submitted_by_xpk_is_refused_with_its_jobset() -> None:
+    handle = {"jobset": "pw-r-a1", "tag": "t", "attempt": 1, "kinds": ["jobsets"], "by_xpk": True}
+    with pytest.raises(UserError, match="type kubectl delete jobset pw-r-a1"):
+        attempt_parts.deletion(handle)
